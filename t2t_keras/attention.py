@@ -1,0 +1,97 @@
+"""Attention (section 3.2): Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V, and h of them in parallel.
+
+Letters: B sentences, T query tokens, S key tokens, D d_model, H heads, K d_k, E d_v.
+"""
+
+import keras
+from keras import ops
+
+
+def attention_weights(q, k, mask=None):
+    """softmax(Q Kᵀ / √d_k), equation 1.
+
+    Args:
+        q: [B, T, H, K].
+        k: [B, S, H, K].
+        mask: boolean, broadcast to [B, H, T, S]; True: may attend. A query that may attend nowhere weighs all keys alike.
+
+    Returns:
+        [B, H, T, S] in the dtype of `q`; the softmax itself is float32.
+    """
+    scores = ops.cast(ops.einsum("bthk,bshk->bhts", q * q.shape[-1] ** -0.5, k), "float32")
+    if mask is not None:
+        scores = ops.where(mask, scores, -1e9)
+    return ops.cast(ops.softmax(scores), q.dtype)
+
+
+def scaled_dot_product_attention(q, k, v, mask=None):
+    """softmax(Q Kᵀ / √d_k) V, equation 1. [B,T,H,K], [B,S,H,K], [B,S,H,E] → [B,T,H,E]."""
+    return ops.einsum("bhts,bshe->bthe", attention_weights(q, k, mask), v)
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class MultiHeadAttention(keras.layers.Layer):
+    """Concat(head_1 … head_h) W^O, section 3.2.2; no projection has a bias.
+
+    Args:
+        num_heads: h.
+        d_k: width of a head's queries and keys.
+        d_v: width of a head's values.
+
+    Call arguments:
+        query: [B, T, D].
+        memory: [B, S, D]; the query itself for self-attention.
+        mask: boolean [B|1, H|1, T|1, S]; True: may attend.
+
+    Returns:
+        [B, T, D].
+    """
+
+    def __init__(self, num_heads: int, d_k: int, d_v: int, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads, self.d_k, self.d_v = num_heads, d_k, d_v
+        self.query_projection = self._projection(num_heads * d_k, "query")
+        self.key_projection = self._projection(num_heads * d_k, "key")
+        self.value_projection = self._projection(num_heads * d_v, "value")
+
+    def _projection(self, width: int, name: str) -> keras.layers.Dense:
+        return keras.layers.Dense(width, use_bias=False, name=name, dtype=self.dtype_policy)
+
+    def build(self, query_shape, memory_shape):
+        self.query_projection.build(query_shape)
+        self.key_projection.build(memory_shape)
+        self.value_projection.build(memory_shape)
+        self.output_projection = self._projection(query_shape[-1], "output")
+        self.output_projection.build((*query_shape[:-1], self.num_heads * self.d_v))
+
+    def _split(self, x):
+        """[B, S, H·K] → [B, S, H, K]."""
+        batch, length, width = ops.shape(x)
+        return ops.reshape(x, (batch, length, self.num_heads, width // self.num_heads))
+
+    def keys_values(self, memory):
+        """What is attended to, projected: [B, S, D] → [B, S, H, K] and [B, S, H, E]."""
+        return self._split(self.key_projection(memory)), self._split(self.value_projection(memory))
+
+    def attend(self, query, keys_values, mask=None):
+        """[B, T, D] looks up projected keys and values → [B, T, D]."""
+        heads = scaled_dot_product_attention(self._split(self.query_projection(query)), *keys_values, mask)
+        batch, length, _, _ = ops.shape(heads)
+        return self.output_projection(ops.reshape(heads, (batch, length, self.num_heads * self.d_v)))
+
+    def call(self, query, memory, mask=None):
+        if mask is not None and len(mask.shape) != 4:
+            raise ValueError(
+                "mask must be boolean and broadcast to [B, H, T, S], True where a query may attend "
+                f"(a padding mask [B, S] becomes mask[:, None, None, :]). Received: shape {tuple(mask.shape)}."
+            )
+        return self.attend(query, self.keys_values(memory), mask)
+
+    def compute_mask(self, *inputs_and_masks):
+        return None  # `mask` is about the scores; Keras would attach it to the output.
+
+    def compute_output_shape(self, query_shape, memory_shape):
+        return query_shape
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads, "d_k": self.d_k, "d_v": self.d_v}

@@ -1,0 +1,177 @@
+"""Batches of about equal length (section 5.1): each update holds pairs of similar length up to a budget of tokens a side.
+
+The order of an epoch is a function of (seed, epoch). Shards are drawn in a new order and read a *window* of them at a
+time; a window's pairs are sorted by length with random ties, cut into updates, and the updates shuffled. So memory is bounded
+by a window (and the next one, read ahead), and a run that starts again inside an epoch reads no more than a window in vain.
+
+Letters: B rows, S and T padded lengths of source and target.
+"""
+
+import pathlib
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from t2t_keras import shards
+from t2t_keras.config import PAD
+
+WINDOW_PAIRS = 2**19
+
+
+class Position(NamedTuple):
+    """Where an epoch stands: updates of `window` (counted over all epochs) that were used already."""
+
+    window: int = 0
+    update: int = 0
+
+
+def sort_key(source_length, target_length):
+    """Orders pairs so that neighbours need little padding on either side.
+
+    Pairs are laid out in strips two source lengths wide; within a strip by target length, up one strip and down the next, so
+    that the end of a strip meets the beginning of its neighbour. Of the orders tried this left the most real tokens on both
+    short and long sentences.
+    """
+    strip = source_length // 2
+    return strip * 2**17 + tf.where(strip % 2 == 1, -target_length, target_length)
+
+
+def cut(source_lengths, target_lengths, batch_tokens: int):
+    """Cuts sorted pairs into updates of rows × padded length ≤ batch_tokens on each side; none could take the next row too.
+
+    Args:
+        source_lengths: [pairs] int32, in the order of the rows.
+        target_lengths: [pairs] int32.
+        batch_tokens: the budget; at least the longest sentence.
+
+    Returns:
+        [updates + 1] int32: update i is the rows from entry i up to entry i + 1.
+    """
+    longer = tf.maximum(source_lengths, target_lengths)
+    total = tf.size(longer)
+    first = tf.constant(0)
+    cuts = tf.TensorArray(tf.int32, 1, dynamic_size=True).write(0, first)
+    while first < total:
+        fewest, most = tf.constant(1), tf.minimum(batch_tokens // longer[first], total - first)
+        while fewest < most:
+            rows = (fewest + most + 1) // 2
+            fits = rows * tf.reduce_max(longer[first : first + rows]) <= batch_tokens
+            fewest, most = tf.where(fits, rows, fewest), tf.where(fits, most, rows - 1)
+        first += fewest
+        cuts = cuts.write(cuts.size(), first)
+    return cuts.stack()
+
+
+def _permutation(size, seed):
+    """A random order of `size` things that only the seed [2] decides → [size] int32."""
+    return tf.argsort(tf.random.stateless_uniform([size], seed, minval=None, maxval=None, dtype=tf.int32), stable=True)
+
+
+def _padded(ids, starts, lengths):
+    """Sentences as rows, padded to the longest: → [B, S] int32."""
+    column = tf.range(tf.reduce_max(lengths))
+    inside = column < lengths[:, None]
+    return tf.where(inside, tf.gather(ids, tf.where(inside, starts[:, None] + column, 0)), PAD)
+
+
+def _epoch_seeds(seed: int, window):
+    """Independent stateless seeds [2] for a window: of its ties, and of its updates' order."""
+    return tf.unstack(tf.random.split(tf.random.fold_in(tf.constant([seed, 1], tf.int64), window), 2))
+
+
+def updates(
+    folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Position = Position(), epochs: int | None = None
+) -> tf.data.Dataset:
+    """Updates from `start` on.
+
+    Args:
+        folder: shards that `shards.write` wrote.
+        batch_tokens: rows × padded length of an update, at most, on each side.
+        seed: of the order.
+        start: the position to go on from.
+        epochs: how often every pair comes, counted from the very beginning; None: without end.
+
+    Returns:
+        A dataset of {"source": [B, S] int32, "target": [B, T] int32, "position": [2] int64}; `position` is the `start` of
+        what comes after.
+
+    Raises:
+        ValueError: the longest sentence does not fit the budget, or there is no pair.
+    """
+    info = shards.read_info(folder)
+    longest = max(info["source_longest"], info["target_longest"])
+    if not info["pairs"]:
+        raise ValueError(f"Expected sentence pairs in {folder}; it holds none.")
+    if longest > batch_tokens:
+        raise ValueError(
+            f"Expected a budget of at least the longest sentence, {longest} sub-words. Received: {batch_tokens}. "
+            "Raise --batch_tokens, or lower --max_length and prepare again."
+        )
+    files = tf.constant([str(folder / name) for name in info["shards"]])
+    number = len(info["shards"])
+    windows = min(number, -(-info["pairs"] // WINDOW_PAIRS))
+
+    def read_window(window):
+        epoch, index = window // windows, window % windows
+        order = _permutation(number, tf.random.fold_in(tf.constant([seed, 0], tf.int64), epoch))
+        pairs = shards.read(tf.gather(files, order[number * index // windows : number * (index + 1) // windows]), info["vocab_size"])
+        lengths = [pairs[f"{side}_lengths"] for side in shards.SIDES]
+        tie_seed, update_seed = _epoch_seeds(seed, window)
+        rows = _permutation(tf.size(lengths[0]), tie_seed)
+        rows = tf.gather(rows, tf.argsort(sort_key(*(tf.gather(side, rows) for side in lengths)), stable=True))
+        cuts = cut(*(tf.gather(side, rows) for side in lengths), batch_tokens)
+        return {
+            **{f"{side}_ids": pairs[f"{side}_ids"] for side in shards.SIDES},
+            **{f"{side}_lengths": side_lengths for side, side_lengths in zip(shards.SIDES, lengths, strict=True)},
+            **{f"{side}_starts": tf.cumsum(side_lengths, exclusive=True) for side, side_lengths in zip(shards.SIDES, lengths, strict=True)},
+            "window": window,
+            "rows": rows,
+            "cuts": cuts,
+            "order": _permutation(tf.size(cuts) - 1, update_seed),
+        }
+
+    def window_updates(window):
+        number_of_updates = tf.size(window["order"], out_type=tf.int64)
+
+        def update(index):
+            chosen = window["order"][index]
+            rows = window["rows"][window["cuts"][chosen] : window["cuts"][chosen + 1]]
+            ended = index + 1 == number_of_updates
+            after = tf.where(ended, [window["window"] + 1, 0], [window["window"], index + 1])
+            columns = {}
+            for side in shards.SIDES:
+                starts, lengths = (tf.gather(window[f"{side}_{part}"], rows) for part in ("starts", "lengths"))
+                columns[side] = _padded(window[f"{side}_ids"], starts, lengths)
+            return {**columns, "position": after}
+
+        first = tf.where(window["window"] == start.window, tf.constant(start.update, tf.int64), 0)
+        return tf.data.Dataset.range(first, number_of_updates).map(update)
+
+    last = 2**62 if epochs is None else windows * epochs
+    return tf.data.Dataset.range(start.window, last).map(read_window).prefetch(1).flat_map(window_updates)
+
+
+def split(update: dict, *, replicas: int, device_tokens: int) -> dict:
+    """Shares an update's rows out: every replica gets as many micro-batches, of as many rows, as every other.
+
+    Args:
+        update: {"source": [B, S], "target": [B, T], …}.
+        replicas: devices.
+        device_tokens: rows × padded length of a micro-batch, at most, on each side (one row at least).
+
+    Returns:
+        {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T]}; the last rows may be
+        empty (all padding). Other entries are repeated for each replica.
+    """
+    rows, source_length = tf.unstack(tf.shape(update["source"]))
+    longer = tf.maximum(source_length, tf.shape(update["target"])[1])
+    most = tf.maximum(device_tokens // longer, 1)
+    micro_batches = -(-rows // (replicas * most))
+    share = -(-rows // (replicas * micro_batches))
+    empty = replicas * micro_batches * share - rows
+
+    def shared(ids):
+        return tf.reshape(tf.pad(ids, [[0, empty], [0, 0]]), [replicas, micro_batches, share, tf.shape(ids)[1]])
+
+    others = {name: tf.stack([value] * replicas) for name, value in update.items() if name not in shards.SIDES}
+    return {**{side: shared(update[side]) for side in shards.SIDES}, **others}

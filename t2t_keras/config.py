@@ -1,0 +1,205 @@
+"""Every option and its default, once: the model (section 6.2, Table 3), training (5), decoding (6.1) and data (5.1).
+
+A field's help text is what `--help` prints; `flags.py` turns the fields into flags. Nothing here needs TensorFlow or Keras.
+"""
+
+import dataclasses
+import json
+import pathlib
+
+# The ids that sub-words are learned with. Padding is 0 and is never an unknown word.
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+
+
+def option(default, text: str):
+    """A dataclass field with a default and its help text."""
+    return dataclasses.field(default=default, metadata={"help": text})
+
+
+def _require(fields, condition: bool, names: str, expected: str) -> None:
+    if not condition:
+        received = ", ".join(f"{name}={getattr(fields, name)!r}" for name in names.split())
+        raise ValueError(f"Expected {expected}. Received: {received}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The columns of Table 3. The defaults are the base model."""
+
+    vocab_size: int = option(37000, "Sub-words shared by source and target (section 5.1).")
+    encoder_layers: int = option(6, "N of the encoder (section 3.1).")
+    decoder_layers: int = option(6, "N of the decoder (section 3.1).")
+    d_model: int = option(512, "Width of every layer's output (section 3.1).")
+    d_ff: int = option(2048, "Inner width of the feed-forward networks (section 3.3).")
+    num_heads: int = option(8, "h, parallel attention heads (section 3.2.2).")
+    d_k: int = option(64, "Width of one head's queries and keys (section 3.2.2).")
+    d_v: int = option(64, "Width of one head's values (section 3.2.2).")
+    dropout: float = option(0.1, "P_drop, on sub-layer outputs and embedding sums (section 5.4).")
+    learned_positions: int = option(0, "Rows of a learned position table (Table 3, row E); 0 means sinusoids (section 3.5).")
+
+    def __post_init__(self):
+        for name in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"):
+            _require(self, getattr(self, name) >= 1, name, "a positive number")
+        _require(self, self.vocab_size > EOS + 1, "vocab_size", f"more than the {EOS + 1} special ids")
+        _require(self, self.d_model % 2 == 0, "d_model", "an even d_model: sinusoids come in pairs (section 3.5)")
+        _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
+        _require(self, self.learned_positions >= 0, "learned_positions", "a number of rows, or 0 for sinusoids")
+
+
+BASE = ModelConfig()
+BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16, dropout=0.3)
+
+
+def _heads(num_heads: int, d: int) -> ModelConfig:
+    return dataclasses.replace(BASE, num_heads=num_heads, d_k=d, d_v=d)
+
+
+def _layers(n: int) -> ModelConfig:
+    return dataclasses.replace(BASE, encoder_layers=n, decoder_layers=n)
+
+
+# The rows of Table 3 that change the model, under the paper's letters. Row (D)'s label smoothing is a training option.
+TABLE_3 = {
+    "base": BASE,
+    "A1": _heads(1, 512),
+    "A4": _heads(4, 128),
+    "A16": _heads(16, 32),
+    "A32": _heads(32, 16),
+    "B16": dataclasses.replace(BASE, d_k=16),
+    "B32": dataclasses.replace(BASE, d_k=32),
+    "C2": _layers(2),
+    "C4": _layers(4),
+    "C8": _layers(8),
+    "C256": dataclasses.replace(BASE, d_model=256, d_k=32, d_v=32),
+    "C1024": dataclasses.replace(BASE, d_model=1024, d_k=128, d_v=128),
+    "C_ff1024": dataclasses.replace(BASE, d_ff=1024),
+    "C_ff4096": dataclasses.replace(BASE, d_ff=4096),
+    "D0.0": dataclasses.replace(BASE, dropout=0.0),
+    "D0.2": dataclasses.replace(BASE, dropout=0.2),
+    "E": dataclasses.replace(BASE, learned_positions=1024),
+    "big": BIG,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """Section 5: batches, optimizer, schedule, regularisation, and what is kept of a run."""
+
+    train_steps: int = option(100_000, "Updates in all (section 5.2).")
+    warmup_steps: int = option(4000, "Updates over which the rate grows (section 5.3).")
+    rate_factor: float = option(1.0, "Factor on the learning rate of section 5.3.")
+    label_smoothing: float = option(0.1, "epsilon_ls, over the whole vocabulary (section 5.4).")
+    clip_norm: float = option(0.0, "Largest global norm of an update's gradient; 0 does not clip, as the paper.")
+    batch_tokens: int = option(25_000, "Tokens of one update, padding counted, on each side (section 5.1); the same whatever the hardware.")
+    device_tokens: int = option(8192, "Tokens, padding counted, that one device takes at once on each side; an update is split to fit.")
+    dtype: str = option("float32", "float32, or bfloat16 for the layers' arithmetic (weights stay float32).")
+    seed: int = option(1, "Of initial weights, the order of the data, and dropout.")
+    deterministic: bool = option(False, "Same seed, same machine, same weights to the last bit; slower.")
+    checkpoint_steps: int = option(1000, "Updates between checkpoints; 0 means by minutes only.")
+    checkpoint_minutes: float = option(10.0, "Minutes between checkpoints (section 6.1 averages ones 10 minutes apart); 0: by steps only.")
+    keep_checkpoints: int = option(5, "Newest checkpoints kept; their average is the model (section 6.1).")
+    valid_steps: int = option(1000, "Updates between validations.")
+    valid_sentences: int = option(500, "Validation sentences translated for BLEU at each validation; 0: loss only.")
+    log_steps: int = option(100, "Updates between points in TensorBoard.")
+    patience: int = option(0, "Validations without a better one before training stops; 0 never stops early.")
+    early_stopping: str = option("bleu", "What 'better' is, for patience and --checkpoint=best: bleu or loss.")
+
+    def __post_init__(self):
+        for name in ("train_steps", "warmup_steps", "batch_tokens", "device_tokens", "keep_checkpoints", "valid_steps", "log_steps"):
+            _require(self, getattr(self, name) >= 1, name, "a positive number")
+        for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm"):
+            _require(self, getattr(self, name) >= 0, name, "0 or more")
+        _require(self, self.rate_factor > 0, "rate_factor", "a positive factor")
+        _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
+        _require(self, self.dtype in ("float32", "bfloat16"), "dtype", "float32 or bfloat16")
+        _require(self, self.early_stopping in ("bleu", "loss"), "early_stopping", "bleu or loss")
+        _require(self, self.checkpoint_steps or self.checkpoint_minutes, "checkpoint_steps checkpoint_minutes", "one of them above 0")
+        _require(
+            self,
+            self.early_stopping == "loss" or self.valid_sentences > 0,
+            "early_stopping valid_sentences",
+            "--early_stopping=loss where no sentence is translated for BLEU",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeConfig:
+    """Section 6.1: beam search."""
+
+    beam_size: int = option(4, "Hypotheses kept at each step; 1 is greedy search (section 6.1).")
+    alpha: float = option(0.6, "Length penalty (section 6.1): score = log P / ((5 + |Y|) / 6)^alpha.")
+    extra_length: int = option(50, "A translation is at most its source's length plus this, in sub-words (section 6.1).")
+    max_input: int = option(1024, "Sources are cut at this many sub-words, the end token counted.")
+
+    def __post_init__(self):
+        _require(self, self.beam_size >= 1, "beam_size", "at least one hypothesis")
+        _require(self, self.extra_length >= 0, "extra_length", "0 or more")
+        _require(self, self.max_input >= 2, "max_input", "room for one sub-word and the end token")
+        _require(self, abs(self.alpha) < 100, "alpha", "a finite exponent, usually 0 to 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Section 5.1: where sentence pairs come from and how they become sub-words."""
+
+    train_source: str = option("", "Training text, source side, a sentence a line: file, comma-separated files or globs; .gz is read.")
+    train_target: str = option("", "Training text, target side; line n translates line n of --train_source.")
+    valid_source: str = option("", "Validation text, source side.")
+    valid_target: str = option("", "Validation text, target side.")
+    dataset: str = option(
+        "", "A TFDS translation set, such as wmt14_translate/de-en; or 'builtin': numbers, dates and money, English to German."
+    )
+    source_language: str = option("", "Language code of the source in --dataset.")
+    target_language: str = option("", "Language code of the target in --dataset.")
+    train_split: str = option("train", "Split of --dataset to train on.")
+    valid_split: str = option("validation", "Split of --dataset to validate on.")
+    builtin_pairs: int = option(40_000, "Training pairs made for --dataset=builtin.")
+    max_length: int = option(256, "Pairs with a side longer than this, in sub-words with the end token, are left out and counted.")
+    normalization: str = option(
+        "identity", "SentencePiece normalisation: identity changes nothing; or nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf."
+    )
+    character_coverage: float = option(0.9995, "Share of characters that become sub-words; rarer ones are spelled in bytes.")
+    vocab_sample: int = option(2_000_000, "Sentences, both sides together, that sub-words are learned from at most.")
+    skip_bad_lines: bool = option(False, "Leave out, and count, lines that are not UTF-8 instead of stopping.")
+
+    def __post_init__(self):
+        pairs = (("train_source", "train_target"), ("valid_source", "valid_target"))
+        for names in pairs:
+            given = [bool(getattr(self, name)) for name in names]
+            _require(self, all(given) or not any(given), " ".join(names), f"both of --{names[0]} and --{names[1]}, or neither")
+        _require(self, not (self.dataset and self.train_source), "dataset train_source", "text files or --dataset, not both")
+        _require(
+            self,
+            not self.dataset or self.dataset == "builtin" or (self.source_language and self.target_language),
+            "dataset source_language target_language",
+            "--source_language and --target_language with a TFDS set",
+        )
+        _require(self, self.max_length >= 2, "max_length", "room for one sub-word and the end token")
+        _require(self, 0 < self.character_coverage <= 1, "character_coverage", "a share in (0, 1]")
+        _require(self, self.builtin_pairs >= 1, "builtin_pairs", "a positive number of pairs")
+        _require(self, self.vocab_sample >= 1, "vocab_sample", "a positive number of sentences")
+
+
+def to_json(**groups) -> str:
+    """Groups of options by name, as readable JSON."""
+    return json.dumps({name: dataclasses.asdict(group) for name, group in groups.items()}, indent=2) + "\n"
+
+
+def from_json(path: str | pathlib.Path, **classes) -> tuple:
+    """The groups of options in a file that `to_json` wrote, in the order of `classes`.
+
+    Raises:
+        ValueError: an option is missing or unknown: the file belongs to another version.
+    """
+    written = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    groups = []
+    for name, group in classes.items():
+        expected = {field.name for field in dataclasses.fields(group)}
+        received = set(written.get(name, {}))
+        if expected != received:
+            raise ValueError(
+                f"Expected {path} to hold the '{name}' options of this version. Missing: {sorted(expected - received)}; "
+                f"unknown: {sorted(received - expected)}. Use the version that wrote the file."
+            )
+        groups.append(group(**written[name]))
+    return tuple(groups)

@@ -1,0 +1,222 @@
+"""Sentence pairs (section 5.1): from text files, from a TFDS translation set, or built in. Bad input is named or counted.
+
+A pair is (source, target), UTF-8 bytes without the end of the line. Only `\n` ends a line: U+2028, form feeds and their like are
+part of a sentence, which is what keeps two files aligned.
+"""
+
+import collections
+import dataclasses
+import glob
+import gzip
+import hashlib
+import itertools
+import math
+import pathlib
+import zlib
+from collections.abc import Iterable, Iterator
+
+from t2t_keras import builtin_corpus
+from t2t_keras.config import DataConfig
+
+Pair = tuple[bytes, bytes]
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclasses.dataclass
+class Report:
+    """What was read, and what was left out or mended, by reason."""
+
+    pairs: int = 0
+    empty: int = 0
+    not_utf8: int = 0
+    too_long: int = 0
+    carriage_returns: int = 0
+    byte_order_marks: int = 0
+
+    def __str__(self) -> str:
+        notes = {
+            "with an empty side left out": self.empty,
+            "not UTF-8 left out": self.not_utf8,
+            "longer than --max_length left out": self.too_long,
+            "lines' carriage returns removed": self.carriage_returns,
+            "byte order marks removed": self.byte_order_marks,
+        }
+        return ", ".join([f"{self.pairs:,} pairs", *(f"{count:,} {text}" for text, count in notes.items() if count)])
+
+
+def expand(names: str) -> list[pathlib.Path]:
+    """Files of a comma-separated list of names and globs, in order.
+
+    Raises:
+        FileNotFoundError: a name or glob matches no file.
+    """
+    paths = []
+    for name in names.split(","):
+        found = sorted(glob.glob(name)) if glob.has_magic(name) else [name]
+        if not found or not all(pathlib.Path(path).is_file() for path in found):
+            raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).")
+        paths += map(pathlib.Path, found)
+    return paths
+
+
+def _lines(paths: list[pathlib.Path], report: Report) -> Iterator[tuple[pathlib.Path, int, bytes]]:
+    """(file, line number, line) of several files, gzip or plain, end to end."""
+    for path in paths:
+        number = 0
+        with path.open("rb") as file:
+            compressed = file.read(2) == b"\x1f\x8b"
+        try:
+            with gzip.open(path) if compressed else path.open("rb") as file:
+                for line in file:
+                    number += 1
+                    if number == 1 and line.startswith(BOM):
+                        line, report.byte_order_marks = line[len(BOM) :], report.byte_order_marks + 1
+                    line = line.removesuffix(b"\n")
+                    if line.endswith(b"\r"):
+                        line, report.carriage_returns = line[:-1], report.carriage_returns + 1
+                    yield path, number, line
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{path} is a broken gzip file: it could be read up to line {number} ({error}). Fetch it again.") from error
+        if not number:
+            raise ValueError(f"{path} is empty. Expected a sentence on each line.")
+
+
+def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool = False) -> Iterator[Pair]:
+    """Pairs from aligned text files.
+
+    Args:
+        source: file names or globs, comma-separated; gzip is recognised.
+        target: likewise; line n, counted over all files, translates line n of the source.
+        report: counts what was read.
+        skip_bad_lines: leave out pairs that are not UTF-8 instead of stopping.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is empty or broken, a line is not UTF-8, or the sides differ in their number of lines.
+    """
+    sides = [expand(source), expand(target)]
+    both = itertools.zip_longest(*(_lines(paths, report) for paths in sides))
+    for number, lines in enumerate(both, 1):
+        if None in lines:
+            shorter = lines.index(None)
+            rest = 1 + sum(1 for _ in both)
+            counts = [number - 1, number - 1]
+            counts[1 - shorter] += rest
+            raise ValueError(
+                f"Expected as many lines of source as of target. Received: {counts[0]:,} in {source} and {counts[1]:,} in {target}; "
+                f"the first without a partner is line {lines[1 - shorter][1]} of {lines[1 - shorter][0]}."
+            )
+        good = True
+        for path, line_number, line in lines:
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                if not skip_bad_lines:
+                    raise ValueError(
+                        f"{path}, line {line_number} is not UTF-8: byte {error.object[error.start]:#04x} at column {error.start + 1}. "
+                        "Convert the file (iconv -f … -t UTF-8), or leave such lines out with --skip_bad_lines."
+                    ) from error
+                good = False
+        if not good:
+            report.not_utf8 += 1
+        elif not all(line.strip() for _, _, line in lines):
+            report.empty += 1
+        else:
+            report.pairs += 1
+            yield lines[0][2], lines[1][2]
+
+
+def _tfds_builder(data: DataConfig):
+    import tensorflow_datasets as tfds
+
+    name, _, languages = data.dataset.partition("/")
+    reversed_name = f"{name}/{'-'.join(reversed(languages.split('-')))}"
+    try:
+        builder = tfds.builder(data.dataset)
+    except (ValueError, tfds.core.registered.DatasetNotFoundError):
+        try:
+            builder = tfds.builder(reversed_name)
+        except Exception:
+            builder = None
+        if builder is None:
+            raise
+    known = sorted(builder.info.features) if isinstance(builder.info.features, dict) or hasattr(builder.info.features, "keys") else []
+    for flag in ("source_language", "target_language"):
+        if getattr(data, flag) not in known:
+            raise ValueError(
+                f"Expected --{flag} to be one of {', '.join(known)}, which {builder.info.full_name} has. Received: {getattr(data, flag)}."
+            )
+    return builder
+
+
+def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
+    """Pairs of a split of a TFDS translation set, whichever language its name puts first."""
+    import tensorflow_datasets as tfds
+
+    builder = _tfds_builder(data)
+    if split not in builder.info.splits:
+        known = ", ".join(builder.info.splits)
+        raise ValueError(f"{builder.info.full_name} has no split '{split}'; it has {known or 'none: download it first'}.")
+    for example in tfds.as_numpy(builder.as_dataset(split=split)):
+        pair = example[data.source_language], example[data.target_language]
+        if all(side.strip() for side in pair):
+            report.pairs += 1
+            yield pair
+        else:
+            report.empty += 1
+
+
+def pairs(data: DataConfig, split: str, seed: int, report: Report) -> Iterator[Pair]:
+    """Pairs of the `train`, `valid` or (built-in corpus only) `test` split of what `data` names."""
+    if data.dataset == "builtin":
+        chosen = builtin_corpus.splits(data.builtin_pairs, seed)[split]
+        report.pairs += len(chosen)
+        return ((source.encode(), target.encode()) for source, target in chosen)
+    if data.dataset:
+        return tfds_pairs(data, getattr(data, f"{split}_split"), report)
+    source, target = getattr(data, f"{split}_source"), getattr(data, f"{split}_target")
+    if not source:
+        advice = "Give --train_source and --train_target, --dataset, or a prepared --data_dir."
+        if split == "valid":
+            advice = "Give --valid_source and --valid_target: for instance the last 1,000 lines of the training files, taken out of them."
+        raise ValueError(f"There is no {'training' if split == 'train' else 'validation'} text. {advice}")
+    return text_pairs(source, target, report, skip_bad_lines=data.skip_bad_lines)
+
+
+def identity(data: DataConfig, seed: int) -> dict:
+    """What tells one corpus from another: files by name, size and the hash of their first MiB, or the set's name."""
+    if data.dataset == "builtin":
+        return {"dataset": "builtin", "pairs": data.builtin_pairs, "seed": seed}
+    if data.dataset:
+        return {key: getattr(data, key) for key in ("dataset", "source_language", "target_language", "train_split", "valid_split")}
+
+    def file_identity(path: pathlib.Path) -> str:
+        with path.open("rb") as file:
+            return f"{path.name} {path.stat().st_size} {hashlib.sha256(file.read(2**20)).hexdigest()[:16]}"
+
+    names = ("train_source", "train_target", "valid_source", "valid_target")
+    return {name: [file_identity(path) for path in expand(getattr(data, name))] for name in names if getattr(data, name)}
+
+
+def _words(sentences: Iterable[bytes]) -> collections.Counter:
+    return collections.Counter(word for sentence in sentences for word in sentence.lower().split())
+
+
+def check_sides(train: list[Pair], valid: list[Pair]) -> None:
+    """Stops where validation source reads like training target and the other way round: the files were swapped.
+
+    Raises:
+        ValueError: by more than half a nat a word, on both sides.
+    """
+    known = [_words(side) for side in zip(*train, strict=True)]
+    words = len(known[0] | known[1])
+
+    def fit(text: collections.Counter, side: int) -> float:
+        total = known[side].total() + words
+        return sum(count * math.log((known[side][word] + 1) / total) for word, count in text.items()) / max(text.total(), 1)
+
+    texts = [_words(side) for side in zip(*valid, strict=True)]
+    if all(fit(texts[side], 1 - side) > fit(texts[side], side) + 0.5 for side in (0, 1)):
+        raise ValueError(
+            "The validation files look swapped: their source reads like the training target, and their target like its source."
+        )

@@ -1,0 +1,175 @@
+"""A run and its folder: what `tools/` call. A model folder describes itself, so what comes after training asks no model flags.
+
+model_dir/config.json      options of model, training and decoding
+model_dir/subwords.model   the sub-words
+model_dir/data/            what `prepare` wrote, unless --data_dir is elsewhere
+model_dir/checkpoints/     the newest updates;  model_dir/best.npz: the best validation
+model_dir/logs/            for TensorBoard
+"""
+
+import dataclasses
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from t2t_keras import batching, checkpoint, corpus, evaluation, optimizer, prepare, shards, training
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json
+from t2t_keras.tokenizer import Tokenizer
+from t2t_keras.transformer import Transformer
+from t2t_keras.translator import Translator, translate_lines
+
+CONFIG = "config.json"
+SAMPLES = 5  # Validation sentences shown in TensorBoard.
+# What decides the order of the data and the meaning of a position in it; all else may change when a run goes on.
+FIXED = ("seed", "batch_tokens")
+
+
+def _policy(dtype: str) -> str:
+    return "mixed_bfloat16" if dtype == "bfloat16" else "float32"
+
+
+def _claim(model_dir: pathlib.Path, model: ModelConfig, train: TrainConfig, decode: DecodeConfig) -> None:
+    """Writes the options, or stops where the folder holds another model."""
+    path = model_dir / CONFIG
+    if path.exists():
+        before = from_json(path, model=ModelConfig, train=TrainConfig, decode=DecodeConfig)
+        changes = [(f.name, getattr(before[0], f.name), getattr(model, f.name)) for f in dataclasses.fields(model)]
+        changes += [(name, getattr(before[1], name), getattr(train, name)) for name in FIXED]
+        for name, old, new in changes:
+            if old != new:
+                raise ValueError(f"{model_dir} holds a run with --{name}={old}. Received: {new}. Give another --model_dir, or that value.")
+    model_dir.mkdir(parents=True, exist_ok=True)
+    path.write_text(to_json(model=model, train=train, decode=decode), encoding="utf-8")
+
+
+def _validation(strategy, model, translator: Translator, folder: pathlib.Path, config: TrainConfig) -> Callable[[int], dict]:
+    """step → loss, perplexity and BLEU of the validation set, and a few translations."""
+    longest = max(shards.read_info(folder / "valid")[f"{side}_longest"] for side in shards.SIDES)
+    budget = max(config.device_tokens, longest)
+    dataset = batching.updates(folder / "valid", batch_tokens=budget, seed=0, epochs=1)
+    negative_log_likelihood = training.make_validation(strategy, model, dataset, config.device_tokens)
+    sources, references = (lines[: config.valid_sentences] for lines in prepare.read_text(folder, "valid"))
+
+    def validate(step: int) -> dict:
+        loss = negative_log_likelihood()
+        metrics = {"valid/loss": loss, "valid/perplexity": float(tf.exp(loss))}
+        if sources:
+            hypotheses = [result["text"] for result in translate_lines(translator, sources)]
+            metrics["valid/bleu"] = evaluation.bleu(hypotheses, references)["bleu"]
+            rows = zip(sources[:SAMPLES], hypotheses, references, strict=False)
+            table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+            metrics["valid/samples"] = f"| source | translation | reference |\n|---|---|---|\n{table}"
+        return metrics
+
+    return validate
+
+
+def _writer(folder: pathlib.Path) -> Callable[[int, dict], None]:
+    """(step, metrics) → TensorBoard: numbers as curves, strings as text."""
+    writer = tf.summary.create_file_writer(str(folder))
+
+    def write(step: int, metrics: dict) -> None:
+        with writer.as_default(step=step):
+            for name, value in metrics.items():
+                (tf.summary.text if isinstance(value, str) else tf.summary.scalar)(name, value)
+        writer.flush()
+
+    return write
+
+
+def train(
+    model_dir: pathlib.Path,
+    model_config: ModelConfig,
+    train_config: TrainConfig,
+    decode_config: DecodeConfig,
+    data_config: DataConfig,
+    *,
+    data_dir: pathlib.Path | None = None,
+    strategy,
+    say: Callable = print,
+) -> training.Progress:
+    """Prepares the data if need be, trains, or goes on training, and leaves all in `model_dir`.
+
+    Args:
+        model_dir: the run's folder.
+        model_config, train_config, decode_config, data_config: the options.
+        data_dir: prepared data, or where to prepare it; None: `model_dir/data`.
+        strategy: usually `training.make_strategy()`.
+        say: told what happens.
+
+    Raises:
+        FileNotFoundError, ValueError: the corpus is not usable, or the folders hold another one, or another model.
+    """
+    keras.utils.set_random_seed(train_config.seed)
+    if train_config.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    folder = data_dir or model_dir / "data"
+    if (model_dir / CONFIG).exists():
+        _claim(model_dir, model_config, train_config, decode_config)
+    prepare.prepare(data_config, model_config.vocab_size, train_config.seed, folder, say)
+    written = shards.read_info(folder / "train")["vocab_size"]
+    if written != model_config.vocab_size:
+        raise ValueError(f"{folder} was prepared with --vocab_size={written}. Received: {model_config.vocab_size}.")
+    _claim(model_dir, model_config, train_config, decode_config)
+    tokenizer = Tokenizer((folder / prepare.SUBWORDS).read_bytes())
+    kept = model_dir / prepare.SUBWORDS
+    if kept.exists() and kept.read_bytes() != tokenizer.model:
+        raise ValueError(f"{model_dir} holds a model of other sub-words than {folder}. Give another --model_dir.")
+    shutil.copyfile(folder / prepare.SUBWORDS, kept)
+
+    with strategy.scope():
+        model = Transformer(model_config, dtype=_policy(train_config.dtype))
+        schedule = optimizer.TransformerSchedule(model_config.d_model, train_config.warmup_steps, train_config.rate_factor)
+        adam = optimizer.adam(schedule)
+        adam.build(model.trainable_variables)
+    say(
+        f"{model.count_params():,} parameters, {train_config.dtype}, {strategy.num_replicas_in_sync} device(s), "
+        f"{train_config.batch_tokens:,} tokens a side in an update. TensorBoard: tensorboard --logdir {model_dir / 'logs'}"
+    )
+    greedy = Translator(model, tokenizer, dataclasses.replace(decode_config, beam_size=1))
+    return training.train(
+        strategy,
+        model,
+        adam,
+        train_config,
+        folder=folder / "train",
+        model_dir=model_dir,
+        validate=_validation(strategy, model, greedy, folder, train_config),
+        write=_writer(model_dir / "logs"),
+        say=say,
+    )
+
+
+def load(model_dir: pathlib.Path, which: str = "average", say: Callable = print, **decode_options) -> Translator:
+    """The trained model of a folder, ready to translate.
+
+    Args:
+        model_dir: a run's folder.
+        which: `average`, `best` or `latest` weights.
+        say: told what was loaded.
+        decode_options: fields of `DecodeConfig` to be other than they were in training.
+    """
+    if not (model_dir / CONFIG).exists():
+        raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the --model_dir of a training run.")
+    model_config, decode_config = from_json(model_dir / CONFIG, model=ModelConfig, decode=DecodeConfig)
+    model = Transformer(model_config)
+    say(f"Using the {checkpoint.load(model_dir, which, model)}.")
+    tokenizer = Tokenizer((model_dir / prepare.SUBWORDS).read_bytes())
+    return Translator(model, tokenizer, dataclasses.replace(decode_config, **decode_options))
+
+
+def perplexity(translator: Translator, sources: list[str], references: list[str], device_tokens: int = 4096) -> float:
+    """exp of the mean negative log likelihood per sub-word, end tokens counted, of references given their sources."""
+    pairs = ((source.encode(), reference.encode()) for source, reference in zip(sources, references, strict=True))
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        ids = prepare.encode(pairs, translator.tokenizer, 2**15, corpus.Report())
+        info = shards.write(folder, ids, count=len(sources), vocab_size=translator.tokenizer.vocab_size, seed=0)
+        budget = max(device_tokens, info["source_longest"], info["target_longest"])
+        dataset = batching.updates(folder, batch_tokens=budget, seed=0, epochs=1)
+        strategy = tf.distribute.get_strategy()
+        return float(tf.exp(training.make_validation(strategy, translator.model, dataset, budget)()))

@@ -1,0 +1,65 @@
+"""Options as absl flags: every field of a dataclass of `config.py` is a flag of the same name, default and help."""
+
+import dataclasses
+import os
+import pathlib
+import sys
+
+from absl import app, flags, logging
+
+CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
+INSTALLED_CONFIGS = pathlib.Path(__file__).parent / "configs"
+
+
+def define(*groups) -> None:
+    """Defines a flag for every field of some dataclasses."""
+    define_flag = {bool: flags.DEFINE_boolean, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+    for group in groups:
+        for field in dataclasses.fields(group):
+            define_flag[field.type](field.name, field.default, field.metadata["help"])
+
+
+def read(group):
+    """A dataclass with the values of its flags."""
+    return group(**{field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(group)})
+
+
+def given(group) -> dict:
+    """The fields of a dataclass that the command line sets."""
+    return {field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(group) if flags.FLAGS[field.name].present}
+
+
+def _find_flagfile(argument: str) -> str:
+    """--flagfile=wmt14_en_de_base finds the config of that name; a path stays what it is."""
+    prefix, _, name = argument.partition("=")
+    if prefix.lstrip("-") != "flagfile" or not argument.startswith("-") or pathlib.Path(name).exists():
+        return argument
+    for folder in (CONFIGS, INSTALLED_CONFIGS):
+        path = folder / (pathlib.Path(name).name.removesuffix(".flags") + ".flags")
+        if path.exists():
+            return f"{prefix}={path}"
+    known = sorted({path.stem for folder in (CONFIGS, INSTALLED_CONFIGS) for path in folder.glob("*.flags")})
+    sys.exit(f"No such flagfile: {name}. The configs are: {', '.join(known)}.")
+
+
+def run(main) -> None:
+    """Parses flags and runs `main`; what a person did wrong is told in a sentence, not in a traceback."""
+
+    def told(arguments: list[str]) -> int:
+        if len(arguments) > 1:
+            print(f"Expected flags only (--name=value). Received: {' '.join(arguments[1:])}", file=sys.stderr)
+            return 2
+        logging.set_verbosity(logging.WARNING)
+        try:
+            return main() or 0
+        except (ValueError, FileNotFoundError) as error:
+            if flags.FLAGS["traceback"].value:
+                raise
+            print(f"Error: {error}", file=sys.stderr)
+            return 1
+
+    app.run(told, argv=[sys.argv[0], *map(_find_flagfile, sys.argv[1:])])
+
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Before TensorFlow is imported: its notes on the CPU are not news.
+flags.DEFINE_boolean("traceback", False, "Show where in the program an error arose.")

@@ -1,0 +1,118 @@
+"""Encoder and decoder stacks (section 3.1): every sub-layer's output is LayerNorm(x + Dropout(Sublayer(x)))."""
+
+import keras
+
+from t2t_keras.attention import MultiHeadAttention
+from t2t_keras.dropout import Dropout
+from t2t_keras.feed_forward import FeedForward
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class AddAndNorm(keras.layers.Layer):
+    """LayerNorm(x + Dropout(y)), sections 3.1 and 5.4. [B, T, D], [B, T, D] → [B, T, D]."""
+
+    def __init__(self, dropout: float, **kwargs):
+        super().__init__(**kwargs)
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.norm = keras.layers.LayerNormalization(epsilon=1e-6, name="norm", dtype=self.dtype_policy)
+
+    def build(self, x_shape, y_shape):
+        self.norm.build(x_shape)
+
+    def call(self, x, y, training=False):
+        return self.norm(x + self.dropout(y, training=training))
+
+    def compute_output_shape(self, x_shape, y_shape):
+        return x_shape
+
+    def get_config(self):
+        return {**super().get_config(), "dropout": self.dropout.rate}
+
+
+class _StackLayer(keras.layers.Layer):
+    """What encoder and decoder layers share: their sizes, and self-attention."""
+
+    def __init__(self, num_heads: int, d_k: int, d_v: int, d_ff: int, dropout: float, **kwargs):
+        super().__init__(**kwargs)
+        self.sizes = {"num_heads": num_heads, "d_k": d_k, "d_v": d_v, "d_ff": d_ff, "dropout": dropout}
+        self.self_attention = self._attention("self_attention")
+        self.self_attention_norm = self._add_and_norm("self_attention_norm")
+        self.feed_forward = FeedForward(d_ff, name="feed_forward", dtype=self.dtype_policy)
+        self.feed_forward_norm = self._add_and_norm("feed_forward_norm")
+
+    def _attention(self, name: str) -> MultiHeadAttention:
+        sizes = {key: self.sizes[key] for key in ("num_heads", "d_k", "d_v")}
+        return MultiHeadAttention(**sizes, name=name, dtype=self.dtype_policy)
+
+    def _add_and_norm(self, name: str) -> AddAndNorm:
+        return AddAndNorm(self.sizes["dropout"], name=name, dtype=self.dtype_policy)
+
+    def _build_attention(self, attention, norm, x_shape, memory_shape):
+        attention.build(x_shape, memory_shape)
+        norm.build(x_shape, x_shape)
+
+    def _build_shared(self, x_shape):
+        self._build_attention(self.self_attention, self.self_attention_norm, x_shape, x_shape)
+        self.feed_forward.build(x_shape)
+        self.feed_forward_norm.build(x_shape, x_shape)
+
+    def compute_mask(self, *inputs_and_masks):
+        return None  # `mask` is about the scores; Keras would attach it to the output.
+
+    def get_config(self):
+        return {**super().get_config(), **self.sizes}
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class EncoderLayer(_StackLayer):
+    """Self-attention, then feed-forward. x [B, S, D], mask boolean [B, 1, 1, S] → [B, S, D]."""
+
+    def build(self, x_shape):
+        self._build_shared(x_shape)
+
+    def call(self, x, mask=None, training=False):
+        x = self.self_attention_norm(x, self.self_attention(x, x, mask=mask), training=training)
+        return self.feed_forward_norm(x, self.feed_forward(x), training=training)
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class DecoderLayer(_StackLayer):
+    """Self-attention, attention over the encoder's output, then feed-forward.
+
+    Call arguments:
+        x: [B, T, D].
+        memory: [B, S, D], the encoder's output.
+        mask: boolean [B|1, 1, T, T], which earlier targets each position may see (section 3.2.3).
+        memory_mask: boolean [B, 1, 1, S], which source positions are words.
+
+    Returns:
+        [B, T, D].
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.cross_attention = self._attention("cross_attention")
+        self.cross_attention_norm = self._add_and_norm("cross_attention_norm")
+
+    def build(self, x_shape, memory_shape):
+        self._build_shared(x_shape)
+        self._build_attention(self.cross_attention, self.cross_attention_norm, x_shape, memory_shape)
+
+    def attend(self, x, keys_values, memory_keys_values, mask=None, memory_mask=None, training=False):
+        """The layer over keys and values that are projected already: of targets so far, and of the source."""
+        y = self.self_attention.attend(x, keys_values, mask)
+        x = self.self_attention_norm(x, y, training=training)
+        y = self.cross_attention.attend(x, memory_keys_values, memory_mask)
+        x = self.cross_attention_norm(x, y, training=training)
+        return self.feed_forward_norm(x, self.feed_forward(x), training=training)
+
+    def call(self, x, memory, mask=None, memory_mask=None, training=False):
+        keys_values = self.self_attention.keys_values(x)
+        memory_keys_values = self.cross_attention.keys_values(memory)
+        return self.attend(x, keys_values, memory_keys_values, mask, memory_mask, training)
+
+    def compute_output_shape(self, x_shape, memory_shape):
+        return x_shape

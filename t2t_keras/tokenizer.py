@@ -1,0 +1,123 @@
+"""Sub-words (section 5.1): learned with SentencePiece, used through TF.Text, so that the same ops serve everywhere.
+
+The paper has byte-pair encoding for English-German and word pieces for English-French. Both are models of ids, so the
+second would be another class here with `tokenize`, `detokenize` and `vocab_size`, chosen in `load`.
+"""
+
+import hashlib
+import io
+from collections.abc import Iterable
+
+import sentencepiece
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from t2t_keras.config import BOS, EOS, PAD, UNK
+
+# SentencePiece writes a space as ▁, so a ▁ of the text itself is spelled in two characters of the private use area.
+_ESCAPE, _UNDERSCORE = "\ue0f0", "▁"
+_ESCAPED = ((_ESCAPE, _ESCAPE + "0"), (_UNDERSCORE, _ESCAPE + "1"))
+
+
+def _replace(text, old: str, new: str):
+    return tf.strings.regex_replace(text, old, new)
+
+
+class Tokenizer(tf.Module):
+    """Text to ids and back, in the graph.
+
+    `detokenize(tokenize(x)) == x` for every valid UTF-8 line without doubled or edge spaces, whatever characters it has:
+    those without a sub-word are spelled in bytes.
+
+    Args:
+        model: bytes of a SentencePiece model learned by `learn`.
+    """
+
+    def __init__(self, model: bytes):
+        super().__init__(name="tokenizer")
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        received = {
+            "pad": processor.pad_id(), "unk": processor.unk_id(), "bos": processor.bos_id(), "eos": processor.eos_id()
+        }  # fmt: skip
+        expected = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
+        if received != expected:
+            raise ValueError(f"Expected a SentencePiece model with the special ids {expected}. Received: {received}.")
+        self.model = model
+        self.vocab_size = processor.vocab_size()
+        self._pieces = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the model."""
+        return hashlib.sha256(self.model).hexdigest()
+
+    def tokenize(self, text, max_length: int = 0) -> tf.RaggedTensor:
+        """[B] string → [B, (length)] int32, ending in EOS; cut to `max_length` unless 0. Bytes that are not UTF-8 become U+FFFD."""
+        for old, new in _ESCAPED:
+            text = _replace(text, old, new)
+        ids = self._pieces.tokenize(text)
+        if max_length:
+            ids = ids[:, : max_length - 1]
+        return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
+
+    def detokenize(self, ids: tf.RaggedTensor):
+        """[B, (length)] int32, of which special ids are left out → [B] string."""
+        text = self._pieces.detokenize(tf.ragged.boolean_mask(ids, ids > EOS))
+        for old, new in reversed(_ESCAPED):
+            text = _replace(text, new, old)
+        return text
+
+
+def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, normalization: str, character_coverage: float) -> bytes:
+    """Learns byte-pair encoding shared by both languages.
+
+    Args:
+        lines: sentences of both sides, UTF-8.
+        vocab_size: ids in all: 4 special, 256 bytes, characters, and merges.
+        sample: lines learned from at most, drawn from all of them.
+        seed: of that draw.
+        normalization: a SentencePiece rule name; `identity` leaves text as it is.
+        character_coverage: share of characters that get an id of their own.
+
+    Returns:
+        A SentencePiece model.
+
+    Raises:
+        ValueError: the text is too small for the vocabulary, or the vocabulary for the text's characters.
+    """
+    written = io.BytesIO()
+    sentencepiece.set_random_generator_seed(seed)
+
+    def escaped():
+        for line in lines:
+            text = line.decode("utf-8")
+            for old, new in _ESCAPED:
+                text = text.replace(old, new)
+            yield text
+
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=escaped(),
+            model_writer=written,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            normalization_rule_name=normalization,
+            character_coverage=character_coverage,
+            byte_fallback=True,
+            input_sentence_size=sample,
+            shuffle_input_sentence=True,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            max_sentence_length=1 << 16,
+            num_threads=2,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        reason = str(error).split(") ", 1)[-1].strip() or str(error)
+        raise ValueError(
+            f"Sub-words could not be learned: the text cannot give a vocabulary of {vocab_size}. SentencePiece says: {reason} "
+            "Give more text, or set --vocab_size to a number that it can give."
+        ) from error
+    return written.getvalue()

@@ -1,0 +1,38 @@
+"""Two virtual CPU devices stand in for two GPUs in every test; the default command leaves the slow ones out."""
+
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# So that a plain `pytest` finds `tools`, and the package where it is not installed.
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+
+import keras
+import pytest
+
+from t2t_keras import config, training
+from t2t_keras.transformer import Transformer
+
+training.virtual_cpu_devices(2)
+
+TINY = config.ModelConfig(vocab_size=40, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10, dropout=0.1)
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.option.markexpr:
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="slow; run with -m slow"))
+
+
+@pytest.fixture
+def tiny() -> config.ModelConfig:
+    """A model of 40 words, its d_k and d_v unlike each other so that a mix-up shows."""
+    return TINY
+
+
+@pytest.fixture
+def model(tiny) -> Transformer:
+    keras.utils.set_random_seed(7)
+    return Transformer(tiny)

@@ -1,0 +1,39 @@
+"""Trains a Transformer: prepares the data, learns sub-words, trains, validates, and goes on where it stopped if run again.
+
+python tools/train.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de --model_dir=runs/x
+python tools/train.py --flagfile=wmt14_en_de_base --model_dir=runs/base
+"""
+
+import pathlib
+
+from absl import flags
+
+from t2t_keras import flags as options
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+
+_MODEL_DIR = flags.DEFINE_string("model_dir", None, "The run's folder: options, sub-words, checkpoints, TensorBoard logs.", required=True)
+_DATA_DIR = flags.DEFINE_string("data_dir", "", "Prepared data, or where to prepare it; empty: model_dir/data.")
+_CPU_DEVICES = flags.DEFINE_integer("cpu_devices", 1, "Without a GPU: train on this many virtual CPU devices, to try out several.")
+options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)
+
+
+def train() -> None:
+    from t2t_keras import experiment, training
+
+    training.virtual_cpu_devices(_CPU_DEVICES.value)
+    model_dir = pathlib.Path(_MODEL_DIR.value)
+    experiment.train(
+        model_dir,
+        *map(options.read, (ModelConfig, TrainConfig, DecodeConfig, DataConfig)),
+        data_dir=pathlib.Path(_DATA_DIR.value) if _DATA_DIR.value else None,
+        strategy=training.make_strategy(_CPU_DEVICES.value),
+    )
+    print(f"Trained. Translate with: python tools/translate.py --model_dir={model_dir} < text")
+
+
+def main() -> None:
+    options.run(train)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Translates standard input to standard output, line for line.
+
+python tools/translate.py --model_dir=runs/x < text.en > text.de
+"""
+
+import pathlib
+import sys
+
+from absl import flags
+
+from t2t_keras import flags as options
+from t2t_keras.config import DecodeConfig
+
+_MODEL_DIR = flags.DEFINE_string("model_dir", None, "The folder of a training run.", required=True)
+_CHECKPOINT = flags.DEFINE_enum("checkpoint", "average", ["average", "best", "latest"], "Which weights.")
+_N_BEST = flags.DEFINE_integer("n_best", 0, "Print this many translations a line, as: line number, score, text, between tabs.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Sentences translated at once.", lower_bound=1)
+options.define(DecodeConfig)
+
+
+def _line(text: str) -> str:
+    """A model may write any byte; a line end would put all that follows beside the wrong source."""
+    return text.replace("\n", " ").replace("\t", " ")
+
+
+def translate() -> None:
+    from t2t_keras import experiment
+    from t2t_keras.translator import translate_lines
+
+    decode = options.given(DecodeConfig)
+    translator = experiment.load(pathlib.Path(_MODEL_DIR.value), _CHECKPOINT.value, say=lambda text: print(text, file=sys.stderr), **decode)
+    if _N_BEST.value > translator.config.beam_size:
+        raise ValueError(f"Expected --n_best of at most --beam_size, {translator.config.beam_size}. Received: {_N_BEST.value}.")
+    # Bytes, so that only \n ends a line, as in training.
+    lines = (line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace") for line in sys.stdin.buffer)
+    write = sys.stdout.buffer.write
+    function = translator.n_best if _N_BEST.value else translator
+    for number, result in enumerate(translate_lines(function, lines, batch_size=_BATCH_SIZE.value), 1):
+        if _N_BEST.value:
+            for text, score in list(zip(result["text"], result["score"], strict=True))[: _N_BEST.value]:
+                write(f"{number}\t{score:.4f}\t{_line(text)}\n".encode())
+        else:
+            write(f"{_line(result['text'])}\n".encode())
+        sys.stdout.buffer.flush()
+
+
+def main() -> None:
+    options.run(translate)
+
+
+if __name__ == "__main__":
+    main()
