@@ -25,6 +25,9 @@ class Position(NamedTuple):
     update: int = 0
 
 
+START = Position()
+
+
 def sort_key(source_length, target_length):
     """Orders pairs so that neighbours need little padding on either side.
 
@@ -80,7 +83,7 @@ def _epoch_seeds(seed: int, window):
 
 
 def updates(
-    folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Position = Position(), epochs: int | None = None
+    folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Position = START, epochs: int | None = None
 ) -> tf.data.Dataset:
     """Updates from `start` on.
 
