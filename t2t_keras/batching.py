@@ -82,9 +82,7 @@ def _epoch_seeds(seed: int, window):
     return tf.unstack(tf.random.split(tf.random.fold_in(tf.constant([seed, 1], tf.int64), window), 2))
 
 
-def updates(
-    folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Position = START, epochs: int | None = None
-) -> tf.data.Dataset:
+def updates(folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Position = START, epochs: int | None = None) -> tf.data.Dataset:
     """Updates from `start` on.
 
     Args:

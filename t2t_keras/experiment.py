@@ -11,6 +11,7 @@ import dataclasses
 import pathlib
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 
 import keras
@@ -173,3 +174,33 @@ def perplexity(translator: Translator, sources: list[str], references: list[str]
         dataset = batching.updates(folder, batch_tokens=budget, seed=0, epochs=1)
         strategy = tf.distribute.get_strategy()
         return float(tf.exp(training.make_validation(strategy, translator.model, dataset, budget)()))
+
+
+def evaluate(
+    translator: Translator,
+    sources: list[str],
+    references: list[str],
+    *,
+    lowercase: bool = False,
+    tokenize: str = "13a",
+    batch_size: int = 64,
+) -> tuple[list[str], dict]:
+    """Translates and scores (section 6.1).
+
+    Returns:
+        The translations, and {"bleu", "signature", "chrf", "chrf_signature", "perplexity": per sub-word of the references,
+        "exact_match": share of translations equal to their reference, "sentences", "decode_seconds", "beam_size", "alpha"}.
+    """
+    started = time.monotonic()
+    hypotheses = [result["text"] for result in translate_lines(translator, sources, batch_size=batch_size)]
+    seconds = time.monotonic() - started
+    return hypotheses, {
+        **evaluation.bleu(hypotheses, references, lowercase=lowercase, tokenize=tokenize),
+        **evaluation.chrf(hypotheses, references),
+        "perplexity": perplexity(translator, sources, references),
+        "exact_match": sum(map(str.__eq__, hypotheses, references)) / len(references),
+        "sentences": len(references),
+        "decode_seconds": round(seconds, 2),
+        "beam_size": translator.config.beam_size,
+        "alpha": translator.config.alpha,
+    }

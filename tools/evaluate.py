@@ -6,7 +6,6 @@ python tools/evaluate.py --model_dir=runs/x --source=test.en --reference=test.de
 import json
 import pathlib
 import sys
-import time
 
 from absl import flags
 
@@ -31,35 +30,28 @@ options.define(DecodeConfig)
 
 def evaluate() -> None:
     from t2t_keras import corpus, evaluation, experiment
-    from t2t_keras.translator import translate_lines
 
     report = corpus.Report()
     pairs = list(corpus.text_pairs(_SOURCE.value, _REFERENCE.value, report))
     if report.empty:
         raise ValueError(f"Expected a sentence on every line of both files. Received: {report}.")
     sources, references = ([line.decode("utf-8") for line in side] for side in zip(*pairs, strict=True))
-    decode = options.given(DecodeConfig)
-    translator = experiment.load(pathlib.Path(_MODEL_DIR.value), _CHECKPOINT.value, say=lambda text: print(text, file=sys.stderr), **decode)
-    started = time.monotonic()
-    hypotheses = [result["text"] for result in translate_lines(translator, sources, batch_size=_BATCH_SIZE.value)]
-    seconds = time.monotonic() - started
-    if _OUTPUT.value:
-        pathlib.Path(_OUTPUT.value).write_bytes("".join(f"{line}\n" for line in hypotheses).encode())
-    scores = {
-        **evaluation.bleu(hypotheses, references, lowercase=_LOWERCASE.value, tokenize=_TOKENIZE.value),
-        **evaluation.chrf(hypotheses, references),
-        "perplexity": experiment.perplexity(translator, sources, references),
-        "exact_match": sum(map(str.__eq__, hypotheses, references)) / len(references),
-        "sentences": len(references),
-        "decode_seconds": round(seconds, 2),
-        "checkpoint": _CHECKPOINT.value,
-        "beam_size": translator.config.beam_size,
-        "alpha": translator.config.alpha,
-    }
+    translator = experiment.load(
+        pathlib.Path(_MODEL_DIR.value),
+        _CHECKPOINT.value,
+        say=lambda text: print(text, file=sys.stderr),
+        **options.given(DecodeConfig),
+    )
+    hypotheses, scores = experiment.evaluate(
+        translator, sources, references, lowercase=_LOWERCASE.value, tokenize=_TOKENIZE.value, batch_size=_BATCH_SIZE.value
+    )
+    scores["checkpoint"] = _CHECKPOINT.value
     if _COMPOUND_SPLIT.value:
         scores |= evaluation.compound_split_bleu(hypotheses, references, _COMPOUND_SPLIT.value)
     if _ROUGE.value:
         scores |= evaluation.rouge(hypotheses, references)
+    if _OUTPUT.value:
+        pathlib.Path(_OUTPUT.value).write_bytes("".join(f"{line}\n" for line in hypotheses).encode())
     if _JSON.value:
         print(json.dumps(scores))
     else:

@@ -1,0 +1,40 @@
+"""Package t2t_keras, with its programs as console commands and its configs found by name."""
+
+import pathlib
+import re
+
+import setuptools
+
+ROOT = pathlib.Path(__file__).parent
+PROGRAMS = ("train", "translate", "evaluate", "prepare")
+
+setuptools.setup(
+    name="t2t_keras",
+    version=re.search(r'__version__ = "(.+)"', (ROOT / "t2t_keras/__init__.py").read_text(encoding="utf-8")).group(1),
+    description="The Transformer of 'Attention Is All You Need' on TensorFlow 2.21 and Keras 3: train, score, translate.",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    packages=["t2t_keras", "t2t_keras.tools", "t2t_keras.configs"],
+    package_dir={"t2t_keras": "t2t_keras", "t2t_keras.tools": "tools", "t2t_keras.configs": "configs"},
+    package_data={"t2t_keras.configs": ["*.flags"]},
+    python_requires=">=3.11,<3.14",
+    install_requires=[
+        "absl-py>=2",
+        "keras>=3.15.1",  # Earlier ones load models unsafely.
+        "num2words>=0.5.14",
+        "sacrebleu>=2.4",
+        "sacremoses>=0.1",
+        "sentencepiece>=0.2",
+        "tensorflow>=2.21,<2.22",
+        "tensorflow-datasets>=4.9.8",
+        "tensorflow-text>=2.21.1,<2.22",  # 2.21.0 cannot be imported.
+        "tqdm>=4",
+    ],
+    extras_require={
+        "rouge": ["rouge-score>=0.1.2"],
+        "test": ["build>=1", "pytest>=8", "rouge-score>=0.1.2", "ruff>=0.17,<0.18", "tensorboard>=2.20"],
+    },
+    entry_points={"console_scripts": [f"t2t-{name}=t2t_keras.tools.{name}:main" for name in PROGRAMS]},
+)

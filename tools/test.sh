@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Installs into .venv with what the tests need, then runs the linter and the tests. Arguments go to pytest.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+"$root/tools/venv.sh" "[test]" >&2
+cd "$root"
+.venv/bin/ruff format --check .
+.venv/bin/ruff check .
+exec .venv/bin/python -m pytest "$@"
