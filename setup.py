@@ -34,7 +34,7 @@ setuptools.setup(
     ],
     extras_require={
         "rouge": ["rouge-score>=0.1.2"],
-        "test": ["build>=1", "pytest>=8", "rouge-score>=0.1.2", "ruff>=0.17,<0.18", "tensorboard>=2.20"],
+        "test": ["pytest>=8", "rouge-score>=0.1.2", "ruff>=0.17,<0.18", "setuptools>=77", "tensorboard>=2.20"],
     },
     entry_points={"console_scripts": [f"t2t-{name}=t2t_keras.tools.{name}:main" for name in PROGRAMS]},
 )

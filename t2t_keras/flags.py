@@ -63,3 +63,4 @@ def run(main) -> None:
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Before TensorFlow is imported: its notes on the CPU are not news.
 flags.DEFINE_boolean("traceback", False, "Show where in the program an error arose.")
+flags.disclaim_key_flags()  # What `define` defines from here on is shown by --help of the program that calls it.

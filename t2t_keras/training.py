@@ -167,26 +167,38 @@ class Progress:
 
 
 class _Meter:
-    """Sums metrics between two points of TensorBoard without waiting for the device at each update."""
+    """Sums an update's metrics between two points of TensorBoard, without waiting for the device at each update."""
 
     def __init__(self):
-        self.kept, self.since = [], time.monotonic()
+        self.metrics, self.started = [], time.monotonic()
 
-    def add(self, metrics: dict) -> None:
-        self.kept.append(metrics)
+    def leave_out(self, seconds: float) -> None:
+        """Does not count time in which nothing was trained."""
+        self.started += seconds
 
     def read(self) -> dict:
-        kept, seconds = self.kept, max(time.monotonic() - self.since, 1e-9)
-        self.__init__()
-        total = {name: sum(float(metrics[name]) for metrics in kept) for name in ("loss", "tokens", "words", "positions")}
+        """Means since the meter was made."""
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        total = {name: sum(float(update[name]) for update in self.metrics) for name in _no_sums()}
         return {
             "train/loss": total["loss"] / total["tokens"],
-            "train/learning_rate": float(kept[-1]["learning_rate"]),
-            "train/gradient_norm": float(kept[-1]["gradient_norm"]),
+            "train/learning_rate": float(self.metrics[-1]["learning_rate"]),
+            "train/gradient_norm": float(self.metrics[-1]["gradient_norm"]),
             "speed/target_tokens_per_second": total["tokens"] / seconds,
-            "speed/updates_per_second": len(kept) / seconds,
+            "speed/updates_per_second": len(self.metrics) / seconds,
             "data/padding_share": 1 - total["words"] / total["positions"],
         }
+
+
+def _note_validation(progress: Progress, metrics: dict, config: TrainConfig) -> bool:
+    """Whether a validation is the best so far; keeps count of those that were not."""
+    figure = metrics["valid/bleu"] if config.early_stopping == "bleu" else -metrics["valid/loss"]
+    better = figure > progress.best
+    if better:
+        progress.best, progress.best_step, progress.validations_since_best = figure, progress.step, 0
+    else:
+        progress.validations_since_best += 1
+    return better
 
 
 def train(
@@ -221,58 +233,57 @@ def train(
     if paths := checkpoint.kept(model_dir):
         progress = Progress(**checkpoint.restore(paths[-1], model, optimizer))
         say(f"Going on from update {progress.step:,} ({paths[-1]}).")
-    position = batching.Position(*progress.position)
-    dataset = batching.updates(folder, batch_tokens=config.batch_tokens, seed=config.seed, start=position)
+    dataset = batching.updates(folder, batch_tokens=config.batch_tokens, seed=config.seed, start=batching.Position(*progress.position))
     batches = distribute(strategy, dataset, config.device_tokens)
-    update = make_update(strategy, model, optimizer, config, batches.element_spec)
-    before, started, saved = progress.seconds, time.monotonic(), time.monotonic()
-    meter = _Meter()
+    update, iterator = make_update(strategy, model, optimizer, config, batches.element_spec), iter(batches)
+    seconds_before, started = progress.seconds, time.monotonic()
+    saved, meter = started, _Meter()
 
-    def save(path: pathlib.Path) -> None:
-        checkpoint.write(path, model, optimizer, dataclasses.asdict(progress))
-
-    def stop_early() -> bool:
+    def patience_is_over() -> bool:
         return bool(config.patience) and progress.validations_since_best >= config.patience
 
-    iterator = iter(batches)
-    bar = tqdm.tqdm(
-        total=config.train_steps, initial=progress.step, unit=" updates", mininterval=0.2 if sys.stderr.isatty() else 30, dynamic_ncols=True
-    )
-    while progress.step < config.train_steps and not stop_early():
-        batch = next(iterator)
-        meter.add(update(batch))
-        progress.step += 1
-        bar.update()
+    def save(path: pathlib.Path, position) -> None:
         # All replicas carry the same position; the first one's is read.
-        after = strategy.experimental_local_results(batch["position"])[0]
-        last = progress.step == config.train_steps
-        if progress.step % config.log_steps == 0 or last:
-            metrics = meter.read()
-            write(progress.step, metrics)
-            bar.set_postfix(loss=f"{metrics['train/loss']:.3f}", tokens_per_s=f"{metrics['speed/target_tokens_per_second']:,.0f}")
-        progress.seconds = before + time.monotonic() - started
-        if progress.step % config.valid_steps == 0 or last:
-            metrics = validate(progress.step)
-            write(progress.step, metrics)
-            figure = metrics["valid/bleu"] if config.early_stopping == "bleu" else -metrics["valid/loss"]
-            progress.validations_since_best += 1
-            if figure > progress.best:
-                progress.best, progress.best_step, progress.validations_since_best = figure, progress.step, 0
-            progress.position = tuple(int(number) for number in after)
-            progress.seconds = before + time.monotonic() - started
-            bar.clear()
-            shown = ", ".join(f"{name.removeprefix('valid/')} {value:.3f}" for name, value in metrics.items() if isinstance(value, float))
-            say(f"Update {progress.step:,}: validation {shown}{'; the best so far' if progress.best_step == progress.step else ''}")
-            if progress.best_step == progress.step:
-                save(model_dir / checkpoint.BEST)
-            meter = _Meter()
-        due = config.checkpoint_minutes and time.monotonic() - saved >= 60 * config.checkpoint_minutes
-        if due or last or stop_early() or (config.checkpoint_steps and progress.step % config.checkpoint_steps == 0):
-            progress.position = tuple(int(number) for number in after)
-            save(checkpoint.path_of(model_dir, progress.step))
-            checkpoint.remove_old(model_dir, config.keep_checkpoints)
-            saved = time.monotonic()
-    bar.close()
-    if stop_early():
-        say(f"Stopped at update {progress.step:,}: no better validation for {progress.validations_since_best} times.")
+        first = strategy.experimental_local_results(position)[0]
+        progress.position = tuple(int(number) for number in first)
+        progress.seconds = seconds_before + time.monotonic() - started
+        checkpoint.write(path, model, optimizer, dataclasses.asdict(progress))
+
+    def due(steps: int) -> bool:
+        return bool(steps) and progress.step % steps == 0 or progress.step == config.train_steps
+
+    with tqdm.tqdm(
+        total=config.train_steps,
+        initial=progress.step,
+        unit=" updates",
+        mininterval=0.2 if sys.stderr.isatty() else 30,
+        dynamic_ncols=True,
+    ) as bar:
+        while progress.step < config.train_steps and not patience_is_over():
+            batch = next(iterator)
+            meter.metrics.append(update(batch))
+            progress.step += 1
+            bar.update()
+            if due(config.log_steps):
+                metrics, meter = meter.read(), _Meter()
+                write(progress.step, metrics)
+                bar.set_postfix(loss=f"{metrics['train/loss']:.3f}", tokens_per_s=f"{metrics['speed/target_tokens_per_second']:,.0f}")
+            if due(config.valid_steps):
+                validation_started = time.monotonic()
+                metrics = validate(progress.step)
+                write(progress.step, metrics)
+                better = _note_validation(progress, metrics, config)
+                shown = (f"{name} {value:.3f}" for name, value in metrics.items() if not isinstance(value, str))
+                with bar.external_write_mode():
+                    say(f"Update {progress.step:,}: {', '.join(shown)}{'; the best so far' if better else ''}")
+                if better:
+                    save(model_dir / checkpoint.BEST, batch["position"])
+                meter.leave_out(time.monotonic() - validation_started)
+            minutes = (time.monotonic() - saved) / 60
+            if due(config.checkpoint_steps) or patience_is_over() or 0 < config.checkpoint_minutes <= minutes:
+                save(checkpoint.path_of(model_dir, progress.step), batch["position"])
+                checkpoint.remove_old(model_dir, config.keep_checkpoints)
+                saved = time.monotonic()
+    if patience_is_over():
+        say(f"Stopped at update {progress.step:,}: {progress.validations_since_best} validations brought nothing better.")
     return progress

@@ -13,18 +13,24 @@ START = 2
 ALPHAS = (0.0, 0.6, 1.0, -0.5)
 
 
-def random_tables(batch: int, seed: int, vocab_size: int = 4, spread: float = 2.0) -> np.ndarray:
-    """Logits [B, V, V, V]: what follows (token before the last, last token). A search that mixes up its states goes astray."""
-    return np.random.default_rng(seed).normal(0, spread, [batch, vocab_size, vocab_size, vocab_size]).astype(np.float32)
+def random_tables(batch: int, seed: int, vocab_size: int = 4, length: int = 8, spread: float = 2.0) -> np.ndarray:
+    """Logits [B, T, V, V, V]: what follows (position, token before the last, last token). No two hypotheses tie."""
+    return np.random.default_rng(seed).normal(0, spread, [batch, length] + [vocab_size] * 3).astype(np.float32)
+
+
+def constant_tables(probabilities, length: int = 40) -> np.ndarray:
+    """One sentence whose next token has the same probabilities whatever came before."""
+    return np.broadcast_to(np.log(np.maximum(probabilities, 1e-30)).astype(np.float32), [1, length] + [len(probabilities)] * 3)
 
 
 def step_of(tables):
-    """A step whose state is the token before the one that is read."""
+    """A step whose state is the token before the one that is read: a search that mixes up its states goes astray."""
 
     def step(tokens, position, state):
         rows = tf.shape(tokens)[0]
         sentence = tf.range(rows) // (rows // len(tables))
-        return tf.gather_nd(tables, tf.stack([sentence, state["before"], tokens], axis=1)), {"before": tokens}
+        where = tf.stack([sentence, tf.fill([rows], position), state["before"], tokens], axis=1)
+        return tf.gather_nd(tables, where), {"before": tokens}
 
     return step
 
@@ -84,7 +90,7 @@ def every_hypothesis(table, max_length: int) -> dict:
             found[tokens] = log_p
             return
         before, last = ((START, START, *tokens))[-2:]
-        for token, value in enumerate(steps[before, last]):
+        for token, value in enumerate(steps[len(tokens), before, last]):
             extend((*tokens, token), log_p + value)
 
     extend((), 0.0)
@@ -98,7 +104,7 @@ def beam_search_that_never_stops_early(table, beam_size: int, max_length: int, a
         candidates = {}
         for tokens, log_p in running.items():
             before, last = ((START, START, *tokens))[-2:]
-            candidates |= {(*tokens, token): log_p + value for token, value in enumerate(steps[before, last])}
+            candidates |= {(*tokens, token): log_p + value for token, value in enumerate(steps[len(tokens), before, last])}
         best = sorted(candidates, key=candidates.get, reverse=True)[: 2 * beam_size]
         ended |= {tokens: candidates[tokens] for tokens in best if tokens[-1] == EOS}
         running = {tokens: candidates[tokens] for tokens in [t for t in best if t[-1] != EOS][:beam_size]}
@@ -160,8 +166,8 @@ def test_a_beam_of_one_is_greedy_search(alpha):
         steps, tokens, log_p = log_probs(table), (), 0.0
         while len(tokens) < 8 and EOS not in tokens:
             before, last = ((START, START, *tokens))[-2:]
-            token = int(np.argmax(steps[before, last]))
-            tokens, log_p = (*tokens, token), log_p + steps[before, last, token]
+            token = int(np.argmax(steps[len(tokens), before, last]))
+            tokens, log_p = (*tokens, token), log_p + steps[len(tokens), before, last, token]
         assert_same(received, [(tokens, score_of(tokens, log_p, alpha))])
 
 

@@ -16,10 +16,10 @@ options.define(ModelConfig, TrainConfig, DataConfig)
 
 
 def prepare() -> None:
-    from t2t_keras import prepare
+    model, train, data = (options.read(group) for group in (ModelConfig, TrainConfig, DataConfig))
+    from t2t_keras import prepare  # After the options, so that a wrong one is told at once.
 
-    model, train = options.read(ModelConfig), options.read(TrainConfig)
-    prepare.prepare(options.read(DataConfig), model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value))
+    prepare.prepare(data, model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value))
 
 
 def main() -> None:

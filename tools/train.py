@@ -18,13 +18,14 @@ options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)
 
 
 def train() -> None:
-    from t2t_keras import experiment, training
+    groups = [options.read(group) for group in (ModelConfig, TrainConfig, DecodeConfig, DataConfig)]
+    from t2t_keras import experiment, training  # After the options, so that a wrong one is told at once.
 
     training.virtual_cpu_devices(_CPU_DEVICES.value)
     model_dir = pathlib.Path(_MODEL_DIR.value)
     experiment.train(
         model_dir,
-        *map(options.read, (ModelConfig, TrainConfig, DecodeConfig, DataConfig)),
+        *groups,
         data_dir=pathlib.Path(_DATA_DIR.value) if _DATA_DIR.value else None,
         strategy=training.make_strategy(_CPU_DEVICES.value),
     )

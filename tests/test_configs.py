@@ -1,0 +1,95 @@
+"""Every config is complete: its flags are known, and a model and a schedule can be made of it."""
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+
+import keras
+import pytest
+
+from t2t_keras.config import BASE, BIG, TABLE_3, DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.optimizer import TransformerSchedule
+
+CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.flags"))
+GROUPS = (ModelConfig, TrainConfig, DecodeConfig, DataConfig)
+
+
+def read(path: pathlib.Path) -> tuple:
+    """The options of a flagfile, without absl: each field is named once and converts to its type."""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    pairs = [line.removeprefix("--").split("=", 1) for line in lines if line and not line.startswith("#")]
+    values = dict(pairs)
+    assert len(values) == len(pairs), "a flag is set twice"
+    fields = {field.name: (group, field) for group in GROUPS for field in dataclasses.fields(group)}
+    assert set(values) <= set(fields)
+    return tuple(
+        group(**{name: fields[name][1].type(value) for name, value in values.items() if fields[name][0] is group}) for group in GROUPS
+    )
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_begins_with_what_to_expect_and_the_command(path):
+    comment = path.read_text(encoding="utf-8").split("--", 1)[0]
+    assert comment.startswith("# ")
+    assert "python tools/train.py" in path.read_text(encoding="utf-8") or "./tools/quickstart.sh" in comment
+
+
+def test_the_paper_s_models_are_rows_of_table_3():
+    """Section 6.1: base and big, for En-De and En-Fr; the big En-Fr model has P_drop 0.1 instead of 0.3."""
+    expected = {
+        "wmt14_en_de_base": (BASE, 100_000, 5),
+        "wmt14_en_de_big": (BIG, 300_000, 20),
+        "wmt14_en_fr_base": (dataclasses.replace(BASE, vocab_size=32_000), 100_000, 5),
+        "wmt14_en_fr_big": (dataclasses.replace(BIG, vocab_size=32_000, dropout=0.1), 300_000, 20),
+    }
+    for path in CONFIGS:
+        if path.stem in expected:
+            model, train, decode, data = read(path)
+            assert (model, train.train_steps, train.keep_checkpoints) == expected[path.stem]
+            assert (train.batch_tokens, train.warmup_steps, train.label_smoothing, train.checkpoint_minutes) == (25_000, 4000, 0.1, 10)
+            assert (decode.beam_size, decode.alpha, decode.extra_length) == (4, 0.6, 50)
+            assert data.source_language == "en" and data.dataset.startswith("wmt14_translate/")
+    assert set(expected) <= {path.stem for path in CONFIGS}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_makes_a_schedule_that_peaks_at_its_warm_up(path):
+    model, train, _, _ = read(path)
+    schedule = TransformerSchedule(model.d_model, train.warmup_steps, train.rate_factor)
+    rates = [float(schedule(step - 1)) for step in (1, train.warmup_steps - 1, train.warmup_steps, train.warmup_steps + 1)]
+    assert max(rates) == rates[2]
+    assert 1e-4 < rates[2] < 1e-2
+
+
+def test_multi30k_peaks_at_the_rate_of_its_recipe():
+    """Wu et al. (2021): 5e-3 at update 2,000."""
+    model, train, _, _ = read(next(path for path in CONFIGS if path.stem == "multi30k_en_de"))
+    peak = float(TransformerSchedule(model.d_model, train.warmup_steps, train.rate_factor)(train.warmup_steps - 1))
+    assert peak == pytest.approx(5e-3, rel=1e-3)
+
+
+def test_table_3_s_rows_differ_from_base_in_what_their_letter_says():
+    fields = {"A": {"num_heads", "d_k", "d_v"}, "B": {"d_k"}, "D": {"dropout"}, "E": {"learned_positions"}}
+    for name, row in TABLE_3.items():
+        changed = {key for key, value in dataclasses.asdict(row).items() if value != dataclasses.asdict(BASE)[key]}
+        if name[0] in fields:
+            assert changed == fields[name[0]], name
+        if name[0] == "A":
+            assert row.num_heads * row.d_k == row.num_heads * row.d_v == 512, "row (A) keeps the amount of computation"
+
+
+def test_the_quick_start_s_model_can_be_made():
+    from t2t_keras.transformer import Transformer
+
+    model, *_ = read(next(path for path in CONFIGS if path.stem == "quickstart"))
+    assert isinstance(Transformer(model), keras.Model)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_train_py_takes_the_config_by_name(path, tmp_path):
+    """A wrong option after it shows that the flagfile itself was read: nothing else is reported."""
+    command = [sys.executable, "tools/train.py", f"--flagfile={path.stem}", f"--model_dir={tmp_path}", "--d_model=1"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=path.parent.parent, env={"PYTHONPATH": "."})
+    assert result.returncode == 1
+    assert "d_model=1" in result.stderr

@@ -1,0 +1,131 @@
+"""The Keras Transformer agrees with the paper's equations as `numpy_transformer.py` writes them: forwards, its loss, its gradients.
+
+The Keras side reads a padded batch at once; the oracle reads each sentence alone and unpadded.
+"""
+
+import numpy as np
+import numpy_transformer as paper
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from t2t_keras.config import BOS, EOS, PAD
+from t2t_keras.loss import cross_entropy, shift_right
+
+SOURCES = [[7, 12, 33, 5, EOS], [39, 4, EOS], [9, 9, 21, 30, 18, 6, EOS]]
+TARGETS = [[14, 8, EOS], [25, 4, 17, 17, 36, EOS], [5, EOS]]
+LABEL_SMOOTHING = 0.1
+
+
+def padded(sentences: list) -> np.ndarray:
+    return np.array([ids + [PAD] * (max(map(len, sentences)) - len(ids)) for ids in sentences], "int32")
+
+
+SOURCE, TARGET = padded(SOURCES), padded(TARGETS)
+
+
+@pytest.fixture
+def model(model):
+    """Every weight is random, so that biases and gains count too."""
+    rng = np.random.default_rng(3)
+    for weight in model.trainable_variables:
+        around = 1.0 if weight.path.endswith("gamma") else 0.0
+        weight.assign(around + rng.normal(scale=0.3, size=weight.shape))
+    return model
+
+
+def values_of(model) -> dict:
+    """The model's weights by path, without the model's own name."""
+    return {weight.path.split("/", 1)[1]: np.array(weight, "float64") for weight in model.trainable_variables}
+
+
+def as_in_the_paper(values: dict, config) -> dict:
+    """Weights by path → what `numpy_transformer.py` calls them, each projection cut into its heads."""
+
+    def heads(path):
+        return np.split(values[f"{path}/kernel"], config.num_heads, axis=1)
+
+    def attention(path):
+        return {name: heads(f"{path}/{name}") for name in ("query", "key", "value")} | {"output": values[f"{path}/output/kernel"]}
+
+    def layer(path, attentions):
+        names = [*attentions, "feed_forward"]
+        norms = {f"{name}_norm": [values[f"{path}/{name}_norm/norm/{half}"] for half in ("gamma", "beta")] for name in names}
+        maps = [values[f"{path}/feed_forward/{half}/{kind}"] for half in ("inner", "outer") for kind in ("kernel", "bias")]
+        return {name: attention(f"{path}/{name}") for name in attentions} | norms | {"feed_forward": maps}
+
+    return {
+        "matrix": values["embedding/matrix"],
+        "encoder": [layer(f"encoder_{i}", ["self_attention"]) for i in range(config.encoder_layers)],
+        "decoder": [layer(f"decoder_{i}", ["self_attention", "cross_attention"]) for i in range(config.decoder_layers)],
+    }
+
+
+def paper_losses(weights: dict) -> list:
+    """The loss of each word of each sentence."""
+    return [
+        paper.smoothed_loss(paper.logits(source, [BOS, *target[:-1]], weights), target, LABEL_SMOOTHING)
+        for source, target in zip(SOURCES, TARGETS, strict=True)
+    ]
+
+
+def test_the_memory_holds_the_projections_of_the_papers_encoding(model):
+    weights = as_in_the_paper(values_of(model), model.config)
+    memory = model.encode(SOURCE)
+    for row, source in enumerate(SOURCES):
+        encoding = paper.encode(source, weights)
+        for layer, (keys, values) in zip(weights["decoder"], memory.keys_values, strict=True):
+            for head in range(model.config.num_heads):
+                expected = encoding @ layer["cross_attention"]["key"][head]
+                np.testing.assert_allclose(keys[row, : len(source), head], expected, atol=1e-5)
+                expected = encoding @ layer["cross_attention"]["value"][head]
+                np.testing.assert_allclose(values[row, : len(source), head], expected, atol=1e-5)
+
+
+def test_the_logits_of_a_padded_batch_are_the_papers_for_each_sentence_alone(model):
+    weights = as_in_the_paper(values_of(model), model.config)
+    logits = model((SOURCE, shift_right(TARGET)))
+    for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        expected = paper.logits(source, [BOS, *target[:-1]], weights)
+        np.testing.assert_allclose(logits[row, : len(target)], expected, atol=1e-5)
+
+
+def test_the_smoothed_loss_of_a_padded_batch_is_the_papers_for_each_sentence_alone(model):
+    loss = np.array(cross_entropy(model((SOURCE, shift_right(TARGET))), TARGET, LABEL_SMOOTHING))
+    expected = paper_losses(as_in_the_paper(values_of(model), model.config))
+    for row, losses in enumerate(expected):
+        np.testing.assert_allclose(loss[row, : len(losses)], losses, atol=1e-5)
+    assert loss.sum() == pytest.approx(np.concatenate(expected).sum(), rel=1e-5)
+
+
+def gradients_by_path(model) -> dict:
+    with tf.GradientTape() as tape:
+        loss = ops.sum(cross_entropy(model((SOURCE, shift_right(TARGET))), TARGET, LABEL_SMOOTHING))
+    gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
+    return {path: np.array(tf.convert_to_tensor(gradient)) for path, gradient in zip(values_of(model), gradients, strict=True)}
+
+
+def paper_slope(values: dict, directions: dict, config, step: float = 1e-6) -> float:
+    """The central difference of the summed loss, as all the weights in `directions` move together."""
+
+    def loss_at(step):
+        moved = {path: values[path] + step * direction for path, direction in directions.items()}
+        return np.concatenate(paper_losses(as_in_the_paper({**values, **moved}, config))).sum()
+
+    return (loss_at(step) - loss_at(-step)) / (2 * step)
+
+
+def test_the_gradient_of_each_weight_agrees_with_a_central_difference_of_the_papers_loss(model):
+    values, gradients, rng = values_of(model), gradients_by_path(model), np.random.default_rng(5)
+    for path, gradient in gradients.items():
+        direction = rng.normal(size=gradient.shape)
+        expected = paper_slope(values, {path: direction}, model.config)
+        assert np.sum(gradient * direction) == pytest.approx(expected, rel=1e-3), path
+
+
+def test_the_gradient_of_all_weights_agrees_with_central_differences_along_random_directions(model):
+    values, gradients, rng = values_of(model), gradients_by_path(model), np.random.default_rng(6)
+    for _ in range(3):
+        directions = {path: rng.normal(size=gradient.shape) for path, gradient in gradients.items()}
+        received = sum(np.sum(gradient * directions[path]) for path, gradient in gradients.items())
+        assert received == pytest.approx(paper_slope(values, directions, model.config), rel=1e-4)
