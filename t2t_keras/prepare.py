@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import pathlib
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -118,7 +119,7 @@ def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, 
     subwords = tokenizer.Tokenizer(model)
 
     say("Writing token ids …")
-    written = {}
+    written, started = {}, time.monotonic()
     train_report = corpus.Report()
     for split, pairs, counted in (
         ("train", corpus.pairs(data, "train", seed, train_report), train_report),
@@ -128,8 +129,10 @@ def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, 
         written[split] = shards.write(folder / split, ids, count=report.pairs, vocab_size=vocab_size, seed=seed)
         if not written[split]["pairs"]:
             raise ValueError(f"Every pair of the {split} text is longer than --max_length={data.max_length}: {counted}.")
+        speed = written[split]["pairs"] / (time.monotonic() - started)
         tokens = [written[split][f"{side}_tokens"] / written[split]["pairs"] for side in shards.SIDES]
-        say(f"{split}: {counted}; {tokens[0]:.1f} + {tokens[1]:.1f} sub-words a pair.")
+        say(f"{split}: {counted}; {tokens[0]:.1f} + {tokens[1]:.1f} sub-words a pair; {speed:,.0f} pairs/s.")
+        started = time.monotonic()
     _write_text(folder, "valid", valid)
     if data.dataset == "builtin":
         _write_text(folder, "test", list(corpus.pairs(data, "test", seed, corpus.Report())))

@@ -1,0 +1,160 @@
+"""Section 3.2: scaled dot-product attention, h of them in parallel, and what a mask may and may not do."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from t2t_keras.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
+
+B, T, S, D, H, K, E = 2, 3, 5, 8, 2, 6, 10
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def normal(rng, *shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+@pytest.fixture
+def qkv(rng):
+    return normal(rng, B, T, H, K), normal(rng, B, S, H, K), normal(rng, B, S, H, E)
+
+
+@pytest.fixture
+def mask(rng):
+    """Random, but every query may attend somewhere."""
+    mask = rng.random((B, H, T, S)) < 0.5
+    mask[..., 1] = True
+    return mask
+
+
+def test_attention_equals_that_of_keras_ops(qkv, mask):
+    np.testing.assert_allclose(scaled_dot_product_attention(*qkv), ops.dot_product_attention(*qkv), atol=1e-6)
+    np.testing.assert_allclose(scaled_dot_product_attention(*qkv, mask), ops.dot_product_attention(*qkv, mask=mask), atol=1e-6)
+
+
+def test_attention_on_one_query_and_two_keys_is_what_the_equation_gives_by_hand():
+    q = np.array([3.0, 0, 4, 0]).reshape(1, 1, 1, 4)
+    k = np.array([[0.0, 1, 0, 1], [2 * np.log(3) / 3, 0, 0, 0]]).reshape(1, 2, 1, 4)
+    v = np.array([[8.0], [16.0]]).reshape(1, 2, 1, 1)
+    # Scores 0 and 2 log 3, divided by √4: weights 1/4 and 3/4.
+    np.testing.assert_allclose(attention_weights(q, k)[0, 0], [[0.25, 0.75]], rtol=1e-6)
+    np.testing.assert_allclose(scaled_dot_product_attention(q, k, v).numpy().item(), 14, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 2e-2)])
+def test_the_weights_of_a_query_sum_to_one_and_keep_its_dtype(qkv, mask, dtype, tolerance):
+    q, k = (ops.cast(x, dtype) for x in qkv[:2])
+    weights = attention_weights(q, k, mask)
+    assert keras.backend.standardize_dtype(weights.dtype) == dtype
+    weights = np.array(ops.cast(weights, "float32"))
+    np.testing.assert_allclose(weights.sum(axis=-1), np.ones((B, H, T)), atol=tolerance)
+    assert (weights[~mask] == 0).all() and (weights[mask] > 0).all()
+
+
+def test_a_masked_key_never_matters(qkv):
+    q, k, v = qkv
+    mask = (np.arange(S) != 2)[None, None, None]
+    before = scaled_dot_product_attention(q, k, v, mask)
+    k, v = k.copy(), v.copy()
+    k[:, 2], v[:, 2] = 1000 * k[:, 2], -1000 * v[:, 2]
+    np.testing.assert_array_equal(scaled_dot_product_attention(q, k, v, mask), before)
+    assert not np.allclose(scaled_dot_product_attention(q, k, v), before)
+
+
+def test_masking_keys_equals_leaving_them_out(qkv):
+    q, k, v = qkv
+    masked = scaled_dot_product_attention(q, k, v, (np.arange(S) < 3)[None, None, None])
+    np.testing.assert_allclose(masked, scaled_dot_product_attention(q, k[:, :3], v[:, :3]), atol=1e-6)
+
+
+def test_a_query_that_may_attend_nowhere_weighs_all_keys_alike(qkv):
+    q, k, v = qkv
+    nowhere = scaled_dot_product_attention(100 * q, 100 * k, v, np.zeros((1, 1, 1, S), bool))
+    np.testing.assert_allclose(nowhere, np.broadcast_to(v.mean(axis=1, keepdims=True), nowhere.shape), atol=1e-6)
+
+
+def test_scores_in_the_thousands_stay_finite(qkv):
+    q, k, v = qkv
+    assert np.isfinite(scaled_dot_product_attention(1e3 * q, 1e3 * k, v)).all()
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
+def test_a_mask_broadcasts_over_sentences_heads_and_queries(rng, mask, axes):
+    layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
+    small = mask.any(axis=axes, keepdims=True)
+    full = np.broadcast_to(small, mask.shape)
+    np.testing.assert_allclose(layer(query, memory, mask=small), layer(query, memory, mask=full), atol=1e-6)
+
+
+def test_one_head_with_identity_projections_is_scaled_dot_product_attention(rng):
+    layer, query, memory = MultiHeadAttention(num_heads=1, d_k=D, d_v=D), normal(rng, B, T, D), normal(rng, B, S, D)
+    layer.build(query.shape, memory.shape)
+    layer.set_weights([np.eye(D)] * 4)
+    one_head = scaled_dot_product_attention(query[:, :, None], memory[:, :, None], memory[:, :, None])
+    np.testing.assert_allclose(layer(query, memory), one_head[:, :, 0], atol=1e-6)
+
+
+def test_h_heads_are_the_sum_of_layers_of_one_head_each(rng, mask):
+    """Head i owns its columns of W^Q, W^K and W^V and its rows of W^O; concatenating before W^O sums what each row block gives."""
+    layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
+    together = layer(query, memory, mask=mask)
+    w_q, w_k, w_v, w_o = layer.get_weights()
+    alone = 0
+    for i in range(H):
+        head = MultiHeadAttention(1, K, E)
+        head.build(query.shape, memory.shape)
+        qk, ve = slice(i * K, (i + 1) * K), slice(i * E, (i + 1) * E)
+        head.set_weights([w_q[:, qk], w_k[:, qk], w_v[:, ve], w_o[ve]])
+        alone += np.array(head(query, memory, mask=mask[:, i : i + 1]))
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+def test_the_four_projections_have_the_papers_widths_and_no_bias():
+    layer = MultiHeadAttention(H, K, E)
+    layer.build((None, None, D), (None, None, D))
+    shapes = {weight.path.split("/")[-2]: tuple(weight.shape) for weight in layer.weights}
+    assert shapes == {"query": (D, H * K), "key": (D, H * K), "value": (D, H * E), "output": (H * E, D)}
+
+
+def test_attending_in_two_steps_equals_one_call(rng, mask):
+    layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
+    expected = layer(query, memory, mask=mask)
+    np.testing.assert_array_equal(layer.attend(query, layer.keys_values(memory), mask), expected)
+
+
+@pytest.mark.parametrize("shape", [(B, S), (B, T, S)])
+def test_a_mask_of_the_wrong_rank_is_refused_with_the_shape_that_is_expected(rng, shape):
+    layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
+    with pytest.raises(ValueError) as error:
+        layer(query, memory, mask=np.ones(shape, bool))
+    for text in ("boolean", "[B, H, T, S]", "mask[:, None, None, :]", f"Received: shape {shape}"):
+        assert text in str(error.value)
+
+
+def test_an_additive_mask_is_refused():
+    """0 where a query may attend and -1e9 elsewhere: as a truth value, that is the mask turned round."""
+    layer, x = MultiHeadAttention(H, K, E), np.ones((B, S, D), "float32")
+    additive = np.where(np.arange(S) < 3, 0.0, -1e9).astype("float32")[None, None, None]
+    with pytest.raises(ValueError, match="mask must be boolean"):
+        layer(x, x, mask=additive)
+
+
+def test_a_functional_model_takes_the_mask_as_an_input_and_survives_saving(rng, mask, tmp_path):
+    query, memory = keras.Input((None, D)), keras.Input((None, D))
+    allowed = keras.Input((H, None, None), dtype="bool")
+    layer = MultiHeadAttention(H, K, E)
+    model = keras.Model([query, memory, allowed], layer(query, memory, mask=allowed))
+    inputs = [normal(rng, B, T, D), normal(rng, B, S, D), mask]
+    expected = layer(*inputs[:2], mask=mask)
+    np.testing.assert_allclose(model(inputs), expected, atol=1e-6)
+    assert not np.allclose(model([*inputs[:2], np.ones_like(mask)]), expected)
+    model.save(tmp_path / "attention.keras")
+    again = keras.models.load_model(tmp_path / "attention.keras")
+    np.testing.assert_array_equal(again(inputs), model(inputs))
+    config = next(each for each in again.layers if isinstance(each, MultiHeadAttention)).get_config()
+    assert (config["num_heads"], config["d_k"], config["d_v"]) == (H, K, E)

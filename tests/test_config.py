@@ -1,0 +1,185 @@
+"""Options: the defaults are the paper's, every invalid one is refused by name, and what is written is what is read."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from t2t_keras import config
+from t2t_keras.config import BASE, BIG, TABLE_3, DataConfig, DecodeConfig, ModelConfig, TrainConfig
+
+ROOT = pathlib.Path(config.__file__).parent.parent
+GROUPS = {"model": ModelConfig, "train": TrainConfig, "decode": DecodeConfig, "data": DataConfig}
+
+# Table 3 as printed: N, d_model, d_ff, h, d_k, d_v, P_drop.
+PAPER = {
+    "base": (6, 512, 2048, 8, 64, 64, 0.1),
+    "A1": (6, 512, 2048, 1, 512, 512, 0.1),
+    "A4": (6, 512, 2048, 4, 128, 128, 0.1),
+    "A16": (6, 512, 2048, 16, 32, 32, 0.1),
+    "A32": (6, 512, 2048, 32, 16, 16, 0.1),
+    "B16": (6, 512, 2048, 8, 16, 64, 0.1),
+    "B32": (6, 512, 2048, 8, 32, 64, 0.1),
+    "C2": (2, 512, 2048, 8, 64, 64, 0.1),
+    "C4": (4, 512, 2048, 8, 64, 64, 0.1),
+    "C8": (8, 512, 2048, 8, 64, 64, 0.1),
+    "C256": (6, 256, 2048, 8, 32, 32, 0.1),
+    "C1024": (6, 1024, 2048, 8, 128, 128, 0.1),
+    "C_ff1024": (6, 512, 1024, 8, 64, 64, 0.1),
+    "C_ff4096": (6, 512, 4096, 8, 64, 64, 0.1),
+    "D0.0": (6, 512, 2048, 8, 64, 64, 0.0),
+    "D0.2": (6, 512, 2048, 8, 64, 64, 0.2),
+    "E": (6, 512, 2048, 8, 64, 64, 0.1),
+    "big": (6, 1024, 4096, 16, 64, 64, 0.3),
+}
+
+
+def test_table_3_is_the_papers():
+    received = {
+        name: (row.encoder_layers, row.d_model, row.d_ff, row.num_heads, row.d_k, row.d_v, row.dropout) for name, row in TABLE_3.items()
+    }
+    assert received == PAPER
+    assert all(row.decoder_layers == row.encoder_layers and row.vocab_size == 37_000 for row in TABLE_3.values())
+    assert {name for name, row in TABLE_3.items() if row.learned_positions} == {"E"}
+
+
+def test_the_defaults_are_the_base_model_and_its_training_and_search():
+    train, decode = TrainConfig(), DecodeConfig()
+    assert ModelConfig() == BASE == TABLE_3["base"] and BIG == TABLE_3["big"]
+    assert (train.train_steps, train.warmup_steps, train.label_smoothing, train.clip_norm) == (100_000, 4000, 0.1, 0)  # 5.2 to 5.4
+    assert (train.batch_tokens, train.checkpoint_minutes, train.keep_checkpoints) == (25_000, 10, 5)  # 5.1, 6.1
+    assert (decode.beam_size, decode.alpha, decode.extra_length) == (4, 0.6, 50)  # 6.1
+
+
+def test_the_special_ids_are_four_different_ones_and_padding_is_zero():
+    assert config.PAD == 0 and {config.PAD, config.UNK, config.BOS, config.EOS} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("group", GROUPS.values())
+def test_every_default_is_valid_and_explained(group):
+    group()
+    for field in dataclasses.fields(group):
+        assert field.metadata["help"].endswith("."), field.name
+
+
+@pytest.mark.parametrize("group", GROUPS.values())
+def test_options_do_not_change_once_made(group):
+    options = group()
+    for field in dataclasses.fields(group):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(options, field.name, getattr(options, field.name))
+
+
+INVALID = [
+    *((ModelConfig, {name: value}) for name in ("encoder_layers", "decoder_layers", "d_ff", "num_heads", "d_k", "d_v") for value in (0, -2)),
+    (ModelConfig, {"d_model": 0}),
+    (ModelConfig, {"d_model": 511}),
+    (ModelConfig, {"vocab_size": 4}),
+    *((group, {name: value}) for group, name in ((ModelConfig, "dropout"), (TrainConfig, "label_smoothing")) for value in (-0.1, 1.0)),
+    (ModelConfig, {"dropout": float("nan")}),
+    (ModelConfig, {"learned_positions": -1}),
+    *(
+        (TrainConfig, {name: 0})
+        for name in ("train_steps", "warmup_steps", "batch_tokens", "device_tokens", "keep_checkpoints", "valid_steps", "log_steps")
+    ),
+    *((TrainConfig, {name: -1}) for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm")),
+    (TrainConfig, {"rate_factor": 0.0}),
+    (TrainConfig, {"dtype": "float16"}),
+    (TrainConfig, {"early_stopping": "chrf"}),
+    (TrainConfig, {"early_stopping": "bleu", "valid_sentences": 0}),
+    (TrainConfig, {"checkpoint_steps": 0, "checkpoint_minutes": 0}),
+    (DecodeConfig, {"beam_size": 0}),
+    (DecodeConfig, {"alpha": float("inf")}),
+    (DecodeConfig, {"extra_length": -1}),
+    (DecodeConfig, {"max_input": 1}),
+    (DataConfig, {"train_source": "a.en"}),
+    (DataConfig, {"train_target": "a.de"}),
+    (DataConfig, {"valid_source": "a.en"}),
+    (DataConfig, {"valid_target": "a.de"}),
+    (DataConfig, {"dataset": "wmt14_translate/de-en"}),
+    (DataConfig, {"dataset": "wmt14_translate/de-en", "source_language": "en"}),
+    (DataConfig, {"max_length": 1}),
+    (DataConfig, {"character_coverage": 0.0}),
+    (DataConfig, {"character_coverage": 1.5}),
+    (DataConfig, {"builtin_pairs": 0}),
+    (DataConfig, {"vocab_sample": 0}),
+]
+
+
+@pytest.mark.parametrize(("group", "options"), INVALID, ids=lambda each: each.__name__ if isinstance(each, type) else str(each))
+def test_an_invalid_option_is_refused_with_its_name_and_value(group, options):
+    with pytest.raises(ValueError, match="^Expected .* Received: ") as error:
+        group(**options)
+    received = str(error.value).split("Received: ")[1]
+    for name, value in options.items():
+        assert f"{name}={value!r}" in received
+
+
+def test_text_files_and_a_dataset_together_are_refused_with_both():
+    with pytest.raises(ValueError, match=r"Received: dataset='builtin', train_source='a\.en'"):
+        DataConfig(dataset="builtin", train_source="a.en", train_target="a.de")
+
+
+@pytest.mark.parametrize(
+    ("group", "options"),
+    [
+        (ModelConfig, {"vocab_size": 5, "dropout": 0.0, "d_model": 2, "num_heads": 3, "d_k": 1}),
+        (TrainConfig, {"early_stopping": "loss", "valid_sentences": 0}),
+        (TrainConfig, {"checkpoint_steps": 0}),
+        (TrainConfig, {"checkpoint_minutes": 0.0}),
+        (TrainConfig, {"label_smoothing": 0.0, "dtype": "bfloat16"}),
+        (DecodeConfig, {"beam_size": 1, "alpha": 0.0, "extra_length": 0}),
+        (DataConfig, {"dataset": "builtin"}),
+        (DataConfig, {"dataset": "wmt14_translate/de-en", "source_language": "en", "target_language": "de"}),
+        (DataConfig, {"train_source": "a.en", "train_target": "a.de", "valid_source": "b.en", "valid_target": "b.de"}),
+    ],
+)
+def test_options_at_the_edge_of_what_is_valid_are_accepted(group, options):
+    made = group(**options)
+    assert {name: getattr(made, name) for name in options} == options
+
+
+def test_what_is_written_as_json_is_what_is_read(tmp_path):
+    written = {"model": BIG, "train": TrainConfig(seed=9, checkpoint_minutes=2.5), "data": DataConfig(dataset="builtin", normalization="nfkc")}
+    path = tmp_path / "config.json"
+    path.write_text(config.to_json(**written), encoding="utf-8")
+    assert config.from_json(path, model=ModelConfig, train=TrainConfig, data=DataConfig) == tuple(written.values())
+    # In the order that is asked for, and no more than that.
+    assert config.from_json(str(path), data=DataConfig, model=ModelConfig) == (written["data"], written["model"])
+
+
+def read(tmp_path, change) -> None:
+    contents = json.loads(config.to_json(model=BASE, decode=DecodeConfig()))
+    change(contents)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(contents), encoding="utf-8")
+    config.from_json(path, model=ModelConfig, decode=DecodeConfig)
+
+
+def test_a_missing_option_is_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match=r"'model' options of this version\. Missing: \['d_ff'\]; unknown: \[\]"):
+        read(tmp_path, lambda contents: contents["model"].pop("d_ff"))
+
+
+def test_an_unknown_option_is_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match=r"'decode' options of this version\. Missing: \[\]; unknown: \['width'\]"):
+        read(tmp_path, lambda contents: contents["decode"].update(width=4))
+
+
+def test_a_missing_group_is_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match=r"'decode' options .*Missing: \['alpha', 'beam_size', 'extra_length', 'max_input'\]"):
+        read(tmp_path, lambda contents: contents.pop("decode"))
+
+
+def test_an_invalid_value_in_a_file_is_refused_as_anywhere_else(tmp_path):
+    with pytest.raises(ValueError, match="d_model=511"):
+        read(tmp_path, lambda contents: contents["model"].update(d_model=511))
+
+
+def test_options_need_neither_tensorflow_nor_keras():
+    program = "import sys, t2t_keras.config; print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert finished.stdout.strip() == "[]"

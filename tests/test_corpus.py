@@ -1,0 +1,340 @@
+"""Sentence pairs: two files stay aligned, and what is wrong with them is named or counted."""
+
+import gzip
+import itertools
+import json
+import random
+
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from t2t_keras import builtin_corpus, corpus
+from t2t_keras.config import DataConfig
+
+BOM = b"\xef\xbb\xbf"
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes a file and gives its name."""
+    names = (f"{number}.txt" for number in itertools.count())
+
+    def write(content: str | bytes, name: str = "") -> str:
+        path = tmp_path / (name or next(names))
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write
+
+
+def read(source: str, target: str, **options) -> tuple[list, corpus.Report]:
+    report = corpus.Report()
+    return list(corpus.text_pairs(source, target, report, **options)), report
+
+
+def refusal(source: str, target: str, **options) -> str:
+    with pytest.raises(ValueError) as refused:
+        read(source, target, **options)
+    return str(refused.value)
+
+
+# Text files.
+
+
+def test_line_n_of_one_file_is_paired_with_line_n_of_the_other(file):
+    pairs, report = read(file("one\ntwo\n"), file("eins\nzwei\n"))
+    assert pairs == [(b"one", b"eins"), (b"two", b"zwei")]
+    assert report == corpus.Report(pairs=2)
+
+
+def test_the_last_line_counts_without_its_newline(file):
+    assert read(file("one\ntwo"), file("eins\nzwei\n")) == read(file("one\ntwo\n"), file("eins\nzwei"))
+
+
+@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r"], ids=ascii)
+def test_only_a_newline_ends_a_line(file, character):
+    """`str.splitlines` would end one at each of these, and misalign the files."""
+    pairs, _ = read(file(f"one{character}and a half\ntwo\n"), file("eins\nzwei\n"))
+    assert pairs == [(f"one{character}and a half".encode(), b"eins"), (b"two", b"zwei")]
+
+
+def test_a_side_may_be_several_files_and_globs_cut_at_other_lines_than_the_other_side(file):
+    first, second = file("a\nb\nc\n", "source-1.txt"), file("d\ne", "source-2.txt")
+    file("A\n", "target-0.txt"), file("B\nC\n", "target-1.txt"), file("D\n", "target-2.txt")
+    last = file("E\n", "the last.txt")
+    expected = [(letter.encode(), letter.upper().encode()) for letter in "abcde"]
+    targets = first.replace("source-1", "target-*")
+    assert read(f"{first},{second}", f"{targets},{last}")[0] == expected
+    assert read(first.replace("source-1", "source-?"), f"{targets},{last}")[0] == expected
+
+
+def test_gzip_is_read_whatever_the_name(file):
+    text = "one\ntwo\n".encode()
+    several_members = gzip.compress(text) + gzip.compress(b"three")
+    assert read(file(gzip.compress(text), "a.txt"), file(text, "b.gz"))[0] == read(file(text), file(text))[0]
+    assert read(file(several_members), file("one\ntwo\nthree\n"))[0][-1] == (b"three", b"three")
+
+
+def test_carriage_returns_before_a_newline_are_removed_and_counted(file):
+    pairs, report = read(file("one\r\ntwo\r\nthree"), file("eins\nzwei\ndrei\r"))
+    assert pairs == [(b"one", b"eins"), (b"two", b"zwei"), (b"three", b"drei")]
+    assert report == corpus.Report(pairs=3, carriage_returns=3)
+
+
+def test_a_byte_order_mark_is_removed_at_the_start_of_each_file_and_nowhere_else(file):
+    source = f"{file(BOM + b'one')},{file(gzip.compress(BOM + b'two'))},{file(b'three' + BOM)}"
+    pairs, report = read(source, file(BOM + b"eins\n" + BOM + b"zwei\ndrei\n"))
+    assert pairs == [(b"one", b"eins"), (b"two", BOM + b"zwei"), (b"three" + BOM, b"drei")]
+    assert report == corpus.Report(pairs=3, byte_order_marks=3)
+
+
+def test_pairs_with_an_empty_side_are_left_out_and_counted(file):
+    pairs, report = read(file("one\n\n \t\nfour\n\nsix\n"), file("eins\nzwei\ndrei\n\r\n\nsechs\n"))
+    assert pairs == [(b"one", b"eins"), (b"six", b"sechs")]
+    assert report == corpus.Report(pairs=2, empty=4, carriage_returns=1)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_unequal_numbers_of_lines_are_told_with_the_first_line_that_has_no_partner(file, swapped):
+    short, first, second = file("a\nb\nc\n"), file("A\nB\n"), file("C\nD\nE\nF\n")
+    sides = (f"{first},{second}", short) if swapped else (short, f"{first},{second}")
+    message = refusal(*sides)
+    counts = f"6 in {first},{second} and 3 in {short}" if swapped else f"3 in {short} and 6 in {first},{second}"
+    assert counts in message
+    assert f"line 2 of {second}" in message
+
+
+def test_no_pair_comes_after_the_files_differ(file):
+    pairs = corpus.text_pairs(file("a\nb\n"), file("A\n"), corpus.Report())
+    assert next(pairs) == (b"a", b"A")
+    with pytest.raises(ValueError, match="as many lines"):
+        next(pairs)
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "missing-*.txt", ""])
+def test_a_missing_file_is_named(file, name):
+    with pytest.raises(FileNotFoundError, match=f"'{name}'".replace("*", r"\*")):
+        read(f"{file('a')},{name}", file("b"))
+
+
+def test_a_folder_is_no_file(file, tmp_path):
+    with pytest.raises(FileNotFoundError, match=str(tmp_path)):
+        read(str(tmp_path), file("b"))
+
+
+def test_a_name_with_brackets_is_found_though_it_looks_like_a_glob(file):
+    assert read(file("a", "news[2014].en"), file("b", "news[2014].de"))[0] == [(b"a", b"b")]
+
+
+@pytest.mark.parametrize("empty", [b"", gzip.compress(b"")], ids=["plain", "gzip"])
+def test_an_empty_file_is_named(file, empty):
+    name = file(empty)
+    assert f"{name} is empty" in refusal(f"{file('a')},{name}", file("b\n"))
+    assert f"{name} is empty" in refusal(name, name)
+
+
+@pytest.mark.parametrize(
+    ("bad", "byte", "column"),
+    [
+        (b"ab\xffcd", "0xff", 3),
+        (b"\xc3", "0xc3", 1),
+        (b"a\xed\xa0\x80", "0xed", 2),
+        (b"abc\xc0\x80", "0xc0", 4),
+        ("Grün".encode("latin-1"), "0xfc", 3),
+        ("a".encode("utf-16"), "0xff", 1),
+    ],
+)
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_line_that_is_not_utf8_is_named_by_file_line_and_column(file, bad, byte, column, side):
+    good = file("1\n2\n3\n4\n5\n")
+    broken = file(b"3\n4\n" + bad + b"\n")
+    sides = [good, f"{file('1 2')},{file('2')},{broken}"]
+    message = refusal(*(reversed(sides) if side == 0 else sides))
+    assert f"{broken}, line 3" in message
+    assert f"byte {byte} at column {column}" in message
+    assert "--skip_bad_lines" in message
+
+
+def test_bad_lines_can_be_left_out_and_are_counted_once_a_pair(file):
+    source, target = file(b"1\n\xff\n3\n\xff\n5\n"), file(b"1\n2\n\xc3\n\xfe\n5\n")
+    pairs, report = read(source, target, skip_bad_lines=True)
+    assert pairs == [(b"1", b"1"), (b"5", b"5")]
+    assert report == corpus.Report(pairs=2, not_utf8=3)
+
+
+def gzip_damages():
+    draw = random.Random(1)
+    whole = gzip.compress(b"".join(draw.randbytes(8).hex().encode() + b"\n" for _ in range(2000)))
+    yield "cut after the magic number", whole[:2]
+    yield "cut in the header", whole[:5]
+    yield "cut in the middle", whole[: len(whole) // 2]
+    yield "cut before the checksum", whole[:-8]
+    yield "cut before the last byte", whole[:-1]
+    for position in (2, 11, 1000, len(whole) // 2, len(whole) - 6, len(whole) - 2):
+        yield f"byte {position} changed", whole[:position] + bytes([whole[position] ^ 0xFF]) + whole[position + 1 :]
+    yield "something after the end", whole + b"junk"
+
+
+DAMAGED = dict(gzip_damages())
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_broken_gzip_file_is_named(file, damage):
+    """Few changed bytes of the stream leave text that is not UTF-8, or lines missing: the checksum would have come at the end."""
+    name = file(DAMAGED[damage])
+    message = refusal(name, file(b"x\n" * 2000))
+    assert name in message
+    assert "gzip" in message or "UTF-8" in message
+
+
+def test_the_report_says_what_was_left_out_and_no_more():
+    assert str(corpus.Report(pairs=1234567)) == "1,234,567 pairs"
+    assert str(corpus.Report(pairs=2, empty=1, too_long=3)) == "2 pairs, 1 with an empty side left out, 3 longer than --max_length left out"
+
+
+# What the options ask for.
+
+
+@pytest.mark.parametrize(("split", "kind", "flag"), [("train", "training", "--train_source"), ("valid", "validation", "--valid_source")])
+def test_a_side_that_is_not_given_is_asked_for(split, kind, flag):
+    with pytest.raises(ValueError, match=f"no {kind} text.*{flag}"):
+        list(corpus.pairs(DataConfig(), split, 1, corpus.Report()))
+
+
+def test_the_identity_of_files_changes_with_what_is_in_them(file):
+    names = {"train_source": file("a\n", "s"), "train_target": file("b\n", "t")}
+    before = corpus.identity(DataConfig(**names), seed=1)
+    assert before == corpus.identity(DataConfig(**names), seed=1)
+    file("A\n", "s")
+    after = corpus.identity(DataConfig(**names), seed=1)
+    assert [name for name in before if before[name] != after[name]] == ["train_source"]
+
+
+# Validation files given the wrong way round.
+
+
+def words(vocabulary: list[str], lines: int, seed: int) -> list[bytes]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(vocabulary, k=draw.randint(1, 8))).encode() for _ in range(lines)]
+
+
+def swapped(pairs: list) -> list:
+    return [(target, source) for source, target in pairs]
+
+
+def test_swapped_validation_files_are_noticed_and_others_are_not():
+    made = builtin_corpus.splits(300, 1)
+    train, valid = ([(source.encode(), target.encode()) for source, target in made[split]] for split in ("train", "valid"))
+    for some in (valid, valid[:5]):
+        corpus.check_sides(train, some)
+        with pytest.raises(ValueError, match="swapped"):
+            corpus.check_sides(train, swapped(some))
+
+
+@pytest.mark.parametrize("valid_lines", [1, 3, 50])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_corpus_of_one_language_is_never_taken_for_swapped(valid_lines, seed):
+    """Copying, sorting, reversing, shortening: both sides have the same words, of which short validation files have a few."""
+    train = words([str(number) for number in range(1000)], 200, seed)
+    valid = words([str(number) for number in range(2000)], valid_lines, seed + 100)
+    for task in (lambda line: line, lambda line: b" ".join(reversed(line.split())), lambda line: line.split()[0], bytes.upper):
+        pairs = [[(line, task(line)) for line in lines] for lines in (train, valid)]
+        corpus.check_sides(*pairs)
+        corpus.check_sides(pairs[0], swapped(pairs[1]))
+
+
+def test_validation_of_unknown_words_is_never_taken_for_swapped():
+    train = list(zip(words(["a", "b"], 300, 1), words(["x"], 10, 2) * 30, strict=True))
+    unknown = words(["new", "other"], 5, 3)
+    corpus.check_sides(train, list(zip(unknown, unknown, strict=True)))
+
+
+# TFDS.
+
+EXAMPLES = {"de": ["eins", "zwei", " ", "vier\u2028fünf"], "en": ["one", "two", "three", "four\u2028five"]}
+
+
+def tfds_read(dataset: str, source: str, target: str, split: str = "train") -> list:
+    data = DataConfig(dataset=dataset, source_language=source, target_language=target, train_split=split)
+    return list(corpus.pairs(data, "train", 1, corpus.Report()))
+
+
+@pytest.fixture
+def wmt14(tmp_path):
+    """wmt14_translate/de-en as if it were on disk, with four examples of ours; gives the splits that are asked for."""
+    folder = tmp_path / "wmt14_translate" / "de-en" / "1.0.0"
+    folder.mkdir(parents=True)
+    template = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+    splits = [
+        {"name": name, "shardLengths": ["4"], "numBytes": "64", "filepathTemplate": template} for name in ("train", "validation", "test")
+    ]
+    info = {"name": "wmt14_translate", "configName": "de-en", "version": "1.0.0", "fileFormat": "tfrecord", "splits": splits}
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    asked = []
+
+    def as_dataset(self, split, **_):
+        asked.append(str(split))
+        return tf.data.Dataset.from_tensor_slices(EXAMPLES)
+
+    with tfds.testing.mock_data(data_dir=str(tmp_path), as_dataset_fn=as_dataset):
+        yield asked
+
+
+@pytest.mark.parametrize("dataset", ["wmt14_translate/de-en", "wmt14_translate/en-de"])
+@pytest.mark.parametrize(("source", "target"), [("de", "en"), ("en", "de")])
+def test_a_tfds_set_is_read_in_both_directions_whichever_language_its_name_puts_first(wmt14, dataset, source, target):
+    expected = [pair for pair in zip(EXAMPLES[source], EXAMPLES[target], strict=True) if " " not in pair]
+    assert [tuple(side.decode() for side in pair) for pair in tfds_read(dataset, source, target)] == expected
+
+
+def test_empty_sides_of_a_tfds_set_are_counted(wmt14):
+    report = corpus.Report()
+    data = DataConfig(dataset="wmt14_translate/de-en", source_language="de", target_language="en")
+    assert len(list(corpus.pairs(data, "valid", 1, report))) == 3
+    assert report == corpus.Report(pairs=3, empty=1)
+    assert wmt14 == ["validation"]
+
+
+def test_a_newline_inside_a_tfds_sentence_stays_inside_one_line(wmt14, monkeypatch):
+    """Sets made from TMX files have such sentences; the held-out text is written a sentence a line."""
+    monkeypatch.setitem(EXAMPLES, "en", ["one\nand a half", "two\r\n", "three", "four"])
+    assert not [side for pair in tfds_read("wmt14_translate/de-en", "de", "en") for side in pair if b"\n" in side]
+
+
+@pytest.mark.parametrize(("source", "target", "flag"), [("fr", "en", "--source_language"), ("de", "fr", "--target_language")])
+def test_a_language_that_a_tfds_set_has_not_is_refused_with_those_it_has(wmt14, source, target, flag):
+    with pytest.raises(ValueError, match=f"{flag} to be one of de, en.*Received: fr"):
+        tfds_read("wmt14_translate/de-en", source, target)
+
+
+def test_a_split_that_a_tfds_set_has_not_is_refused_with_those_it_has(wmt14):
+    with pytest.raises(ValueError, match="'validate'.*train"):
+        tfds_read("wmt14_translate/de-en", "de", "en", "validate")
+
+
+@pytest.mark.parametrize("split", ["train[:50%]", "train[10:]", "train+validation"])
+def test_a_part_of_a_tfds_split_is_a_split(wmt14, split):
+    """How a set without a validation split is divided: https://www.tensorflow.org/datasets/splits"""
+    assert tfds_read("wmt14_translate/de-en", "de", "en", split)
+    assert wmt14 == [split]
+
+
+@pytest.mark.parametrize("dataset", ["wmt14_translate/xx-en", "wmt14_translat/de-en"])
+def test_a_tfds_set_that_does_not_exist_is_refused(wmt14, dataset):
+    with pytest.raises(ValueError, match="xx-en|wmt14_translat "):
+        tfds_read(dataset, "de", "en")
+
+
+def test_a_set_that_is_no_translation_is_refused(wmt14):
+    with pytest.raises(ValueError, match="--source_language"):
+        tfds_read("mnist", "de", "en")
+
+
+@pytest.mark.parametrize("dataset", ["wmt14_translate/de-en", "wmt14_translate/en-de"])
+def test_a_tfds_set_without_metadata_is_prepared_and_read(dataset):
+    """As TFDS's own mock gives it: split names come to be known by preparing the set, which is no work here."""
+    with tfds.testing.mock_data(num_examples=3):
+        forth, back = tfds_read(dataset, "de", "en"), tfds_read(dataset, "en", "de")
+    assert len(forth) == 3
+    assert forth == swapped(back)

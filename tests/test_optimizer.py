@@ -1,0 +1,76 @@
+"""Section 5.3: lrate = d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5), and Adam's constants."""
+
+import keras
+import numpy as np
+import pytest
+
+from t2t_keras.optimizer import TransformerSchedule, adam
+
+
+def rate(schedule, step: int) -> float:
+    """At the paper's step, which counts the update that is being made; Keras counts those that have been."""
+    return float(schedule(step - 1))
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (1, 1.74693e-07),  # 1 / (√512 · 4000^1.5)
+        (2000, 3.49386e-04),  # half of the highest
+        (4000, 6.98771e-04),  # 1 / √(512 · 4000), the highest
+        (16000, 3.49386e-04),  # four times the step, half the rate
+        (100_000, 1.39754e-04),  # 1 / √(512 · 100000)
+    ],
+)
+def test_the_rate_at_the_papers_steps_is_what_equation_3_gives_by_hand(step, expected):
+    assert rate(TransformerSchedule(512, 4000), step) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_two_branches_meet_at_warm_up_and_nowhere_is_the_rate_higher():
+    schedule, warmup_steps, d_model = TransformerSchedule(64, 50), 50, 64
+    rates = np.array([rate(schedule, step) for step in range(1, 151)])
+    steps = np.arange(1, 151)
+    rising, falling = d_model**-0.5 * steps * warmup_steps**-1.5, d_model**-0.5 * steps**-0.5
+    assert rising[warmup_steps - 1] == pytest.approx(falling[warmup_steps - 1])
+    np.testing.assert_allclose(rates[:warmup_steps], rising[:warmup_steps], rtol=1e-5)
+    np.testing.assert_allclose(rates[warmup_steps - 1 :], falling[warmup_steps - 1 :], rtol=1e-5)
+    assert rates.argmax() == warmup_steps - 1
+
+
+def test_the_factor_multiplies_the_whole_rate():
+    for step in (1, 4000, 9000):
+        assert rate(TransformerSchedule(512, 4000, factor=2.5), step) == pytest.approx(2.5 * rate(TransformerSchedule(512, 4000), step))
+
+
+def test_adam_has_the_papers_constants():
+    optimizer = adam(TransformerSchedule(512))
+    assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
+    assert (optimizer.weight_decay, optimizer.clipnorm, optimizer.global_clipnorm, optimizer.amsgrad) == (None, None, None, False)
+
+
+def test_an_optimizer_counts_its_own_updates_from_the_papers_step_one():
+    variable = keras.Variable(np.zeros(2, "float32"))
+    schedule = TransformerSchedule(512, 4000)
+    optimizer = adam(schedule)
+    optimizer.build([variable])
+    for step in (1, 2, 3):
+        assert float(optimizer.learning_rate) == pytest.approx(rate(schedule, step))
+        optimizer.apply([np.ones(2, "float32")])
+
+
+def test_schedule_and_optimizer_survive_serialisation():
+    schedule = TransformerSchedule(128, warmup_steps=77, factor=0.5)
+    serialised = keras.saving.serialize_keras_object(adam(schedule))
+    again = keras.saving.deserialize_keras_object(serialised)
+    assert (again.beta_1, again.beta_2, again.epsilon) == (0.9, 0.98, 1e-9)
+    restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
+    assert restored.get_config() == schedule.get_config() == {"d_model": 128, "warmup_steps": 77, "factor": 0.5}
+    assert float(again.learning_rate) == rate(schedule, 1)
+
+
+@pytest.mark.parametrize("sizes", [{"d_model": 0}, {"d_model": -4}, {"d_model": 512, "warmup_steps": 0}])
+def test_sizes_that_are_not_positive_are_refused_with_what_was_received(sizes):
+    with pytest.raises(ValueError) as error:
+        TransformerSchedule(**sizes)
+    for name, value in sizes.items():
+        assert f"{name}={value}" in str(error.value)

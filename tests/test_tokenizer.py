@@ -1,0 +1,239 @@
+"""Sub-words (section 5.1): text survives the way to ids and back, whatever is in it."""
+
+import codecs
+import hashlib
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from t2t_keras import tokenizer
+from t2t_keras.config import BOS, EOS, PAD, UNK, DataConfig
+
+ESCAPE, UNDERSCORE = "\ue0f0", "▁"
+WORDS = "the quick brown fox jumps over a lazy dog zwei Füße größer schön 1990 21 3.5".split()
+# Each alone has broken a tokenizer: letters, spaces that are no space, ends of lines that are none, marks, controls, look-alikes.
+NASTY = (
+    "a", "ß", "7", " ", "▁", ESCAPE, ESCAPE + "0", ESCAPE + "1", ESCAPE + ESCAPE, "0", "1", "\x00", "\t", "\r", "\n", "\x0b", "\x0c", "\x1b",
+    "\x7f", "\x85", "\u00a0", "\u00ad", "\u200b", "\u200d", "\u200f", "\u2028", "\u2029", "\u202e", "\u2047", "\u2585", "\u3000", "\ufeff",
+    "\ufffd", "\uffff", "\U0010ffff", "e\u0301", "\u0301", "é", "ﬁ", "½", "…", "مرحبا", "שלום", "नमस्ते", "漢字", "한국어", "ไทย", "😀", "👩\u200d👧",
+    "🇩🇪", "<s>", "</s>", "<unk>", "<pad>", "<0x41>", "<0x", ">", "&amp;", "\\", '"', "''", ".*", "\\0", "$1", "the", "quick", "größer",
+)  # fmt: skip
+
+
+def text(lines: int, seed: int) -> list[bytes]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(2, 9))).encode() for _ in range(lines)]
+
+
+def learn(lines, vocab_size: int = 360, *, sample: int = 10**6, seed: int = 1, normalization: str = "identity") -> bytes:
+    return tokenizer.learn(lines, vocab_size, sample=sample, seed=seed, normalization=normalization, character_coverage=0.9995)
+
+
+@pytest.fixture(scope="session")
+def subwords() -> tokenizer.Tokenizer:
+    """Learned from words, and from the two escaped characters so often that they are parts of sub-words."""
+    strange = [f"the{UNDERSCORE}fox {ESCAPE}0{UNDERSCORE} {ESCAPE}{ESCAPE}1 dog".encode()] * 100
+    return tokenizer.Tokenizer(learn(text(400, seed=1) + strange))
+
+
+def round_trip(subwords, lines: list[str]) -> list[str]:
+    return [line.decode() for line in subwords.detokenize(subwords.tokenize(tf.constant(lines))).numpy()]
+
+
+def single_spaced(line: str) -> str:
+    return re.sub(" +", " ", line).strip(" ")
+
+
+def nasty_lines(count: int, seed: int) -> list[str]:
+    """Lines of nasty parts, and of characters from anywhere in Unicode."""
+    draw = random.Random(seed)
+
+    def part() -> str:
+        if draw.random() < 0.7:
+            return draw.choice(NASTY)
+        return chr(draw.choice((draw.randrange(0xD800), draw.randrange(0xE000, 0x110000))))
+
+    return [single_spaced("".join(part() for _ in range(draw.randint(1, 12)))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("line", ["", "the quick brown fox", "größer und schöner", *NASTY], ids=ascii)
+def test_a_line_comes_back_as_it_was(subwords, line):
+    line = single_spaced(line)
+    assert round_trip(subwords, [line]) == [line]
+
+
+def test_any_line_of_nasty_characters_comes_back_as_it_was(subwords):
+    lines = nasty_lines(4000, seed=2)
+    assert round_trip(subwords, lines) == lines
+
+
+def test_every_sequence_of_four_characters_around_the_escape_comes_back_as_it_was(subwords):
+    alphabet = [ESCAPE, UNDERSCORE, "0", "1", "a"]
+    lines = [a + b + c + d for a in alphabet for b in alphabet for c in alphabet for d in alphabet]
+    assert round_trip(subwords, lines) == lines
+
+
+def test_doubled_and_edge_spaces_are_what_is_lost(subwords):
+    assert round_trip(subwords, ["  the  fox ", " ", "a \u00a0 b"]) == ["the fox", "", "a \u00a0 b"]
+
+
+def test_special_ids_are_those_of_the_config(subwords):
+    processor = sentencepiece.SentencePieceProcessor(model_proto=subwords.model)
+    assert [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()] == [PAD, UNK, BOS, EOS] == [0, 1, 2, 3]
+
+
+def test_a_sentence_is_ordinary_sub_words_and_then_the_end(subwords):
+    for ids in subwords.tokenize(tf.constant(["", *NASTY, *nasty_lines(1000, seed=3)])).to_list():
+        *words, end = ids
+        assert end == EOS
+        assert all(EOS < word < subwords.vocab_size for word in words)
+
+
+def test_a_line_that_spells_a_special_symbol_is_not_one(subwords):
+    for line in ("<s>", "</s>", "<unk>", "<pad>", "<0x41>"):
+        [ids] = subwords.tokenize(tf.constant([line])).to_list()
+        assert len(ids) > 3
+
+
+def test_an_empty_line_is_the_end_alone(subwords):
+    assert subwords.tokenize(tf.constant(["", "a"])).to_list()[0] == [EOS]
+
+
+def test_no_lines_are_no_sentences(subwords):
+    ids = subwords.tokenize(tf.constant([], tf.string))
+    assert ids.nrows() == 0
+    assert subwords.detokenize(ids).numpy().tolist() == []
+
+
+def test_special_ids_among_a_translation_are_not_written(subwords):
+    [[*words, _]] = subwords.tokenize(tf.constant(["quick fox"])).to_list()
+    ids = tf.ragged.constant([[BOS, *words[:1], UNK, PAD, *words[1:], EOS, PAD], [EOS], []], dtype=tf.int32)
+    assert subwords.detokenize(ids).numpy().tolist() == [b"quick fox", b"", b""]
+
+
+def test_any_ids_make_valid_utf8(subwords):
+    """A model may put bytes together that are no character."""
+    draw = random.Random(4)
+    ids = tf.ragged.constant([draw.choices(range(subwords.vocab_size), k=draw.randint(0, 9)) for _ in range(1000)], dtype=tf.int32)
+    for line in subwords.detokenize(ids).numpy():
+        line.decode("utf-8")
+
+
+@pytest.mark.parametrize("max_length", [1, 2, 3, 7, 1000])
+def test_a_cut_sentence_keeps_its_end(subwords, max_length):
+    lines = tf.constant(["", "a", *nasty_lines(200, seed=5)])
+    for whole, cut in zip(subwords.tokenize(lines).to_list(), subwords.tokenize(lines, max_length).to_list(), strict=True):
+        assert cut == (whole if len(whole) <= max_length else [*whole[: max_length - 1], EOS])
+
+
+def test_every_byte_that_is_not_utf8_becomes_a_replacement_character(subwords):
+    """Oracle: Python's decoder, told to replace one byte at a time. The parts are whole and broken ▁, escape, emoji, surrogate."""
+    codecs.register_error("byte by byte", lambda error: ("\ufffd", error.start + 1))
+    draw = random.Random(6)
+    parts = [UNDERSCORE.encode(), ESCAPE.encode(), b"\xe2\x96", b"\x81", b"\xee\x83", b"\xb0", b"0", b"1", b"a", b" b", b"\x00", b"\xff", b"\xc3"]
+    parts += [b"\xa4", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xf0\x9f\x98\x80", b"\xf0\x9f"]
+    lines = [b"".join(draw.choices(parts, k=draw.randint(1, 8))) for _ in range(1500)]
+    lines += [draw.randbytes(draw.randint(1, 8)) for _ in range(1500)]
+    expected = [single_spaced(line.decode("utf-8", errors="byte by byte")) for line in lines]
+    assert round_trip(subwords, lines) == expected
+
+
+def test_the_graph_gives_the_ids_that_eager_gives(subwords):
+    lines = tf.constant(nasty_lines(200, seed=7))
+    in_graph = tf.function(subwords.tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
+    assert in_graph(lines).to_list() == subwords.tokenize(lines).to_list()
+
+
+def test_without_identity_text_is_normalised_but_the_escaped_characters_stay():
+    subwords = tokenizer.Tokenizer(learn(text(400, seed=1), normalization="nfkc"))
+    assert round_trip(subwords, ["½ ﬁ", f"{UNDERSCORE}a{ESCAPE}0"]) == ["1⁄2 fi", f"{UNDERSCORE}a{ESCAPE}0"]
+
+
+@pytest.mark.parametrize("moved", [{"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}, {"pad_id": 3, "unk_id": 0, "bos_id": 1, "eos_id": 2}])
+def test_a_model_learned_with_other_special_ids_is_refused(moved, tmp_path):
+    lines = (line.decode() for line in text(400, seed=1))
+    prefix = str(tmp_path / "other")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=lines, model_prefix=prefix, model_type="bpe", vocab_size=60, minloglevel=2, **moved
+    )
+    with pytest.raises(ValueError, match=r"special ids.*'pad': 0.*Received.*'unk': 0"):
+        tokenizer.Tokenizer((tmp_path / "other.model").read_bytes())
+
+
+def test_too_large_a_vocabulary_is_refused_with_the_largest_that_can_be_learned():
+    lines = text(400, seed=1)
+    with pytest.raises(ValueError, match="--vocab_size") as refused:
+        learn(lines, 5000)
+    largest = int(re.search(r"<= (\d+)", str(refused.value))[1])
+    assert tokenizer.Tokenizer(learn(lines, largest)).vocab_size == largest
+    with pytest.raises(ValueError, match=f"<= {largest}"):
+        learn(lines, largest + 1)
+
+
+def test_too_small_a_vocabulary_is_refused_with_the_smallest_that_can_be_learned():
+    lines = text(400, seed=1)
+    with pytest.raises(ValueError, match="vocab_size") as refused:
+        learn(lines, 10)
+    smallest = int(re.search(r"10 vs (\d+)", str(refused.value))[1])
+    assert tokenizer.Tokenizer(learn(lines, smallest)).vocab_size == smallest
+
+
+def test_no_text_is_refused():
+    with pytest.raises(ValueError, match="text"):
+        learn([])
+
+
+def test_the_same_text_gives_the_same_model():
+    assert learn(text(400, seed=1)) == learn(text(400, seed=1))
+
+
+def learned_from_a_sample(seed: int) -> str:
+    draw = random.Random(0)
+    lines = ["".join(draw.choices("abcdefghij", k=8)).encode() for _ in range(3000)]
+    return hashlib.sha256(learn(lines, 400, sample=150, seed=seed)).hexdigest()
+
+
+def test_a_sample_of_the_text_gives_the_same_model_in_every_process():
+    """SentencePiece 0.2.3 draws its sample from a generator of the process that `set_random_generator_seed` does not reach."""
+    program = "import test_tokenizer; print(test_tokenizer.learned_from_a_sample(1))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])}
+    there = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert there.stdout.strip() == learned_from_a_sample(1)
+
+
+def test_another_seed_learns_from_another_sample():
+    assert learned_from_a_sample(1) != learned_from_a_sample(2)
+
+
+def test_a_sample_too_small_to_learn_from_is_refused_by_the_name_of_its_option():
+    """SentencePiece learns from more than 100 sentences only, and says so in its own words."""
+    with pytest.raises(ValueError, match="vocab_sample"):
+        learn(text(400, seed=1), sample=DataConfig(vocab_sample=100).vocab_sample)
+
+
+def test_what_stops_the_text_is_not_taken_for_a_fault_of_the_vocabulary():
+    """A file that breaks while it is read, or Ctrl-C."""
+
+    def broken():
+        yield from text(50, seed=1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learn(broken())
+
+
+def test_a_file_that_is_no_model_is_refused():
+    with pytest.raises(ValueError):
+        tokenizer.Tokenizer(b"no model")
+
+
+def test_the_fingerprint_tells_models_apart(subwords):
+    other = tokenizer.Tokenizer(learn(text(400, seed=2)))
+    assert subwords.fingerprint == tokenizer.Tokenizer(subwords.model).fingerprint != other.fingerprint

@@ -1,0 +1,291 @@
+"""Section 3, Figure 1: what reaches which logit, one decoding path for training and search, sizes, and life as a Keras model."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from t2t_keras.config import BASE, BIG, BOS, EOS, PAD, TABLE_3, UNK, ModelConfig
+from t2t_keras.loss import cross_entropy, shift_right
+from t2t_keras.transformer import Transformer, causal_mask, padding_mask
+
+SOURCE = np.array([[7, 12, 33, 5, EOS], [39, 4, EOS, PAD, PAD], [9, 6, 21, EOS, PAD]], "int32")
+TARGET = np.array([[BOS, 14, 8, 30, 22, 6], [BOS, 25, 4, 17, 36, 9], [BOS, 5, 5, 38, 11, 19]], "int32")
+
+
+def assert_close(received, expected, tolerance=1e-5):
+    np.testing.assert_allclose(received, expected, rtol=0, atol=tolerance)
+
+
+# Masks
+
+
+def test_the_padding_mask_hides_padding_and_nothing_else():
+    received = padding_mask(np.array([[4, UNK, BOS, EOS, PAD], [PAD, PAD, PAD, PAD, PAD]]))
+    np.testing.assert_array_equal(received, np.array([[1, 1, 1, 1, 0], [0, 0, 0, 0, 0]], bool)[:, None, None, :])
+
+
+def test_the_causal_mask_shows_a_query_itself_and_what_stands_before_it():
+    np.testing.assert_array_equal(causal_mask(0, 3)[0, 0], np.array([[1, 0, 0], [1, 1, 0], [1, 1, 1]], bool))
+    np.testing.assert_array_equal(causal_mask(2, 2)[0, 0], np.array([[1, 1, 1, 0], [1, 1, 1, 1]], bool))
+
+
+# What reaches which logit
+
+
+@pytest.mark.parametrize("position", range(1, 6))
+def test_a_changed_target_word_changes_no_earlier_logit(model, position):
+    before, changed = np.array(model((SOURCE, TARGET))), TARGET.copy()
+    changed[:, position] = 20
+    after = np.array(model((SOURCE, changed)))
+    assert_close(after[:, :position], before[:, :position], 1e-6)
+    assert (np.abs(after - before)[:, position:].max(axis=-1) > 1e-4).all()
+
+
+def test_padding_columns_appended_to_the_source_change_nothing(model):
+    assert_close(model((np.pad(SOURCE, [(0, 0), (0, 4)]), TARGET)), model((SOURCE, TARGET)))
+
+
+def test_padding_appended_to_the_target_changes_no_logit_of_its_words(model):
+    padded = model((SOURCE, np.pad(TARGET, [(0, 0), (0, 3)])))
+    assert_close(padded[:, : TARGET.shape[1]], model((SOURCE, TARGET)))
+
+
+def test_every_source_word_that_is_not_padding_counts_even_an_unknown_one(model):
+    """<unk> is not padding: turning the last word into it, or into padding, are two different changes."""
+    before = np.array(model((SOURCE[:1], TARGET[:1])))
+    for column in range(SOURCE.shape[1]):
+        changed = SOURCE[:1].copy()
+        changed[:, column] = UNK
+        assert np.abs(np.array(model((changed, TARGET[:1]))) - before).max() > 1e-3
+    unknown, padding = (np.append(SOURCE[:1, :-1], [[last]], axis=1) for last in (UNK, PAD))
+    assert np.abs(np.array(model((unknown, TARGET[:1]))) - np.array(model((padding, TARGET[:1])))).max() > 1e-3
+
+
+def test_a_sentence_alone_gives_what_it_gives_in_a_batch(model):
+    memory, logits = model.encode(SOURCE), np.array(model((SOURCE, TARGET)))
+    for row, length in enumerate((SOURCE != PAD).sum(axis=1)):
+        alone = SOURCE[row : row + 1, :length]
+        for pair, pair_alone in zip(memory.keys_values, model.encode(alone).keys_values, strict=True):
+            for in_batch, by_itself in zip(pair, pair_alone, strict=True):
+                assert_close(in_batch[row : row + 1, :length], by_itself)
+        assert_close(logits[row : row + 1], model((alone, TARGET[row : row + 1])))
+
+
+def test_rows_of_padding_alone_give_finite_logits_no_loss_and_no_gradient(model):
+    """An update's last rows may be empty; their share of a gradient must be 0 and not NaN."""
+    nothing = ops.zeros((2, 3), "int32")
+    with tf.GradientTape() as tape:
+        logits = model((nothing, shift_right(nothing)), training=True)
+        loss = ops.sum(cross_entropy(logits, nothing, 0.1))
+    assert np.isfinite(logits).all() and float(loss) == 0
+    for gradient in tape.gradient(loss, [weight.value for weight in model.trainable_variables]):
+        assert not np.any(tf.convert_to_tensor(gradient))
+
+
+def test_nothing_comes_after_the_last_layers_norm_but_the_shared_matrix(model):
+    """With a gain of 0 the last norm gives its bias at every position, whatever came in: any further norm or projection would show."""
+    keys_bias, logits_bias = np.random.default_rng(0).normal(loc=3, size=(2, model.config.d_model)).astype("float32")
+    for layer, bias in ((model.encoder[-1], keys_bias), (model.decoder[-1], logits_bias)):
+        layer.feed_forward_norm.norm.gamma.assign(ops.zeros_like(bias))
+        layer.feed_forward_norm.norm.beta.assign(bias)
+    for layer, (keys, _) in zip(model.decoder, model.encode(SOURCE).keys_values, strict=True):
+        projected = keys_bias @ layer.cross_attention.key_projection.kernel.numpy()
+        assert_close(ops.reshape(keys, (*SOURCE.shape, -1)), np.broadcast_to(projected, (*SOURCE.shape, len(projected))))
+    logits = model.embedding.matrix.numpy() @ logits_bias
+    assert_close(model((SOURCE, TARGET)), np.broadcast_to(logits, (*TARGET.shape, len(logits))))
+
+
+def test_dropout_acts_in_training_alone_and_everywhere_the_paper_puts_it(model):
+    assert_close(model((SOURCE, TARGET)), model((SOURCE, TARGET), training=False), 0)
+    assert np.abs(np.array(model((SOURCE, TARGET), training=True)) - np.array(model((SOURCE, TARGET)))).max() > 1e-2
+    dropouts = [layer for layer in model._flatten_layers() if "dropout" in type(layer).__name__.lower() and layer.rate > 0]
+    # Two embedding sums, two sub-layers in each of 2 encoder layers, three in each of 2 decoder layers.
+    assert len(dropouts) == 2 + 2 * 2 + 3 * 2
+
+
+# One decoding path
+
+
+def decoded_in_chunks(model, chunks, cache, positions=int):
+    memory, logits, start = model.encode(SOURCE), [], 0
+    for size in chunks:
+        chunk = TARGET[:, start : start + size]
+        part, cache = model.decode(chunk, memory, cache=cache, position=positions(start))
+        logits.append(part)
+        start += size
+    return np.concatenate(logits, axis=1), cache
+
+
+@pytest.mark.parametrize("learned_positions", [0, 4], ids=["sinusoids", "learned positions"])
+@pytest.mark.parametrize("chunks", [(1,) * 6, (2, 4), (3, 1, 2), (6,)], ids=str)
+def test_decoding_step_by_step_equals_teacher_forcing(tiny, chunks, learned_positions):
+    keras.utils.set_random_seed(7)
+    model = Transformer(dataclasses.replace(tiny, learned_positions=learned_positions))
+    expected, whole = model.decode(TARGET, model.encode(SOURCE))
+    assert_close(expected, model((SOURCE, TARGET)), 0)
+    for cache in (None, model.empty_cache(len(SOURCE))):
+        logits, grown = decoded_in_chunks(model, chunks, cache)
+        assert_close(logits, expected)
+        for pair, pair_whole in zip(grown, whole, strict=True):
+            assert_close(pair[0], pair_whole[0])
+            assert_close(pair[1], pair_whole[1])
+
+
+def test_a_position_may_be_a_tensor(model):
+    logits, _ = decoded_in_chunks(model, (2, 1, 3), None, positions=lambda start: ops.convert_to_tensor(start, "int32"))
+    assert_close(logits, model((SOURCE, TARGET)))
+
+
+def test_decoding_leaves_the_cache_it_was_given_as_it_was(model):
+    memory = model.encode(SOURCE)
+    _, cache = model.decode(TARGET[:, :2], memory)
+    kept = [[np.array(half) for half in pair] for pair in cache]
+    model.decode(TARGET[:, 2:3], memory, cache=cache, position=2)
+    for pair, pair_kept in zip(cache, kept, strict=True):
+        for half, half_kept in zip(pair, pair_kept, strict=True):
+            np.testing.assert_array_equal(half, half_kept)
+
+
+# Sizes
+
+
+def parameters(config: ModelConfig) -> int:
+    """The closed form: every matrix and vector of section 3, counted."""
+    heads_k, heads_v = config.num_heads * config.d_k, config.num_heads * config.d_v
+    attention = 2 * config.d_model * heads_k + 2 * config.d_model * heads_v  # W^Q, W^K; W^V, W^O; no bias
+    feed_forward = 2 * config.d_model * config.d_ff + config.d_ff + config.d_model  # W₁, W₂; b₁; b₂
+    norm = 2 * config.d_model
+    encoder_layer = attention + feed_forward + 2 * norm
+    decoder_layer = 2 * attention + feed_forward + 3 * norm
+    embeddings = (config.vocab_size + config.learned_positions) * config.d_model
+    return embeddings + config.encoder_layers * encoder_layer + config.decoder_layers * decoder_layer
+
+
+# The column "params ×10⁶" of Table 3.
+MILLIONS = {
+    "base": 65,
+    "B16": 58,
+    "B32": 60,
+    "C2": 36,
+    "C4": 50,
+    "C8": 80,
+    "C256": 28,
+    "C1024": 168,
+    "C_ff1024": 53,
+    "C_ff4096": 90,
+    "big": 213,
+}
+
+
+@pytest.mark.parametrize(("row", "millions"), MILLIONS.items())
+def test_the_closed_form_agrees_with_table_3_to_what_rounding_and_the_vocabulary_may_explain(row, millions):
+    """The paper's vocabulary is "about 37000" tokens and its numbers are not all consistent with each other: 6%."""
+    assert parameters(TABLE_3[row]) / 1e6 == pytest.approx(millions, rel=0.06)
+
+
+@pytest.mark.parametrize(("config", "number"), [(BASE, 63_045_632), (BIG, 214_171_648)], ids=["base", "big"])
+def test_the_base_and_big_models_have_as_many_parameters_as_the_closed_form(config, number):
+    assert parameters(config) == number
+    assert Transformer(config).count_params() == number
+
+
+@pytest.mark.parametrize("row", TABLE_3)
+def test_every_row_of_table_3_has_the_structure_that_the_closed_form_counts(row):
+    """The row with its widths and its vocabulary divided by 16, so that it is built in no time."""
+    config = TABLE_3[row]
+    widths = {name: getattr(config, name) // 16 for name in ("vocab_size", "d_model", "d_ff", "d_k", "d_v", "learned_positions")}
+    small = dataclasses.replace(config, **widths, encoder_layers=1, decoder_layers=2)
+    assert Transformer(small).count_params() == parameters(small)
+
+
+def test_one_matrix_serves_source_target_and_logits(model):
+    with_words = [weight.path for weight in model.weights if model.config.vocab_size in weight.shape]
+    assert len(with_words) == 1
+
+
+# As a Keras model
+
+
+def copying(tiny):
+    """A batch of random sentences whose target is their source, and a small model to learn it."""
+    words = np.random.default_rng(1).integers(4, tiny.vocab_size, size=(16, 5)).astype("int32")
+    words[:, -1] = EOS
+    words[::2, 3], words[::2, 4] = EOS, PAD
+    keras.utils.set_random_seed(3)
+    model = Transformer(dataclasses.replace(tiny, encoder_layers=1, decoder_layers=1))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=PAD)
+    model.compile(keras.optimizers.Adam(0.01), loss)
+    return model, (words, np.array(shift_right(words))), words
+
+
+def test_compiled_and_fitted_it_learns_and_goes_on_after_saving_and_loading(tiny, tmp_path):
+    model, inputs, target = copying(tiny)
+    losses = model.fit(inputs, target, batch_size=16, epochs=8, verbose=0).history["loss"]
+    assert losses[0] == pytest.approx(np.log(tiny.vocab_size), abs=1.5) and losses[-1] < losses[0] - 1
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert_close(again(inputs), model(inputs))
+    assert int(again.optimizer.iterations.numpy()) == 8
+    assert again.fit(inputs, target, batch_size=16, verbose=0).history["loss"][0] < losses[1]
+
+
+def test_evaluate_and_predict_agree_with_the_loss_and_the_logits(tiny):
+    """The mean over words, padding left out."""
+    model, inputs, target = copying(tiny)
+    logits = model.predict(inputs, verbose=0)
+    assert_close(logits, model(inputs))
+    negative_log_likelihood = np.array(cross_entropy(logits, target, 0.0)).sum() / (target != PAD).sum()
+    assert model.evaluate(inputs, target, batch_size=16, verbose=0) == pytest.approx(negative_log_likelihood, rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("learned_positions", [0, 4], ids=["sinusoids", "learned positions"])
+def test_saved_and_loaded_it_gives_the_same_logits(tiny, tmp_path, dtype, learned_positions):
+    model = Transformer(dataclasses.replace(tiny, learned_positions=learned_positions), dtype=dtype)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert again.config == model.config and again.dtype_policy.name == dtype
+    assert {layer.dtype_policy.name for layer in again._flatten_layers()} == {dtype}
+    np.testing.assert_array_equal(again((SOURCE, TARGET)), model((SOURCE, TARGET)))
+
+
+def test_in_a_functional_model_it_computes_what_it_computes_eagerly(model):
+    source, target = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+    logits = model((source, target))
+    assert (logits.shape, logits.dtype) == ((None, None, model.config.vocab_size), "float32")
+    assert_close(keras.Model([source, target], logits)([SOURCE, TARGET]), model((SOURCE, TARGET)))
+
+
+def test_bfloat16_gives_float32_logits_close_to_the_float32_ones(model):
+    mixed = Transformer(model.config, dtype="mixed_bfloat16")
+    mixed.set_weights(model.get_weights())
+    assert {weight.dtype for weight in mixed.trainable_variables} == {"float32"}
+    expected, logits = np.array(model((SOURCE, TARGET))), mixed((SOURCE, TARGET))
+    assert logits.dtype == tf.float32
+    # bfloat16 keeps 8 bits: a part in 256, over a dozen sub-layers.
+    assert_close(logits, expected, 0.1 * expected.std())
+
+
+def test_bfloat16_decodes_step_by_step_in_bfloat16(tiny):
+    keras.utils.set_random_seed(7)
+    model = Transformer(tiny, dtype="mixed_bfloat16")
+    logits, cache = decoded_in_chunks(model, (1, 2, 3), model.empty_cache(len(SOURCE)))
+    assert {half.dtype for pair in cache for half in pair} == {tf.bfloat16}
+    assert_close(logits, model((SOURCE, TARGET)), 0.1)
+
+
+def test_a_configuration_may_be_a_dictionary(tiny):
+    assert Transformer(dataclasses.asdict(tiny)).config == tiny
+
+
+def test_learned_positions_take_the_place_of_the_sinusoids(tiny):
+    """With a table of zeros, word order is lost on an encoder without a causal mask."""
+    model = Transformer(dataclasses.replace(tiny, learned_positions=8))
+    turned = SOURCE[:1, ::-1]
+    assert np.abs(np.array(model((turned, TARGET[:1]))) - np.array(model((SOURCE[:1], TARGET[:1])))).max() > 1e-3
+    model.positions.table.assign(ops.zeros_like(model.positions.table))
+    assert_close(model((turned, TARGET[:1])), model((SOURCE[:1], TARGET[:1])))

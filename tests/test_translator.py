@@ -1,0 +1,236 @@
+"""The object that is scored is the object that is served: whatever the batch, the same line gives the same translation."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_keras import builtin_corpus
+from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
+from t2t_keras.tokenizer import Tokenizer, learn
+from t2t_keras.transformer import Transformer
+from t2t_keras.translator import Translator, translate_lines
+
+VOCAB_SIZE = 330
+BLANKS = ["", " ", "   "]
+
+
+def english(number: int) -> list[str]:
+    return [source for source, _ in builtin_corpus.splits(number, seed=3)["train"]]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    lines = (side.encode() for pair in builtin_corpus.splits(300, seed=3)["train"] for side in pair)
+    return Tokenizer(learn(lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0))
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    """Random weights, larger than at the start of training so that translations differ, and leaning to the end token."""
+    keras.utils.set_random_seed(5)
+    config = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10)
+    model = Transformer(config)
+    for weight in model.trainable_variables:
+        if weight.path.endswith("kernel"):
+            weight.assign(3 * weight)
+    end = model.embedding.matrix.numpy()[EOS]
+    model.decoder[-1].feed_forward_norm.norm.beta.assign(2.5 * end / (end @ end))
+    return model
+
+
+@pytest.fixture(scope="module")
+def translator(model, tokenizer) -> Translator:
+    return Translator(model, tokenizer, DecodeConfig(extra_length=3))
+
+
+class Numbers:
+    """Stands in for sub-words: a text is its ids, special ones too, so that what the search wrote can be read from the text."""
+
+    def tokenize(self, text, max_length=0):
+        ids = tf.strings.to_number(tf.strings.split(text), tf.int32)
+        return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
+
+    def detokenize(self, ids):
+        return tf.strings.reduce_join(tf.strings.as_string(ids), separator=" ", axis=-1)
+
+    @staticmethod
+    def written(source: str, text: bytes, extra_length: int) -> list[int]:
+        """The ids of a translation, without what fills up the batch after its end."""
+        ids = [int(token) for token in text.split()][: len(source.split()) + 1 + extra_length]
+        return ids[: ids.index(EOS) + 1] if EOS in ids else ids
+
+
+def results(output) -> list[tuple]:
+    return list(zip([text.decode() for text in output["text"].numpy()], output["score"].numpy().tolist(), strict=True))
+
+
+def test_a_sentence_alone_and_in_a_batch_of_64_has_the_same_score_and_text(translator):
+    lines = english(300)[:64]
+    together = results(translator(tf.constant(lines)))
+    assert len({text for text, _ in together}) > 10
+    ties = 0
+    for line, (text, score) in zip(lines, together, strict=True):
+        [(text_alone, score_alone)] = results(translator(tf.constant([line])))
+        assert score_alone == pytest.approx(score, abs=1e-4)
+        if text_alone != text:
+            # Only where the second is as good as the first may their order turn with the last bit.
+            first, second = translator.n_best(tf.constant([line]))["score"][0, :2].numpy()
+            assert first == pytest.approx(second, abs=1e-4)
+            ties += 1
+    assert ties <= 1
+
+
+def test_padding_beside_a_longer_sentence_changes_nothing(translator):
+    long = " ".join(english(300)[:6])
+    [(text, score), _] = results(translator(tf.constant(["one euro", long])))
+    [(text_alone, score_alone)] = results(translator(tf.constant(["one euro"])))
+    assert (text, score) == (text_alone, pytest.approx(score_alone, abs=1e-4))
+
+
+@pytest.mark.parametrize("blank", BLANKS)
+def test_a_blank_line_gives_an_empty_line_of_score_0(translator, blank):
+    alone, beside = results(translator(tf.constant([blank]))), results(translator(tf.constant(["two", blank, "three"])))
+    assert alone == [("", 0.0)]
+    assert beside[1] == ("", 0.0)
+    assert beside[0][1] != 0 and beside[2][1] != 0
+    many = translator.n_best(tf.constant([blank]))
+    assert set(many["text"].numpy().ravel()) == {b""} and not many["score"].numpy().any()
+
+
+def test_no_lines_give_no_translations(translator):
+    assert results(translator(tf.constant([], tf.string))) == []
+
+
+def test_all_shapes_share_one_trace(model, tokenizer):
+    translator = Translator(model, tokenizer, DecodeConfig(beam_size=2, extra_length=1))
+    for lines in (["one"], ["one", "two hundred and three"], ["the twenty-first of may nineteen ninety-nine"] * 3, [""]):
+        translator(tf.constant(lines))
+        translator.n_best(tf.constant(lines))
+    assert translator.n_best.experimental_get_tracing_count() == 1
+    assert translator.__call__.experimental_get_tracing_count() == 1
+
+
+def test_a_source_that_is_too_long_is_cut(model, tokenizer):
+    """At `max_input` sub-words with the end token; here that is where a word ends."""
+    kept, rest = "one million and two", " hundred thousand euros"
+    size = len(tokenizer.tokenize(tf.constant([kept]))[0])
+    whole, cut = (Translator(model, tokenizer, DecodeConfig(max_input=most, extra_length=3)) for most in (1024, size))
+    assert results(cut(tf.constant([kept + rest]))) == results(whole(tf.constant([kept])))
+    assert results(cut(tf.constant([kept + rest]))) != results(whole(tf.constant([kept + rest])))
+
+
+def test_a_translation_is_at_most_extra_length_longer_than_its_source(model):
+    """In sub-words, the end token counted on both sides (section 6.1: input length + 50)."""
+    translator = Translator(model, Numbers(), DecodeConfig(beam_size=8, extra_length=2))
+    lines = ["7", "8 9 10 11", "12 13"]
+    for line, texts in zip(lines, translator.n_best(tf.constant(lines))["text"].numpy(), strict=True):
+        most = len(line.split()) + 1 + 2
+        assert not any(text.split()[most:] != [b"0"] * (len(text.split()) - most) for text in texts)
+        assert max(len(Numbers.written(line, text, 2)) for text in texts) == most
+
+
+def test_n_best_is_sorted_and_its_first_is_the_translation(translator):
+    lines = tf.constant(english(300)[:16])
+    many, one = translator.n_best(lines), translator(lines)
+    assert many["text"].shape == (16, 4)
+    np.testing.assert_array_equal(many["text"][:, 0], one["text"])
+    np.testing.assert_array_equal(many["score"][:, 0], one["score"])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_scores_are_teacher_forced_log_probabilities_over_the_length_penalty(model, alpha):
+    """The step-by-step decoder with its cache agrees with one call of the model over the whole translation."""
+    translator = Translator(model, Numbers(), DecodeConfig(beam_size=6, alpha=alpha, extra_length=3))
+    sources = ["5 6 7 8", "9", "200 100 300 17 21 22"]
+    output = translator.n_best(tf.constant(sources))
+    ended = 0
+    for source, texts, scores in zip(sources, output["text"].numpy(), output["score"].numpy(), strict=True):
+        source_ids = tf.constant([[*map(int, source.split()), EOS]])
+        finished = []
+        for text, score in zip(texts, scores, strict=True):
+            target = Numbers.written(source, text, 3)
+            log_p = tf.nn.log_softmax(model((source_ids, tf.constant([[BOS, *target[:-1]]]))))[0]
+            total = sum(float(log_p[position, token]) for position, token in enumerate(target))
+            assert score == pytest.approx(total / ((5 + len(target)) / 6) ** alpha, abs=1e-4)
+            finished.append(target[-1] == EOS)
+            assert EOS not in target[:-1]
+        ended += sum(finished)
+        assert finished == sorted(finished, reverse=True)
+        first_unfinished = sum(finished)
+        assert list(scores[:first_unfinished]) == sorted(scores[:first_unfinished], reverse=True)
+    assert ended > 6
+
+
+@pytest.mark.parametrize(
+    "line", ["\u2028", "a\u0085b", "\x00", "😀 \U0001f468\u200d\U0001f469", "▁ <unk> </s> <0x41>", "\t", "\r", "e\u0301", "x" * 500]
+)
+def test_strange_characters_are_translated_like_others(translator, line):
+    [(text, score)] = results(translator(tf.constant([line])))
+    assert isinstance(text, str) and np.isfinite(score)
+
+
+def test_bytes_that_are_not_utf8_do_not_stop_it(translator):
+    [result] = translate_lines(translator, [b"\xff\xfe one \x80"])
+    assert np.isfinite(result["score"])
+
+
+class Upper:
+    """A translator that shouts, and remembers the batches it was given."""
+
+    def __init__(self):
+        self.batches = []
+
+    def __call__(self, text):
+        self.batches.append([line.decode() for line in text.numpy()])
+        return {"text": tf.strings.upper(text), "score": tf.cast(tf.strings.length(text), tf.float32)}
+
+
+def test_lines_come_back_in_their_own_order_with_their_own_scores():
+    lines = ["a" * length for length in np.random.default_rng(0).permutation(101)]
+    translated = list(translate_lines(Upper(), lines, batch_size=7, read_ahead=30))
+    assert translated == [{"text": line.upper(), "score": float(len(line))} for line in lines]
+
+
+def test_batches_hold_lines_of_about_one_length():
+    translate = Upper()
+    lines = ["a" * length for length in np.random.default_rng(0).permutation(40)]
+    list(translate_lines(translate, lines, batch_size=8, read_ahead=40))
+    assert [sorted(map(len, batch)) for batch in translate.batches] == [list(range(first, first + 8)) for first in range(0, 40, 8)]
+
+
+def test_lines_without_end_are_translated_as_they_come():
+    read = []
+
+    def endless():
+        for number in itertools.count():
+            read.append(number)
+            yield str(number)
+
+    first = list(itertools.islice(translate_lines(Upper(), endless(), batch_size=2, read_ahead=5), 12))
+    assert [result["text"] for result in first] == [str(number) for number in range(12)]
+    assert len(read) == 15  # Three times five, and not one more.
+
+
+@pytest.mark.parametrize("number", [0, 1, 5, 6, 10])
+def test_as_many_lines_come_back_as_were_given(number):
+    assert len(list(translate_lines(Upper(), map(str, range(number)), batch_size=2, read_ahead=5))) == number
+
+
+def test_n_best_lines_are_lists(translator):
+    lines = ["two", "", "seven hundred"]
+    for line, result in zip(lines, translate_lines(translator.n_best, lines, batch_size=2), strict=True):
+        assert len(result["text"]) == len(result["score"]) == 4
+        assert all(isinstance(text, str) for text in result["text"])
+        [(text, score)] = results(translator(tf.constant([line])))
+        assert result["text"][0] == text and result["score"][0] == pytest.approx(score, abs=1e-4)
+
+
+@pytest.mark.parametrize("learned_positions", [0, 3])
+def test_a_learned_position_table_that_is_shorter_than_a_sentence_still_translates(tokenizer, learned_positions):
+    config = ModelConfig(VOCAB_SIZE, 1, 1, d_model=8, d_ff=8, num_heads=1, d_k=4, d_v=4, learned_positions=learned_positions)
+    translator = Translator(Transformer(config), tokenizer, DecodeConfig(beam_size=1, extra_length=2))
+    [(_, score)] = results(translator(tf.constant(["nine hundred and ninety-nine thousand"])))
+    assert np.isfinite(score)
