@@ -16,9 +16,10 @@ setuptools.setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    packages=["t2t_keras", "t2t_keras.tools", "t2t_keras.configs"],
-    package_dir={"t2t_keras": "t2t_keras", "t2t_keras.tools": "tools", "t2t_keras.configs": "configs"},
-    package_data={"t2t_keras.configs": ["*.flags"]},
+    # Beside the package, not in it: an editable install cannot map a folder into a package from elsewhere.
+    packages=["t2t_keras", "t2t_keras_tools", "t2t_keras_configs"],
+    package_dir={"t2t_keras_tools": "tools", "t2t_keras_configs": "configs"},
+    package_data={"t2t_keras_configs": ["*.flags"]},
     python_requires=">=3.11,<3.14",
     install_requires=[
         "absl-py>=2",
@@ -36,5 +37,5 @@ setuptools.setup(
         "rouge": ["rouge-score>=0.1.2"],
         "test": ["pytest>=8", "rouge-score>=0.1.2", "ruff>=0.17,<0.18", "setuptools>=77", "tensorboard>=2.20"],
     },
-    entry_points={"console_scripts": [f"t2t-{name}=t2t_keras.tools.{name}:main" for name in PROGRAMS]},
+    entry_points={"console_scripts": [f"t2t-{name}=t2t_keras_tools.{name}:main" for name in PROGRAMS]},
 )

@@ -7,8 +7,8 @@ import sys
 
 from absl import app, flags, logging
 
-CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
-INSTALLED_CONFIGS = pathlib.Path(__file__).parent / "configs"
+# In a checkout, and where the package is installed.
+CONFIGS = [pathlib.Path(__file__).parent.parent / name for name in ("configs", "t2t_keras_configs")]
 
 
 def define(*groups) -> None:
@@ -34,11 +34,11 @@ def _find_flagfile(argument: str) -> str:
     prefix, _, name = argument.partition("=")
     if prefix.lstrip("-") != "flagfile" or not argument.startswith("-") or pathlib.Path(name).exists():
         return argument
-    for folder in (CONFIGS, INSTALLED_CONFIGS):
+    for folder in CONFIGS:
         path = folder / (pathlib.Path(name).name.removesuffix(".flags") + ".flags")
         if path.exists():
             return f"{prefix}={path}"
-    known = sorted({path.stem for folder in (CONFIGS, INSTALLED_CONFIGS) for path in folder.glob("*.flags")})
+    known = sorted({path.stem for folder in CONFIGS for path in folder.glob("*.flags")})
     sys.exit(f"No such flagfile: {name}. The configs are: {', '.join(known)}.")
 
 

@@ -1,5 +1,6 @@
 """The built-in corpus: right English and German, no pair twice, and held-out pairs that stay what they are."""
 
+import calendar
 import random
 
 import pytest
@@ -102,8 +103,6 @@ def test_an_amount_of_money_is_called(currency, amount, cents):
 
 def test_every_month_has_its_days():
     """The longest that each can have, by the calendar of a leap year."""
-    import calendar
-
     assert [calendar.monthrange(2000, month)[1] for month in range(1, 13)] == list(builtin_corpus.DAYS)
     assert [calendar.month_name[month].lower() for month in range(1, 13)] == [english for english, _ in builtin_corpus.MONTHS]
 

@@ -74,7 +74,11 @@ def test_options_do_not_change_once_made(group):
 
 
 INVALID = [
-    *((ModelConfig, {name: value}) for name in ("encoder_layers", "decoder_layers", "d_ff", "num_heads", "d_k", "d_v") for value in (0, -2)),
+    *(
+        (ModelConfig, {name: value})
+        for name in ("encoder_layers", "decoder_layers", "d_ff", "num_heads", "d_k", "d_v")
+        for value in (0, -2)
+    ),
     (ModelConfig, {"d_model": 0}),
     (ModelConfig, {"d_model": 511}),
     (ModelConfig, {"vocab_size": 4}),
@@ -143,7 +147,11 @@ def test_options_at_the_edge_of_what_is_valid_are_accepted(group, options):
 
 
 def test_what_is_written_as_json_is_what_is_read(tmp_path):
-    written = {"model": BIG, "train": TrainConfig(seed=9, checkpoint_minutes=2.5), "data": DataConfig(dataset="builtin", normalization="nfkc")}
+    written = {
+        "model": BIG,
+        "train": TrainConfig(seed=9, checkpoint_minutes=2.5),
+        "data": DataConfig(dataset="builtin", normalization="nfkc"),
+    }
     path = tmp_path / "config.json"
     path.write_text(config.to_json(**written), encoding="utf-8")
     assert config.from_json(path, model=ModelConfig, train=TrainConfig, data=DataConfig) == tuple(written.values())

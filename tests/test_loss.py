@@ -82,9 +82,7 @@ def test_the_gradient_agrees_with_central_differences(logits, label_smoothing):
     slope, rng, step = gradient(logits, TARGET, label_smoothing), np.random.default_rng(1), 1e-2
     for _ in range(5):
         direction = rng.normal(size=logits.shape).astype("float32")
-        ahead, behind = (
-            float(ops.sum(cross_entropy(logits + sign * step * direction, TARGET, label_smoothing))) for sign in (1, -1)
-        )
+        ahead, behind = (float(ops.sum(cross_entropy(logits + sign * step * direction, TARGET, label_smoothing))) for sign in (1, -1))
         assert (slope * direction).sum() == pytest.approx((ahead - behind) / (2 * step), rel=2e-3, abs=2e-3)
 
 

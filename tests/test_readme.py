@@ -55,9 +55,9 @@ def test_the_wheel_holds_programs_and_configs(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     expected = {path.relative_to(ROOT).as_posix() for path in (ROOT / "t2t_keras").glob("*.py")}
-    expected |= {f"t2t_keras/tools/{path.name}" for path in (ROOT / "tools").glob("*.py")}
-    expected |= {f"t2t_keras/configs/{path.name}" for path in (ROOT / "configs").glob("*.flags")}
+    expected |= {f"t2t_keras_tools/{path.name}" for path in (ROOT / "tools").glob("*.py")}
+    expected |= {f"t2t_keras_configs/{path.name}" for path in (ROOT / "configs").glob("*.flags")}
     assert expected <= names
     assert not any(name.startswith("tests") for name in names)
     (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
-    assert "t2t-train = t2t_keras.tools.train:main" in zipfile.ZipFile(wheel).read(entry_points).decode()
+    assert "t2t-train = t2t_keras_tools.train:main" in zipfile.ZipFile(wheel).read(entry_points).decode()

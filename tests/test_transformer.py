@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_keras.config import BASE, BIG, BOS, EOS, PAD, TABLE_3, UNK, ModelConfig
+from t2t_keras.dropout import Dropout
 from t2t_keras.loss import cross_entropy, shift_right
 from t2t_keras.transformer import Transformer, causal_mask, padding_mask
 
@@ -102,7 +103,7 @@ def test_nothing_comes_after_the_last_layers_norm_but_the_shared_matrix(model):
 def test_dropout_acts_in_training_alone_and_everywhere_the_paper_puts_it(model):
     assert_close(model((SOURCE, TARGET)), model((SOURCE, TARGET), training=False), 0)
     assert np.abs(np.array(model((SOURCE, TARGET), training=True)) - np.array(model((SOURCE, TARGET)))).max() > 1e-2
-    dropouts = [layer for layer in model._flatten_layers() if "dropout" in type(layer).__name__.lower() and layer.rate > 0]
+    dropouts = [layer for layer in model._flatten_layers() if isinstance(layer, (Dropout, keras.layers.Dropout))]
     # Two embedding sums, two sub-layers in each of 2 encoder layers, three in each of 2 decoder layers.
     assert len(dropouts) == 2 + 2 * 2 + 3 * 2
 
@@ -165,7 +166,7 @@ def parameters(config: ModelConfig) -> int:
     return embeddings + config.encoder_layers * encoder_layer + config.decoder_layers * decoder_layer
 
 
-# The column "params ×10⁶" of Table 3.
+# The column "params ×10⁶" of Table 3, on the rows that have one.
 MILLIONS = {
     "base": 65,
     "B16": 58,
@@ -177,14 +178,17 @@ MILLIONS = {
     "C1024": 168,
     "C_ff1024": 53,
     "C_ff4096": 90,
-    "big": 213,
 }
 
 
 @pytest.mark.parametrize(("row", "millions"), MILLIONS.items())
-def test_the_closed_form_agrees_with_table_3_to_what_rounding_and_the_vocabulary_may_explain(row, millions):
-    """The paper's vocabulary is "about 37000" tokens and its numbers are not all consistent with each other: 6%."""
-    assert parameters(TABLE_3[row]) / 1e6 == pytest.approx(millions, rel=0.06)
+def test_the_closed_form_rounds_to_the_millions_that_table_3_prints(row, millions):
+    """With one vocabulary of 41,003 to 41,209 tokens, all ten printed numbers come out; with "about 37000" each is a little low.
+
+    The big model's 213 is the exception: it asks for 35,368 to 36,344 tokens.
+    """
+    config = dataclasses.replace(TABLE_3[row], vocab_size=41_100)
+    assert round(parameters(config) / 1e6) == millions
 
 
 @pytest.mark.parametrize(("config", "number"), [(BASE, 63_045_632), (BIG, 214_171_648)], ids=["base", "big"])

@@ -37,7 +37,7 @@ def model() -> Transformer:
         if weight.path.endswith("kernel"):
             weight.assign(3 * weight)
     end = model.embedding.matrix.numpy()[EOS]
-    model.decoder[-1].feed_forward_norm.norm.beta.assign(2.5 * end / (end @ end))
+    model.decoder[-1].feed_forward_norm.norm.beta.assign(5 * end / (end @ end))
     return model
 
 
@@ -70,9 +70,9 @@ def results(output) -> list[tuple]:
 def test_a_sentence_alone_and_in_a_batch_of_64_has_the_same_score_and_text(translator):
     lines = english(300)[:64]
     together = results(translator(tf.constant(lines)))
-    assert len({text for text, _ in together}) > 10
+    assert len({text for text, _ in together}) > 20
     ties = 0
-    for line, (text, score) in zip(lines, together, strict=True):
+    for line, (text, score) in list(zip(lines, together, strict=True))[::3]:
         [(text_alone, score_alone)] = results(translator(tf.constant([line])))
         assert score_alone == pytest.approx(score, abs=1e-4)
         if text_alone != text:
@@ -228,9 +228,8 @@ def test_n_best_lines_are_lists(translator):
         assert result["text"][0] == text and result["score"][0] == pytest.approx(score, abs=1e-4)
 
 
-@pytest.mark.parametrize("learned_positions", [0, 3])
-def test_a_learned_position_table_that_is_shorter_than_a_sentence_still_translates(tokenizer, learned_positions):
-    config = ModelConfig(VOCAB_SIZE, 1, 1, d_model=8, d_ff=8, num_heads=1, d_k=4, d_v=4, learned_positions=learned_positions)
+def test_a_learned_position_table_that_is_shorter_than_a_sentence_still_translates(tokenizer):
+    config = ModelConfig(VOCAB_SIZE, 1, 1, d_model=8, d_ff=8, num_heads=1, d_k=4, d_v=4, learned_positions=3)
     translator = Translator(Transformer(config), tokenizer, DecodeConfig(beam_size=1, extra_length=2))
     [(_, score)] = results(translator(tf.constant(["nine hundred and ninety-nine thousand"])))
     assert np.isfinite(score)
