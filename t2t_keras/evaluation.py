@@ -22,8 +22,10 @@ def chrf(hypotheses: list[str], references: list[str]) -> dict:
 
 def rouge(hypotheses: list[str], references: list[str]) -> dict:
     """Mean ROUGE-1, -2 and -L F1 of sentences, 0 to 100, from rouge-score without stemming."""
-    from rouge_score import rouge_scorer
-
+    try:
+        from rouge_score import rouge_scorer
+    except ImportError as error:
+        raise ValueError("ROUGE needs the package rouge-score: pip install rouge-score") from error
     _check(hypotheses, references)
     names = ["rouge1", "rouge2", "rougeL"]
     scorer = rouge_scorer.RougeScorer(names, use_stemmer=False)

@@ -58,6 +58,11 @@ def run(main) -> None:
             print(f"Error: {error}", file=sys.stderr)
             return 1
 
+    if main.__module__ != "__main__":  # A console command: --help is the program's all the same.
+        program = sys.modules[main.__module__]
+        sys.modules["__main__"].__doc__ = program.__doc__
+        for flag in flags.FLAGS.get_key_flags_for_module(program):
+            flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     app.run(told, argv=[sys.argv[0], *map(_find_flagfile, sys.argv[1:])])
 
 

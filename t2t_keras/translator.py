@@ -60,6 +60,11 @@ class Translator(tf.Module):
         )
 
 
+def _line(text: bytes) -> str:
+    """A model may write any byte. A line end would put all that follows beside the wrong source."""
+    return text.decode("utf-8", "replace").replace("\n", " ")
+
+
 def translate_lines(translate: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096) -> Iterator[dict]:
     """Translates line by line, in order, however many there are.
 
@@ -83,7 +88,6 @@ def translate_lines(translate: Callable, lines: Iterable[str], *, batch_size: in
             output = translate(tf.constant([ahead[i] for i in chosen]))
             texts, scores = output["text"].numpy(), output["score"].numpy().tolist()
             for row, index in enumerate(chosen):
-                text = texts[row]
-                text = [t.decode("utf-8", "replace") for t in text] if texts.ndim == 2 else text.decode("utf-8", "replace")
+                text = [_line(t) for t in texts[row]] if texts.ndim == 2 else _line(texts[row])
                 results[index] = {"text": text, "score": scores[row]}
         yield from results

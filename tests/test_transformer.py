@@ -226,15 +226,16 @@ def copying(tiny):
     return model, (words, np.array(shift_right(words))), words
 
 
-def test_compiled_and_fitted_it_learns_and_goes_on_after_saving_and_loading(tiny, tmp_path):
+def test_compiled_and_fitted_it_learns_and_is_saved_with_its_optimizer(tiny, tmp_path):
     model, inputs, target = copying(tiny)
     losses = model.fit(inputs, target, batch_size=16, epochs=8, verbose=0).history["loss"]
-    assert losses[0] == pytest.approx(np.log(tiny.vocab_size), abs=1.5) and losses[-1] < losses[0] - 1
+    assert losses[0] == pytest.approx(np.log(tiny.vocab_size), abs=1.5) and losses[-1] < losses[0] - 0.5
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
-    assert_close(again(inputs), model(inputs))
+    assert_close(again(inputs), model(inputs), 0)
     assert int(again.optimizer.iterations.numpy()) == 8
-    assert again.fit(inputs, target, batch_size=16, verbose=0).history["loss"][0] < losses[1]
+    for received, expected in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(received, expected)
 
 
 def test_evaluate_and_predict_agree_with_the_loss_and_the_logits(tiny):

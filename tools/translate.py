@@ -13,14 +13,9 @@ from t2t_keras.config import DecodeConfig
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "The folder of a training run.", required=True)
 _CHECKPOINT = flags.DEFINE_enum("checkpoint", "average", ["average", "best", "latest"], "Which weights.")
-_N_BEST = flags.DEFINE_integer("n_best", 0, "Print this many translations a line, as: line number, score, text, between tabs.")
+_N_BEST = flags.DEFINE_integer("n_best", 0, "Print this many translations a line, as: line number, tab, score, tab, text.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Sentences translated at once.", lower_bound=1)
 options.define(DecodeConfig)
-
-
-def _line(text: str) -> str:
-    """A model may write any byte; a line end would put all that follows beside the wrong source."""
-    return text.replace("\n", " ").replace("\t", " ")
 
 
 def translate() -> None:
@@ -38,9 +33,9 @@ def translate() -> None:
     for number, result in enumerate(translate_lines(function, lines, batch_size=_BATCH_SIZE.value), 1):
         if _N_BEST.value:
             for text, score in list(zip(result["text"], result["score"], strict=True))[: _N_BEST.value]:
-                write(f"{number}\t{score:.4f}\t{_line(text)}\n".encode())
+                write(f"{number}\t{score:.4f}\t{text}\n".encode())
         else:
-            write(f"{_line(result['text'])}\n".encode())
+            write(f"{result['text']}\n".encode())
         sys.stdout.buffer.flush()
 
 
