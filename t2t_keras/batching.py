@@ -35,7 +35,7 @@ def sort_key(source_length, target_length):
     that the end of a strip meets the beginning of its neighbour. Of the orders tried this left the most real tokens on both
     short and long sentences.
     """
-    strip = source_length // 2
+    strip, target_length = tf.cast(source_length // 2, tf.int64), tf.cast(target_length, tf.int64)
     return strip * 2**17 + tf.where(strip % 2 == 1, -target_length, target_length)
 
 
@@ -108,6 +108,7 @@ def updates(folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Positi
             f"Expected a budget of at least the longest sentence, {longest} sub-words. Received: {batch_tokens}. "
             "Raise --batch_tokens, or lower --max_length and prepare again."
         )
+    shards.check_sizes(folder, info)
     files = tf.constant([str(folder / name) for name in info["shards"]])
     number = len(info["shards"])
     windows = min(number, -(-info["pairs"] // WINDOW_PAIRS))

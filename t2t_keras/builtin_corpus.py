@@ -24,7 +24,8 @@ CURRENCIES = (("euro", "euros", "Euro"), ("dollar", "dollars", "Dollar"), ("fran
 
 
 def _words(number: int, language: str, to: str = "cardinal") -> str:
-    return num2words.num2words(number, lang=language, to=to).replace(",", "")
+    # num2words 0.5.14 writes 101,000 as "einhunderteinstausend".
+    return num2words.num2words(number, lang=language, to=to).replace(",", "").replace("einstausend", "eintausend")
 
 
 def _some_number(draw: random.Random) -> int:

@@ -174,10 +174,12 @@ class DataConfig:
             "dataset source_language target_language",
             "--source_language and --target_language with a TFDS set",
         )
-        _require(self, self.max_length >= 2, "max_length", "room for one sub-word and the end token")
+        _require(self, 2 <= self.max_length < 2**15, "max_length", "room for one sub-word and the end token, and less than 32,768")
+        names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
+        _require(self, self.normalization in names, "normalization", f"one of {', '.join(names)}")
         _require(self, 0 < self.character_coverage <= 1, "character_coverage", "a share in (0, 1]")
         _require(self, self.builtin_pairs >= 1, "builtin_pairs", "a positive number of pairs")
-        _require(self, self.vocab_sample >= 1, "vocab_sample", "a positive number of sentences")
+        _require(self, self.vocab_sample > 100, "vocab_sample", "more than 100 sentences")
 
 
 def to_json(**groups) -> str:

@@ -52,7 +52,7 @@ def expand(names: str) -> list[pathlib.Path]:
     """
     paths = []
     for name in names.split(","):
-        found = sorted(glob.glob(name)) if glob.has_magic(name) else [name]
+        found = [name] if pathlib.Path(name).is_file() else sorted(glob.glob(name))
         if not found or not all(pathlib.Path(path).is_file() for path in found):
             raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).")
         paths += map(pathlib.Path, found)
@@ -154,11 +154,14 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
     import tensorflow_datasets as tfds
 
     builder = _tfds_builder(data)
-    if split not in builder.info.splits:
-        known = ", ".join(builder.info.splits)
-        raise ValueError(f"{builder.info.full_name} has no split '{split}'; it has {known or 'none: download it first'}.")
+    builder.download_and_prepare()
+    if builder.info.splits:
+        try:
+            builder.info.splits[split]
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{builder.info.full_name} has no split '{split}'; it has {', '.join(builder.info.splits)}.") from error
     for example in tfds.as_numpy(builder.as_dataset(split=split)):
-        pair = example[data.source_language], example[data.target_language]
+        pair = tuple(b" ".join(example[language].split(b"\n")) for language in (data.source_language, data.target_language))
         if all(side.strip() for side in pair):
             report.pairs += 1
             yield pair

@@ -24,7 +24,7 @@ PAIRS_AT_ONCE = 8192
 
 
 def _options(data: DataConfig, vocab_size: int, seed: int) -> dict:
-    """All that decides what is in the folder."""
+    """What decides which pairs and sub-words are in the folder; another seed alone may share it."""
     names = ("max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines")
     return {**corpus.identity(data, seed), "vocab_size": vocab_size, **{name: getattr(data, name) for name in names}}
 
@@ -121,12 +121,12 @@ def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, 
     say("Writing token ids …")
     written, started = {}, time.monotonic()
     train_report = corpus.Report()
-    for split, pairs, counted in (
-        ("train", corpus.pairs(data, "train", seed, train_report), train_report),
-        ("valid", iter(valid), valid_report),
+    for split, pairs, counted, count in (
+        ("train", corpus.pairs(data, "train", seed, train_report), train_report, report.pairs),
+        ("valid", iter(valid), valid_report, len(valid)),
     ):
         ids = encode(pairs, subwords, data.max_length, counted)
-        written[split] = shards.write(folder / split, ids, count=report.pairs, vocab_size=vocab_size, seed=seed)
+        written[split] = shards.write(folder / split, ids, count=count, vocab_size=vocab_size, seed=seed)
         if not written[split]["pairs"]:
             raise ValueError(f"Every pair of the {split} text is longer than --max_length={data.max_length}: {counted}.")
         speed = written[split]["pairs"] / (time.monotonic() - started)
@@ -141,4 +141,6 @@ def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, 
         "report": {"train": dataclasses.asdict(train_report), "valid": dataclasses.asdict(valid_report)},
         "subwords_sha256": hashlib.sha256(model).hexdigest(),
     }
-    (folder / CORPUS).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    temporary = folder / (CORPUS + ".tmp")
+    temporary.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(folder / CORPUS)

@@ -1,7 +1,7 @@
 """Token ids on disk (section 5.1): TFRecord files whose records hold a block of pairs each.
 
 A record is a `tf.train.Example` with four byte strings, little-endian: `source_ids` and `target_ids`, all sentences end to
-end, uint16 (uint32 where the vocabulary is larger), and `source_lengths` and `target_lengths`, uint16, one per pair. Every
+end, uint16 (int32 where the vocabulary is larger), and `source_lengths` and `target_lengths`, uint16, one per pair. Every
 id is a sub-word's; sentences end in EOS; there is no padding. Which shard a pair goes to is drawn from a seed, so that each
 shard is a fair sample of a corpus however that is sorted.
 """
@@ -82,8 +82,23 @@ def write(folder: pathlib.Path, pairs: Iterable[tuple], *, count: int, vocab_siz
     info = {"pairs": written, "shards": names, "vocab_size": vocab_size}
     for index, side in enumerate(SIDES):
         info[f"{side}_tokens"], info[f"{side}_longest"] = int(tokens[index]), int(longest[index])
+    # A file cut between two records reads like a whole one.
+    info["bytes"] = {name: (folder / name).stat().st_size for name in names}
     (folder / INFO).write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
     return info
+
+
+def check_sizes(folder: pathlib.Path, info: dict) -> None:
+    """Stops where a shard is missing or has another size than when it was written.
+
+    Raises:
+        ValueError: naming the file.
+    """
+    for name, size in info["bytes"].items():
+        path = folder / name
+        found = path.stat().st_size if path.exists() else 0
+        if found != size:
+            raise ValueError(f"Expected {path} to have {size:,} bytes. Received: {found:,}. Remove {folder.parent} and prepare again.")
 
 
 def read_info(folder: pathlib.Path) -> dict:

@@ -6,6 +6,7 @@ second would be another class here with `tokenize`, `detokenize` and `vocab_size
 
 import hashlib
 import io
+import random
 from collections.abc import Iterable
 
 import sentencepiece
@@ -26,8 +27,8 @@ def _replace(text, old: str, new: str):
 class Tokenizer(tf.Module):
     """Text to ids and back, in the graph.
 
-    `detokenize(tokenize(x)) == x` for every valid UTF-8 line without doubled or edge spaces, whatever characters it has:
-    those without a sub-word are spelled in bytes.
+    With identity normalisation `detokenize(tokenize(x)) == x` for every valid UTF-8 line without doubled or edge spaces,
+    whatever characters it has: those without a sub-word are spelled in bytes.
 
     Args:
         model: bytes of a SentencePiece model learned by `learn`.
@@ -35,7 +36,10 @@ class Tokenizer(tf.Module):
 
     def __init__(self, model: bytes):
         super().__init__(name="tokenizer")
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        try:
+            processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise ValueError(f"Expected a SentencePiece model. Received {len(model):,} bytes that are none.") from error
         received = {
             "pad": processor.pad_id(), "unk": processor.unk_id(), "bos": processor.bos_id(), "eos": processor.eos_id()
         }  # fmt: skip
@@ -86,26 +90,30 @@ def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, no
         ValueError: the text is too small for the vocabulary, or the vocabulary for the text's characters.
     """
     written = io.BytesIO()
-    sentencepiece.set_random_generator_seed(seed)
-
-    def escaped():
-        for line in lines:
-            text = line.decode("utf-8")
+    # A reservoir. Drawn here: SentencePiece's own draw is seeded by the process (0.2.3 ignores set_random_generator_seed).
+    draw, drawn = random.Random(seed), []
+    for number, line in enumerate(lines):
+        text = line.decode("utf-8")
+        if number < sample:
+            place = number
+            drawn.append("")
+        else:
+            place = draw.randrange(number + 1)
+        if place < sample:
             for old, new in _ESCAPED:
                 text = text.replace(old, new)
-            yield text
+            drawn[place] = text
 
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=escaped(),
+            sentence_iterator=iter(drawn),
             model_writer=written,
             model_type="bpe",
             vocab_size=vocab_size,
             normalization_rule_name=normalization,
             character_coverage=character_coverage,
             byte_fallback=True,
-            input_sentence_size=sample,
-            shuffle_input_sentence=True,
+            shuffle_input_sentence=False,
             pad_id=PAD,
             unk_id=UNK,
             bos_id=BOS,

@@ -78,9 +78,18 @@ def test_a_query_that_may_attend_nowhere_weighs_all_keys_alike(qkv):
     np.testing.assert_allclose(nowhere, np.broadcast_to(v.mean(axis=1, keepdims=True), nowhere.shape), atol=1e-6)
 
 
-def test_scores_in_the_thousands_stay_finite(qkv):
+def test_scores_in_the_millions_stay_finite_and_stay_masked(qkv, mask):
     q, k, v = qkv
-    assert np.isfinite(scaled_dot_product_attention(1e3 * q, 1e3 * k, v)).all()
+    weights = np.array(attention_weights(1e3 * q, 1e3 * k, mask))
+    np.testing.assert_allclose(weights.sum(axis=-1), np.ones((B, H, T)), atol=1e-6)
+    assert (weights[~mask] == 0).all() and np.isfinite(scaled_dot_product_attention(1e3 * q, 1e3 * k, v)).all()
+
+
+def test_in_bfloat16_the_softmax_is_float32_and_only_its_result_is_rounded():
+    scores = np.linspace(-4, 4, 65)  # Multiples of 1/8, which bfloat16 holds exactly; d_k = 1 leaves them as they are.
+    q, k = ops.ones((1, 1, 1, 1), "bfloat16"), ops.cast(scores.reshape(1, -1, 1, 1), "bfloat16")
+    weights = np.array(ops.cast(attention_weights(q, k), "float32"))[0, 0, 0]
+    np.testing.assert_allclose(weights, np.exp(scores) / np.exp(scores).sum(), rtol=2**-8)
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])

@@ -70,7 +70,7 @@ def test_a_side_may_be_several_files_and_globs_cut_at_other_lines_than_the_other
 
 
 def test_gzip_is_read_whatever_the_name(file):
-    text = "one\ntwo\n".encode()
+    text = b"one\ntwo\n"
     several_members = gzip.compress(text) + gzip.compress(b"three")
     assert read(file(gzip.compress(text), "a.txt"), file(text, "b.gz"))[0] == read(file(text), file(text))[0]
     assert read(file(several_members), file("one\ntwo\nthree\n"))[0][-1] == (b"three", b"three")
@@ -313,7 +313,7 @@ def test_a_split_that_a_tfds_set_has_not_is_refused_with_those_it_has(wmt14):
         tfds_read("wmt14_translate/de-en", "de", "en", "validate")
 
 
-@pytest.mark.parametrize("split", ["train[:50%]", "train[10:]", "train+validation"])
+@pytest.mark.parametrize("split", ["train[:50%]", "train[1:]", "train+validation"])
 def test_a_part_of_a_tfds_split_is_a_split(wmt14, split):
     """How a set without a validation split is divided: https://www.tensorflow.org/datasets/splits"""
     assert tfds_read("wmt14_translate/de-en", "de", "en", split)

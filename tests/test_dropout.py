@@ -46,11 +46,12 @@ def test_what_is_not_dropped_is_divided_by_one_minus_the_rate():
     assert (y == 0).any()
 
 
-def test_neighbours_are_dropped_independently():
-    """Two values share the bits of one 32-bit draw."""
-    mask = dropped(Dropout(0.1, seed=4))
-    for together in (mask[:, 0::2] & mask[:, 1::2], mask[:, 1:-1:2] & mask[:, 2::2], mask[1:] & mask[:-1]):
-        assert together.mean() == pytest.approx(0.01, abs=five_standard_errors(0.01, together.size))
+def test_every_two_columns_and_every_two_rows_are_dropped_independently():
+    """Two values share the bits of one 32-bit draw; none share more."""
+    mask = dropped(Dropout(0.1, seed=4), (20_000, 8)).astype("float64")
+    expected = 0.01 + 0.09 * np.eye(8)  # both: P_drop², or P_drop for a column and itself
+    np.testing.assert_allclose(mask.T @ mask / len(mask), expected, atol=five_standard_errors(0.1, len(mask)))
+    assert (mask[1:] * mask[:-1]).mean() == pytest.approx(0.01, abs=five_standard_errors(0.01, mask.size))
 
 
 def test_nothing_is_dropped_when_not_training_or_at_rate_zero():

@@ -31,7 +31,13 @@ def test_the_same_text_scores_100_and_different_text_0():
 
 @pytest.mark.parametrize(
     ("options", "part"),
-    [({}, "case:mixed"), ({"lowercase": True}, "case:lc"), ({}, "tok:13a"), ({"tokenize": "none"}, "tok:none"), ({"tokenize": "char"}, "tok:char")],
+    [
+        ({}, "case:mixed"),
+        ({"lowercase": True}, "case:lc"),
+        ({}, "tok:13a"),
+        ({"tokenize": "none"}, "tok:none"),
+        ({"tokenize": "char"}, "tok:char"),
+    ],
 )
 def test_the_signature_tells_how_bleu_was_counted(options, part):
     score = evaluation.bleu(HYPOTHESES, REFERENCES, **options)
@@ -73,7 +79,7 @@ def test_rouge_takes_the_reference_for_the_reference():
 
 
 def test_compounds_are_split_at_hyphens_before_they_are_counted():
-    """"a-b" counts as three tokens, of which "a-c" shares two: by hand 5 of 6 words, 3 of 5 pairs, 2 of 4, 1 of 3."""
+    """ "a-b" counts as three tokens, of which "a-c" shares two: by hand 5 of 6 words, 3 of 5 pairs, 2 of 4, 1 of 3."""
     hypotheses, references = ["w x y a-b"], ["w x y a-c"]
     # w x y a ##AT##-##AT## b against … c: 5/6 words, 4/5 pairs, 3/4 triples, 2/3 quadruples.
     split = evaluation.compound_split_bleu(hypotheses, references, "de")["compound_split_bleu"]

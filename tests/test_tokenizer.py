@@ -18,12 +18,14 @@ from t2t_keras.config import BOS, EOS, PAD, UNK, DataConfig
 
 ESCAPE, UNDERSCORE = "\ue0f0", "▁"
 WORDS = "the quick brown fox jumps over a lazy dog zwei Füße größer schön 1990 21 3.5".split()
-# Each alone has broken a tokenizer: letters, spaces that are no space, ends of lines that are none, marks, controls, look-alikes.
+# Letters, the escaped characters, spaces that are no space, ends of lines that are none, marks, controls, look-alikes.
 NASTY = (
-    "a", "ß", "7", " ", "▁", ESCAPE, ESCAPE + "0", ESCAPE + "1", ESCAPE + ESCAPE, "0", "1", "\x00", "\t", "\r", "\n", "\x0b", "\x0c", "\x1b",
-    "\x7f", "\x85", "\u00a0", "\u00ad", "\u200b", "\u200d", "\u200f", "\u2028", "\u2029", "\u202e", "\u2047", "\u2585", "\u3000", "\ufeff",
-    "\ufffd", "\uffff", "\U0010ffff", "e\u0301", "\u0301", "é", "ﬁ", "½", "…", "مرحبا", "שלום", "नमस्ते", "漢字", "한국어", "ไทย", "😀", "👩\u200d👧",
-    "🇩🇪", "<s>", "</s>", "<unk>", "<pad>", "<0x41>", "<0x", ">", "&amp;", "\\", '"', "''", ".*", "\\0", "$1", "the", "quick", "größer",
+    "a", "ß", "7", " ", "▁", ESCAPE, ESCAPE + "0", ESCAPE + "1", ESCAPE + ESCAPE, "0", "1", "\x00", "\t", "\r",
+    "\n", "\x0b", "\x0c", "\x1b", "\x7f", "\x85", "\u00a0", "\u00ad", "\u200b", "\u200d", "\u200f", "\u2028",
+    "\u2029", "\u202e", "\u2047", "\u2585", "\u3000", "\ufeff", "\ufffd", "\uffff", "\U0010ffff", "e\u0301",
+    "\u0301", "é", "ﬁ", "½", "…", "مرحبا", "שלום", "नमस्ते", "漢字", "한국어", "ไทย", "😀", "👩\u200d👧", "🇩🇪", "<s>",
+    "</s>", "<unk>", "<pad>", "<0x41>", "<0x", ">", "&amp;", "\\", '"', "''", ".*", "\\0", "$1", "the", "quick",
+    "größer",
 )  # fmt: skip
 
 
@@ -137,7 +139,21 @@ def test_every_byte_that_is_not_utf8_becomes_a_replacement_character(subwords):
     """Oracle: Python's decoder, told to replace one byte at a time. The parts are whole and broken ▁, escape, emoji, surrogate."""
     codecs.register_error("byte by byte", lambda error: ("\ufffd", error.start + 1))
     draw = random.Random(6)
-    parts = [UNDERSCORE.encode(), ESCAPE.encode(), b"\xe2\x96", b"\x81", b"\xee\x83", b"\xb0", b"0", b"1", b"a", b" b", b"\x00", b"\xff", b"\xc3"]
+    parts = [
+        UNDERSCORE.encode(),
+        ESCAPE.encode(),
+        b"\xe2\x96",
+        b"\x81",
+        b"\xee\x83",
+        b"\xb0",
+        b"0",
+        b"1",
+        b"a",
+        b" b",
+        b"\x00",
+        b"\xff",
+        b"\xc3",
+    ]
     parts += [b"\xa4", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xf0\x9f\x98\x80", b"\xf0\x9f"]
     lines = [b"".join(draw.choices(parts, k=draw.randint(1, 8))) for _ in range(1500)]
     lines += [draw.randbytes(draw.randint(1, 8)) for _ in range(1500)]
@@ -156,7 +172,9 @@ def test_without_identity_text_is_normalised_but_the_escaped_characters_stay():
     assert round_trip(subwords, ["½ ﬁ", f"{UNDERSCORE}a{ESCAPE}0"]) == ["1⁄2 fi", f"{UNDERSCORE}a{ESCAPE}0"]
 
 
-@pytest.mark.parametrize("moved", [{"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}, {"pad_id": 3, "unk_id": 0, "bos_id": 1, "eos_id": 2}])
+@pytest.mark.parametrize(
+    "moved", [{"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}, {"pad_id": 3, "unk_id": 0, "bos_id": 1, "eos_id": 2}]
+)
 def test_a_model_learned_with_other_special_ids_is_refused(moved, tmp_path):
     lines = (line.decode() for line in text(400, seed=1))
     prefix = str(tmp_path / "other")

@@ -100,12 +100,21 @@ def test_nothing_comes_after_the_last_layers_norm_but_the_shared_matrix(model):
     assert_close(model((SOURCE, TARGET)), np.broadcast_to(logits, (*TARGET.shape, len(logits))))
 
 
-def test_dropout_acts_in_training_alone_and_everywhere_the_paper_puts_it(model):
-    assert_close(model((SOURCE, TARGET)), model((SOURCE, TARGET), training=False), 0)
-    assert np.abs(np.array(model((SOURCE, TARGET), training=True)) - np.array(model((SOURCE, TARGET)))).max() > 1e-2
+def test_dropout_acts_on_every_sub_layer_and_both_embedding_sums_and_in_training_alone(model):
     dropouts = [layer for layer in model._flatten_layers() if isinstance(layer, (Dropout, keras.layers.Dropout))]
-    # Two embedding sums, two sub-layers in each of 2 encoder layers, three in each of 2 decoder layers.
-    assert len(dropouts) == 2 + 2 * 2 + 3 * 2
+    # Two sub-layers in each of 2 encoder layers, three in each of 2 decoder layers, two embedding sums.
+    assert len(dropouts) == 2 * 2 + 3 * 2 + 2
+
+    def draws(training):
+        before = [layer.seed_generator.state.numpy() for layer in dropouts]
+        logits = np.array(model((SOURCE, TARGET), training=training))
+        return logits, [np.any(layer.seed_generator.state.numpy() != state) for layer, state in zip(dropouts, before, strict=True)]
+
+    inferred, inferring = draws(training=False)
+    trained, training = draws(training=True)
+    assert not any(inferring) and all(training)
+    assert_close(model((SOURCE, TARGET)), inferred, 0)
+    assert np.abs(trained - inferred).max() > 1e-2
 
 
 # One decoding path

@@ -29,15 +29,15 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def model() -> Transformer:
-    """Random weights, larger than at the start of training so that translations differ, and leaning to the end token."""
-    keras.utils.set_random_seed(5)
-    config = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10)
-    model = Transformer(config)
+    """Weights three times as large as at the start of training, so that translations differ, and that lean to the end token."""
+    model = Transformer(ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10))
+    draw = np.random.default_rng(5)
     for weight in model.trainable_variables:
-        if weight.path.endswith("kernel"):
-            weight.assign(3 * weight)
+        if weight.path.endswith(("kernel", "matrix")):
+            scale = 3 * sum(weight.shape) ** -0.5 if weight.path.endswith("kernel") else 16**-0.5
+            weight.assign(draw.normal(0, scale, weight.shape))
     end = model.embedding.matrix.numpy()[EOS]
-    model.decoder[-1].feed_forward_norm.norm.beta.assign(5 * end / (end @ end))
+    model.decoder[-1].feed_forward_norm.norm.beta.assign(1.5 * end / (end @ end))
     return model
 
 
@@ -72,7 +72,7 @@ def test_a_sentence_alone_and_in_a_batch_of_64_has_the_same_score_and_text(trans
     together = results(translator(tf.constant(lines)))
     assert len({text for text, _ in together}) > 20
     ties = 0
-    for line, (text, score) in list(zip(lines, together, strict=True))[::3]:
+    for line, (text, score) in list(zip(lines, together, strict=True))[::8]:
         [(text_alone, score_alone)] = results(translator(tf.constant([line])))
         assert score_alone == pytest.approx(score, abs=1e-4)
         if text_alone != text:
@@ -113,13 +113,13 @@ def test_all_shapes_share_one_trace(model, tokenizer):
     assert translator.__call__.experimental_get_tracing_count() == 1
 
 
-def test_a_source_that_is_too_long_is_cut(model, tokenizer):
+def test_a_source_that_is_too_long_is_cut(model, tokenizer, translator):
     """At `max_input` sub-words with the end token; here that is where a word ends."""
     kept, rest = "one million and two", " hundred thousand euros"
     size = len(tokenizer.tokenize(tf.constant([kept]))[0])
-    whole, cut = (Translator(model, tokenizer, DecodeConfig(max_input=most, extra_length=3)) for most in (1024, size))
-    assert results(cut(tf.constant([kept + rest]))) == results(whole(tf.constant([kept])))
-    assert results(cut(tf.constant([kept + rest]))) != results(whole(tf.constant([kept + rest])))
+    cut = Translator(model, tokenizer, DecodeConfig(max_input=size, extra_length=3))
+    assert results(cut(tf.constant([kept + rest]))) == results(translator(tf.constant([kept])))
+    assert results(cut(tf.constant([kept + rest]))) != results(translator(tf.constant([kept + rest])))
 
 
 def test_a_translation_is_at_most_extra_length_longer_than_its_source(model):
@@ -233,3 +233,15 @@ def test_a_learned_position_table_that_is_shorter_than_a_sentence_still_translat
     translator = Translator(Transformer(config), tokenizer, DecodeConfig(beam_size=1, extra_length=2))
     [(_, score)] = results(translator(tf.constant(["nine hundred and ninety-nine thousand"])))
     assert np.isfinite(score)
+
+
+def test_a_translator_outlives_a_new_random_seed(model, tokenizer):
+    """Story: TF.Text keeps a SentencePiece model in its op's kernel, and setting TensorFlow's seed drops all kernels.
+
+    Whoever loaded a translator and then trained another model, which sets the seed, had a translator that raised "Resource … does
+    not exist". This test stands last, for the fixtures above would be hit too.
+    """
+    translator = Translator(model, Tokenizer(tokenizer.model), DecodeConfig(beam_size=1, extra_length=1))
+    before = results(translator(tf.constant(["one"])))
+    keras.utils.set_random_seed(1)
+    assert results(translator(tf.constant(["one"]))) == before

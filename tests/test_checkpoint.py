@@ -1,0 +1,356 @@
+"""A checkpoint is whole or not there, is what was written, and is refused with a sentence when it is not."""
+
+import dataclasses
+import json
+import os
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from t2t_keras import checkpoint, config, optimizer
+from t2t_keras.transformer import Transformer
+
+SMALL = config.ModelConfig(vocab_size=6, encoder_layers=1, decoder_layers=1, d_model=2, d_ff=3, num_heads=1, d_k=2, d_v=1)
+STATE = {"step": 12, "position": [3, 4], "seconds": 1.5, "best": 27.25}
+
+
+def new_model(**changes) -> Transformer:
+    return Transformer(dataclasses.replace(SMALL, **changes))
+
+
+def new_adam(model) -> keras.optimizers.Adam:
+    adam = optimizer.adam(optimizer.TransformerSchedule(model.config.d_model, warmup_steps=4))
+    adam.build(model.trainable_variables)
+    return adam
+
+
+def random_updates(model, adam, number: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    for _ in range(number):
+        adam.apply([draw.normal(size=weight.shape).astype(np.float32) for weight in model.trainable_variables])
+
+
+def arrays(model, adam=None) -> dict:
+    """Weights by name, and the optimizer's numbers in its order."""
+    numbers = {variable.path: variable.numpy().copy() for variable in model.trainable_variables}
+    return numbers | {index: variable.numpy().copy() for index, variable in enumerate(adam.variables if adam else [])}
+
+
+def assert_equal(received: dict, expected: dict) -> None:
+    assert received.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_array_equal(received[name], expected[name], err_msg=name)
+
+
+@pytest.fixture
+def trained():
+    """A model and an Adam in the middle of a run: no slot is what it was at the start."""
+    model = new_model()
+    adam = new_adam(model)
+    random_updates(model, adam, 3, seed=1)
+    return model, adam
+
+
+@pytest.fixture
+def written(tmp_path, trained):
+    """The file of `trained`'s checkpoint."""
+    path = checkpoint.path_of(tmp_path, 12)
+    checkpoint.write(path, *trained, STATE)
+    return path
+
+
+def rewrite(path, change) -> None:
+    """Writes a checkpoint again with the arrays that `change` returns for its own."""
+    with np.load(path) as archive:
+        contents = dict(archive)
+    with path.open("wb") as file:
+        np.savez(file, **change(contents))
+
+
+def test_model_and_optimizer_come_back_to_the_last_bit(trained, written):
+    """Into new objects of the same process too.
+
+    Story: Keras calls the second Adam of a process `adam_1` and its slots `adam_1/…`, so that going on in a process that had
+    trained before was refused as "of another model".
+    """
+    model = new_model()
+    adam = new_adam(model)
+    assert checkpoint.restore(written, model, adam) == STATE
+    assert_equal(arrays(model, adam), arrays(*trained))
+    assert int(adam.iterations) == 3
+
+
+def test_what_follows_a_restored_checkpoint_is_what_followed_it_before(trained, written):
+    """Slots and the count of updates, which Adam's bias correction and the schedule use, are alive and not just equal."""
+    model = new_model()
+    adam = new_adam(model)
+    random_updates(model, adam, 1, seed=9)
+    checkpoint.restore(written, model, adam)
+    for pair in (trained, (model, adam)):
+        random_updates(*pair, 2, seed=2)
+    assert_equal(arrays(model, adam), arrays(*trained))
+
+
+def test_writing_changes_nothing(tmp_path, trained):
+    before = arrays(*trained)
+    checkpoint.write(tmp_path / "x.npz", *trained, STATE)
+    assert_equal(arrays(*trained), before)
+
+
+def test_the_state_can_be_read_alone_and_keeps_what_json_has_no_number_for(tmp_path, trained):
+    checkpoint.write(tmp_path / "x.npz", *trained, {**STATE, "best": float("-inf")})
+    assert checkpoint.read_state(tmp_path / "x.npz") == {**STATE, "best": float("-inf")}
+
+
+def test_every_weight_is_in_a_checkpoint_once_and_no_dropout_seed(trained):
+    model, _ = trained
+    names = checkpoint.model_variables(model)
+    assert sum(np.prod(variable.shape) for variable in names.values()) == sum(np.prod(w.shape) for w in model.trainable_variables)
+    assert len(names) == len(model.trainable_variables)
+    assert not any("seed" in name for name in names)
+
+
+@pytest.mark.parametrize("changes", [{"encoder_layers": 2}, {"learned_positions": 4}])
+def test_a_model_with_other_weights_is_refused_by_name(written, changes):
+    model = new_model(**changes)
+    before = arrays(model)
+    with pytest.raises(ValueError, match=f"{written.name} has no 'model/transformer/.*another model"):
+        checkpoint.restore(written, model, new_adam(model))
+    assert_equal(arrays(model), before)
+
+
+@pytest.mark.parametrize("changes", [{"vocab_size": 7}, {"d_ff": 5}, {"d_model": 4}, {"num_heads": 3}])
+def test_a_model_of_another_size_is_refused_with_both_shapes(written, changes):
+    model = new_model(**changes)
+    before = arrays(model)
+    with pytest.raises(ValueError, match=rf"Expected 'model/transformer/.*\(\d.*{written.name}.*Received: .*\(\d"):
+        checkpoint.restore(written, model, new_adam(model))
+    assert_equal(arrays(model), before)
+
+
+def test_fewer_layers_do_not_fit_either(tmp_path):
+    """A checkpoint that holds more than the model is of another model too: half of it would be thrown away in silence."""
+    deep = new_model(encoder_layers=2)
+    checkpoint.write(checkpoint.path_of(tmp_path, 1), deep, new_adam(deep), STATE)
+    model = new_model()
+    with pytest.raises(ValueError, match="encoder_1"):
+        checkpoint.restore(checkpoint.path_of(tmp_path, 1), model, new_adam(model))
+    with pytest.raises(ValueError, match="encoder_1"):
+        checkpoint.load(tmp_path, "latest", model)
+
+
+def test_another_optimizer_is_refused(trained, written):
+    model, _ = trained
+    sgd = keras.optimizers.SGD(0.1, momentum=0.9)
+    sgd.build(model.trainable_variables)
+    with pytest.raises(ValueError, match=f"{written.name} has no 'optimizer/"):
+        checkpoint.restore(written, model, sgd)
+
+
+def test_weights_of_another_type_are_refused(trained, written):
+    rewrite(written, lambda contents: {name: a.astype("float16") if a.dtype == "float32" else a for name, a in contents.items()})
+    with pytest.raises(ValueError, match="float32.*float16"):
+        checkpoint.restore(written, *trained)
+
+
+@pytest.mark.parametrize("share", [0, 0.01, 0.5, 0.99, 0.999])
+def test_a_truncated_file_is_refused_by_name(trained, written, share):
+    whole = written.read_bytes()
+    written.write_bytes(whole[: int(share * len(whole))])
+    before = arrays(*trained)
+    with pytest.raises(ValueError, match=written.name):
+        checkpoint.restore(written, *trained)
+    assert_equal(arrays(*trained), before)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"not a checkpoint", b"\x93NUMPY\x01\x00", bytes(1000)])
+def test_a_file_that_is_no_checkpoint_is_refused_by_name(trained, written, content):
+    written.write_bytes(content)
+    with pytest.raises(ValueError, match=written.name):
+        checkpoint.restore(written, *trained)
+    with pytest.raises(ValueError, match=written.name):
+        checkpoint.read_state(written)
+
+
+def test_a_flipped_bit_is_refused_by_name_or_changes_nothing(tmp_path):
+    """Wherever it is: in the weights, in NumPy's headers, in the state, in the archive's own tables.
+
+    Story: only what the archive found wrong in the weights was told as a sentence. A bit in an array's header was NumPy's error
+    without the file's name, one in the state was found after the weights had been set, and one in the archive's tables could
+    be a NotImplementedError ("compression method") or a RuntimeError ("encrypted").
+    """
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(3, name="dense")], name="small")
+    sgd = keras.optimizers.SGD(0.1, momentum=0.9)
+    sgd.build(model.trainable_variables)
+    path = tmp_path / "small.npz"
+    checkpoint.write(path, model, sgd, STATE)
+    whole, before = path.read_bytes(), arrays(model, sgd)
+    draw = np.random.default_rng(0)
+    wrong = {}
+    for place in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(draw.integers(8))
+        path.write_bytes(damaged)
+        try:
+            if checkpoint.restore(path, model, sgd) != STATE:
+                wrong[place] = "another state was read"
+        except ValueError as error:
+            if path.name not in str(error):
+                wrong[place] = f"a ValueError that does not name the file: {error}"
+        except Exception as error:
+            wrong[place] = repr(error)
+        assert_equal(arrays(model, sgd), before)
+    assert not wrong
+
+
+def test_a_write_that_dies_half_way_leaves_the_file_of_that_name_whole(monkeypatch, trained, written):
+    before = written.read_bytes()
+
+    def dying(file, **contents):
+        file.write(before[: len(before) // 2])
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", dying)
+        random_updates(*trained, 1, seed=3)
+        with pytest.raises(OSError, match="No space left"):
+            checkpoint.write(written, *trained, {**STATE, "step": 13})
+    assert written.read_bytes() == before
+    assert checkpoint.kept(written.parent.parent) == [written]
+    # And the next one is not disturbed by what the dead one left.
+    checkpoint.write(written, *trained, {**STATE, "step": 13})
+    assert checkpoint.read_state(written)["step"] == 13
+
+
+def test_the_file_is_on_disk_before_it_has_its_name(monkeypatch, tmp_path, trained):
+    happened = []
+    synced, renamed = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (happened.append("on disk"), synced(descriptor)))
+    monkeypatch.setattr(os, "replace", lambda old, new: (happened.append("named"), renamed(old, new)))
+    checkpoint.write(tmp_path / "x.npz", *trained, STATE)
+    assert happened[:2] == ["on disk", "named"]
+
+
+class Surprise:
+    """What a pickle may do when it is read."""
+
+    def __reduce__(self):
+        return (os.mkdir, ("surprise",))
+
+
+@pytest.mark.parametrize("name", ["state", "a weight"])
+def test_a_pickle_is_not_opened(monkeypatch, tmp_path, trained, written, name):
+    monkeypatch.chdir(tmp_path)
+    if name == "a weight":
+        name = next(iter(checkpoint.model_variables(trained[0])))
+    rewrite(written, lambda contents: {**contents, name: np.array(Surprise(), dtype=object)})
+    with pytest.raises(ValueError, match=written.name):
+        checkpoint.restore(written, *trained)
+    with pytest.raises(ValueError, match=written.name):
+        checkpoint.load(tmp_path, "latest", trained[0])
+        checkpoint.read_state(written)
+    assert not (tmp_path / "surprise").exists()
+
+
+def test_a_missing_file_stays_a_missing_file(trained, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        checkpoint.restore(tmp_path / "none.npz", *trained)
+
+
+def write_run(folder, steps) -> dict[int, dict]:
+    """Checkpoints after these updates, all of other weights → {step: weights}."""
+    model = new_model()
+    adam = new_adam(model)
+    weights = {}
+    for step in steps:
+        random_updates(model, adam, 1, seed=step)
+        checkpoint.write(checkpoint.path_of(folder, step), model, adam, {**STATE, "step": step})
+        weights[step] = arrays(model)
+    return weights
+
+
+def test_the_average_of_checkpoints_is_the_mean_of_their_weights(tmp_path):
+    weights = write_run(tmp_path, [1, 2, 3, 4, 5])
+    model = new_model()
+    said = checkpoint.load(tmp_path, "average", model)
+    for name, received in arrays(model).items():
+        expected = np.mean([weights[step][name].astype(np.float64) for step in weights], axis=0)
+        np.testing.assert_array_equal(received, expected.astype(np.float32))
+    assert "1, 2, 3, 4, 5" in said
+
+
+def test_the_average_of_large_and_small_numbers_keeps_the_small_ones(tmp_path):
+    """1e8 + 1 - 1e8: a sum in float32 forgets the one."""
+    model = new_model()
+    adam = new_adam(model)
+    for step, value in enumerate((1e8, 1.0, -1e8), 1):
+        model.embedding.matrix.assign(np.full(model.embedding.matrix.shape, value))
+        checkpoint.write(checkpoint.path_of(tmp_path, step), model, adam, STATE)
+    checkpoint.load(tmp_path, "average", model)
+    np.testing.assert_allclose(model.embedding.matrix.numpy(), 1 / 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("which", ["average", "latest", "best"])
+def test_one_checkpoint_is_its_own_average_latest_and_best(tmp_path, which):
+    weights = write_run(tmp_path, [7])
+    shutil.copyfile(checkpoint.path_of(tmp_path, 7), tmp_path / checkpoint.BEST)
+    model = new_model()
+    said = checkpoint.load(tmp_path, which, model)
+    assert_equal(arrays(model), weights[7])
+    assert which in said and "update 7" in said
+
+
+def test_latest_and_best_are_chosen_by_number_and_by_name(tmp_path):
+    weights = write_run(tmp_path, [2, 9, 10, 100])
+    shutil.copyfile(checkpoint.path_of(tmp_path, 9), tmp_path / checkpoint.BEST)
+    model = new_model()
+    assert "100" in checkpoint.load(tmp_path, "latest", model)
+    assert_equal(arrays(model), weights[100])
+    assert "update 9" in checkpoint.load(tmp_path, "best", model)
+    assert_equal(arrays(model), weights[9])
+
+
+def test_loading_leaves_the_optimizer_out(tmp_path):
+    """A model is served without one, whatever optimizer wrote the checkpoint."""
+    weights = write_run(tmp_path, [1])
+    rewrite(checkpoint.path_of(tmp_path, 1), lambda c: {name: a for name, a in c.items() if not name.startswith("optimizer/")})
+    model = new_model()
+    checkpoint.load(tmp_path, "average", model)
+    assert_equal(arrays(model), weights[1])
+
+
+@pytest.mark.parametrize("which", ["average", "latest", "best"])
+def test_where_there_is_no_checkpoint_the_error_says_so(tmp_path, which):
+    with pytest.raises(FileNotFoundError, match=f"--checkpoint={which}"):
+        checkpoint.load(tmp_path, which, new_model())
+
+
+def test_an_unknown_choice_of_weights_names_those_there_are(tmp_path):
+    with pytest.raises(ValueError, match="average, latest, best.*newest"):
+        checkpoint.load(tmp_path, "newest", new_model())
+
+
+def test_the_newest_are_kept_in_the_order_of_their_numbers(tmp_path):
+    steps = [1, 9, 10, 99, 100, 1_000, 999_999_999, 1_000_000_000]
+    for step in reversed(steps):
+        path = checkpoint.path_of(tmp_path, step)
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path)] == steps
+    checkpoint.remove_old(tmp_path, 3)
+    assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path)] == steps[-3:]
+    checkpoint.remove_old(tmp_path, 5)
+    assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path)] == steps[-3:]
+
+
+def test_an_unfinished_file_is_no_checkpoint(tmp_path):
+    write_run(tmp_path, [1])
+    (checkpoint.path_of(tmp_path, 2)).with_suffix(".tmp").write_bytes(b"half")
+    assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path)] == [1]
+
+
+def test_the_state_is_readable_text(written):
+    with np.load(written, allow_pickle=False) as archive:
+        assert json.loads(str(archive["state"])) == STATE

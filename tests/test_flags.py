@@ -1,0 +1,201 @@
+"""A default lives once, in a dataclass; flags are its face, and what a person gets wrong is told in a sentence."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from t2t_keras import config
+
+GROUPS = (config.ModelConfig, config.TrainConfig, config.DecodeConfig, config.DataConfig)
+FIELDS = [field for group in GROUPS for field in dataclasses.fields(group)]
+ROOT = pathlib.Path(__file__).parent.parent
+
+# absl's flags are one to a process, so programs that define them run in processes of their own, which need no TensorFlow.
+PROGRAM = """
+import dataclasses, json, sys
+from t2t_keras import config, flags as options
+from absl import flags
+GROUPS = (config.ModelConfig, config.TrainConfig, config.DecodeConfig, config.DataConfig)
+options.define(*GROUPS)
+
+def main():
+    {main}
+
+options.run(main)
+"""
+TELL = """print(json.dumps({
+        "read": [dataclasses.asdict(options.read(group)) for group in GROUPS],
+        "given": [options.given(group) for group in GROUPS],
+        "help": {name: flags.FLAGS[name].help for name in flags.FLAGS},
+        "modules": sorted(name for name in sys.modules if name in ("tensorflow", "keras")),
+    }))"""
+
+
+def program(*arguments: str, main: str = TELL, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", PROGRAM.format(main=main), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def told(*arguments: str, cwd: pathlib.Path = ROOT) -> dict:
+    result = program(*arguments, cwd=cwd)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_every_option_is_a_flag_with_the_default_and_the_help_of_its_field():
+    nothing_given = told()
+    assert nothing_given["read"] == [dataclasses.asdict(group()) for group in GROUPS]
+    assert nothing_given["given"] == [{}, {}, {}, {}]
+    for field in FIELDS:
+        assert nothing_given["help"][field.name] == field.metadata["help"]
+        assert field.metadata["help"].endswith(".")
+
+
+def test_flags_need_neither_tensorflow_nor_keras():
+    """So that --help and a mistyped flag answer at once."""
+    assert told()["modules"] == []
+
+
+def test_no_two_groups_share_a_name():
+    names = [field.name for field in FIELDS]
+    assert len(set(names)) == len(names)
+
+
+def test_flags_are_read_with_the_type_of_their_field():
+    options = told(
+        "--d_model=64", "--dropout=0", "--dtype=bfloat16", "--deterministic", "--noskip_bad_lines", "--alpha", "1", "-beam_size=2"
+    )
+    model, train, decode, data = options["read"]
+    assert model == dataclasses.asdict(config.ModelConfig(d_model=64, dropout=0.0))
+    assert train == dataclasses.asdict(config.TrainConfig(dtype="bfloat16", deterministic=True))
+    assert decode == dataclasses.asdict(config.DecodeConfig(alpha=1.0, beam_size=2))
+    assert data == dataclasses.asdict(config.DataConfig())
+
+
+def test_what_was_given_is_told_from_what_was_left_also_where_it_equals_the_default():
+    """`translate` takes the model's own decoding options unless the command line says otherwise."""
+    *_, decode, data = told("--beam_size=4", "--max_length=256")["given"]
+    assert decode == {"beam_size": 4} and data == {"max_length": 256}
+
+
+def test_a_flagfile_and_the_command_line_are_one_and_the_later_wins(tmp_path):
+    (tmp_path / "my.flags").write_text("# comment\n--d_model=16\n--d_ff=32\n")
+    [model, *_] = told(f"--flagfile={tmp_path / 'my.flags'}", "--d_ff=64")["read"]
+    assert (model["d_model"], model["d_ff"]) == (16, 64)
+    [model, *_] = told("--d_ff=64", f"--flagfile={tmp_path / 'my.flags'}")["read"]
+    assert model["d_ff"] == 32
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("--d_modl=3", "Did you mean: d_model ?"),
+        ("--d_model=x", "d_model=x"),
+        ("--beam_size=1.5", "beam_size=1.5"),
+        ("--deterministic=perhaps", "deterministic"),
+        ("--d_model=3", "even d_model"),
+        ("--alpha=nan", "alpha=nan"),
+        ("--dropout=nan", "dropout=nan"),
+        ("--rate_factor=nan", "rate_factor=nan"),
+        ("--rate_factor=inf", "rate_factor=inf"),
+        ("--clip_norm=nan", "clip_norm=nan"),
+        ("--vocab_size=-5", "vocab_size=-5"),
+    ],
+)
+def test_a_wrong_value_is_refused_in_words_that_name_it(argument, expected):
+    result = program(argument)
+    assert result.returncode == 1
+    assert expected in result.stderr and "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("error", ["ValueError", "FileNotFoundError"])
+def test_what_a_person_did_wrong_is_one_line_without_a_traceback(error):
+    result = program(main=f'raise {error}("This and that. Do so.")')
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", "Error: This and that. Do so.\n")
+
+
+def test_the_traceback_of_it_is_there_for_who_asks():
+    result = program("--traceback", main='raise ValueError("This and that.")')
+    assert result.returncode == 1 and "Traceback" in result.stderr
+
+
+def test_what_the_program_did_wrong_keeps_its_traceback():
+    result = program(main='{}["no such key"]')
+    assert result.returncode == 1 and "Traceback" in result.stderr and "KeyError" in result.stderr
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_what_main_returns_is_the_exit_code(number):
+    assert program(main=f"return {number}").returncode == number
+
+
+def test_a_word_that_is_no_flag_is_refused():
+    """It would be `train runs/x`, with the flag's name forgotten, that trains somewhere else."""
+    result = program("runs/x", "--d_model=8")
+    assert result.returncode != 0
+    assert "runs/x" in result.stderr and "--name=value" in result.stderr
+
+
+CONFIGS = sorted((ROOT / "configs").glob("*.flags"))
+
+
+def lines_of(path: pathlib.Path) -> dict[str, str]:
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    return dict(line.removeprefix("--").split("=", 1) for line in lines if line.startswith("--"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_is_found_by_its_name_from_anywhere(path, tmp_path):
+    given = {name: value for group in told(f"--flagfile={path.stem}", cwd=tmp_path)["given"] for name, value in group.items()}
+    assert {name: type(given[name])(value) for name, value in lines_of(path).items()} == given
+
+
+@pytest.mark.parametrize("form", ["-flagfile={stem}", "--flagfile={name}", "--flagfile={path}"])
+def test_a_config_is_found_with_its_ending_and_by_its_path(form, tmp_path):
+    path = CONFIGS[0]
+    argument = form.format(stem=path.stem, name=path.name, path=path)
+    assert told(argument, cwd=tmp_path)["given"] == told(f"--flagfile={path}")["given"]
+
+
+def test_the_two_word_form_finds_configs_too(tmp_path):
+    """absl takes --flagfile=NAME and --flagfile NAME alike."""
+    result = program("--flagfile", CONFIGS[0].stem, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_file_comes_before_a_config_of_the_same_name(tmp_path):
+    (tmp_path / CONFIGS[0].stem).write_text("--d_model=8\n")
+    assert told(f"--flagfile={CONFIGS[0].stem}", cwd=tmp_path)["given"][0] == {"d_model": 8}
+
+
+def test_a_folder_of_that_name_does_not_hide_a_config(tmp_path):
+    """`--flagfile=quickstart --model_dir=quickstart` is to run a second time too."""
+    (tmp_path / CONFIGS[0].stem).mkdir()
+    result = program(f"--flagfile={CONFIGS[0].stem}", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+def test_an_unknown_config_names_those_there_are():
+    result = program("--flagfile=no_such_config")
+    assert result.returncode == 1
+    assert "no_such_config" in result.stderr and "Traceback" not in result.stderr
+    assert all(path.stem in result.stderr for path in CONFIGS)
+
+
+def test_a_path_that_is_not_there_is_not_taken_for_a_config_of_that_name(tmp_path):
+    """Training another model than the one in that person's file would be worse than an error."""
+    result = program(f"--flagfile={tmp_path / CONFIGS[0].name}")
+    assert result.returncode == 1
+    assert str(tmp_path / CONFIGS[0].name) in result.stderr and "Traceback" not in result.stderr
+
+
+def test_other_arguments_that_name_a_config_stay_what_they_are(tmp_path):
+    name = CONFIGS[0].stem
+    *_, data = told(f"--train_source={name}", f"--train_target=flagfile={name}", cwd=tmp_path)["given"]
+    assert data == {"train_source": name, "train_target": f"flagfile={name}"}

@@ -1,0 +1,284 @@
+"""From text to a data folder: whole or not there, and never another corpus than was asked for."""
+
+import dataclasses
+import json
+import pathlib
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_keras import builtin_corpus, corpus, prepare, shards, tokenizer
+from t2t_keras.config import EOS, DataConfig
+
+ENGLISH = "the small big red house tree car is stands runs and under".split()
+GERMAN = "das kleine große rote Haus Baum Auto ist steht läuft und unter".split()
+VOCAB = 320
+
+
+def sentences(count: int, seed: int) -> list[tuple[str, str]]:
+    """Word by word translations of 2 to 9 words."""
+    draw = random.Random(seed)
+    chosen = [draw.choices(range(len(ENGLISH)), k=draw.randint(2, 9)) for _ in range(count)]
+    return [tuple(" ".join(language[word] for word in words) for language in (ENGLISH, GERMAN)) for words in chosen]
+
+
+def write_text(folder: pathlib.Path, split: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    names = {}
+    for side, lines in zip(shards.SIDES, zip(*pairs, strict=True), strict=True):
+        path = folder / f"{split}.{side}"
+        path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+        names[f"{split}_{side}"] = str(path)
+    return names
+
+
+TRAIN, VALID = sentences(200, seed=1), sentences(20, seed=2)
+
+
+@pytest.fixture
+def data(tmp_path) -> DataConfig:
+    return DataConfig(**write_text(tmp_path, "train", TRAIN), **write_text(tmp_path, "valid", VALID))
+
+
+@pytest.fixture
+def folder(tmp_path) -> pathlib.Path:
+    return tmp_path / "deep" / "data"
+
+
+def run(data: DataConfig, folder: pathlib.Path, vocab_size: int = VOCAB, seed: int = 1) -> list[str]:
+    said = []
+    prepare.prepare(data, vocab_size, seed, folder, say=said.append)
+    return said
+
+
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def texts(folder: pathlib.Path, split: str) -> list[tuple[str, str]]:
+    """What the shards of a split say, as text."""
+    subwords = tokenizer.Tokenizer((folder / prepare.SUBWORDS).read_bytes())
+    info = shards.read_info(folder / split)
+    columns = shards.read([str(folder / split / name) for name in info["shards"]], info["vocab_size"])
+    sides = []
+    for side in shards.SIDES:
+        ids = tf.RaggedTensor.from_row_lengths(columns[f"{side}_ids"], columns[f"{side}_lengths"])
+        assert (ids[:, -1:].values.numpy() == EOS).all()
+        sides.append([line.decode() for line in subwords.detokenize(ids).numpy()])
+    return list(zip(*sides, strict=True))
+
+
+# A whole folder.
+
+
+def test_two_text_files_become_a_folder_that_says_the_same(data, folder):
+    run(data, folder)
+    assert texts(folder, "train") == TRAIN
+    assert texts(folder, "valid") == VALID
+    described = json.loads((folder / prepare.CORPUS).read_text())
+    assert described["report"]["train"] == dataclasses.asdict(corpus.Report(pairs=200))
+    assert described["report"]["valid"] == dataclasses.asdict(corpus.Report(pairs=20))
+    assert described["subwords_sha256"] == tokenizer.Tokenizer((folder / prepare.SUBWORDS).read_bytes()).fingerprint
+
+
+def test_the_chunks_that_text_is_encoded_in_leave_no_trace(data, folder, tmp_path, monkeypatch):
+    run(data, folder)
+    monkeypatch.setattr(prepare, "PAIRS_AT_ONCE", 7)
+    run(data, tmp_path / "in chunks")
+    assert contents(tmp_path / "in chunks") == contents(folder)
+
+
+def test_the_same_corpus_and_seed_give_the_same_bytes(data, folder, tmp_path):
+    run(data, folder)
+    run(data, tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(folder)
+
+
+def test_the_held_out_text_is_kept_line_for_line(data, folder, tmp_path):
+    """The lines of which a translation is scored: too long ones too, and ends of lines that are none."""
+    strange = [*VALID, ("a\u2028b\x85c\x0c d", "e\rf ▁ \ue0f0g"), ("long " * 300 + "end", "lang"), ("  two  spaces ", "x")]
+    names = write_text(tmp_path, "valid", strange)
+    run(dataclasses.replace(data, **names), folder)
+    for side in shards.SIDES:
+        assert (folder / f"valid.{side}.txt").read_bytes() == pathlib.Path(names[f"valid_{side}"]).read_bytes()
+    assert list(zip(*prepare.read_text(folder, "valid"), strict=True)) == strange
+    assert shards.read_info(folder / "valid")["pairs"] == len(strange) - 1
+
+
+def test_the_builtin_corpus_has_a_test_text_too(folder):
+    run(DataConfig(dataset="builtin", builtin_pairs=150), folder, seed=3)
+    made = builtin_corpus.splits(150, 3)
+    assert texts(folder, "train") == made["train"]
+    for split in ("valid", "test"):
+        assert list(zip(*prepare.read_text(folder, split), strict=True)) == made[split]
+
+
+def test_held_out_pairs_take_no_more_files_than_they_fill(data, folder, monkeypatch):
+    """Validation text of 3,000 lines beside 4.5 million of training text is one shard, not 69."""
+    monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 50)
+    run(data, folder)
+    assert len(shards.read_info(folder / "train")["shards"]) == 4
+    assert len(shards.read_info(folder / "valid")["shards"]) == 1
+
+
+# What is left out.
+
+
+def test_pairs_longer_than_the_limit_are_left_out_and_counted(data, folder):
+    """The limit counts sub-words and the end, on the longer side."""
+    run(data, folder.parent / "all")
+    subwords = tokenizer.Tokenizer((folder.parent / "all" / prepare.SUBWORDS).read_bytes())
+
+    longest = np.max([subwords.tokenize(tf.constant(side)).row_lengths() for side in zip(*TRAIN, strict=True)], axis=0)
+    limit = int(np.median(longest))
+    short = [pair for pair, length in zip(TRAIN, longest, strict=True) if length <= limit]
+    assert limit in longest and 0 < len(short) < 200
+    said = run(dataclasses.replace(data, max_length=limit), folder)
+    assert texts(folder, "train") == short
+    report = json.loads((folder / prepare.CORPUS).read_text())["report"]
+    assert (report["train"]["pairs"], report["train"]["too_long"]) == (len(short), 200 - len(short))
+    assert any(f"{200 - len(short)} longer than --max_length" in line for line in said)
+    assert shards.read_info(folder / "train")["pairs"] == len(short)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_text_of_which_every_pair_is_too_long_is_refused(data, folder, tmp_path, split):
+    names = write_text(tmp_path, split, [(" ".join(ENGLISH) * 3, " ".join(GERMAN))] * 20)
+    with pytest.raises(ValueError, match=f"{split}.*longer than --max_length=30"):
+        run(dataclasses.replace(data, max_length=30, **names), folder)
+    assert not (folder / prepare.CORPUS).exists()
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_text_without_a_usable_pair_is_refused(data, folder, tmp_path, split):
+    names = write_text(tmp_path, split, [("one", " "), ("", "zwei")])
+    with pytest.raises(ValueError, match="no usable pair: 0 pairs, 2 with an empty side"):
+        run(dataclasses.replace(data, **names), folder)
+
+
+def test_a_sentence_limit_that_lengths_on_disk_cannot_tell_is_refused():
+    """Lengths are uint16: with the limit, a sentence of 65,536 sub-words would stop the writing with an OverflowError."""
+    with pytest.raises(ValueError, match="max_length"):
+        DataConfig(max_length=2**16)
+
+
+@pytest.mark.parametrize("missing", ["train", "valid"])
+def test_text_that_is_not_given_is_asked_for(data, folder, missing):
+    with pytest.raises(ValueError, match=f"--{missing}_source"):
+        run(dataclasses.replace(data, **{f"{missing}_source": "", f"{missing}_target": ""}), folder)
+
+
+def test_swapped_validation_files_are_refused_before_anything_is_written(data, folder):
+    with pytest.raises(ValueError, match="swapped"):
+        run(dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source), folder)
+    assert not folder.exists()
+
+
+# A folder that is there already.
+
+
+def test_a_prepared_folder_is_used_again_as_it_is(data, folder):
+    run(data, folder)
+    before = contents(folder)
+    times = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert run(data, folder) == [f"Using the data in {folder}."]
+    assert contents(folder) == before
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == times
+
+
+def test_a_prepared_folder_is_used_where_no_corpus_is_named(data, folder):
+    run(data, folder)
+    assert run(DataConfig(), folder) == [f"Using the data in {folder}."]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"max_length": 100}, {"normalization": "nfkc"}, {"character_coverage": 1.0}, {"vocab_sample": 1000}, {"skip_bad_lines": True}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_folder_prepared_with_another_option_is_refused_by_its_name(data, folder, changed):
+    run(data, folder)
+    before = contents(folder)
+    [(name, value)] = changed.items()
+    with pytest.raises(ValueError, match=f"{name} was {getattr(data, name)}, and is now {value}"):
+        run(dataclasses.replace(data, **changed), folder)
+    assert contents(folder) == before
+
+
+def test_a_folder_prepared_with_another_vocabulary_is_refused(data, folder):
+    run(data, folder)
+    with pytest.raises(ValueError, match=f"vocab_size was {VOCAB}, and is now {VOCAB - 1}"):
+        run(data, folder, VOCAB - 1)
+
+
+@pytest.mark.parametrize("name", ["train_source", "train_target", "valid_source", "valid_target"])
+def test_a_folder_prepared_from_another_text_is_refused_by_its_side(data, folder, name):
+    """Of the same name and size, even."""
+    run(data, folder)
+    path = pathlib.Path(getattr(data, name))
+    path.write_bytes(path.read_bytes().replace(b"e", b"E", 1))
+    with pytest.raises(ValueError, match=f"another corpus.*{name} was"):
+        run(data, folder)
+
+
+def test_a_folder_prepared_from_another_set_is_refused(data, folder):
+    run(data, folder)
+    with pytest.raises(ValueError, match="another corpus"):
+        run(DataConfig(dataset="builtin", builtin_pairs=150), folder)
+
+
+@pytest.mark.parametrize(("changed", "seed", "name"), [({"builtin_pairs": 151}, 1, "pairs"), ({}, 2, "seed")])
+def test_a_folder_prepared_from_another_builtin_corpus_is_refused(folder, changed, seed, name):
+    made = DataConfig(dataset="builtin", builtin_pairs=150)
+    run(made, folder)
+    with pytest.raises(ValueError, match=name):
+        run(dataclasses.replace(made, **changed), folder, seed=seed)
+
+
+# Killed half-way.
+
+
+@pytest.mark.parametrize("killed_at", ["learning", "train shards", "valid shards", "valid text", "corpus.json", "half of corpus.json"])
+def test_a_folder_that_was_killed_half_way_is_made_again(data, folder, tmp_path, monkeypatch, killed_at):
+    run(data, tmp_path / "whole")
+
+    def kill(*_, **__):
+        raise KeyboardInterrupt
+
+    def kill_split(split, function):
+        def writing(path, pairs, **options):
+            if path.name == split:
+                # Half a shard, and more files than there will be.
+                options["count"] = 10**6
+                function(path, list(pairs)[:10], **options)
+                kill()
+            return function(path, pairs, **options)
+
+        return writing
+
+    def kill_half_way(function):
+        def writing(path, text, **options):
+            described = "corpus" in path.name
+            function(path, text[: len(text) // 2] if described else text, **options)
+            if described:
+                kill()
+
+        return writing
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        if killed_at == "learning":
+            patch.setattr(tokenizer, "learn", kill)
+        elif killed_at.endswith("shards"):
+            patch.setattr(shards, "write", kill_split(killed_at.split()[0], shards.write))
+        elif killed_at == "valid text":
+            patch.setattr(prepare, "_write_text", kill)
+        elif killed_at == "corpus.json":
+            patch.setattr(prepare, "_options", kill)
+        else:
+            patch.setattr(pathlib.Path, "write_text", kill_half_way(pathlib.Path.write_text))
+        run(data, folder)
+    assert not (folder / prepare.CORPUS).exists()
+    run(data, folder)
+    whole, again = contents(tmp_path / "whole"), contents(folder)
+    assert {name: again[name] for name in whole} == whole
