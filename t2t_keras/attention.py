@@ -75,16 +75,16 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def attend(self, query, keys_values, mask=None):
         """[B, T, D] looks up projected keys and values → [B, T, D]."""
+        if mask is not None and (len(mask.shape) != 4 or keras.backend.standardize_dtype(mask.dtype) != "bool"):
+            raise ValueError(
+                "mask must be boolean and broadcast to [B, H, T, S], True where a query may attend "
+                f"(a padding mask [B, S] becomes mask[:, None, None, :]). Received: {mask.dtype}, shape {tuple(mask.shape)}."
+            )
         heads = scaled_dot_product_attention(self._split(self.query_projection(query)), *keys_values, mask)
         batch, length, _, _ = ops.shape(heads)
         return self.output_projection(ops.reshape(heads, (batch, length, self.num_heads * self.d_v)))
 
     def call(self, query, memory, mask=None):
-        if mask is not None and len(mask.shape) != 4:
-            raise ValueError(
-                "mask must be boolean and broadcast to [B, H, T, S], True where a query may attend "
-                f"(a padding mask [B, S] becomes mask[:, None, None, :]). Received: shape {tuple(mask.shape)}."
-            )
         return self.attend(query, self.keys_values(memory), mask)
 
     def compute_mask(self, *inputs_and_masks):

@@ -33,7 +33,8 @@ class Dropout(keras.layers.Layer):
         # `randint` excludes its upper bound, so the highest int32 is never drawn.
         words = keras.random.randint((*rows, (width + 1) // 2), -(2**31), 2**31 - 1, seed=self.seed_generator)
         bits = ops.view(words, "uint16")[..., :width]
-        return ops.where(bits >= round(self.rate * 2**16), x * (1 / (1 - self.rate)), ops.zeros((), x.dtype))
+        dropped = min(round(self.rate * 2**16), 2**16 - 1)
+        return ops.where(bits >= dropped, x * (1 / (1 - self.rate)), ops.zeros((), x.dtype))
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -8,6 +8,8 @@ from keras import ops
 
 def sinusoids(positions, d_model: int):
     """Sine in even columns, cosine in odd ones. positions [T], from 0 → [T, D] float32."""
+    if d_model % 2:
+        raise ValueError(f"d_model must be even: sinusoids come in pairs (section 3.5). Received: d_model={d_model}.")
     frequency = ops.exp(ops.arange(0, d_model, 2, dtype="float32") * (-math.log(10000.0) / d_model))
     angle = ops.cast(positions, "float32")[:, None] * frequency
     return ops.reshape(ops.stack([ops.sin(angle), ops.cos(angle)], axis=-1), (-1, d_model))
