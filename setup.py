@@ -28,14 +28,16 @@ setuptools.setup(
         "sacrebleu>=2.4",
         "sacremoses>=0.1",
         "sentencepiece>=0.2",
+        "tensorboard>=2.20",  # tf.summary needs it, and tensorflow 2.21 does not bring it.
         "tensorflow>=2.21,<2.22",
         "tensorflow-datasets>=4.9.8",
         "tensorflow-text>=2.21.1,<2.22",  # 2.21.0 cannot be imported.
         "tqdm>=4",
     ],
     extras_require={
+        "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "rouge": ["rouge-score>=0.1.2"],
-        "test": ["pytest>=8", "rouge-score>=0.1.2", "ruff>=0.17,<0.18", "setuptools>=77", "tensorboard>=2.20"],
+        "test": ["pytest>=8", "rouge-score>=0.1.2", "ruff>=0.17,<0.18", "setuptools>=77"],
     },
     entry_points={"console_scripts": [f"t2t-{name}=t2t_keras_tools.{name}:main" for name in PROGRAMS]},
 )

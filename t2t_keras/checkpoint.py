@@ -87,7 +87,9 @@ def step_of(path: pathlib.Path) -> int:
 
 
 def remove_old(model_dir: pathlib.Path, keep: int) -> None:
-    """Keeps the newest checkpoints."""
+    """Keeps the newest checkpoints, and nothing that a kill left unfinished."""
+    for path in (model_dir / FOLDER).glob("*.tmp"):
+        path.unlink()
     for path in kept(model_dir)[:-keep]:
         path.unlink()
 

@@ -99,7 +99,7 @@ class TrainConfig:
     checkpoint_minutes: float = option(10.0, "Minutes between checkpoints (section 6.1 averages ones 10 minutes apart); 0: by steps only.")
     keep_checkpoints: int = option(5, "Newest checkpoints kept; their average is the model (section 6.1).")
     valid_steps: int = option(1000, "Updates between validations.")
-    valid_sentences: int = option(500, "Validation sentences translated for BLEU at each validation; 0: loss only.")
+    valid_sentences: int = option(500, "First validation sentences translated, greedily, for BLEU at each validation; 0: loss only.")
     log_steps: int = option(100, "Updates between points in TensorBoard.")
     patience: int = option(0, "Validations without a better one before training stops; 0 never stops early.")
     early_stopping: str = option("bleu", "What 'better' is, for patience and --checkpoint=best: bleu or loss.")
@@ -151,8 +151,8 @@ class DataConfig:
     )
     source_language: str = option("", "Language code of the source in --dataset.")
     target_language: str = option("", "Language code of the target in --dataset.")
-    train_split: str = option("train", "Split of --dataset to train on.")
-    valid_split: str = option("validation", "Split of --dataset to validate on.")
+    train_split: str = option("train", "Split of --dataset to train on; slices such as train[:99%] are splits.")
+    valid_split: str = option("validation", "Split of --dataset to validate on, such as train[99%:].")
     builtin_pairs: int = option(40_000, "Training pairs made for --dataset=builtin.")
     max_length: int = option(256, "Pairs with a side longer than this, in sub-words with the end token, are left out and counted.")
     normalization: str = option(
@@ -167,7 +167,20 @@ class DataConfig:
         for names in pairs:
             given = [bool(getattr(self, name)) for name in names]
             _require(self, all(given) or not any(given), " ".join(names), f"both of --{names[0]} and --{names[1]}, or neither")
-        _require(self, not (self.dataset and self.train_source), "dataset train_source", "text files or --dataset, not both")
+        _require(
+            self,
+            not (self.dataset and (self.train_source or self.valid_source)),
+            "dataset train_source valid_source",
+            "text files or --dataset, not both",
+        )
+        languages = (self.source_language, self.target_language)
+        _require(self, languages == ("", "") or len(set(languages)) == 2, "source_language target_language", "two languages")
+        _require(
+            self,
+            self.dataset != "builtin" or languages in (("", ""), ("en", "de")),
+            "dataset source_language target_language",
+            "English to German for the built-in corpus",
+        )
         _require(
             self,
             not self.dataset or self.dataset == "builtin" or (self.source_language and self.target_language),
@@ -182,6 +195,13 @@ class DataConfig:
         _require(self, self.vocab_sample > 100, "vocab_sample", "more than 100 sentences")
 
 
+def write_whole(path: pathlib.Path, content: bytes) -> None:
+    """Writes a small file under another name first, so that a kill leaves the old one or the new one, never half of one."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
 def to_json(**groups) -> str:
     """Groups of options by name, as readable JSON."""
     return json.dumps({name: dataclasses.asdict(group) for name, group in groups.items()}, indent=2) + "\n"
@@ -191,9 +211,12 @@ def from_json(path: str | pathlib.Path, **classes) -> tuple:
     """The groups of options in a file that `to_json` wrote, in the order of `classes`.
 
     Raises:
-        ValueError: an option is missing or unknown: the file belongs to another version.
+        ValueError: the file is damaged, or an option is missing or unknown: it belongs to another version.
     """
-    written = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    try:
+        written = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is damaged: {error}.") from error
     groups = []
     for name, group in classes.items():
         expected = {field.name for field in dataclasses.fields(group)}

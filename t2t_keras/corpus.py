@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import itertools
 import math
+import os
 import pathlib
 import zlib
 from collections.abc import Iterable, Iterator
@@ -51,7 +52,7 @@ def expand(names: str) -> list[pathlib.Path]:
         FileNotFoundError: a name or glob matches no file.
     """
     paths = []
-    for name in names.split(","):
+    for name in map(os.path.expanduser, names.split(",")):
         found = [name] if pathlib.Path(name).is_file() else sorted(glob.glob(name))
         if not found or not all(pathlib.Path(path).is_file() for path in found):
             raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).")
@@ -133,7 +134,7 @@ def _tfds_builder(data: DataConfig):
     reversed_name = f"{name}/{'-'.join(reversed(languages.split('-')))}"
     try:
         builder = tfds.builder(data.dataset)
-    except (ValueError, tfds.core.registered.DatasetNotFoundError):
+    except ValueError:
         try:
             builder = tfds.builder(reversed_name)
         except Exception:

@@ -13,10 +13,10 @@ def bleu(hypotheses: list[str], references: list[str], *, lowercase: bool = Fals
     return {"bleu": metric.corpus_score(hypotheses, [references]).score, "signature": str(metric.get_signature())}
 
 
-def chrf(hypotheses: list[str], references: list[str]) -> dict:
+def chrf(hypotheses: list[str], references: list[str], *, lowercase: bool = False) -> dict:
     """chrF2 of a corpus, from sacreBLEU."""
     _check(hypotheses, references)
-    metric = sacrebleu.CHRF()
+    metric = sacrebleu.CHRF(lowercase=lowercase)
     return {"chrf": metric.corpus_score(hypotheses, [references]).score, "chrf_signature": str(metric.get_signature())}
 
 

@@ -9,7 +9,6 @@ model_dir/logs/            for TensorBoard
 
 import dataclasses
 import pathlib
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,15 +17,15 @@ import keras
 import tensorflow as tf
 
 from t2t_keras import batching, checkpoint, corpus, evaluation, optimizer, prepare, shards, training
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json, write_whole
 from t2t_keras.tokenizer import Tokenizer
 from t2t_keras.transformer import Transformer
 from t2t_keras.translator import Translator, translate_lines
 
 CONFIG = "config.json"
 SAMPLES = 5  # Validation sentences shown in TensorBoard.
-# What decides the order of the data and the meaning of a position in it; all else may change when a run goes on.
-FIXED = ("seed", "batch_tokens")
+# What decides the order of the data, and what the best validation so far means; all else may change when a run goes on.
+FIXED = ("seed", "batch_tokens", "early_stopping")
 
 
 def _policy(dtype: str) -> str:
@@ -44,7 +43,7 @@ def _claim(model_dir: pathlib.Path, model: ModelConfig, train: TrainConfig, deco
             if old != new:
                 raise ValueError(f"{model_dir} holds a run with --{name}={old}. Received: {new}. Give another --model_dir, or that value.")
     model_dir.mkdir(parents=True, exist_ok=True)
-    path.write_text(to_json(model=model, train=train, decode=decode), encoding="utf-8")
+    write_whole(path, to_json(model=model, train=train, decode=decode).encode())
 
 
 def _validation(strategy, model, translator: Translator, folder: pathlib.Path, config: TrainConfig) -> Callable[[int], dict]:
@@ -120,7 +119,8 @@ def train(
     kept = model_dir / prepare.SUBWORDS
     if kept.exists() and kept.read_bytes() != tokenizer.model:
         raise ValueError(f"{model_dir} holds a model of other sub-words than {folder}. Give another --model_dir.")
-    shutil.copyfile(folder / prepare.SUBWORDS, kept)
+    if not kept.exists():
+        write_whole(kept, tokenizer.model)
 
     with strategy.scope():
         model = Transformer(model_config, dtype=_policy(train_config.dtype))
@@ -128,11 +128,12 @@ def train(
         adam = optimizer.adam(schedule)
         adam.build(model.trainable_variables)
     say(
-        f"{model.count_params():,} parameters, {train_config.dtype}, {strategy.num_replicas_in_sync} device(s), "
+        f"{model.count_params():,} parameters, {train_config.dtype}, {strategy.num_replicas_in_sync} device(s): "
+        f"{', '.join(tf.DeviceSpec.from_string(name).to_string().rpartition('device:')[2] for name in strategy.extended.worker_devices)}; "
         f"{train_config.batch_tokens:,} tokens a side in an update. TensorBoard: tensorboard --logdir {model_dir / 'logs'}"
     )
     greedy = Translator(model, tokenizer, dataclasses.replace(decode_config, beam_size=1))
-    return training.train(
+    progress = training.train(
         strategy,
         model,
         adam,
@@ -143,6 +144,8 @@ def train(
         write=_writer(model_dir / "logs"),
         say=say,
     )
+    say(f"{progress.step:,} updates in {progress.seconds / 60:.1f} minutes, over all runs of it.")
+    return progress
 
 
 def load(model_dir: pathlib.Path, which: str = "average", say: Callable = print, **decode_options) -> Translator:
@@ -196,7 +199,7 @@ def evaluate(
     seconds = time.monotonic() - started
     return hypotheses, {
         **evaluation.bleu(hypotheses, references, lowercase=lowercase, tokenize=tokenize),
-        **evaluation.chrf(hypotheses, references),
+        **evaluation.chrf(hypotheses, references, lowercase=lowercase),
         "perplexity": perplexity(translator, sources, references),
         "exact_match": sum(map(str.__eq__, hypotheses, references)) / len(references),
         "sentences": len(references),

@@ -32,10 +32,10 @@ def given(group) -> dict:
 def _find_flagfile(argument: str) -> str:
     """--flagfile=wmt14_en_de_base finds the config of that name; a path stays what it is."""
     prefix, _, name = argument.partition("=")
-    if prefix.lstrip("-") != "flagfile" or not argument.startswith("-") or pathlib.Path(name).exists():
+    if prefix not in ("-flagfile", "--flagfile") or pathlib.Path(name).is_file():
         return argument
-    for folder in CONFIGS:
-        path = folder / (pathlib.Path(name).name.removesuffix(".flags") + ".flags")
+    for folder in CONFIGS if pathlib.Path(name).name == name else ():
+        path = folder / (name.removesuffix(".flags") + ".flags")
         if path.exists():
             return f"{prefix}={path}"
     known = sorted({path.stem for folder in CONFIGS for path in folder.glob("*.flags")})
@@ -52,7 +52,12 @@ def run(main) -> None:
         logging.set_verbosity(logging.WARNING)
         try:
             return main() or 0
-        except (ValueError, FileNotFoundError) as error:
+        except KeyboardInterrupt:
+            return 130
+        except BrokenPipeError:  # `… | head` has read enough; what is still in the buffer has nowhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141
+        except (ValueError, OSError) as error:
             if flags.FLAGS["traceback"].value:
                 raise
             print(f"Error: {error}", file=sys.stderr)
@@ -63,9 +68,10 @@ def run(main) -> None:
         sys.modules["__main__"].__doc__ = program.__doc__
         for flag in flags.FLAGS.get_key_flags_for_module(program):
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-    app.run(told, argv=[sys.argv[0], *map(_find_flagfile, sys.argv[1:])])
+    arguments = "\0".join(sys.argv[1:]).replace("-flagfile\0", "-flagfile=").split("\0")  # `--flagfile NAME` is a form of it too.
+    app.run(told, argv=[sys.argv[0], *map(_find_flagfile, filter(None, arguments))])
 
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Before TensorFlow is imported: its notes on the CPU are not news.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Before TensorFlow is imported, most of whose notes are not news.
 flags.DEFINE_boolean("traceback", False, "Show where in the program an error arose.")
 flags.disclaim_key_flags()  # What `define` defines from here on is shown by --help of the program that calls it.

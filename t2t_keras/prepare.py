@@ -5,7 +5,6 @@ The folder holds `subwords.model`, shards in `train/` and `valid/`, the held-out
 """
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import pathlib
@@ -16,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras import corpus, shards, tokenizer
-from t2t_keras.config import DataConfig
+from t2t_keras.config import DataConfig, write_whole
 
 SUBWORDS = "subwords.model"
 CORPUS = "corpus.json"
@@ -139,8 +138,5 @@ def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, 
     described = {
         "options": _options(data, vocab_size, seed),
         "report": {"train": dataclasses.asdict(train_report), "valid": dataclasses.asdict(valid_report)},
-        "subwords_sha256": hashlib.sha256(model).hexdigest(),
     }
-    temporary = folder / (CORPUS + ".tmp")
-    temporary.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(folder / CORPUS)
+    write_whole(folder / CORPUS, (json.dumps(described, indent=2) + "\n").encode())

@@ -4,7 +4,6 @@ The paper has byte-pair encoding for English-German and word pieces for English-
 second would be another class here with `tokenize`, `detokenize` and `vocab_size`, chosen in `load`.
 """
 
-import hashlib
 import io
 import random
 from collections.abc import Iterable
@@ -49,11 +48,6 @@ class Tokenizer(tf.Module):
         self.model = model
         self.vocab_size = processor.vocab_size()
         self._pieces = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the model."""
-        return hashlib.sha256(self.model).hexdigest()
 
     def tokenize(self, text, max_length: int = 0) -> tf.RaggedTensor:
         """[B] string → [B, (length)] int32, ending in EOS; cut to `max_length` unless 0. Bytes that are not UTF-8 become U+FFFD."""
@@ -119,7 +113,6 @@ def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, no
             bos_id=BOS,
             eos_id=EOS,
             max_sentence_length=1 << 16,
-            num_threads=2,
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:

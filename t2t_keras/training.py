@@ -116,14 +116,19 @@ def make_update(strategy, model, optimizer, config: TrainConfig, element_spec) -
     @tf.function(input_signature=[element_spec])
     def update(batch):
         step, rate = optimizer.iterations.value, optimizer.learning_rate
-        gradients, sums = _sum_over_replicas(strategy, strategy.run(replica_gradients, (batch, step)))
-        gradients = [gradient / sums["tokens"] for gradient in gradients]
-        norm = tf.linalg.global_norm(gradients)
+        gradients, sums = strategy.run(replica_gradients, (batch, step))
+        sums = _sum_over_replicas(strategy, sums)
+        # Reduced to where the variables are: `strategy.reduce` would bring every gradient to the host.
+        gradients = strategy.extended.batch_reduce_to("SUM", list(zip(gradients, variables, strict=True)))
+        norm = tf.linalg.global_norm([tf.convert_to_tensor(gradient) for gradient in gradients]) / sums["tokens"]
+        scale = 1 / sums["tokens"]
         if config.clip_norm:
-            gradients, _ = tf.clip_by_global_norm(gradients, config.clip_norm, norm)
+            scale *= tf.minimum(1.0, config.clip_norm / norm)
         for variable, gradient in zip(variables, gradients, strict=True):
             # Not `optimizer.apply`, which would sum over the replicas once more.
-            strategy.extended.update(variable, lambda v, g, r: optimizer.update_step(g, v, r), args=(gradient, rate), group=False)
+            strategy.extended.update(
+                variable, lambda v, g, s, r: optimizer.update_step(g * s, v, r), args=(gradient, scale, rate), group=False
+            )
         optimizer.iterations.assign_add(1)
         return {**sums, "gradient_norm": norm, "learning_rate": rate}
 

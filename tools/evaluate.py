@@ -16,7 +16,7 @@ _MODEL_DIR = flags.DEFINE_string("model_dir", None, "The folder of a training ru
 _CHECKPOINT = flags.DEFINE_enum("checkpoint", "average", ["average", "best", "latest"], "Which weights.")
 _SOURCE = flags.DEFINE_string("source", None, "Text to translate, a sentence a line; files and globs as in training.", required=True)
 _REFERENCE = flags.DEFINE_string("reference", None, "Its translation by people, a sentence a line.", required=True)
-_LOWERCASE = flags.DEFINE_boolean("lowercase", False, "Score lower-cased text.")
+_LOWERCASE = flags.DEFINE_boolean("lowercase", False, "BLEU and chrF of lower-cased text.")
 _TOKENIZE = flags.DEFINE_string("tokenize", "13a", "sacreBLEU's tokenisation; none for text that is tokenised already.")
 _COMPOUND_SPLIT = flags.DEFINE_string(
     "compound_split", "", "Also BLEU as the paper's authors counted it; a Moses language code, such as de."
@@ -34,10 +34,10 @@ def evaluate() -> None:
     report = corpus.Report()
     pairs = list(corpus.text_pairs(_SOURCE.value, _REFERENCE.value, report))
     if report.empty:
-        raise ValueError(f"Expected a sentence on every line of both files. Received: {report}.")
+        raise ValueError(f"Expected a sentence on every line of both files. Received: {report}. Find them with: grep -n '^\\s*$' FILE")
     sources, references = ([line.decode("utf-8") for line in side] for side in zip(*pairs, strict=True))
     translator = experiment.load(
-        pathlib.Path(_MODEL_DIR.value),
+        pathlib.Path(_MODEL_DIR.value).expanduser(),
         _CHECKPOINT.value,
         say=lambda text: print(text, file=sys.stderr),
         **options.given(DecodeConfig),
@@ -51,7 +51,7 @@ def evaluate() -> None:
     if _ROUGE.value:
         scores |= evaluation.rouge(hypotheses, references)
     if _OUTPUT.value:
-        pathlib.Path(_OUTPUT.value).write_bytes("".join(f"{line}\n" for line in hypotheses).encode())
+        pathlib.Path(_OUTPUT.value).expanduser().write_bytes("".join(f"{line}\n" for line in hypotheses).encode())
     if _JSON.value:
         print(json.dumps(scores))
     else:

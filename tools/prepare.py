@@ -19,7 +19,7 @@ def prepare() -> None:
     model, train, data = (options.read(group) for group in (ModelConfig, TrainConfig, DataConfig))
     from t2t_keras import prepare  # After the options, so that a wrong one is told at once.
 
-    prepare.prepare(data, model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value))
+    prepare.prepare(data, model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value).expanduser())
 
 
 def main() -> None:

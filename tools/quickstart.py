@@ -6,6 +6,7 @@
 The last line of standard output is one JSON object.
 """
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -46,17 +47,15 @@ def fastest_dtype() -> str:
 
 
 def quickstart() -> None:
-    import dataclasses
-
+    started = time.monotonic()
     from t2t_keras import experiment, prepare, training
     from t2t_keras.translator import translate_lines
 
-    started = time.monotonic()
-    model_dir = pathlib.Path(_MODEL_DIR.value)
+    model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     train = options.read(TrainConfig)
     if "dtype" not in options.given(TrainConfig):
         train = dataclasses.replace(train, dtype=fastest_dtype())
-    experiment.train(
+    progress = experiment.train(
         model_dir,
         options.read(ModelConfig),
         train,
@@ -72,7 +71,7 @@ def quickstart() -> None:
     say(f"Test: {len(sources) - len(wrong)} of {len(sources)} unseen sentences exactly right, BLEU {scores['bleu']:.2f}.")
     for source, hypothesis, reference in wrong[:3]:
         say(f"  wrong: {source} → {hypothesis} (expected: {reference})")
-    examples = ["the third of october nineteen hundred and ninety", "seven hundred and twenty-one thousand euros and five cents"]
+    examples = ["the third of october nineteen ninety", "seven hundred and twenty-one thousand euros and five cents"]
     for source, result in zip(examples, translate_lines(translator, examples), strict=True):
         say(f"  {source} → {result['text']}")
     python = pathlib.Path(sys.executable)
@@ -88,6 +87,7 @@ def quickstart() -> None:
                 "perplexity": scores["perplexity"],
                 "dtype": train.dtype,
                 "seconds": round(time.monotonic() - started, 1),
+                "training_seconds": round(progress.seconds, 1),
                 "model_dir": str(model_dir),
             }
         )

@@ -13,7 +13,9 @@ from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "The run's folder: options, sub-words, checkpoints, TensorBoard logs.", required=True)
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "Prepared data, or where to prepare it; empty: model_dir/data.")
-_CPU_DEVICES = flags.DEFINE_integer("cpu_devices", 1, "Without a GPU: train on this many virtual CPU devices, to try out several.")
+_CPU_DEVICES = flags.DEFINE_integer(
+    "cpu_devices", 1, "Without a GPU: train on this many virtual CPU devices, to try out several.", lower_bound=1
+)
 options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)
 
 
@@ -22,11 +24,11 @@ def train() -> None:
     from t2t_keras import experiment, training  # After the options, so that a wrong one is told at once.
 
     training.virtual_cpu_devices(_CPU_DEVICES.value)
-    model_dir = pathlib.Path(_MODEL_DIR.value)
+    model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     experiment.train(
         model_dir,
         *groups,
-        data_dir=pathlib.Path(_DATA_DIR.value) if _DATA_DIR.value else None,
+        data_dir=pathlib.Path(_DATA_DIR.value).expanduser() if _DATA_DIR.value else None,
         strategy=training.make_strategy(_CPU_DEVICES.value),
     )
     print(f"Trained. Translate with: python tools/translate.py --model_dir={model_dir} < text")

@@ -13,7 +13,7 @@ from t2t_keras.config import DecodeConfig
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "The folder of a training run.", required=True)
 _CHECKPOINT = flags.DEFINE_enum("checkpoint", "average", ["average", "best", "latest"], "Which weights.")
-_N_BEST = flags.DEFINE_integer("n_best", 0, "Print this many translations a line, as: line number, tab, score, tab, text.")
+_N_BEST = flags.DEFINE_integer("n_best", 0, "Print this many translations a line, as: line number, tab, score, tab, text.", lower_bound=0)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Sentences translated at once.", lower_bound=1)
 options.define(DecodeConfig)
 
@@ -23,14 +23,19 @@ def translate() -> None:
     from t2t_keras.translator import translate_lines
 
     decode = options.given(DecodeConfig)
-    translator = experiment.load(pathlib.Path(_MODEL_DIR.value), _CHECKPOINT.value, say=lambda text: print(text, file=sys.stderr), **decode)
+    translator = experiment.load(
+        pathlib.Path(_MODEL_DIR.value).expanduser(), _CHECKPOINT.value, say=lambda text: print(text, file=sys.stderr), **decode
+    )
     if _N_BEST.value > translator.config.beam_size:
         raise ValueError(f"Expected --n_best of at most --beam_size, {translator.config.beam_size}. Received: {_N_BEST.value}.")
+    if sys.stdin.isatty():
+        print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
     # Bytes, so that only \n ends a line, as in training.
     lines = (line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace") for line in sys.stdin.buffer)
     write = sys.stdout.buffer.write
+    read_ahead = 1 if sys.stdin.isatty() else 4096  # A person at the keyboard waits for an answer.
     function = translator.n_best if _N_BEST.value else translator
-    for number, result in enumerate(translate_lines(function, lines, batch_size=_BATCH_SIZE.value), 1):
+    for number, result in enumerate(translate_lines(function, lines, batch_size=_BATCH_SIZE.value, read_ahead=read_ahead), 1):
         if _N_BEST.value:
             for text, score in list(zip(result["text"], result["score"], strict=True))[: _N_BEST.value]:
                 write(f"{number}\t{score:.4f}\t{text}\n".encode())

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv beside this folder, if need be, and installs the package into it. Argument: extras, such as "[test]", or "".
+# Makes .venv beside this folder, if need be, and installs the package into it. Argument: extras, such as "[test]"; none by default.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 if [ ! -x "$root/.venv/bin/python" ]; then
@@ -21,5 +21,9 @@ if [ ! -x "$root/.venv/bin/python" ]; then
     exit 1
   fi
 fi
-echo "Installing t2t_keras$1 into $root/.venv (the first time this fetches TensorFlow, about 600 MB) …"
-"$root/.venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root$1"
+extras=${1:-}
+stamp="$root/.venv/installed$extras"
+[ "$stamp" -nt "$root/setup.py" ] && exit 0
+echo "Installing t2t_keras$extras into $root/.venv (the first time this fetches TensorFlow, about 600 MB) …"
+"$root/.venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root$extras"
+touch "$stamp"
