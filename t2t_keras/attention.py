@@ -78,7 +78,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if mask is not None and (len(mask.shape) != 4 or keras.backend.standardize_dtype(mask.dtype) != "bool"):
             raise ValueError(
                 "mask must be boolean and broadcast to [B, H, T, S], True where a query may attend "
-                f"(a padding mask [B, S] becomes mask[:, None, None, :]). Received: {mask.dtype}, shape {tuple(mask.shape)}."
+                f"(a padding mask [B, S] becomes mask[:, None, None, :]). Received: shape {tuple(mask.shape)} of {mask.dtype}."
             )
         heads = scaled_dot_product_attention(self._split(self.query_projection(query)), *keys_values, mask)
         batch, length, _, _ = ops.shape(heads)

@@ -5,7 +5,7 @@ Letters: B sentences, W beams, V vocabulary, T tokens written so far.
 
 import tensorflow as tf
 
-IMPOSSIBLE = -1e9
+IMPOSSIBLE = float("-inf")
 
 
 def length_penalty(length, alpha):
@@ -57,7 +57,7 @@ def beam_search(step, state, start, *, eos_id: int, beam_size: int, max_length, 
         vocab_size = tf.shape(log_probs)[-1]
         totals = tf.reshape(log_probs, [batch, beam_size, -1]) + running["log_probs"][:, :, None]
         # Every beam ends at most once, so 2 W candidates hold W that go on.
-        totals, index = tf.math.top_k(tf.reshape(totals, [batch, -1]), 2 * beam_size)
+        totals, index = tf.math.top_k(tf.reshape(totals, [batch, -1]), 2 * beam_size if beam_size > 1 else 1)
         parent, token = index // vocab_size, index % vocab_size
         ends = token == eos_id
         candidates = tf.concat([_gather(running["sequences"], parent), token[:, :, None]], axis=2)

@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import re
-import zipfile
 
 import numpy as np
 
@@ -38,42 +37,47 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
     os.replace(unfinished, path)
 
 
-def _read(path: pathlib.Path, variables: dict) -> dict:
-    """The arrays of these names, checked against the variables' shapes and dtypes."""
+def _read(path: pathlib.Path, variables: dict) -> tuple[dict, dict]:
+    """The arrays of these names, checked against the variables' shapes and dtypes, and the state."""
+    prefixes = tuple({name.split("/")[0] + "/" for name in variables})  # `()` matches nothing.
     try:
         with np.load(path, allow_pickle=False) as archive:
-            missing = sorted(set(variables) - set(archive.files))
-            if missing:
-                raise ValueError(f"{path} has no '{missing[0]}' and {len(missing) - 1} others: it is of another model.")
-            arrays = {name: archive[name] for name in variables}
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+            names = {name for name in archive.files if name.startswith(prefixes)}
+            arrays = {name: archive[name] for name in variables if name in names}
+            state = json.loads(str(archive["state"]))
+    except FileNotFoundError:
+        raise
+    except Exception as error:
         raise ValueError(f"{path} is damaged ({error}). Remove it; the checkpoint before it will be used.") from error
+    missing, unknown = sorted(set(variables) - names), sorted(names - set(variables))
+    if missing:
+        raise ValueError(f"{path} has no '{missing[0]}' and {len(missing) - 1} others: it is of another model.")
+    if unknown:
+        raise ValueError(f"{path} has '{unknown[0]}' and {len(unknown) - 1} others: it is of another model.")
     for name, array in arrays.items():
         expected = (tuple(variables[name].shape), variables[name].dtype)
         if (array.shape, array.dtype.name) != expected:
             raise ValueError(f"Expected '{name}' of shape and dtype {expected} in {path}. Received: {array.shape, array.dtype.name}.")
-    return arrays
+    return arrays, state
 
 
 def read_state(path: pathlib.Path) -> dict:
     """The `state` that `write` was given."""
-    with np.load(path, allow_pickle=False) as archive:
-        return json.loads(str(archive["state"]))
+    return _read(path, {})[1]
 
 
 def restore(path: pathlib.Path, model, optimizer) -> dict:
     """Sets model and optimizer to a checkpoint; returns its `state`. The optimizer's slots must exist already."""
     variables = {**model_variables(model), **_optimizer_variables(optimizer)}
-    for name, array in _read(path, variables).items():
+    arrays, state = _read(path, variables)
+    for name, array in arrays.items():
         variables[name].assign(array)
-    return read_state(path)
+    return state
 
 
 def kept(model_dir: pathlib.Path) -> list[pathlib.Path]:
     """The checkpoints of a run, oldest first."""
-    return sorted((model_dir / FOLDER).glob("step-*.npz"))
+    return sorted((model_dir / FOLDER).glob("step-*.npz"), key=step_of)
 
 
 def path_of(model_dir: pathlib.Path, step: int) -> pathlib.Path:
@@ -99,7 +103,7 @@ def load_average(paths: list[pathlib.Path], model) -> None:
     variables = model_variables(model)
     total = {name: np.zeros(variable.shape, np.float64) for name, variable in variables.items()}
     for path in paths:
-        for name, array in _read(path, variables).items():
+        for name, array in _read(path, variables)[0].items():
             total[name] += array
     for name, variable in variables.items():
         variable.assign(total[name] / len(paths))

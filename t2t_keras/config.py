@@ -109,7 +109,7 @@ class TrainConfig:
             _require(self, getattr(self, name) >= 1, name, "a positive number")
         for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm"):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
-        _require(self, self.rate_factor > 0, "rate_factor", "a positive factor")
+        _require(self, 0 < self.rate_factor < float("inf"), "rate_factor", "a positive factor")
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
         _require(self, self.dtype in ("float32", "bfloat16"), "dtype", "float32 or bfloat16")
         _require(self, self.early_stopping in ("bleu", "loss"), "early_stopping", "bleu or loss")

@@ -9,6 +9,8 @@ import sacremoses
 def bleu(hypotheses: list[str], references: list[str], *, lowercase: bool = False, tokenize: str = "13a") -> dict:
     """sacreBLEU of a corpus: {"bleu": 0 to 100, "signature": what makes the figure comparable}."""
     _check(hypotheses, references)
+    if tokenize not in sacrebleu.BLEU.TOKENIZERS:
+        raise ValueError(f"tokenize must be one of {', '.join(sacrebleu.BLEU.TOKENIZERS)}. Received: {tokenize}.")
     metric = sacrebleu.BLEU(lowercase=lowercase, tokenize=tokenize)
     return {"bleu": metric.corpus_score(hypotheses, [references]).score, "signature": str(metric.get_signature())}
 

@@ -29,17 +29,29 @@ def given(group) -> dict:
     return {field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(group) if flags.FLAGS[field.name].present}
 
 
-def _find_flagfile(argument: str) -> str:
-    """--flagfile=wmt14_en_de_base finds the config of that name; a path stays what it is."""
-    prefix, _, name = argument.partition("=")
-    if prefix not in ("-flagfile", "--flagfile") or pathlib.Path(name).is_file():
-        return argument
-    for folder in CONFIGS if pathlib.Path(name).name == name else ():
+def _find_flagfile(name: str) -> str:
+    """The config of that name; a path stays what it is."""
+    if os.sep in name or pathlib.Path(name).is_file():
+        return name
+    for folder in CONFIGS:
         path = folder / (name.removesuffix(".flags") + ".flags")
         if path.exists():
-            return f"{prefix}={path}"
+            return str(path)
     known = sorted({path.stem for folder in CONFIGS for path in folder.glob("*.flags")})
     sys.exit(f"No such flagfile: {name}. The configs are: {', '.join(known)}.")
+
+
+def _find_flagfiles(arguments: list[str]) -> list[str]:
+    """--flagfile=wmt14_en_de_base, or in two words, finds the config of that name."""
+    found = list(arguments)
+    for index, argument in enumerate(arguments):
+        prefix, equals, name = argument.partition("=")
+        if prefix in ("-flagfile", "--flagfile"):
+            if equals:
+                found[index] = f"{prefix}={_find_flagfile(name)}"
+            elif arguments[index + 1 :]:
+                found[index + 1] = _find_flagfile(arguments[index + 1])
+    return found
 
 
 def run(main) -> None:
@@ -68,8 +80,7 @@ def run(main) -> None:
         sys.modules["__main__"].__doc__ = program.__doc__
         for flag in flags.FLAGS.get_key_flags_for_module(program):
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-    arguments = "\0".join(sys.argv[1:]).replace("-flagfile\0", "-flagfile=").split("\0")  # `--flagfile NAME` is a form of it too.
-    app.run(told, argv=[sys.argv[0], *map(_find_flagfile, filter(None, arguments))])
+    app.run(told, argv=[sys.argv[0], *_find_flagfiles(sys.argv[1:])])
 
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Before TensorFlow is imported, most of whose notes are not news.

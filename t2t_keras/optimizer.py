@@ -31,4 +31,4 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 def adam(schedule) -> keras.optimizers.Adam:
     """Adam with the constants of section 5.3."""
-    return keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+    return keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, name="adam")

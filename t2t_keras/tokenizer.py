@@ -4,6 +4,7 @@ The paper has byte-pair encoding for English-German and word pieces for English-
 second would be another class here with `tokenize`, `detokenize` and `vocab_size`, chosen in `load`.
 """
 
+import hashlib
 import io
 import random
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
+from tensorflow_text.python.ops import sentencepiece_tokenizer
 
 from t2t_keras.config import BOS, EOS, PAD, UNK
 
@@ -21,6 +23,17 @@ _ESCAPED = ((_ESCAPE, _ESCAPE + "0"), (_UNDERSCORE, _ESCAPE + "1"))
 
 def _replace(text, old: str, new: str):
     return tf.strings.regex_replace(text, old, new)
+
+
+class _Resource(sentencepiece_tokenizer._SentencepieceModelResource):
+    """A SentencePiece model that outlives `tf.random.set_seed`.
+
+    TF.Text 2.21 leaves it to a kernel that is dropped with the kernel cache, which setting a seed clears; a named one stays.
+    """
+
+    def _create_resource(self):
+        name = hashlib.sha256(self._model).hexdigest()
+        return sentencepiece_tokenizer.gen_sentencepiece_tokenizer.sentencepiece_op(model=self._model, shared_name=name)
 
 
 class Tokenizer(tf.Module):
@@ -48,6 +61,7 @@ class Tokenizer(tf.Module):
         self.model = model
         self.vocab_size = processor.vocab_size()
         self._pieces = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
+        self._pieces._model_resource = _Resource(model, None)
 
     def tokenize(self, text, max_length: int = 0) -> tf.RaggedTensor:
         """[B] string → [B, (length)] int32, ending in EOS; cut to `max_length` unless 0. Bytes that are not UTF-8 become U+FFFD."""

@@ -116,11 +116,8 @@ def make_update(strategy, model, optimizer, config: TrainConfig, element_spec) -
     @tf.function(input_signature=[element_spec])
     def update(batch):
         step, rate = optimizer.iterations.value, optimizer.learning_rate
-        gradients, sums = strategy.run(replica_gradients, (batch, step))
-        sums = _sum_over_replicas(strategy, sums)
-        # Reduced to where the variables are: `strategy.reduce` would bring every gradient to the host.
-        gradients = strategy.extended.batch_reduce_to("SUM", list(zip(gradients, variables, strict=True)))
-        norm = tf.linalg.global_norm([tf.convert_to_tensor(gradient) for gradient in gradients]) / sums["tokens"]
+        gradients, sums = _sum_over_replicas(strategy, strategy.run(replica_gradients, (batch, step)))
+        norm = tf.linalg.global_norm(gradients) / sums["tokens"]
         scale = 1 / sums["tokens"]
         if config.clip_norm:
             scale *= tf.minimum(1.0, config.clip_norm / norm)

@@ -174,7 +174,7 @@ def test_a_finished_run_that_is_started_again_ends_at_once(copy):
 
 
 def test_a_run_goes_on_to_a_later_end_with_other_options_that_do_not_change_the_data(copy):
-    longer = dataclasses.replace(TRAIN, train_steps=5, warmup_steps=20, keep_checkpoints=2, valid_sentences=0, early_stopping="loss")
+    longer = dataclasses.replace(TRAIN, train_steps=5, warmup_steps=20, keep_checkpoints=2, valid_sentences=1)
     progress, said = train(copy, train=longer, decode=dataclasses.replace(DECODE, beam_size=2))
     assert progress.step == 5 and "Using the data in" in said and "Learning" not in said
     assert [checkpoint.step_of(path) for path in checkpoint.kept(copy)] == [4, 5]
@@ -186,7 +186,7 @@ def test_a_run_goes_on_to_a_later_end_with_other_options_that_do_not_change_the_
     ("part", "name", "value"),
     [
         ("model", "d_ff", 32), ("model", "encoder_layers", 2), ("model", "dropout", 0.3), ("model", "vocab_size", 350),
-        ("train", "seed", 2), ("train", "batch_tokens", 500),
+        ("train", "seed", 2), ("train", "batch_tokens", 500), ("train", "early_stopping", "loss"),
     ],
 )  # fmt: skip
 def test_another_model_in_the_same_folder_is_refused_by_the_name_of_its_flag(run, part, name, value):

@@ -17,7 +17,12 @@ _CHECKPOINT = flags.DEFINE_enum("checkpoint", "average", ["average", "best", "la
 _SOURCE = flags.DEFINE_string("source", None, "Text to translate, a sentence a line; files and globs as in training.", required=True)
 _REFERENCE = flags.DEFINE_string("reference", None, "Its translation by people, a sentence a line.", required=True)
 _LOWERCASE = flags.DEFINE_boolean("lowercase", False, "BLEU and chrF of lower-cased text.")
-_TOKENIZE = flags.DEFINE_string("tokenize", "13a", "sacreBLEU's tokenisation; none for text that is tokenised already.")
+_TOKENIZE = flags.DEFINE_enum(
+    "tokenize",
+    "13a",
+    ["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"],
+    "sacreBLEU's tokenisation; none for text that is tokenised already.",
+)
 _COMPOUND_SPLIT = flags.DEFINE_string(
     "compound_split", "", "Also BLEU as the paper's authors counted it; a Moses language code, such as de."
 )
