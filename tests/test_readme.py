@@ -61,3 +61,20 @@ def test_the_wheel_holds_programs_and_configs(tmp_path):
     assert not any(name.startswith("tests") for name in names)
     (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
     assert "t2t-train = t2t_keras_tools.train:main" in zipfile.ZipFile(wheel).read(entry_points).decode()
+
+
+def test_everything_imported_is_installed_with_the_package():
+    """tensorboard is not imported here, but `tf.summary` needs it and tensorflow 2.21 does not bring it."""
+    from test_build import PACKAGES, imported
+
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    required = set(re.findall(r'"([\w-]+)[\[><=]', setup.split("install_requires=[")[1].split("],")[0]))
+    files = [*(ROOT / "t2t_keras").glob("*.py"), *(ROOT / "tools").glob("*.py")]
+    roots = {name.split(".")[0] for file in files for name in imported(file)}
+    needed = {PACKAGES[root] for root in roots if root in PACKAGES} - {"rouge-score", "numpy"}  # An extra; tensorflow's own.
+    assert needed | {"tensorboard"} <= required
+
+
+def test_no_place_is_left_open():
+    for path in [ROOT / "README.md", *(ROOT / "configs").glob("*.flags")]:
+        assert not re.search(r"^(# )?RESULTS?$", path.read_text(encoding="utf-8"), re.MULTILINE), path
