@@ -250,8 +250,3 @@ def test_what_stops_the_text_is_not_taken_for_a_fault_of_the_vocabulary():
 def test_a_file_that_is_no_model_is_refused():
     with pytest.raises(ValueError):
         tokenizer.Tokenizer(b"no model")
-
-
-def test_the_fingerprint_tells_models_apart(subwords):
-    other = tokenizer.Tokenizer(learn(text(400, seed=2)))
-    assert subwords.fingerprint == tokenizer.Tokenizer(subwords.model).fingerprint != other.fingerprint
