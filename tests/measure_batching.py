@@ -1,0 +1,38 @@
+"""Measures writing shards and batching them: speed, share of real tokens, memory. Not a test: python tests/measure_batching.py"""
+
+import pathlib
+import resource
+import sys
+import tempfile
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_keras import batching, shards
+
+
+def main(pairs: int) -> None:
+    """Writes made-up pairs with lengths like newstest's and reads an epoch of updates of 25,000 tokens a side."""
+    draw = np.random.default_rng(0)
+    source_lengths = np.clip(draw.lognormal(3.3, 0.5, pairs).astype(int), 2, 255)
+    target_lengths = np.clip((source_lengths * draw.normal(1.1, 0.15, pairs)).astype(int), 2, 255)
+    ids = draw.integers(4, 37_000, 256)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        started = time.monotonic()
+        sentences = ((ids[:source], ids[:target]) for source, target in zip(source_lengths, target_lengths, strict=True))
+        shards.write(folder, sentences, count=pairs, vocab_size=37_000, seed=1)
+        print(f"writing: {pairs / (time.monotonic() - started):,.0f} pairs/s")
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        started, words, positions = time.monotonic(), 0, 0
+        for update in batching.updates(folder, batch_tokens=25_000, seed=1, epochs=1):
+            for side in shards.SIDES:
+                words += int(tf.math.count_nonzero(update[side]))
+                positions += int(tf.size(update[side]))
+        print(f"batching: {pairs / (time.monotonic() - started):,.0f} pairs/s, {words / positions:.1%} real tokens")
+        print(f"peak memory grew by {(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024:,.0f} MiB")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_200_000)
