@@ -77,7 +77,7 @@ def _padded(ids, starts, lengths):
     return tf.where(inside, tf.gather(ids, tf.where(inside, starts[:, None] + column, 0)), PAD)
 
 
-def _epoch_seeds(seed: int, window):
+def _window_seeds(seed: int, window):
     """Independent stateless seeds [2] for a window: of its ties, and of its updates' order."""
     return tf.unstack(tf.random.split(tf.random.fold_in(tf.constant([seed, 1], tf.int64), window), 2))
 
@@ -118,14 +118,13 @@ def updates(folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Positi
         order = _permutation(number, tf.random.fold_in(tf.constant([seed, 0], tf.int64), epoch))
         pairs = shards.read(tf.gather(files, order[number * index // windows : number * (index + 1) // windows]), info["vocab_size"])
         lengths = [pairs[f"{side}_lengths"] for side in shards.SIDES]
-        tie_seed, update_seed = _epoch_seeds(seed, window)
+        tie_seed, update_seed = _window_seeds(seed, window)
         rows = _permutation(tf.size(lengths[0]), tie_seed)
         rows = tf.gather(rows, tf.argsort(sort_key(*(tf.gather(side, rows) for side in lengths)), stable=True))
         cuts = cut(*(tf.gather(side, rows) for side in lengths), batch_tokens)
         return {
-            **{f"{side}_ids": pairs[f"{side}_ids"] for side in shards.SIDES},
-            **{f"{side}_lengths": side_lengths for side, side_lengths in zip(shards.SIDES, lengths, strict=True)},
-            **{f"{side}_starts": tf.cumsum(side_lengths, exclusive=True) for side, side_lengths in zip(shards.SIDES, lengths, strict=True)},
+            **pairs,
+            **{f"{side}_starts": tf.cumsum(pairs[f"{side}_lengths"], exclusive=True) for side in shards.SIDES},
             "window": window,
             "rows": rows,
             "cuts": cuts,

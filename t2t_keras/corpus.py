@@ -141,7 +141,7 @@ def _tfds_builder(data: DataConfig):
             builder = None
         if builder is None:
             raise
-    known = sorted(builder.info.features) if isinstance(builder.info.features, dict) or hasattr(builder.info.features, "keys") else []
+    known = sorted(getattr(builder.info.features, "keys", list)())
     for flag in ("source_language", "target_language"):
         if getattr(data, flag) not in known:
             raise ValueError(

@@ -32,18 +32,16 @@ def _policy(dtype: str) -> str:
     return "mixed_bfloat16" if dtype == "bfloat16" else "float32"
 
 
-def _claim(model_dir: pathlib.Path, model: ModelConfig, train: TrainConfig, decode: DecodeConfig) -> None:
-    """Writes the options, or stops where the folder holds another model."""
+def _check_options(model_dir: pathlib.Path, model: ModelConfig, train: TrainConfig) -> None:
+    """Stops where the folder holds another model."""
     path = model_dir / CONFIG
     if path.exists():
-        before = from_json(path, model=ModelConfig, train=TrainConfig, decode=DecodeConfig)
+        before = from_json(path, model=ModelConfig, train=TrainConfig)
         changes = [(f.name, getattr(before[0], f.name), getattr(model, f.name)) for f in dataclasses.fields(model)]
         changes += [(name, getattr(before[1], name), getattr(train, name)) for name in FIXED]
         for name, old, new in changes:
             if old != new:
                 raise ValueError(f"{model_dir} holds a run with --{name}={old}. Received: {new}. Give another --model_dir, or that value.")
-    model_dir.mkdir(parents=True, exist_ok=True)
-    write_whole(path, to_json(model=model, train=train, decode=decode).encode())
 
 
 def _validation(strategy, model, translator: Translator, folder: pathlib.Path, config: TrainConfig) -> Callable[[int], dict]:
@@ -108,13 +106,13 @@ def train(
     if train_config.deterministic:
         tf.config.experimental.enable_op_determinism()
     folder = data_dir or model_dir / "data"
-    if (model_dir / CONFIG).exists():
-        _claim(model_dir, model_config, train_config, decode_config)
+    _check_options(model_dir, model_config, train_config)
     prepare.prepare(data_config, model_config.vocab_size, train_config.seed, folder, say)
     written = shards.read_info(folder / "train")["vocab_size"]
     if written != model_config.vocab_size:
         raise ValueError(f"{folder} was prepared with --vocab_size={written}. Received: {model_config.vocab_size}.")
-    _claim(model_dir, model_config, train_config, decode_config)
+    model_dir.mkdir(parents=True, exist_ok=True)
+    write_whole(model_dir / CONFIG, to_json(model=model_config, train=train_config, decode=decode_config).encode())
     tokenizer = Tokenizer((folder / prepare.SUBWORDS).read_bytes())
     kept = model_dir / prepare.SUBWORDS
     if kept.exists() and kept.read_bytes() != tokenizer.model:
@@ -127,9 +125,9 @@ def train(
         schedule = optimizer.TransformerSchedule(model_config.d_model, train_config.warmup_steps, train_config.rate_factor)
         adam = optimizer.adam(schedule)
         adam.build(model.trainable_variables)
+    devices = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
     say(
-        f"{model.count_params():,} parameters, {train_config.dtype}, {strategy.num_replicas_in_sync} device(s): "
-        f"{', '.join(tf.DeviceSpec.from_string(name).to_string().rpartition('device:')[2] for name in strategy.extended.worker_devices)}; "
+        f"{model.count_params():,} parameters, {train_config.dtype}, {strategy.num_replicas_in_sync} device(s): {devices}; "
         f"{train_config.batch_tokens:,} tokens a side in an update. TensorBoard: tensorboard --logdir {model_dir / 'logs'}"
     )
     greedy = Translator(model, tokenizer, dataclasses.replace(decode_config, beam_size=1))
