@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from t2t_keras.bias import add_bias
+
 
 def sinusoids(positions, d_model: int):
     """Sine in even columns, cosine in odd ones. positions [T], from 0 → [T, D] float32."""
@@ -45,7 +47,7 @@ class LearnedPositions(keras.layers.Layer):
 
     def call(self, x, position=0):
         positions = ops.minimum(position + ops.arange(ops.shape(x)[1]), self.rows - 1)
-        return x + ops.take(self.table, positions, axis=0)
+        return add_bias(x, ops.take(self.table, positions, axis=0))
 
     def compute_output_shape(self, input_shape):
         return input_shape
