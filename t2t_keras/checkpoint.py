@@ -1,18 +1,24 @@
-"""Checkpoints (section 6.1): one file each, written so that a kill never leaves a broken one; and their average.
+"""Checkpoints (section 6.1): written so that a kill never leaves a broken one, and found out if the disk breaks one; their average.
 
 A checkpoint is a NumPy `.npz` archive of plain arrays, `model/…` and `optimizer/…` by the variables' paths, and `state`, a
-JSON text. Each array has a CRC-32 in the archive. It is read without unpickling; names, shapes and dtypes must match.
+JSON text; and, written last, a manifest of the same name in `.json`: the archive's size and SHA-256. Without its manifest
+an archive is unfinished and does not count. It is read without unpickling; names, shapes and dtypes must match.
 """
 
+import contextlib
+import hashlib
 import json
 import os
 import pathlib
 import re
+from collections.abc import Callable
 
 import numpy as np
 
+from t2t_keras.config import write_whole
+
 FOLDER = "checkpoints"
-BEST = "best.npz"
+STEP, BEST = "step", "best"  # Kinds of checkpoints: the newest, and that of the best validation.
 
 
 def model_variables(model) -> dict:
@@ -24,31 +30,81 @@ def _optimizer_variables(optimizer) -> dict:
     return {f"optimizer/{variable.path}": variable for variable in optimizer.variables}
 
 
+class DamagedError(ValueError):
+    """A checkpoint is not what was written."""
+
+
+def _manifest(path: pathlib.Path) -> pathlib.Path:
+    return path.with_suffix(".json")
+
+
+def _describe(path: pathlib.Path) -> dict:
+    """What a manifest says of an archive."""
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _sync(path: pathlib.Path) -> None:
+    """Returns when a file, or a folder's names, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
-    """Writes a checkpoint under another name, makes sure it is on disk, then gives it its own: it is whole or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Writes a checkpoint, under another name until it is on disk: it is whole or not there, whenever the process is killed.
+
+    Raises:
+        OSError: there is no room, or no permission; what was there before is as it was.
+    """
     variables = {**model_variables(model), **_optimizer_variables(optimizer)}
     arrays = {name: np.asarray(variable) for name, variable in variables.items()}
     unfinished = path.with_suffix(".tmp")
-    with unfinished.open("wb") as file:
-        np.savez(file, state=np.array(json.dumps(state)), **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("wb") as file:
+            np.savez(file, state=np.array(json.dumps(state)), **arrays)
+        _sync(unfinished)
+        described = json.dumps(_describe(unfinished)).encode()
+        _manifest(path).unlink(missing_ok=True)  # Of an archive of that name.
+        os.replace(unfinished, path)
+        write_whole(_manifest(path), described)
+        _sync(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise OSError(
+            f"Could not write {path} ({error.strerror or error}). Earlier checkpoints are as they were: make room, or give "
+            "permission, and run the same command again."
+        ) from error
+
+
+def _verify(path: pathlib.Path) -> None:
+    """Compares an archive with its manifest."""
+    try:
+        expected = json.loads(_manifest(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DamagedError(f"{_manifest(path)} is damaged ({error}).") from error
+    if not path.exists():
+        raise DamagedError(f"{path} is missing; only its manifest is there.")
+    received = _describe(path)
+    if received != expected:
+        raise DamagedError(f"{path} is damaged. Expected: {expected}. Received: {received}.")
 
 
 def _read(path: pathlib.Path, variables: dict) -> tuple[dict, dict]:
     """The arrays of these names, checked against the variables' shapes and dtypes, and the state."""
+    _verify(path)
     prefixes = tuple({name.split("/")[0] + "/" for name in variables})  # `()` matches nothing.
     try:
         with np.load(path, allow_pickle=False) as archive:
             names = {name for name in archive.files if name.startswith(prefixes)}
             arrays = {name: archive[name] for name in variables if name in names}
             state = json.loads(str(archive["state"]))
-    except FileNotFoundError:
-        raise
     except Exception as error:
-        raise ValueError(f"{path} is damaged ({error}). Remove it; the checkpoint before it will be used.") from error
+        raise DamagedError(f"{path} is no checkpoint ({error}).") from error
     missing, unknown = sorted(set(variables) - names), sorted(names - set(variables))
     if missing:
         raise ValueError(f"{path} has no '{missing[0]}' and {len(missing) - 1} others: it is of another model.")
@@ -61,13 +117,13 @@ def _read(path: pathlib.Path, variables: dict) -> tuple[dict, dict]:
     return arrays, state
 
 
-def read_state(path: pathlib.Path) -> dict:
-    """The `state` that `write` was given."""
-    return _read(path, {})[1]
-
-
 def restore(path: pathlib.Path, model, optimizer) -> dict:
-    """Sets model and optimizer to a checkpoint; returns its `state`. The optimizer's slots must exist already."""
+    """Sets model and optimizer to a checkpoint; returns its `state`. The optimizer's slots must exist already.
+
+    Raises:
+        DamagedError: it is not what was written.
+        ValueError: it is of another model.
+    """
     variables = {**model_variables(model), **_optimizer_variables(optimizer)}
     arrays, state = _read(path, variables)
     for name, array in arrays.items():
@@ -75,27 +131,59 @@ def restore(path: pathlib.Path, model, optimizer) -> dict:
     return state
 
 
-def kept(model_dir: pathlib.Path) -> list[pathlib.Path]:
+def restore_newest(model_dir: pathlib.Path, model, optimizer, say: Callable) -> tuple[pathlib.Path, dict] | None:
+    """Restores the newest checkpoint that is what was written, and tells of newer ones that are not; None: there is none at all.
+
+    Raises:
+        DamagedError: every one is.
+        ValueError: it is of another model.
+    """
+    paths = kept(model_dir)
+    for path in reversed(paths):
+        try:
+            return path, restore(path, model, optimizer)
+        except DamagedError as error:
+            say(f"{error} The checkpoint before it is used.")
+    if paths:
+        raise DamagedError(
+            f"No checkpoint in {model_dir / FOLDER} is whole. Restore a copy of one, or give another --model_dir to start anew."
+        )
+    return None
+
+
+def put_aside(model_dir: pathlib.Path, after: pathlib.Path) -> None:
+    """Gives checkpoints newer than a whole one, which were found damaged, the ending `.damaged`."""
+    for path in kept(model_dir):
+        if step_of(path) > step_of(after):
+            _manifest(path).unlink()
+            if path.exists():
+                path.rename(path.with_suffix(".damaged"))
+
+
+def kept(model_dir: pathlib.Path, kind: str = STEP) -> list[pathlib.Path]:
     """The checkpoints of a run, oldest first."""
-    return sorted((model_dir / FOLDER).glob("step-*.npz"), key=step_of)
+    return sorted((path.with_suffix(".npz") for path in (model_dir / FOLDER).glob(f"{kind}-*.json")), key=step_of)
 
 
-def path_of(model_dir: pathlib.Path, step: int) -> pathlib.Path:
+def path_of(model_dir: pathlib.Path, step: int, kind: str = STEP) -> pathlib.Path:
     """Where the checkpoint of an update is."""
-    return model_dir / FOLDER / f"step-{step:09d}.npz"
+    return model_dir / FOLDER / f"{kind}-{step:09d}.npz"
 
 
 def step_of(path: pathlib.Path) -> int:
     """The update a checkpoint was written after."""
-    return int(re.fullmatch(r"step-(\d+)", path.stem).group(1))
+    return int(re.fullmatch(rf"(?:{STEP}|{BEST})-(\d+)", path.stem).group(1))
 
 
-def remove_old(model_dir: pathlib.Path, keep: int) -> None:
-    """Keeps the newest checkpoints, and nothing that a kill left unfinished."""
-    for path in (model_dir / FOLDER).glob("*.tmp"):
-        path.unlink()
-    for path in kept(model_dir)[:-keep]:
-        path.unlink()
+def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP) -> None:
+    """Keeps the newest checkpoints of a kind, and nothing that a kill left unfinished."""
+    newest = kept(model_dir, kind)[-keep:]
+    for path in kept(model_dir, kind)[:-keep]:
+        _manifest(path).unlink()
+    for pattern in ("*.tmp", f"{kind}-*.npz"):
+        for path in (model_dir / FOLDER).glob(pattern):
+            if path not in newest:
+                path.unlink()
 
 
 def load_average(paths: list[pathlib.Path], model) -> None:
@@ -115,11 +203,11 @@ def load(model_dir: pathlib.Path, which: str, model) -> str:
     Raises:
         FileNotFoundError: there is none.
     """
-    paths = {"average": kept(model_dir), "latest": kept(model_dir)[-1:], "best": list(model_dir.glob(BEST))}
+    paths = {"average": kept(model_dir), "latest": kept(model_dir)[-1:], "best": kept(model_dir, BEST)[-1:]}
     if which not in paths:
         raise ValueError(f"--checkpoint must be one of {', '.join(paths)}. Received: {which}.")
     if not paths[which]:
         raise FileNotFoundError(f"No checkpoint for --checkpoint={which} in {model_dir}. Train first, or give another --model_dir.")
     load_average(paths[which], model)
-    steps = [step_of(path) if which != "best" else read_state(path)["step"] for path in paths[which]]
-    return f"{which} of {model_dir}: update{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
+    steps = ", ".join(str(step_of(path)) for path in paths[which])
+    return f"{which} of {model_dir}: update{'s' * (len(paths[which]) > 1)} {steps}"

@@ -5,6 +5,7 @@ A field's help text is what `--help` prints; `flags.py` turns the fields into fl
 
 import dataclasses
 import json
+import os
 import pathlib
 
 # The ids that sub-words are learned with. Padding is 0 and is never an unknown word.
@@ -92,7 +93,7 @@ class TrainConfig:
     clip_norm: float = option(0.0, "Largest global norm of an update's gradient; 0 does not clip, as the paper.")
     batch_tokens: int = option(25_000, "Tokens of one update, padding counted, on each side (section 5.1); the same whatever the hardware.")
     device_tokens: int = option(8192, "Tokens, padding counted, that one device takes at once on each side; an update is split to fit.")
-    dtype: str = option("float32", "float32, or bfloat16 for the layers' arithmetic (weights stay float32).")
+    dtype: str = option("float32", "Of the layers' arithmetic (weights stay float32): float32, bfloat16, or float16 with loss scaling.")
     seed: int = option(1, "Of initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Same seed, same machine, same weights to the last bit; slower.")
     checkpoint_steps: int = option(1000, "Updates between checkpoints; 0 means by minutes only.")
@@ -102,16 +103,27 @@ class TrainConfig:
     valid_sentences: int = option(500, "First validation sentences translated, greedily, for BLEU at each validation; 0: loss only.")
     log_steps: int = option(100, "Updates between points in TensorBoard.")
     patience: int = option(0, "Validations without a better one before training stops; 0 never stops early.")
+    max_skipped: int = option(20, "Updates in a row whose loss or gradient is not finite, and which are skipped, before training stops.")
+    max_hours: float = option(0.0, "Hours from the start of this process after which it saves and stops, as on SIGTERM; 0: no limit.")
     early_stopping: str = option("bleu", "What 'better' is, for patience and --checkpoint=best: bleu or loss.")
 
     def __post_init__(self):
-        for name in ("train_steps", "warmup_steps", "batch_tokens", "device_tokens", "keep_checkpoints", "valid_steps", "log_steps"):
+        for name in (
+            "train_steps",
+            "warmup_steps",
+            "batch_tokens",
+            "device_tokens",
+            "keep_checkpoints",
+            "valid_steps",
+            "log_steps",
+            "max_skipped",
+        ):
             _require(self, getattr(self, name) >= 1, name, "a positive number")
-        for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm"):
+        for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm", "max_hours"):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
         _require(self, 0 < self.rate_factor < float("inf"), "rate_factor", "a positive factor")
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
-        _require(self, self.dtype in ("float32", "bfloat16"), "dtype", "float32 or bfloat16")
+        _require(self, self.dtype in ("float32", "bfloat16", "float16"), "dtype", "float32, bfloat16 or float16")
         _require(self, self.early_stopping in ("bleu", "loss"), "early_stopping", "bleu or loss")
         _require(self, self.checkpoint_steps or self.checkpoint_minutes, "checkpoint_steps checkpoint_minutes", "one of them above 0")
         _require(
@@ -198,7 +210,10 @@ class DataConfig:
 def write_whole(path: pathlib.Path, content: bytes) -> None:
     """Writes a small file under another name first, so that a kill leaves the old one or the new one, never half of one."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(content)
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     temporary.replace(path)
 
 

@@ -3,10 +3,13 @@
 model_dir/config.json      options of model, training and decoding
 model_dir/subwords.model   the sub-words
 model_dir/data/            what `prepare` wrote, unless --data_dir is elsewhere
-model_dir/checkpoints/     the newest updates;  model_dir/best.npz: the best validation
+model_dir/checkpoints/     the newest updates, and the best validation
 model_dir/logs/            for TensorBoard
+model_dir/not_finite/      updates that could not be made, for study
+model_dir/lock             held by the process that trains
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import tempfile
@@ -16,8 +19,22 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from t2t_keras import batching, checkpoint, corpus, evaluation, optimizer, prepare, shards, training
+from t2t_keras import (
+    batching,
+    checkpoint,
+    corpus,
+    devices,
+    diagnosis,
+    evaluation,
+    lock,
+    optimizer,
+    prepare,
+    shards,
+    training,
+    update,
+)
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json, write_whole
+from t2t_keras.events import Board
 from t2t_keras.tokenizer import Tokenizer
 from t2t_keras.transformer import Transformer
 from t2t_keras.translator import Translator, translate_lines
@@ -29,7 +46,11 @@ FIXED = ("seed", "batch_tokens", "early_stopping")
 
 
 def _policy(dtype: str) -> str:
-    return "mixed_bfloat16" if dtype == "bfloat16" else "float32"
+    return dtype if dtype == "float32" else f"mixed_{dtype}"
+
+
+def _say_nothing(text: str) -> None:
+    """What workers other than the chief say."""
 
 
 def _check_options(model_dir: pathlib.Path, model: ModelConfig, train: TrainConfig) -> None:
@@ -49,13 +70,14 @@ def _validation(strategy, model, translator: Translator, folder: pathlib.Path, c
     longest = max(shards.read_info(folder / "valid")[f"{side}_longest"] for side in shards.SIDES)
     budget = max(config.device_tokens, longest)
     dataset = batching.updates(folder / "valid", batch_tokens=budget, seed=0, epochs=1)
-    negative_log_likelihood = training.make_validation(strategy, model, dataset, config.device_tokens)
+    batches = devices.distribute(strategy, dataset, config.device_tokens)
+    negative_log_likelihood = update.make_validation(strategy, model, batches)
     sources, references = (lines[: config.valid_sentences] for lines in prepare.read_text(folder, "valid"))
 
     def validate(step: int) -> dict:
         loss = negative_log_likelihood()
         metrics = {"valid/loss": loss, "valid/perplexity": float(tf.exp(loss))}
-        if sources:
+        if sources and devices.is_chief(strategy):
             hypotheses = [result["text"] for result in translate_lines(translator, sources)]
             metrics["valid/bleu"] = evaluation.bleu(hypotheses, references)["bleu"]
             rows = zip(sources[:SAMPLES], hypotheses, references, strict=False)
@@ -66,17 +88,27 @@ def _validation(strategy, model, translator: Translator, folder: pathlib.Path, c
     return validate
 
 
-def _writer(folder: pathlib.Path) -> Callable[[int, dict], None]:
-    """(step, metrics) → TensorBoard: numbers as curves, strings as text."""
-    writer = tf.summary.create_file_writer(str(folder))
-
-    def write(step: int, metrics: dict) -> None:
-        with writer.as_default(step=step):
-            for name, value in metrics.items():
-                (tf.summary.text if isinstance(value, str) else tf.summary.scalar)(name, value)
-        writer.flush()
-
-    return write
+def _prepare_folders(
+    model_dir: pathlib.Path,
+    folder: pathlib.Path,
+    model: ModelConfig,
+    train: TrainConfig,
+    decode: DecodeConfig,
+    data: DataConfig,
+    say: Callable,
+) -> None:
+    """Writes the data folder and what describes the model, or checks that those there are of this run."""
+    _check_options(model_dir, model, train)
+    prepare.prepare(data, model.vocab_size, train.seed, folder, say)
+    written = shards.read_info(folder / "train")["vocab_size"]
+    if written != model.vocab_size:
+        raise ValueError(f"{folder} was prepared with --vocab_size={written}. Received: {model.vocab_size}.")
+    write_whole(model_dir / CONFIG, to_json(model=model, train=train, decode=decode).encode())
+    subwords, kept = (folder / prepare.SUBWORDS).read_bytes(), model_dir / prepare.SUBWORDS
+    if kept.exists() and kept.read_bytes() != subwords:
+        raise ValueError(f"{model_dir} holds a model of other sub-words than {folder}. Give another --model_dir.")
+    if not kept.exists():
+        write_whole(kept, subwords)
 
 
 def train(
@@ -88,60 +120,70 @@ def train(
     *,
     data_dir: pathlib.Path | None = None,
     strategy,
+    dry_run: bool = False,
     say: Callable = print,
-) -> training.Progress:
+) -> training.Progress | None:
     """Prepares the data if need be, trains, or goes on training, and leaves all in `model_dir`.
 
     Args:
         model_dir: the run's folder.
         model_config, train_config, decode_config, data_config: the options.
         data_dir: prepared data, or where to prepare it; None: `model_dir/data`.
-        strategy: usually `training.make_strategy()`.
+        strategy: usually `devices.make_strategy()`.
+        dry_run: prepare, rehearse the largest updates, and leave it at that; returns None.
         say: told what happens.
 
     Raises:
         FileNotFoundError, ValueError: the corpus is not usable, or the folders hold another one, or another model.
+        BlockingIOError: another process trains in `model_dir`.
+        interruption.StoppedError: it was told to end, and has saved.
     """
+    chief = devices.is_chief(strategy)
+    if not chief:
+        say = _say_nothing
     keras.utils.set_random_seed(train_config.seed)
     if train_config.deterministic:
         tf.config.experimental.enable_op_determinism()
     folder = data_dir or model_dir / "data"
-    _check_options(model_dir, model_config, train_config)
-    prepare.prepare(data_config, model_config.vocab_size, train_config.seed, folder, say)
-    written = shards.read_info(folder / "train")["vocab_size"]
-    if written != model_config.vocab_size:
-        raise ValueError(f"{folder} was prepared with --vocab_size={written}. Received: {model_config.vocab_size}.")
-    model_dir.mkdir(parents=True, exist_ok=True)
-    write_whole(model_dir / CONFIG, to_json(model=model_config, train=train_config, decode=decode_config).encode())
-    tokenizer = Tokenizer((folder / prepare.SUBWORDS).read_bytes())
-    kept = model_dir / prepare.SUBWORDS
-    if kept.exists() and kept.read_bytes() != tokenizer.model:
-        raise ValueError(f"{model_dir} holds a model of other sub-words than {folder}. Give another --model_dir.")
-    if not kept.exists():
-        write_whole(kept, tokenizer.model)
+    with lock.exclusive(model_dir / "lock", str(model_dir)) if chief else contextlib.nullcontext():
+        if chief:
+            _prepare_folders(model_dir, folder, model_config, train_config, decode_config, data_config, say)
+        devices.from_chief(strategy, 0.0)  # The others wait for the folders.
+        tokenizer = Tokenizer((model_dir / prepare.SUBWORDS).read_bytes())
+        with strategy.scope():
+            model = Transformer(model_config, dtype=_policy(train_config.dtype))
+            schedule = optimizer.TransformerSchedule(model_config.d_model, train_config.warmup_steps, train_config.rate_factor)
+            adam = optimizer.adam(schedule)
+            adam.build(model.trainable_variables)
+        names = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
+        say(
+            f"{model.count_params():,} parameters, {train_config.dtype}, {strategy.num_replicas_in_sync} device(s): {names}; "
+            f"{train_config.batch_tokens:,} tokens a side in an update. TensorBoard: tensorboard --logdir {model_dir / 'logs'}"
+        )
+        if dry_run:
+            training.rehearse(strategy, model, adam, train_config, folder=folder / "train", say=say)
+            return None
 
-    with strategy.scope():
-        model = Transformer(model_config, dtype=_policy(train_config.dtype))
-        schedule = optimizer.TransformerSchedule(model_config.d_model, train_config.warmup_steps, train_config.rate_factor)
-        adam = optimizer.adam(schedule)
-        adam.build(model.trainable_variables)
-    devices = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
-    say(
-        f"{model.count_params():,} parameters, {train_config.dtype}, {strategy.num_replicas_in_sync} device(s): {devices}; "
-        f"{train_config.batch_tokens:,} tokens a side in an update. TensorBoard: tensorboard --logdir {model_dir / 'logs'}"
-    )
-    greedy = Translator(model, tokenizer, dataclasses.replace(decode_config, beam_size=1))
-    progress = training.train(
-        strategy,
-        model,
-        adam,
-        train_config,
-        folder=folder / "train",
-        model_dir=model_dir,
-        validate=_validation(strategy, model, greedy, folder, train_config),
-        write=_writer(model_dir / "logs"),
-        say=say,
-    )
+        def text_of(ids) -> list[str]:
+            return [text.decode(errors="replace") for text in tokenizer.detokenize(tf.constant(ids)).numpy()]
+
+        def examine(batch, step: int, scale: float) -> str:
+            not_finite = model_dir / "not_finite"
+            return diagnosis.write_report(not_finite, strategy, model, train_config, batch, step=step, scale=scale, text_of=text_of)
+
+        greedy = Translator(model, tokenizer, dataclasses.replace(decode_config, beam_size=1))
+        progress = training.train(
+            strategy,
+            model,
+            adam,
+            train_config,
+            folder=folder / "train",
+            model_dir=model_dir,
+            validate=_validation(strategy, model, greedy, folder, train_config),
+            examine=examine,
+            board=Board(model_dir / "logs"),
+            say=say,
+        )
     say(f"{progress.step:,} updates in {progress.seconds / 60:.1f} minutes, over all runs of it.")
     return progress
 
@@ -174,7 +216,8 @@ def perplexity(translator: Translator, sources: list[str], references: list[str]
         budget = max(device_tokens, info["source_longest"], info["target_longest"])
         dataset = batching.updates(folder, batch_tokens=budget, seed=0, epochs=1)
         strategy = tf.distribute.get_strategy()
-        return float(tf.exp(training.make_validation(strategy, translator.model, dataset, budget)()))
+        batches = devices.distribute(strategy, dataset, budget)
+        return float(tf.exp(update.make_validation(strategy, translator.model, batches)()))
 
 
 def evaluate(

@@ -1,206 +1,86 @@
-"""Training (section 5): one update over all devices, validation, and the loop around them.
+"""Training (section 5): the loop around updates, which can be killed at any moment and goes on as if it had not been.
 
-The loss is the sum over tokens divided by the number of tokens of the whole update, on whatever devices its rows were. Gradients
-are summed over micro-batches and devices first; then, in one place, they are divided, measured, clipped and applied.
+All that decides the rest of a run is in its checkpoints: weights and optimizer, and `Progress`. The rest follows from the seed.
 """
 
+import contextlib
 import dataclasses
+import functools
 import math
 import pathlib
 import sys
 import time
 from collections.abc import Callable
 
-import keras
-import tensorflow as tf
 import tqdm
 
-from t2t_keras import batching, checkpoint
+from t2t_keras import batching, checkpoint, devices, memory, shards
 from t2t_keras.config import TrainConfig
-from t2t_keras.loss import cross_entropy, shift_right, token_mask
+from t2t_keras.interruption import Interruption, StoppedError
+from t2t_keras.update import FLOAT16_START, SUMS, LossScale, make_update
 
 
-def make_strategy(cpu_devices: int = 1) -> tf.distribute.Strategy:
-    """MirroredStrategy over all GPUs, or, where there is none, over virtual CPU devices; one device is the case n = 1.
-
-    Virtual devices have to be asked for before TensorFlow is first used.
-    """
-    if gpus := [device.name for device in tf.config.list_logical_devices("GPU")]:
-        return tf.distribute.MirroredStrategy(gpus)
-    return tf.distribute.MirroredStrategy([f"/cpu:{index}" for index in range(cpu_devices)])
-
-
-def virtual_cpu_devices(number: int) -> None:
-    """Splits the CPU into virtual devices, which stand in for GPUs in tests and trials."""
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
-
-
-def distribute(strategy, dataset: tf.data.Dataset, device_tokens: int):
-    """Hands each replica its share of an update at every step: {"source": [micro-batches, rows, S], …}."""
-    replicas = strategy.num_replicas_in_sync
-    shared = dataset.map(lambda update: batching.split(update, replicas=replicas, device_tokens=device_tokens)).unbatch()
-    return strategy.distribute_datasets_from_function(lambda context: shared.prefetch(4 * replicas))
-
-
-def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
-    """A seed for each dropout layer that the arguments alone decide: all masks differ, and a resumed run draws the same ones.
-
-    Returns:
-        (variable, value) pairs for `keras.StatelessScope`.
-    """
-    states = [variable for variable in model.non_trainable_variables if variable.path.endswith("seed_generator_state")]
-    key = tf.constant([seed, 2], tf.int64)
-    for number in (step, micro_batch, replica):
-        key = tf.random.fold_in(key, tf.cast(number, tf.int64))
-    return list(zip(states, tf.unstack(tf.random.split(key, len(states))), strict=True)) if states else []
-
-
-def _sums(model, source, target, *, label_smoothing: float, training: bool) -> dict:
-    """Of one micro-batch: the summed loss, target tokens, words of both sides, and positions with padding."""
-    loss = cross_entropy(model((source, shift_right(target)), training=training), target, label_smoothing)
-    tokens = tf.reduce_sum(token_mask(target))
-    return {
-        "loss": tf.reduce_sum(loss),
-        "tokens": tokens,
-        "words": tokens + tf.reduce_sum(token_mask(source)),
-        "positions": tf.cast(tf.size(source) + tf.size(target), tf.float32),
-    }
-
-
-def _no_sums() -> dict:
-    return {name: tf.zeros([]) for name in ("loss", "tokens", "words", "positions")}
-
-
-def _over_micro_batches(batch, one: Callable, zeros):
-    """Adds up what `one(micro_batch, source, target)` returns, one at a time, so that memory holds one."""
-
-    def body(index, total):
-        return index + 1, tf.nest.map_structure(tf.add, total, one(index, batch["source"][index], batch["target"][index]))
-
-    number = tf.shape(batch["source"])[0]
-    return tf.while_loop(lambda index, total: index < number, body, (tf.constant(0), zeros), parallel_iterations=1)[1]
-
-
-def _sum_over_replicas(strategy, values):
-    return tf.nest.map_structure(lambda value: strategy.reduce("SUM", value, axis=None), values)
-
-
-def make_update(strategy, model, optimizer, config: TrainConfig, element_spec) -> Callable:
-    """One update (section 5), compiled once for all shapes.
-
-    Args:
-        strategy: whose scope model and optimizer were made in.
-        model: called with (source, shifted target); returns logits.
-        optimizer: a Keras optimizer, built.
-        config: how to train.
-        element_spec: of what `distribute` hands out.
-
-    Returns:
-        batch → {"loss", "tokens", "words", "positions": sums over the update; "gradient_norm", "learning_rate"}.
-    """
-    variables = [variable.value for variable in model.trainable_variables]
-
-    def replica_gradients(batch, step):
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-
-        def one(micro_batch, source, target):
-            seeds = dropout_seeds(model, config.seed, step, micro_batch, replica)
-            with tf.GradientTape() as tape, keras.StatelessScope(seeds):
-                sums = _sums(model, source, target, label_smoothing=config.label_smoothing, training=True)
-            gradients = tape.gradient(sums["loss"], variables, unconnected_gradients="zero")
-            return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
-
-        return _over_micro_batches(batch, one, ([tf.zeros_like(variable) for variable in variables], _no_sums()))
-
-    @tf.function(input_signature=[element_spec])
-    def update(batch):
-        step, rate = optimizer.iterations.value, optimizer.learning_rate
-        gradients, sums = _sum_over_replicas(strategy, strategy.run(replica_gradients, (batch, step)))
-        norm = tf.linalg.global_norm(gradients) / sums["tokens"]
-        scale = 1 / sums["tokens"]
-        if config.clip_norm:
-            scale *= tf.minimum(1.0, config.clip_norm / norm)
-        for variable, gradient in zip(variables, gradients, strict=True):
-            # Not `optimizer.apply`, which would sum over the replicas once more.
-            strategy.extended.update(
-                variable, lambda v, g, s, r: optimizer.update_step(g * s, v, r), args=(gradient, scale, rate), group=False
-            )
-        optimizer.iterations.assign_add(1)
-        return {**sums, "gradient_norm": norm, "learning_rate": rate}
-
-    return update
-
-
-def make_validation(strategy, model, dataset: tf.data.Dataset, device_tokens: int) -> Callable[[], float]:
-    """A function that returns the mean negative log likelihood, in nats, of all target tokens of a dataset of updates.
-
-    Its exponential is the perplexity per sub-word.
-    """
-    batches = distribute(strategy, dataset, device_tokens)
-
-    def replica_sums(batch):
-        def one(micro_batch, source, target):
-            return _sums(model, source, target, label_smoothing=0.0, training=False)
-
-        return _over_micro_batches(batch, one, _no_sums())
-
-    @tf.function(input_signature=[batches.element_spec])
-    def sums_of(batch):
-        return _sum_over_replicas(strategy, strategy.run(replica_sums, (batch,)))
-
-    def negative_log_likelihood() -> float:
-        sums = [sums_of(batch) for batch in batches]
-        return sum(float(part["loss"]) for part in sums) / sum(float(part["tokens"]) for part in sums)
-
-    return negative_log_likelihood
+def _nothing_measured() -> dict:
+    return dict.fromkeys(("updates", "seconds", *SUMS), 0.0)
 
 
 @dataclasses.dataclass
 class Progress:
     """Where a run stands; with the weights and the optimizer, all that a checkpoint holds."""
 
-    step: int = 0
+    step: int = 0  # Updates, skipped ones among them.
     position: tuple[int, int] = (0, 0)
     seconds: float = 0.0  # Of training, validation and saving, over all resumes.
+    validated_step: int = 0
     best: float = -math.inf
     best_step: int = 0
     validations_since_best: int = 0
+    loss_scale: tuple[float, float] = LossScale()
+    skipped: int = 0  # Updates that were not finite.
+    skipped_in_a_row: int = 0
+    measured: dict = dataclasses.field(default_factory=_nothing_measured)  # Sums since the last point in TensorBoard.
 
 
-class _Meter:
-    """Sums an update's metrics between two points of TensorBoard, without waiting for the device at each update."""
-
-    def __init__(self):
-        self.metrics, self.started = [], time.monotonic()
-
-    def leave_out(self, seconds: float) -> None:
-        """Does not count time in which nothing was trained."""
-        self.started += seconds
-
-    def read(self) -> dict:
-        """Means since the meter was made."""
-        seconds = max(time.monotonic() - self.started, 1e-9)
-        total = {name: sum(float(update[name]) for update in self.metrics) for name in _no_sums()}
-        return {
-            "train/loss": total["loss"] / total["tokens"],
-            "train/learning_rate": float(self.metrics[-1]["learning_rate"]),
-            "train/gradient_norm": float(self.metrics[-1]["gradient_norm"]),
-            "speed/target_tokens_per_second": total["tokens"] / seconds,
-            "speed/updates_per_second": len(self.metrics) / seconds,
-            "data/padding_share": 1 - total["words"] / total["positions"],
-        }
+def _point(progress: Progress, metrics: dict) -> dict:
+    """A point in TensorBoard: means since the last one, and the last update's rate and norm."""
+    measured = progress.measured
+    tokens, seconds = measured["tokens"], max(measured["seconds"], 1e-9)
+    of_finite_updates = {
+        "train/loss": measured["loss"] / max(tokens, 1),
+        "data/padding_share": 1 - measured["words"] / max(measured["positions"], 1),
+    }
+    return {
+        **(of_finite_updates if tokens else {}),
+        "train/learning_rate": float(metrics["learning_rate"]),
+        "train/gradient_norm": float(metrics["gradient_norm"]),
+        "train/skipped_updates": progress.skipped,
+        "train/loss_scale": progress.loss_scale[0],
+        "speed/target_tokens_per_second": tokens / seconds,
+        "speed/updates_per_second": measured["updates"] / seconds,
+    }
 
 
-def _note_validation(progress: Progress, metrics: dict, config: TrainConfig) -> bool:
+def _note_validation(progress: Progress, figure: float) -> bool:
     """Whether a validation is the best so far; keeps count of those that were not."""
-    figure = metrics["valid/bleu"] if config.early_stopping == "bleu" else -metrics["valid/loss"]
+    progress.validated_step = progress.step
     better = figure > progress.best
     if better:
         progress.best, progress.best_step, progress.validations_since_best = figure, progress.step, 0
     else:
         progress.validations_since_best += 1
     return better
+
+
+def _update(strategy, model, optimizer, config: TrainConfig, element_spec, say: Callable) -> memory.SplittingUpdate:
+    sides = {side: element_spec[side] for side in shards.SIDES}
+    return memory.SplittingUpdate(strategy, make_update(strategy, model, optimizer, config, sides), say)
+
+
+def rehearse(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.Path, say: Callable = print) -> None:
+    """Does what `train` does before its first update, and no more: runs the largest updates, and says what they took."""
+    batches = devices.distribute(strategy, batching.updates(folder, batch_tokens=config.batch_tokens, seed=0), config.device_tokens)
+    update = _update(strategy, model, optimizer, config, batches.element_spec, say)
+    memory.rehearse(strategy, update, shards.read_info(folder), config, say)
 
 
 def train(
@@ -212,10 +92,11 @@ def train(
     folder: pathlib.Path,
     model_dir: pathlib.Path,
     validate: Callable[[int], dict],
-    write: Callable[[int, dict], None],
+    examine: Callable[[dict, int, float], str],
+    board,
     say: Callable = print,
 ) -> Progress:
-    """Trains up to `config.train_steps` updates, going on from the newest checkpoint in `model_dir`, if any.
+    """Trains up to `config.train_steps` updates, going on from the newest whole checkpoint in `model_dir`, if any.
 
     Args:
         strategy: whose scope model and optimizer were made in.
@@ -225,67 +106,129 @@ def train(
         folder: shards of training pairs.
         model_dir: where checkpoints go.
         validate: step → metrics, of which "valid/bleu" or "valid/loss" decides what is best.
-        write: (step, metrics) → None; draws points.
+        examine: (batch, optimizer's iterations, loss scale) → what in that update is not finite.
+        board: draws points; see `events.Board`.
         say: told what happens.
 
     Returns:
         Where the run ended.
+
+    Raises:
+        StoppedError: it was told to end early, and is saved.
+        ValueError: too many updates in a row were not finite; or what is in `model_dir` cannot be used.
+        OSError: a checkpoint could not be written.
     """
-    progress = Progress()
-    if paths := checkpoint.kept(model_dir):
-        progress = Progress(**checkpoint.restore(paths[-1], model, optimizer))
-        say(f"Going on from update {progress.step:,} ({paths[-1]}).")
+    chief = devices.is_chief(strategy)
+    progress = Progress(loss_scale=FLOAT16_START if config.dtype == "float16" else LossScale())
+    restored = checkpoint.restore_newest(model_dir, model, optimizer, say)
+    if restored:
+        path, state = restored
+        progress = Progress(**state)
+        say(f"Going on from update {progress.step:,} ({path}).")
+    if devices.from_chief(strategy, float(progress.step)) != progress.step:
+        raise ValueError(f"Expected all workers to see the chief's checkpoints. Received update {progress.step} from {model_dir} here.")
+    if chief:
+        board.forget_after(progress.step)
+        if restored:
+            checkpoint.put_aside(model_dir, after=path)
+
     dataset = batching.updates(folder, batch_tokens=config.batch_tokens, seed=config.seed, start=batching.Position(*progress.position))
-    batches = distribute(strategy, dataset, config.device_tokens)
-    update, iterator = make_update(strategy, model, optimizer, config, batches.element_spec), iter(batches)
+    batches = devices.distribute(strategy, dataset, config.device_tokens)
+    update = _update(strategy, model, optimizer, config, batches.element_spec, say)
     seconds_before, started = progress.seconds, time.monotonic()
-    saved, meter = started, _Meter()
+    saved, saved_step = started, progress.step
 
     def patience_is_over() -> bool:
         return bool(config.patience) and progress.validations_since_best >= config.patience
 
-    def save(path: pathlib.Path, position) -> None:
-        # All replicas carry the same position; the first one's is read.
-        first = strategy.experimental_local_results(position)[0]
-        progress.position = tuple(int(number) for number in first)
-        progress.seconds = seconds_before + time.monotonic() - started
-        checkpoint.write(path, model, optimizer, dataclasses.asdict(progress))
-
     def due(steps: int) -> bool:
-        return bool(steps) and progress.step % steps == 0 or progress.step == config.train_steps
+        return progress.step > 0 and (bool(steps) and progress.step % steps == 0 or progress.step == config.train_steps)
 
-    with tqdm.tqdm(
-        total=config.train_steps,
-        initial=progress.step,
-        unit=" updates",
-        mininterval=0.2 if sys.stderr.isatty() else 30,
-        dynamic_ncols=True,
-    ) as bar:
-        while progress.step < config.train_steps and not patience_is_over():
-            batch = next(iterator)
-            meter.metrics.append(update(batch))
-            progress.step += 1
-            bar.update()
-            if due(config.log_steps):
-                metrics, meter = meter.read(), _Meter()
-                write(progress.step, metrics)
-                bar.set_postfix(loss=f"{metrics['train/loss']:.3f}", tokens_per_s=f"{metrics['speed/target_tokens_per_second']:,.0f}")
-            if due(config.valid_steps):
-                validation_started = time.monotonic()
-                metrics = validate(progress.step)
-                write(progress.step, metrics)
-                better = _note_validation(progress, metrics, config)
-                shown = (f"{name} {value:.3f}" for name, value in metrics.items() if not isinstance(value, str))
-                with bar.external_write_mode():
-                    say(f"Update {progress.step:,}: {', '.join(shown)}{'; the best so far' if better else ''}")
-                if better:
-                    save(model_dir / checkpoint.BEST, batch["position"])
-                meter.leave_out(time.monotonic() - validation_started)
+    def save(kind: str, keep: int) -> None:
+        if chief:
+            progress.seconds = seconds_before + time.monotonic() - started
+            checkpoint.write(checkpoint.path_of(model_dir, progress.step, kind), model, optimizer, dataclasses.asdict(progress))
+            checkpoint.remove_old(model_dir, keep, kind)
+
+    def validated() -> None:
+        # Elsewhere a signal ends it; but other workers would wait for this one's part in it.
+        work = functools.partial(validate, progress.step)
+        metrics = work() if devices.several_workers(strategy) else interruption.unless_told(work)
+        if metrics is None:
+            return
+        figure = 0.0  # Of workers that do not translate.
+        if chief:
+            figure = metrics["valid/bleu"] if config.early_stopping == "bleu" else -metrics["valid/loss"]
+            board.write(progress.step, metrics)
+        better = _note_validation(progress, devices.from_chief(strategy, figure))
+        shown = (f"{name} {value:.3f}" for name, value in metrics.items() if not isinstance(value, str))
+        with bar.external_write_mode():
+            say(f"Update {progress.step:,}: {', '.join(shown)}{'; the best so far' if better else ''}")
+        if better:
+            save(checkpoint.BEST, 1)
+
+    def updated() -> None:
+        began = time.monotonic()
+        batch = next(iterator)
+        position = batch.pop("position")
+        metrics, progress.loss_scale = update(batch, scale := LossScale(*progress.loss_scale))
+        progress.step += 1
+        # All replicas carry the same position; the first one's is read.
+        progress.position = tuple(int(number) for number in strategy.experimental_local_results(position)[0])
+        for name in SUMS:
+            progress.measured[name] += float(metrics[name])
+        progress.measured["updates"] += 1
+        progress.measured["seconds"] += time.monotonic() - began
+        if metrics["finite"]:
+            progress.skipped_in_a_row = 0
+        else:
+            progress.skipped, progress.skipped_in_a_row = progress.skipped + 1, progress.skipped_in_a_row + 1
+            with bar.external_write_mode():
+                say(f"Update {progress.step:,} was skipped: loss or gradient is not finite (loss scale {scale.scale:g}).")
+            if progress.skipped_in_a_row == config.max_skipped:
+                raise ValueError(
+                    f"{config.max_skipped} updates in a row, up to {progress.step:,}, were not finite. "
+                    f"{examine(batch, int(optimizer.iterations.numpy()), scale.scale)} A lower --rate_factor or a --clip_norm may help."
+                )
+        if due(config.log_steps):
+            point = _point(progress, metrics)
+            if chief:
+                board.write(progress.step, point)
+            bar.set_postfix(loss=f"{point.get('train/loss', math.nan):.3f}", tokens_per_s=f"{point['speed/target_tokens_per_second']:,.0f}")
+            progress.measured = _nothing_measured()
+        bar.update()
+
+    with contextlib.ExitStack() as stack:
+        interruption = stack.enter_context(Interruption(config.max_hours))
+        if progress.step < config.train_steps:
+            memory.rehearse(strategy, update, shards.read_info(folder), config, say)
+        bar = stack.enter_context(
+            tqdm.tqdm(
+                total=config.train_steps,
+                initial=progress.step,
+                unit=" updates",
+                mininterval=0.2 if sys.stderr.isatty() else 30,
+                dynamic_ncols=True,
+                disable=not chief,
+            )
+        )
+        iterator = iter(batches)
+        while True:
+            if due(config.valid_steps) and progress.validated_step < progress.step:
+                validated()
+            told = devices.any_worker(strategy, bool(interruption.reason))
+            ended = told or progress.step >= config.train_steps or patience_is_over()
             minutes = (time.monotonic() - saved) / 60
-            if due(config.checkpoint_steps) or patience_is_over() or 0 < config.checkpoint_minutes <= minutes:
-                save(checkpoint.path_of(model_dir, progress.step), batch["position"])
-                checkpoint.remove_old(model_dir, config.keep_checkpoints)
-                saved = time.monotonic()
+            if progress.step > saved_step and (ended or due(config.checkpoint_steps) or 0 < config.checkpoint_minutes <= minutes):
+                save(checkpoint.STEP, config.keep_checkpoints)
+                saved, saved_step = time.monotonic(), progress.step
+            if ended:
+                break
+            updated()
+    devices.from_chief(strategy, 0.0)  # Until the chief has written all, nobody leaves.
     if patience_is_over():
         say(f"Stopped at update {progress.step:,}: {progress.validations_since_best} validations brought nothing better.")
+    elif progress.step < config.train_steps:
+        reason = interruption.reason or "another worker was told to end"
+        raise StoppedError(f"Stopped at update {progress.step:,}: {reason}. The same command goes on from there.")
     return progress

@@ -1,4 +1,4 @@
-"""Two virtual CPU devices stand in for two GPUs in every test; the default command leaves the slow ones out."""
+"""Virtual CPU devices stand in for GPUs in every test; the default command leaves the slow ones out."""
 
 import os
 import pathlib
@@ -10,11 +10,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 import keras
 import pytest
+import toy
 
-from t2t_keras import config, training
+from t2t_keras import config, devices
 from t2t_keras.transformer import Transformer
 
-training.virtual_cpu_devices(2)
+devices.virtual_cpu_devices(4)
 
 TINY = config.ModelConfig(vocab_size=40, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10, dropout=0.1)
 
@@ -36,3 +37,11 @@ def tiny() -> config.ModelConfig:
 def model(tiny) -> Transformer:
     keras.utils.set_random_seed(7)
     return Transformer(tiny)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """Shards of the toy's forty pairs."""
+    folder = tmp_path_factory.mktemp("shards")
+    toy.write_shards(folder)
+    return folder

@@ -1,6 +1,7 @@
 """A checkpoint is whole or not there, is what was written, and is refused with a sentence when it is not."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -61,12 +62,31 @@ def written(tmp_path, trained):
     return path
 
 
+def describe(path) -> None:
+    """Writes the manifest of an archive."""
+    content = path.read_bytes()
+    path.with_suffix(".json").write_text(json.dumps({"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}))
+
+
 def rewrite(path, change) -> None:
-    """Writes a checkpoint again with the arrays that `change` returns for its own."""
+    """Writes a checkpoint again, manifest and all, with the arrays that `change` returns for its own."""
     with np.load(path) as archive:
         contents = dict(archive)
     with path.open("wb") as file:
         np.savez(file, **change(contents))
+    describe(path)
+
+
+def read_state(path) -> dict:
+    with np.load(path) as archive:
+        return json.loads(str(archive["state"]))
+
+
+def as_best(folder, step: int) -> None:
+    """The checkpoint of a step becomes that of the best validation as well."""
+    best = checkpoint.path_of(folder, step, checkpoint.BEST)
+    shutil.copyfile(checkpoint.path_of(folder, step), best)
+    describe(best)
 
 
 def test_model_and_optimizer_come_back_to_the_last_bit(trained, written):
@@ -99,9 +119,9 @@ def test_writing_changes_nothing(tmp_path, trained):
     assert_equal(arrays(*trained), before)
 
 
-def test_the_state_can_be_read_alone_and_keeps_what_json_has_no_number_for(tmp_path, trained):
+def test_the_state_keeps_what_json_has_no_number_for(tmp_path, trained):
     checkpoint.write(tmp_path / "x.npz", *trained, {**STATE, "best": float("-inf")})
-    assert checkpoint.read_state(tmp_path / "x.npz") == {**STATE, "best": float("-inf")}
+    assert checkpoint.restore(tmp_path / "x.npz", *trained) == {**STATE, "best": float("-inf")}
 
 
 def test_every_weight_is_in_a_checkpoint_once_and_no_dropout_seed(trained):
@@ -170,12 +190,14 @@ def test_a_file_that_is_no_checkpoint_is_refused_by_name(trained, written, conte
     written.write_bytes(content)
     with pytest.raises(ValueError, match=written.name):
         checkpoint.restore(written, *trained)
-    with pytest.raises(ValueError, match=written.name):
-        checkpoint.read_state(written)
+    describe(written)  # Even if somebody vouches for it.
+    with pytest.raises(checkpoint.DamagedError, match=written.name):
+        checkpoint.restore(written, *trained)
 
 
-def test_a_flipped_bit_is_refused_by_name_or_changes_nothing(tmp_path):
-    """Wherever it is: in the weights, in NumPy's headers, in the state, in the archive's own tables.
+@pytest.mark.parametrize("ending", ["npz", "json"])
+def test_a_flipped_bit_is_refused_by_name(tmp_path, ending):
+    """Wherever it is: in the weights, in NumPy's headers, in the state, in the archive's own tables, in the manifest.
 
     Story: only what the archive found wrong in the weights was told as a sentence. A bit in an array's header was NumPy's error
     without the file's name, one in the state was found after the weights had been set, and one in the archive's tables could
@@ -186,19 +208,21 @@ def test_a_flipped_bit_is_refused_by_name_or_changes_nothing(tmp_path):
     sgd.build(model.trainable_variables)
     path = tmp_path / "small.npz"
     checkpoint.write(path, model, sgd, STATE)
+    path = path.with_suffix(f".{ending}")
     whole, before = path.read_bytes(), arrays(model, sgd)
     draw = np.random.default_rng(0)
     wrong = {}
-    for place in range(0, len(whole), 7):
+    for place in range(0, len(whole), 7 if ending == "npz" else 1):
         damaged = bytearray(whole)
         damaged[place] ^= 1 << int(draw.integers(8))
         path.write_bytes(damaged)
         try:
-            if checkpoint.restore(path, model, sgd) != STATE:
-                wrong[place] = "another state was read"
-        except ValueError as error:
-            if path.name not in str(error):
-                wrong[place] = f"a ValueError that does not name the file: {error}"
+            checkpoint.restore(tmp_path / "small.npz", model, sgd)
+            if json.loads(path.read_bytes()) != json.loads(whole):  # White space in a manifest may change.
+                wrong[place] = "it was not found"
+        except checkpoint.DamagedError as error:
+            if "small." not in str(error):
+                wrong[place] = f"an error that does not name the file: {error}"
         except Exception as error:
             wrong[place] = repr(error)
         assert_equal(arrays(model, sgd), before)
@@ -221,7 +245,7 @@ def test_a_write_that_dies_half_way_leaves_the_file_of_that_name_whole(monkeypat
     assert checkpoint.kept(written.parent.parent) == [written]
     # And the next one is not disturbed by what the dead one left.
     checkpoint.write(written, *trained, {**STATE, "step": 13})
-    assert checkpoint.read_state(written)["step"] == 13
+    assert read_state(written)["step"] == 13
 
 
 def test_the_file_is_on_disk_before_it_has_its_name(monkeypatch, tmp_path, trained):
@@ -230,7 +254,7 @@ def test_the_file_is_on_disk_before_it_has_its_name(monkeypatch, tmp_path, train
     monkeypatch.setattr(os, "fsync", lambda descriptor: (happened.append("on disk"), synced(descriptor)))
     monkeypatch.setattr(os, "replace", lambda old, new: (happened.append("named"), renamed(old, new)))
     checkpoint.write(tmp_path / "x.npz", *trained, STATE)
-    assert happened[:2] == ["on disk", "named"]
+    assert happened == ["on disk", "named"] * 2 + ["on disk"]  # The archive, its manifest, and their names.
 
 
 class Surprise:
@@ -294,7 +318,7 @@ def test_the_average_of_large_and_small_numbers_keeps_the_small_ones(tmp_path):
 @pytest.mark.parametrize("which", ["average", "latest", "best"])
 def test_one_checkpoint_is_its_own_average_latest_and_best(tmp_path, which):
     weights = write_run(tmp_path, [7])
-    shutil.copyfile(checkpoint.path_of(tmp_path, 7), tmp_path / checkpoint.BEST)
+    as_best(tmp_path, 7)
     model = new_model()
     said = checkpoint.load(tmp_path, which, model)
     assert_equal(arrays(model), weights[7])
@@ -303,7 +327,7 @@ def test_one_checkpoint_is_its_own_average_latest_and_best(tmp_path, which):
 
 def test_latest_and_best_are_chosen_by_number_and_by_name(tmp_path):
     weights = write_run(tmp_path, [2, 9, 10, 100])
-    shutil.copyfile(checkpoint.path_of(tmp_path, 9), tmp_path / checkpoint.BEST)
+    as_best(tmp_path, 9)
     model = new_model()
     assert "100" in checkpoint.load(tmp_path, "latest", model)
     assert_equal(arrays(model), weights[100])
@@ -337,6 +361,7 @@ def test_the_newest_are_kept_in_the_order_of_their_numbers(tmp_path):
         path = checkpoint.path_of(tmp_path, step)
         path.parent.mkdir(exist_ok=True)
         path.touch()
+        describe(path)
     assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path)] == steps
     checkpoint.remove_old(tmp_path, 3)
     assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path)] == steps[-3:]
@@ -348,6 +373,92 @@ def test_an_unfinished_file_is_no_checkpoint(tmp_path):
     write_run(tmp_path, [1])
     (checkpoint.path_of(tmp_path, 2)).with_suffix(".tmp").write_bytes(b"half")
     assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path)] == [1]
+
+
+def test_the_manifest_is_the_size_and_the_sha_256(written):
+    content = written.read_bytes()
+    expected = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert json.loads(written.with_suffix(".json").read_text()) == expected
+
+
+def test_the_newest_whole_checkpoint_is_restored_and_newer_ones_are_told_of(tmp_path):
+    """Truncated, flipped or missing: with each, the one before is as good as it was."""
+    weights = write_run(tmp_path, [1, 2, 3, 4])
+    paths = checkpoint.kept(tmp_path)
+    paths[1].write_bytes(paths[1].read_bytes()[:-1])
+    paths[2].write_bytes(b"\x00" + paths[2].read_bytes()[1:])
+    paths[3].unlink()
+    said = []
+    model = new_model()
+    path, state = checkpoint.restore_newest(tmp_path, model, new_adam(model), said.append)
+    assert (path, state["step"]) == (paths[0], 1)
+    assert_equal(arrays(model), weights[1])
+    assert [("missing" in line, paths[index].name in line) for index, line in zip((3, 2, 1), said, strict=True)] == [
+        (True, True),
+        (False, True),
+        (False, True),
+    ]
+    checkpoint.put_aside(tmp_path, after=path)
+    assert checkpoint.kept(tmp_path) == [paths[0]]
+    assert sorted(path.name for path in paths[0].parent.iterdir()) == [
+        "step-000000001.json", "step-000000001.npz", "step-000000002.damaged", "step-000000003.damaged"
+    ]  # fmt: skip
+
+
+def test_where_no_checkpoint_is_whole_training_does_not_start_anew_in_silence(tmp_path):
+    write_run(tmp_path, [1])
+    checkpoint.path_of(tmp_path, 1).write_bytes(b"")
+    model = new_model()
+    with pytest.raises(checkpoint.DamagedError, match=str(tmp_path)):
+        checkpoint.restore_newest(tmp_path, model, new_adam(model), print)
+    assert checkpoint.restore_newest(tmp_path / "new", model, new_adam(model), print) is None
+
+
+def test_a_checkpoint_of_another_model_is_not_taken_for_a_damaged_one(tmp_path):
+    write_run(tmp_path, [1, 2])
+    model = new_model(d_ff=5)
+    with pytest.raises(ValueError, match="Expected 'model/"):
+        checkpoint.restore_newest(tmp_path, model, new_adam(model), print)
+
+
+def test_an_archive_without_a_manifest_is_unfinished_and_is_cleared_away(tmp_path):
+    """A kill between the two leaves one."""
+    write_run(tmp_path, [1, 2, 3])
+    for step in (1, 3):
+        checkpoint.path_of(tmp_path, step).with_suffix(".json").unlink()
+    assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path)] == [2]
+    checkpoint.remove_old(tmp_path, 5)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000000002.json", "step-000000002.npz"]
+
+
+def test_the_best_are_kept_apart_from_the_newest(tmp_path):
+    write_run(tmp_path, [1, 2, 3])
+    as_best(tmp_path, 1)
+    as_best(tmp_path, 2)
+    checkpoint.remove_old(tmp_path, 1)
+    checkpoint.remove_old(tmp_path, 1, checkpoint.BEST)
+    assert [path.stem for kind in (checkpoint.BEST, checkpoint.STEP) for path in checkpoint.kept(tmp_path, kind)] == [
+        "best-000000002",
+        "step-000000003",
+    ]
+
+
+def test_a_full_disk_is_told_and_leaves_the_last_checkpoint(tmp_path):
+    """/dev/full refuses every byte, as a full disk does."""
+    weights = write_run(tmp_path, [1])
+    checkpoint.path_of(tmp_path, 2).with_suffix(".tmp").symlink_to("/dev/full")
+    model = new_model()
+    with pytest.raises(OSError, match="step-000000002.npz.*No space left on device.*make room"):
+        checkpoint.write(checkpoint.path_of(tmp_path, 2), model, new_adam(model), STATE)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000000001.json", "step-000000001.npz"]
+    checkpoint.load(tmp_path, "latest", model)
+    assert_equal(arrays(model), weights[1])
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path, trained):
+    (tmp_path / "checkpoints").write_bytes(b"a file where a folder should be")
+    with pytest.raises(OSError, match="Could not write .*permission"):
+        checkpoint.write(checkpoint.path_of(tmp_path, 1), *trained, STATE)
 
 
 def test_the_state_is_readable_text(written):

@@ -91,7 +91,7 @@ INVALID = [
     ),
     *((TrainConfig, {name: -1}) for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm")),
     (TrainConfig, {"rate_factor": 0.0}),
-    (TrainConfig, {"dtype": "float16"}),
+    (TrainConfig, {"dtype": "float8"}),
     (TrainConfig, {"early_stopping": "chrf"}),
     (TrainConfig, {"early_stopping": "bleu", "valid_sentences": 0}),
     (TrainConfig, {"checkpoint_steps": 0, "checkpoint_minutes": 0}),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras import checkpoint, corpus, evaluation, experiment, prepare, training
+from t2t_keras import checkpoint, corpus, devices, evaluation, experiment, prepare
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json
 from t2t_keras.tokenizer import Tokenizer
 from t2t_keras.translator import translate_lines
@@ -22,10 +22,10 @@ DECODE = DecodeConfig(beam_size=3, alpha=0.5, extra_length=2)
 DATA = DataConfig(dataset="builtin", builtin_pairs=600)
 
 
-def train(model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data_dir=None, devices=1) -> tuple:
+def train(model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data_dir=None, number=1) -> tuple:
     """The run's progress and what it said."""
     said = []
-    strategy = training.make_strategy(devices)
+    strategy = devices.make_strategy(number)
     progress = experiment.train(model_dir, model, train, decode, data, data_dir=data_dir, strategy=strategy, say=said.append)
     return progress, "\n".join(said)
 
@@ -53,7 +53,7 @@ def run(tmp_path_factory):
 
 def test_the_folder_holds_what_the_module_says_and_no_more(run):
     model_dir, _, _ = run
-    assert {path.name for path in model_dir.iterdir()} == {"config.json", "subwords.model", "data", "checkpoints", "best.npz", "logs"}
+    assert {path.name for path in model_dir.iterdir()} == {"config.json", "subwords.model", "data", "checkpoints", "logs", "lock"}
     assert [path.name for path in checkpoint.kept(model_dir)] == [f"step-00000000{step}.npz" for step in (2, 3, 4)]
     assert from_json(model_dir / "config.json", model=ModelConfig, train=TrainConfig, decode=DecodeConfig) == (MODEL, TRAIN, DECODE)
     assert (model_dir / "subwords.model").read_bytes() == (model_dir / "data" / "subwords.model").read_bytes()
@@ -72,7 +72,7 @@ def test_a_model_folder_can_do_without_its_data(run, tmp_path):
 def test_tensorboard_shows_training_speed_padding_and_validation(run):
     found = points(run[0])
     training_tags = {
-        "train/loss", "train/learning_rate", "train/gradient_norm",
+        "train/loss", "train/learning_rate", "train/gradient_norm", "train/skipped_updates", "train/loss_scale",
         "speed/target_tokens_per_second", "speed/updates_per_second", "data/padding_share",
     }  # fmt: skip
     validation_tags = {"valid/loss", "valid/perplexity", "valid/bleu", "valid/samples"}
@@ -133,7 +133,11 @@ def test_a_loaded_translator_has_the_weights_that_were_asked_for(run, which):
     model_dir, progress, _ = run
     said = []
     translator = experiment.load(model_dir, which, say=said.append)
-    paths = {"average": checkpoint.kept(model_dir), "latest": checkpoint.kept(model_dir)[-1:], "best": [model_dir / checkpoint.BEST]}
+    paths = {
+        "average": checkpoint.kept(model_dir),
+        "latest": checkpoint.kept(model_dir)[-1:],
+        "best": checkpoint.kept(model_dir, checkpoint.BEST),
+    }
     for weight in translator.model.trainable_variables:
         arrays = [np.load(path)[f"model/{weight.path}"].astype(np.float64) for path in paths[which]]
         np.testing.assert_allclose(weight.numpy(), np.mean(arrays, axis=0), rtol=1e-6, atol=1e-7)
@@ -217,22 +221,22 @@ def test_sub_words_of_other_data_are_refused(run, tmp_path):
     assert files(model_dir) == before
 
 
-def test_prepared_data_of_another_vocabulary_is_refused_before_a_folder_is_made(run, tmp_path):
+def test_prepared_data_of_another_vocabulary_is_refused_before_anything_is_written(run, tmp_path):
     with pytest.raises(ValueError, match="--vocab_size=340.*Received: 350"):
         train(tmp_path / "new", model=dataclasses.replace(MODEL, vocab_size=350), data=DataConfig(), data_dir=run[0] / "data")
-    assert not (tmp_path / "new").exists()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["lock"]
 
 
 def test_no_corpus_at_all_is_told_what_to_give(tmp_path):
     with pytest.raises(ValueError, match="--train_source"):
         train(tmp_path / "new", data=DataConfig())
-    assert not (tmp_path / "new").exists()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["lock"]
 
 
 def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a_model_that_loads(run, tmp_path):
     """Hardware and arithmetic are no part of a model: what is kept of it is the same."""
     options = {"train_steps": 2, "dtype": "bfloat16", "device_tokens": 100, "valid_sentences": 0, "early_stopping": "loss"}
-    progress, said = train(tmp_path, train=dataclasses.replace(TRAIN, **options), data=DataConfig(), data_dir=run[0] / "data", devices=2)
+    progress, said = train(tmp_path, train=dataclasses.replace(TRAIN, **options), data=DataConfig(), data_dir=run[0] / "data", number=2)
     assert progress.step == 2 and "2 device(s)" in said and "bfloat16" in said
     assert not (tmp_path / "data").exists()
     with np.load(checkpoint.kept(tmp_path)[-1]) as archive:

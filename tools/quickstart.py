@@ -48,7 +48,7 @@ def fastest_dtype() -> str:
 
 def quickstart() -> None:
     started = time.monotonic()
-    from t2t_keras import experiment, prepare, training
+    from t2t_keras import devices, experiment, prepare
     from t2t_keras.translator import translate_lines
 
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
@@ -61,7 +61,7 @@ def quickstart() -> None:
         train,
         options.read(DecodeConfig),
         options.read(DataConfig),
-        strategy=training.make_strategy(),
+        strategy=devices.make_strategy(),
         say=say,
     )
     translator = experiment.load(model_dir, say=say)

@@ -16,22 +16,30 @@ _DATA_DIR = flags.DEFINE_string("data_dir", "", "Prepared data, or where to prep
 _CPU_DEVICES = flags.DEFINE_integer(
     "cpu_devices", 1, "Without a GPU: train on this many virtual CPU devices, to try out several.", lower_bound=1
 )
+_DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Prepare the data, run the largest updates without changing a weight, and end.")
 options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)
 
 
-def train() -> None:
+def train() -> int:
     groups = [options.read(group) for group in (ModelConfig, TrainConfig, DecodeConfig, DataConfig)]
-    from t2t_keras import experiment, training  # After the options, so that a wrong one is told at once.
+    from t2t_keras import devices, experiment, interruption  # After the options, so that a wrong one is told at once.
 
-    training.virtual_cpu_devices(_CPU_DEVICES.value)
+    devices.virtual_cpu_devices(_CPU_DEVICES.value)
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
-    experiment.train(
-        model_dir,
-        *groups,
-        data_dir=pathlib.Path(_DATA_DIR.value).expanduser() if _DATA_DIR.value else None,
-        strategy=training.make_strategy(_CPU_DEVICES.value),
-    )
-    print(f"Trained. Translate with: python tools/translate.py --model_dir={model_dir} < text")
+    try:
+        experiment.train(
+            model_dir,
+            *groups,
+            data_dir=pathlib.Path(_DATA_DIR.value).expanduser() if _DATA_DIR.value else None,
+            strategy=devices.make_strategy(_CPU_DEVICES.value),
+            dry_run=_DRY_RUN.value,
+        )
+    except interruption.StoppedError as stopped:
+        print(stopped)
+        return interruption.EXIT_CODE
+    if not _DRY_RUN.value:
+        print(f"Trained. Translate with: python tools/translate.py --model_dir={model_dir} < text")
+    return 0
 
 
 def main() -> None:

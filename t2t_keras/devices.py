@@ -1,0 +1,96 @@
+"""Where training runs: one device, several of a machine, or several machines; the same updates everywhere (section 5.2).
+
+Several machines, or processes, find each other through the environment variable TF_CONFIG, as launchers of TensorFlow jobs set it:
+{"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}. The first of them, the chief, writes all files.
+"""
+
+import json
+import os
+
+import tensorflow as tf
+
+from t2t_keras import batching
+
+
+def _cluster() -> dict[str, list[str]]:
+    """The training tasks that TF_CONFIG names: {"chief" or "worker": addresses}; empty where it is not set."""
+    text = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        cluster = json.loads(text).get("cluster", {})
+    except (json.JSONDecodeError, AttributeError) as error:
+        raise ValueError(f"Expected TF_CONFIG to be a JSON object. Received: {text} ({error}).") from error
+    if "ps" in cluster:
+        raise ValueError(f"Expected TF_CONFIG without parameter servers: every worker holds all weights. Received: {text}.")
+    return {job: cluster[job] for job in ("chief", "worker") if job in cluster}
+
+
+def make_strategy(cpu_devices: int = 1) -> tf.distribute.Strategy:
+    """A strategy over all GPUs, or, where there is none, over virtual CPU devices; one device is the case n = 1.
+
+    Over several machines where TF_CONFIG names more than one worker; then, nothing of TensorFlow may have run before. Virtual
+    devices, too, have to be asked for before TensorFlow is first used.
+    """
+    if sum(map(len, _cluster().values())) > 1:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if gpus := [device.name for device in tf.config.list_logical_devices("GPU")]:
+        return tf.distribute.MirroredStrategy(gpus)
+    return tf.distribute.MirroredStrategy([f"/cpu:{index}" for index in range(cpu_devices)])
+
+
+def virtual_cpu_devices(number: int) -> None:
+    """Splits the CPU into virtual devices, which stand in for GPUs in tests and trials."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
+
+
+def is_chief(strategy) -> bool:
+    """Whether this process writes the files of the run."""
+    return strategy.extended.should_checkpoint
+
+
+def several_workers(strategy) -> bool:
+    """Whether other processes take part."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+@tf.function
+def _sum_over_workers(strategy, value, chief_only: bool):
+    def mine():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return tf.where(tf.equal(replica, 0), value, tf.zeros_like(value)) if chief_only else value
+
+    return strategy.reduce("SUM", strategy.run(mine), axis=None)
+
+
+def from_chief(strategy, value: float) -> float:
+    """The chief's value, in every process; it waits for the others."""
+    if not several_workers(strategy):
+        return value
+    return float(_sum_over_workers(strategy, tf.constant(value, tf.float64), True))
+
+
+def any_worker(strategy, flag: bool) -> bool:
+    """Whether a flag is set in any process; it waits for the others."""
+    if not several_workers(strategy):
+        return flag
+    return bool(_sum_over_workers(strategy, tf.constant(float(flag), tf.float64), False) > 0)
+
+
+def distribute(strategy, dataset: tf.data.Dataset, device_tokens: int):
+    """Hands each replica its share of an update at every step: {"source": [micro-batches, rows, S], …}.
+
+    Every process reads all updates, and takes the shares of its own replicas.
+    """
+    replicas = strategy.num_replicas_in_sync
+
+    def of_process(context):
+        own = replicas // context.num_input_pipelines
+        first = context.input_pipeline_id * own
+
+        def shares(update):
+            split = batching.split(update, replicas=replicas, device_tokens=device_tokens)
+            return tf.nest.map_structure(lambda value: value[first : first + own], split)
+
+        return dataset.map(shares).unbatch().prefetch(4 * own)
+
+    return strategy.distribute_datasets_from_function(of_process)

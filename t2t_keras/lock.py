@@ -1,0 +1,33 @@
+"""One trainer at a time in a folder: a lock of the kernel, which ends with the process however that ends."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import socket
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def exclusive(path: pathlib.Path, what: str) -> Iterator[None]:
+    """Holds a lock file inside a `with` block.
+
+    Args:
+        path: made if missing, with its folder; it stays when the lock is given back.
+        what: is kept to one process, for the message.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise BlockingIOError(f"{what} is in use by {holder}. Wait for it to end, or give another folder.") from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield

@@ -1,0 +1,100 @@
+"""No surprises of memory: the largest micro-batches are tried before the first update, and split where a device has no room."""
+
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from t2t_keras import devices, shards
+from t2t_keras.config import EOS, TrainConfig
+from t2t_keras.update import LossScale
+
+
+def cost(rows: int, source_length: int, target_length: int) -> float:
+    """How much memory a micro-batch takes, in no unit: it puts shapes in order.
+
+    Attention's weights [H, T, S] grow with the square of the length; with heads of 64 they are as large as a layer's other
+    activations, about 12 of width d_model, at some 770 tokens.
+    """
+    s, t = source_length, target_length
+    return rows * (s + t + (s * s + s * t + t * t) / 770)
+
+
+def largest_shapes(info: dict, config: TrainConfig, replicas: int) -> list[tuple[int, int, int]]:
+    """The costliest (rows, source length, target length) among updates of lengths up to 8, 16, 32, … and the longest.
+
+    Args:
+        info: of the shards; see `shards.write`.
+        config: whose budgets the updates keep.
+        replicas: devices; the rows are those of one micro-batch on each of them.
+    """
+    longest = [info[f"{side}_longest"] for side in shards.SIDES]
+    bounds = [2**power for power in range(3, 20) if 2**power < max(longest)] + [max(longest)]
+    return [
+        (min(config.batch_tokens // bound, replicas * max(config.device_tokens // bound, 1)), *(min(bound, side) for side in longest))
+        for bound in bounds
+    ]
+
+
+def halved(strategy, batch: dict) -> dict:
+    """The same update in micro-batches of half the rows, twice as many; an odd row is joined by an empty one."""
+
+    def halve(ids):
+        micro_batches, rows, length = ids.shape
+        half = -(-rows // 2)
+        return tf.reshape(tf.pad(ids, [[0, 0], [0, 2 * half - rows], [0, 0]]), [2 * micro_batches, half, length])
+
+    return strategy.run(lambda sides: {side: halve(ids) for side, ids in sides.items()}, (batch,))
+
+
+class SplittingUpdate:
+    """An update that goes through also where a device is out of memory: its micro-batches are split, and so are like ones from then on.
+
+    Args:
+        strategy: of the update.
+        update: what `make_update` returned.
+        say: told once for each size that did not fit.
+    """
+
+    def __init__(self, strategy, update: Callable, say: Callable):
+        self._strategy, self._update, self._say = strategy, update, say
+        self._too_costly = float("inf")
+
+    def __call__(self, batch: dict, loss_scale: LossScale, apply: bool = True) -> tuple[dict, LossScale]:
+        """Args and result as of `make_update`'s function."""
+        scale = LossScale(*(tf.constant(number, tf.float32) for number in loss_scale))
+        while True:
+            (_, rows, s), (_, _, t) = (self._strategy.experimental_local_results(batch[side])[0].shape for side in shards.SIDES)
+            if rows == 1 or cost(rows, s, t) < self._too_costly:
+                try:
+                    metrics, after = self._update(batch, scale, tf.constant(apply))
+                    return metrics, LossScale(*map(float, after))
+                except tf.errors.ResourceExhaustedError as error:
+                    told = f"A device has no memory for {rows} rows of {s} + {t} sub-words."
+                    if rows == 1 or devices.several_workers(self._strategy):
+                        raise ValueError(f"{told} Lower --device_tokens, or --max_length and prepare again.") from error
+                    self._too_costly = cost(rows, s, t)
+                    self._say(f"{told} From now on micro-batches of that size are split in two; the update stays the same.")
+            batch = halved(self._strategy, batch)
+
+
+def rehearse(strategy, update: SplittingUpdate, info: dict, config: TrainConfig, say: Callable = print) -> None:
+    """Runs the costliest micro-batch of every range of lengths, made up, without changing a weight.
+
+    Args:
+        strategy: of the update.
+        update: the update to rehearse.
+        info, config: see `largest_shapes`.
+        say: told what each one took.
+    """
+    shapes = largest_shapes(info, config, strategy.num_replicas_in_sync)
+    made_up = tf.data.Dataset.from_tensor_slices(shapes).map(
+        lambda shape: {side: tf.fill([shape[0], shape[1 + index]], EOS) for index, side in enumerate(shards.SIDES)}
+    )
+    gpus = tf.config.list_logical_devices("GPU")
+    for (rows, s, t), batch in zip(shapes, devices.distribute(strategy, made_up, config.device_tokens), strict=True):
+        began = time.monotonic()
+        update(batch, LossScale(), apply=False)
+        peaks = [tf.config.experimental.get_memory_info(gpu.name.removeprefix("/device:"))["peak"] / 2**30 for gpu in gpus]
+        peak = f"; peak memory {max(peaks):.2f} GiB" if peaks else ""
+        say(f"Rehearsed {rows:,} rows of {s} + {t} sub-words: {time.monotonic() - began:.2f} s{peak}.")

@@ -1,0 +1,102 @@
+"""Where an update stops being finite: a number put into a weight, a layer's output or a gradient is found where it was put."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy import PAIRS, SMALL, TRAIN, VOCAB_SIZE, Toy, padded, set_weights, strategy_of
+
+from t2t_keras import devices, diagnosis
+from t2t_keras.transformer import Transformer
+
+PLACE = {"step": 4, "micro_batch": 0, "replica": 0, "scale": 1.0}
+SOURCE, TARGET = (tf.constant(padded(side)) for side in zip(*PAIRS[:3], strict=True))
+
+
+@pytest.fixture
+def transformer():
+    model = Transformer(SMALL)
+    set_weights(model)
+    return model
+
+
+def layer_of(model, path: str):
+    [layer] = [layer for layer in model._flatten_layers() if layer.path == path]
+    return layer
+
+
+def test_a_finite_update_has_nothing_to_tell(transformer):
+    assert diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **PLACE) == ""
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_weight_that_is_not_finite_is_named(transformer, value):
+    kernel = transformer.decoder[0].feed_forward.inner.kernel
+    kernel.assign(np.where(np.arange(kernel.shape[1]) == 2, value, kernel.numpy()))
+    found = diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **PLACE)
+    assert found == "the weight transformer/decoder_0/feed_forward/inner/kernel"
+
+
+@pytest.mark.parametrize(
+    "path", ["embedding", "encoder_0/self_attention/output", "encoder_0/feed_forward", "decoder_0/cross_attention_norm/norm"]
+)
+def test_the_first_layer_with_such_an_output_is_named_not_those_it_spoils(monkeypatch, transformer, path):
+    layer = layer_of(transformer, f"transformer/{path}")
+    call = type(layer).call
+    monkeypatch.setattr(layer, "call", lambda *args, **kwargs: call(layer, *args, **kwargs) / 0)
+    assert diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **PLACE) == f"the output of transformer/{path}"
+
+
+def test_what_is_spoiled_between_layers_is_told_as_an_input(monkeypatch, transformer):
+    """Attention itself is a function, not a layer: what it makes is the input of the projection after it."""
+    from t2t_keras import attention
+
+    weights = attention.attention_weights
+    monkeypatch.setattr(attention, "attention_weights", lambda *args: weights(*args) * np.nan)
+    found = diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **PLACE)
+    assert found == "the output of transformer/encoder_0/self_attention/output, as its input was already"
+
+
+def test_a_gradient_that_alone_is_not_finite_is_named(transformer):
+    """A loss scale too large for float32 overflows backwards only."""
+    found = diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **{**PLACE, "scale": 3e38})
+    assert found.startswith("the gradient of transformer/") and "every layer's output is finite" in found
+
+
+def test_the_layers_are_as_before_afterwards(transformer):
+    before = transformer((SOURCE, TARGET)).numpy()
+    diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **PLACE)
+    assert all("watched" not in layer.call.__qualname__ for layer in transformer._flatten_layers())
+    np.testing.assert_array_equal(transformer((SOURCE, TARGET)), before)
+
+
+class Poisoned(Toy):
+    """The toy, whose embedding of one word is not a number."""
+
+    def call(self, inputs, training=False):
+        source, target = inputs
+        logits = super().call(inputs, training=training)
+        return keras.ops.where(keras.ops.any(source == VOCAB_SIZE - 1, axis=1)[:, None, None], np.nan, logits)
+
+
+def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path):
+    strategy = strategy_of(2)
+    with strategy.scope():
+        model = Poisoned()
+        set_weights(model)
+    source, target = (padded(side).clip(max=VOCAB_SIZE - 2) for side in zip(*PAIRS[:8], strict=True))
+    source[6, 0] = VOCAB_SIZE - 1
+    dataset = tf.data.Dataset.from_tensors({"source": source, "target": target})
+    [batch] = devices.distribute(strategy, dataset, device_tokens=2 * max(source.shape[1], target.shape[1]))
+    told = diagnosis.write_report(
+        tmp_path / "not_finite", strategy, model, TRAIN, batch, step=41, scale=1.0, text_of=lambda ids: [str(row.tolist()) for row in ids]
+    )
+    assert str(tmp_path / "not_finite" / "update-000000042.npz") in told and "the loss" in told
+    with np.load(tmp_path / "not_finite" / "update-000000042.npz") as archive:
+        np.testing.assert_array_equal(archive["source"], source)
+        np.testing.assert_array_equal(archive["target"], target)
+    [finding] = json.loads((tmp_path / "not_finite" / "update-000000042.json").read_text())
+    assert (finding["replica"], finding["micro_batch"], finding["step"]) == (1, 1, 41)
+    assert [pair[0] for pair in finding["pairs"]] == [str(source[6].tolist()), str(source[7].tolist())]

@@ -1,0 +1,60 @@
+"""A point a step in TensorBoard, however often a run began again."""
+
+import pytest
+import tensorflow as tf
+
+from t2t_keras.events import Board
+
+
+def points(folder) -> list[tuple]:
+    """(tag, step, value) of all files, in their order."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            found += [(value.tag, event.step, tf.make_ndarray(value.tensor).item()) for value in event.summary.value]
+    return found
+
+
+def draw(folder, steps) -> None:
+    board = Board(folder)
+    for step in steps:
+        board.write(step, {"train/loss": float(step), "valid/samples": f"text {step}"})
+
+
+def loss_steps(folder) -> list[int]:
+    return [step for tag, step, _ in points(folder) if tag == "train/loss"]
+
+
+def test_points_after_the_step_are_forgotten_and_the_others_stay_as_they_were(tmp_path):
+    draw(tmp_path, [10, 20])
+    draw(tmp_path, [30, 40])
+    before = points(tmp_path)
+    Board(tmp_path).forget_after(30)
+    assert points(tmp_path) == [point for point in before if point[1] <= 30]
+    draw(tmp_path, [40, 50])
+    assert loss_steps(tmp_path) == [10, 20, 30, 40, 50]
+
+
+def test_a_record_that_a_kill_cut_off_is_forgotten(tmp_path):
+    draw(tmp_path, [10, 20])
+    [path] = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-5])
+    Board(tmp_path).forget_after(20)
+    assert loss_steps(tmp_path) in ([10, 20], [10])
+    assert [path] == list(tmp_path.iterdir())
+    draw(tmp_path, [30])
+    assert loss_steps(tmp_path)[-1] == 30
+
+
+def test_files_without_such_points_are_not_touched(tmp_path):
+    draw(tmp_path, [10])
+    [path] = tmp_path.iterdir()
+    before = path.stat().st_ino, path.stat().st_mtime_ns
+    Board(tmp_path).forget_after(10)
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == before
+
+
+@pytest.mark.parametrize("folder", ["missing", "."])
+def test_where_nothing_was_drawn_there_is_nothing_to_forget(tmp_path, folder):
+    Board(tmp_path / folder).forget_after(0)
+    assert list(tmp_path.iterdir()) == []

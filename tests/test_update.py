@@ -1,0 +1,263 @@
+"""Section 5.2's promise of an update: it is the same whatever the devices, and whole or not made at all."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy import (
+    PAIRS,
+    SMALL,
+    SUMS,
+    TRAIN,
+    VOCAB_SIZE,
+    Toy,
+    adam,
+    assert_close,
+    by_one_tape,
+    gradients_of,
+    on_devices,
+    random_updates,
+    set_weights,
+    sgd,
+    strategy_of,
+    weights_of,
+)
+
+from t2t_keras import batching, devices
+from t2t_keras.config import BOS, EOS
+from t2t_keras.transformer import Transformer
+from t2t_keras.update import LossScale, dropout_seeds, make_update, make_validation
+
+UPDATES = random_updates([7, 4, 9])
+
+
+@pytest.mark.parametrize("make_optimizer", [sgd, adam])
+@pytest.mark.parametrize(
+    ("replicas", "device_tokens"), [(1, 10**6), (1, 20), (2, 10**6), (2, 20)], ids=["one device", "micro-batches", "two devices", "both"]
+)
+def test_an_update_is_that_of_one_tape_over_the_whole_batch(replicas, device_tokens, make_optimizer):
+    """With SGD(1), which shows a gradient that is summed or divided once too often, and with Adam, which shows its state."""
+    expected, expected_metrics = by_one_tape(UPDATES, make_optimizer=make_optimizer)
+    weights, metrics = on_devices(UPDATES, replicas=replicas, device_tokens=device_tokens, make_optimizer=make_optimizer)
+    assert_close(weights, expected, 2e-6 if make_optimizer is sgd else 2e-5)
+    for received, wanted in zip(metrics, expected_metrics, strict=True):
+        assert {name: received[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_transformer_on_two_devices_equals_one_tape_also_where_a_device_has_no_rows():
+    """An update of one row leaves the second device a row of padding, over which attention must not become 0 / 0."""
+    updates = random_updates([5, 1, 2], seed=4)
+    expected, _ = by_one_tape(updates, make_model=lambda: Transformer(SMALL))
+    weights, _ = on_devices(updates, replicas=2, device_tokens=20, make_model=lambda: Transformer(SMALL))
+    assert_close(weights, expected, 5e-6)
+
+
+@pytest.mark.parametrize("clip_norm", [0.05, 100.0])
+def test_clipping_is_of_the_whole_gradient_after_the_sum_over_devices_and_micro_batches(clip_norm):
+    train = dataclasses.replace(TRAIN, clip_norm=clip_norm)
+    expected, expected_metrics = by_one_tape(UPDATES, train=train)
+    weights, metrics = on_devices(UPDATES, replicas=2, device_tokens=20, train=train)
+    assert_close(weights, expected, 2e-6)
+    norms = [update["gradient_norm"] for update in metrics]
+    assert norms == pytest.approx([update["gradient_norm"] for update in expected_metrics], rel=1e-5)
+    assert all((norm > clip_norm) == (clip_norm < 1) for norm in norms)  # The norm that is told is that before clipping.
+
+
+def test_the_loss_and_its_gradient_are_divided_by_the_tokens_of_the_whole_update_by_hand():
+    """The gradient of the last bias is the mean over tokens of p - q; on two devices, whose shares of tokens differ."""
+    train = dataclasses.replace(TRAIN, label_smoothing=0.0)
+    [update] = random_updates([5], seed=1)
+    model = Toy()
+    set_weights(model)
+    shifted = np.concatenate([np.full([5, 1], BOS), update["target"][:, :-1]], axis=1)
+    logits = model((update["source"], shifted)).numpy().astype(np.float64)
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    real = update["target"] != 0
+    losses = -np.log(np.take_along_axis(p, update["target"][..., None], axis=-1)[..., 0])[real]
+    gradient = (p - np.eye(VOCAB_SIZE)[update["target"]])[real].mean(axis=0)
+
+    weights, [metrics] = on_devices([update], replicas=2, device_tokens=10**6, train=train)
+    assert metrics["loss"] / metrics["tokens"] == pytest.approx(losses.mean(), rel=1e-5)
+    np.testing.assert_allclose(weights[model.out.bias.path], model.out.bias.numpy() - gradient, atol=1e-6)
+
+
+def test_tokens_words_and_positions_are_counted_over_the_whole_update():
+    updates = random_updates([6, 3], seed=2)
+    _, metrics = on_devices(updates, replicas=1, device_tokens=10**6)
+    for update, received in zip(updates, metrics, strict=True):
+        assert received["tokens"] == (update["target"] != 0).sum()
+        assert received["words"] == sum((ids != 0).sum() for ids in update.values())
+        assert received["positions"] == sum(ids.size for ids in update.values())
+
+
+def seeds_of(model, **changes) -> list[tuple]:
+    arguments = {"seed": 1, "step": 0, "micro_batch": 0, "replica": 0, **changes}
+    return [tuple(np.asarray(value)) for _, value in dropout_seeds(model, **arguments)]
+
+
+def test_every_dropout_layer_has_its_own_seed_for_every_step_micro_batch_and_replica():
+    model = Transformer(dataclasses.replace(SMALL, dropout=0.1))
+    # Embeddings of both sides; two sub-layers of the encoder and three of the decoder (section 5.4).
+    assert len(seeds_of(model)) == 2 + 2 + 3
+    drawn = [
+        seed
+        for run_seed in (1, 2)
+        for step in (0, 1, 2, 10**6)
+        for micro_batch in (0, 1, 2)
+        for replica in (0, 1, 2)
+        for seed in seeds_of(model, seed=run_seed, step=step, micro_batch=micro_batch, replica=replica)
+    ]
+    assert len(set(drawn)) == len(drawn) == 2 * 4 * 3 * 3 * 7
+
+
+def test_dropout_seeds_are_a_function_of_their_arguments_alone():
+    models = Toy(dropout=0.1), Toy(dropout=0.1)
+    models[1]((tf.ones([1, 2], tf.int32), tf.ones([1, 2], tf.int32)), training=True)  # Moves its generators on.
+    arguments = {"seed": 5, "step": 7, "micro_batch": 1, "replica": 1}
+    assert seeds_of(models[0], **arguments) == seeds_of(models[1], **arguments)
+
+
+def test_the_masks_of_an_update_are_those_of_its_dropout_seeds():
+    """The oracle draws for each device and micro-batch in eager mode, so all that training adds is where they run."""
+    updates, replicas, device_tokens = random_updates([9, 5], seed=6), 2, 20
+    model = Toy(dropout=0.4)
+    set_weights(model)
+    for step, update in enumerate(updates):
+        shares = {side: ids.numpy() for side, ids in batching.split(update, replicas=replicas, device_tokens=device_tokens).items()}
+        micro_batches = shares["source"].shape[1]
+        assert micro_batches > 1
+        parts = [
+            (
+                {side: shares[side][replica, micro_batch] for side in shares},
+                dropout_seeds(model, TRAIN.seed, step, micro_batch, replica),
+            )
+            for replica in range(replicas)
+            for micro_batch in range(micro_batches)
+        ]
+        gradients, _ = gradients_of(model, parts, (update["target"] != 0).sum(), TRAIN.label_smoothing)
+        for weight, gradient in zip(model.trainable_variables, gradients, strict=True):
+            weight.assign(weight - gradient)
+    weights, _ = on_devices(updates, replicas=replicas, device_tokens=device_tokens, make_model=lambda: Toy(dropout=0.4))
+    assert_close(weights, weights_of(model), 2e-6)
+    without, _ = on_devices(updates, replicas=replicas, device_tokens=device_tokens)
+    assert max(np.abs(weights[name] - without[name]).max() for name in weights) > 0.01
+
+
+@pytest.mark.parametrize(("replicas", "device_tokens"), [(1, 10**6), (2, 10**6), (2, 15)])
+def test_validation_is_the_mean_over_all_tokens_by_numpy_on_any_number_of_devices(folder, replicas, device_tokens):
+    """Without label smoothing, without dropout, every pair once; one pair at a time and unpadded in the oracle."""
+    strategy = strategy_of(replicas)
+    with strategy.scope():
+        model = Toy(dropout=0.5)
+        set_weights(model)
+    losses = []
+    for source, target in PAIRS:
+        logits = model((np.array([source]), np.array([[BOS, *target[:-1]]])))[0].numpy().astype(np.float64)
+        log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        losses += [-log_p[position, token] for position, token in enumerate(target)]
+    dataset = batching.updates(folder, batch_tokens=60, seed=0, epochs=1)
+    validation = make_validation(strategy, model, devices.distribute(strategy, dataset, device_tokens))
+    assert validation() == pytest.approx(np.mean(losses), rel=1e-6)
+    assert validation() == pytest.approx(np.mean(losses), rel=1e-6)  # It can be asked again and again.
+
+
+class Overflowing(Toy):
+    """The toy, where a source with one word has logits too large for any float."""
+
+    def call(self, inputs, training=False):
+        source, _ = inputs
+        blown = tf.reduce_any(tf.equal(source, EOS + 1), axis=1)[:, None, None]
+        return super().call(inputs, training=training) * tf.where(blown, float("inf"), 1.0)
+
+
+def with_word(update: dict, row: int) -> dict:
+    """The update, with the word that overflows in one row only."""
+    clean = {side: np.where(ids == EOS + 1, EOS + 2, ids) for side, ids in update.items()}
+    clean["source"][row, 0] = EOS + 1
+    return clean
+
+
+@pytest.mark.parametrize("row", [0, 7], ids=["on the first device", "on the second device"])
+@pytest.mark.parametrize("make_optimizer", [sgd, adam])
+def test_an_overflow_on_any_device_skips_the_update_on_all(row, make_optimizer):
+    """Weights, slots and iteration stay as they were: what follows equals a run without that update.
+
+    Story: Keras's own loss-scaling optimizer looks at the first replica alone; an overflow on the second went into the weights.
+    """
+    before, bad, after = random_updates([8, 8, 8], seed=8)
+    before, after = ({side: np.where(ids == EOS + 1, EOS + 2, ids) for side, ids in update.items()} for update in (before, after))
+    train = dataclasses.replace(TRAIN, dtype="float16")
+    options = {"replicas": 2, "device_tokens": 30, "make_optimizer": make_optimizer, "make_model": Overflowing, "train": train}
+    weights, metrics = on_devices([before, with_word(bad, row), after], loss_scale=1024.0, **options)
+    expected, expected_metrics = on_devices([before, after], loss_scale=1024.0, **options)
+    assert [found["finite"] for found in metrics] == [1, 0, 1]
+    assert [found["next_scale"] for found in metrics] == [1024, 512, 512]
+    # Powers of two: another scale, too, changes no bit of the step.
+    assert_close(weights, expected, 0)
+    assert metrics[1]["loss"] == metrics[1]["tokens"] == 0
+    assert metrics[2]["learning_rate"] == expected_metrics[1]["learning_rate"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_not_finite_update_is_skipped_whatever_the_dtype_and_there_is_no_loss_scale(dtype):
+    updates = random_updates([6, 6], seed=8)
+    train = dataclasses.replace(TRAIN, dtype=dtype)
+    weights, metrics = on_devices([with_word(updates[0], 2)], replicas=1, device_tokens=10**6, make_model=Overflowing, train=train)
+    model = Toy()
+    set_weights(model)
+    assert_close(weights, weights_of(model), 0)
+    assert (metrics[0]["finite"], metrics[0]["next_scale"]) == (0, 1)
+
+
+def test_the_loss_scale_halves_on_overflow_and_doubles_after_two_thousand_updates():
+    scale, seen = LossScale(8.0), []
+    for update in range(4003):
+        scale = LossScale(*map(float, scale.after(tf.constant(update != 1))))
+        seen.append(scale.scale)
+    assert seen[:3] == [8, 4, 4]
+    assert [index for index in range(1, len(seen)) if seen[index] == 2 * seen[index - 1]] == [2001, 4001]
+
+
+def test_the_loss_scale_is_divided_out_of_the_step():
+    expected, expected_metrics = on_devices(UPDATES, replicas=2, device_tokens=20)
+    train = dataclasses.replace(TRAIN, dtype="float16")
+    weights, metrics = on_devices(UPDATES, replicas=2, device_tokens=20, loss_scale=4096.0, train=train)
+    assert_close(weights, expected, 0)
+    assert [found["gradient_norm"] for found in metrics] == [found["gradient_norm"] for found in expected_metrics]
+
+
+def test_a_rehearsed_update_changes_nothing():
+    strategy = strategy_of(2)
+    with strategy.scope():
+        model, optimizer = Toy(dropout=0.3), adam()
+        optimizer.build(model.trainable_variables)
+        set_weights(model)
+    dataset = tf.data.Dataset.from_generator(lambda: iter(UPDATES), output_signature=SUMS)
+    batches = devices.distribute(strategy, dataset, 30)
+    update = make_update(strategy, model, optimizer, TRAIN, batches.element_spec)
+    variables = [*model.variables, *optimizer.variables]
+    before = [variable.numpy() for variable in variables]
+    for batch in batches:
+        metrics, _ = update(batch, LossScale(tf.constant(1.0), tf.constant(0.0)), tf.constant(False))
+        assert metrics["finite"] and metrics["tokens"] > 0
+    for variable, value in zip(variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+@pytest.mark.parametrize("make_optimizer", [sgd, adam])
+def test_twenty_steps_on_many_devices_go_where_one_tape_goes(replicas, make_optimizer):
+    """The difference is at most 1e-5 of the distance moved. Replicas get shares of other sizes, and in some updates no row at all."""
+    updates = random_updates([9, 1, 5, 12, 2, 7, 3, 10, 1, 8] * 2, seed=12)
+    start = Toy()
+    set_weights(start)
+    expected, _ = by_one_tape(updates, make_optimizer=make_optimizer)
+    weights, _ = on_devices(updates, replicas=replicas, device_tokens=25, make_optimizer=make_optimizer)
+    difference = math.sqrt(sum(((weights[name] - expected[name]).astype(np.float64) ** 2).sum() for name in expected))
+    moved = math.sqrt(
+        sum(((expected[name] - start_value).astype(np.float64) ** 2).sum() for name, start_value in weights_of(start).items())
+    )
+    assert moved > 0.1
+    assert difference <= 1e-5 * moved, difference / moved

@@ -1,0 +1,152 @@
+"""A toy model and made-up updates for the tests of training; and the oracle of an update, one tape over the whole batch in eager mode."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from t2t_keras import devices, optimizer, shards
+from t2t_keras.config import EOS, ModelConfig, TrainConfig
+from t2t_keras.dropout import Dropout
+from t2t_keras.loss import cross_entropy, shift_right, token_mask
+from t2t_keras.update import LossScale, make_update
+
+VOCAB_SIZE = 20
+SMALL = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=12, num_heads=2, d_k=3, d_v=5, dropout=0.0)
+TRAIN = TrainConfig(seed=3, batch_tokens=60, device_tokens=60)
+SUMS = {"source": tf.TensorSpec([None, None], tf.int32), "target": tf.TensorSpec([None, None], tf.int32)}
+
+
+class Toy(keras.Model):
+    """Less than a Transformer, and quick to compile: it reads both sides, ignores padding, and drops out in two layers."""
+
+    def __init__(self, dropout: float = 0.0):
+        super().__init__(name="toy")
+        self.embedding = keras.layers.Embedding(VOCAB_SIZE, 6, name="embedding")
+        self.source_dropout, self.target_dropout = (Dropout(dropout, name=f"{side}_dropout") for side in ("source", "target"))
+        self.out = keras.layers.Dense(VOCAB_SIZE, name="out")
+        self.embedding.build((None, None))
+        self.out.build((None, None, 6))
+        self.built = True
+
+    def call(self, inputs, training=False):
+        source, target = inputs
+        memory = keras.ops.sum(self.embedding(source) * token_mask(source)[..., None], axis=1, keepdims=True)
+        hidden = keras.ops.tanh(self.embedding(target) + self.source_dropout(memory, training=training))
+        return self.out(self.target_dropout(hidden, training=training))
+
+
+def sentence(draw, length: int) -> list[int]:
+    return [*draw.integers(EOS + 1, VOCAB_SIZE, length - 1).tolist(), EOS]
+
+
+def padded(sentences) -> np.ndarray:
+    width = max(map(len, sentences))
+    return np.array([ids + [0] * (width - len(ids)) for ids in sentences], np.int32)
+
+
+def random_updates(rows: list[int], seed: int = 0) -> list[dict]:
+    """Updates of so many rows each, of unequal lengths: a mean of means is not their mean."""
+    draw = np.random.default_rng(seed)
+    return [
+        {side: padded([sentence(draw, int(length)) for length in draw.integers(2, 9, number)]) for side in ("source", "target")}
+        for number in rows
+    ]
+
+
+def strategy_of(replicas: int) -> tf.distribute.Strategy:
+    return tf.distribute.MirroredStrategy([f"/cpu:{index}" for index in range(replicas)])
+
+
+def set_weights(model, seed: int = 0) -> None:
+    """The same weights in every model, none of them zero or one as biases and norms are at the start."""
+    draw = np.random.default_rng(seed)
+    for weight in model.trainable_variables:
+        weight.assign(draw.normal(0, 0.4, weight.shape))
+
+
+def weights_of(model) -> dict:
+    return {weight.path: weight.numpy().copy() for weight in model.trainable_variables}
+
+
+def assert_close(received: dict, expected: dict, tolerance: float) -> None:
+    assert received.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_allclose(received[name], expected[name], rtol=0, atol=tolerance, err_msg=name)
+
+
+def sgd():
+    return keras.optimizers.SGD(1.0)
+
+
+def adam():
+    return optimizer.adam(optimizer.TransformerSchedule(8, warmup_steps=4))
+
+
+def on_devices(
+    updates, *, replicas: int, device_tokens: int, make_optimizer=sgd, make_model=Toy, train=TRAIN, loss_scale=1.0
+) -> tuple[dict, list]:
+    """The weights after some updates by `make_update`, and its metrics."""
+    strategy = strategy_of(replicas)
+    with strategy.scope():
+        model, chosen = make_model(), make_optimizer()
+        chosen.build(model.trainable_variables)
+        set_weights(model)
+    dataset = tf.data.Dataset.from_generator(lambda: iter(updates), output_signature=SUMS)
+    batches = devices.distribute(strategy, dataset, device_tokens)
+    update = make_update(strategy, model, chosen, train, batches.element_spec)
+    metrics, scale = [], LossScale(tf.constant(loss_scale), tf.constant(0.0))
+    for batch in batches:
+        found, scale = update(batch, scale, tf.constant(True))
+        metrics.append({**{name: float(value) for name, value in found.items()}, "next_scale": float(scale.scale)})
+    for weight in model.trainable_variables:
+        copies = [copy.numpy() for copy in strategy.experimental_local_results(weight.value)]
+        assert len(copies) == replicas
+        for copy in copies:
+            np.testing.assert_array_equal(copy, copies[0])
+    assert int(chosen.iterations.numpy()) == sum(found["finite"] for found in metrics)
+    return weights_of(model), metrics
+
+
+def gradients_of(model, parts, tokens: float, label_smoothing: float) -> tuple[list, float]:
+    """Of the sum over parts, (update, dropout seeds), divided by all tokens: the gradients and the summed loss."""
+    total, gradients = 0.0, [np.zeros(weight.shape) for weight in model.trainable_variables]
+    for update, seeds in parts:
+        target = tf.constant(update["target"])
+        with tf.GradientTape() as tape, keras.StatelessScope(seeds):
+            logits = model((tf.constant(update["source"]), shift_right(target)), training=True)
+            loss = tf.reduce_sum(cross_entropy(logits, target, label_smoothing))
+        found = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
+        gradients = [sum_ + tf.convert_to_tensor(gradient).numpy() for sum_, gradient in zip(gradients, found, strict=True)]
+        total += float(loss)
+    return [gradient / tokens for gradient in gradients], total
+
+
+def by_one_tape(updates, *, make_optimizer=sgd, make_model=Toy, train=TRAIN) -> tuple[dict, list]:
+    """The same in eager mode, each update whole."""
+    model, chosen = make_model(), make_optimizer()
+    chosen.build(model.trainable_variables)
+    set_weights(model)
+    metrics = []
+    for update in updates:
+        tokens = int((update["target"] != 0).sum())
+        gradients, loss = gradients_of(model, [(update, [])], tokens, train.label_smoothing)
+        norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients))
+        scale = min(1.0, train.clip_norm / norm) if train.clip_norm else 1.0
+        metrics.append({"loss": loss, "tokens": tokens, "gradient_norm": norm, "learning_rate": float(chosen.learning_rate)})
+        chosen.apply([tf.constant(scale * gradient, tf.float32) for gradient in gradients])
+    return weights_of(model), metrics
+
+
+def random_pairs(number: int) -> list[tuple]:
+    draw = np.random.default_rng(11)
+    return [tuple(sentence(draw, int(length)) for length in draw.integers(2, 9, 2)) for _ in range(number)]
+
+
+PAIRS = random_pairs(40)
+
+
+def write_shards(folder) -> None:
+    """Shards of `PAIRS`: about six updates of 60 tokens an epoch."""
+    shards.write(folder, [tuple(map(np.array, pair)) for pair in PAIRS], count=40, vocab_size=VOCAB_SIZE, seed=0)
