@@ -14,7 +14,7 @@ from t2t_keras import batching
 
 def _cluster() -> dict[str, list[str]]:
     """The training tasks that TF_CONFIG names: {"chief" or "worker": addresses}; empty where it is not set."""
-    text = os.environ.get("TF_CONFIG") or "{}"
+    text = os.environ.get("TF_CONFIG", "{}")
     try:
         cluster = json.loads(text).get("cluster", {})
     except (json.JSONDecodeError, AttributeError) as error:

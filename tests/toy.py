@@ -150,3 +150,20 @@ PAIRS = random_pairs(40)
 def write_shards(folder) -> None:
     """Shards of `PAIRS`: about six updates of 60 tokens an epoch."""
     shards.write(folder, [tuple(map(np.array, pair)) for pair in PAIRS], count=40, vocab_size=VOCAB_SIZE, seed=0)
+
+
+# Replicas get shares of other sizes, and in some updates no row at all.
+TWENTY = random_updates([9, 1, 5, 12, 2, 7, 3, 10, 1, 8] * 2, seed=12)
+
+
+def assert_moved_alike(weights: dict, expected: dict) -> None:
+    """They are at most 1e-5 of the distance from `set_weights` apart."""
+    start = Toy()
+    set_weights(start)
+
+    def distance(a: dict, b: dict) -> float:
+        return math.sqrt(sum(((a[name] - b[name]).astype(np.float64) ** 2).sum() for name in expected))
+
+    moved, apart = distance(expected, weights_of(start)), distance(weights, expected)
+    assert moved > 0.1
+    assert apart <= 1e-5 * moved, apart / moved

@@ -1,0 +1,28 @@
+"""One of several workers that train the toy: python toy_worker.py OUT writes the weights to OUT-OPTIMIZER-WORKER.npz."""
+
+import sys
+
+import numpy as np
+import tensorflow as tf
+import toy
+
+from t2t_keras import devices
+from t2t_keras.update import LossScale, make_update
+
+strategy = devices.make_strategy()
+worker = strategy.cluster_resolver.task_id
+for make_optimizer in (toy.sgd, toy.adam):
+    with strategy.scope():
+        model, optimizer = toy.Toy(), make_optimizer()
+        optimizer.build(model.trainable_variables)
+        toy.set_weights(model)
+    dataset = tf.data.Dataset.from_generator(lambda: iter(toy.TWENTY), output_signature=toy.SUMS)
+    batches = devices.distribute(strategy, dataset, 25)
+    update = make_update(strategy, model, optimizer, toy.TRAIN, batches.element_spec)
+    for batch in batches:
+        update(batch, LossScale(tf.constant(1.0), tf.constant(0.0)), tf.constant(True))
+    np.savez(f"{sys.argv[1]}-{make_optimizer.__name__}-{worker}.npz", **toy.weights_of(model))
+assert devices.is_chief(strategy) == (worker == 0)
+assert devices.from_chief(strategy, float(10 + worker)) == 10
+assert devices.any_worker(strategy, worker == 1)
+assert not devices.any_worker(strategy, False)

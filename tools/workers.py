@@ -1,0 +1,68 @@
+"""Starts a command as several workers on this machine, which train together (section 5.2): each gets its TF_CONFIG.
+
+python tools/workers.py 2 python tools/train.py --model_dir=runs/x …
+
+For several machines, set TF_CONFIG on each as below, or let a launcher of TensorFlow jobs do so; all must see the same --model_dir.
+A signal is passed on to all workers. If one fails, the others are ended.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+GRACE_SECONDS = 30  # For the others, once a worker failed.
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
+    sockets = [socket.socket() for _ in range(number)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def start(number: int, command: list[str]) -> list[subprocess.Popen]:
+    """The workers' processes; the first is the chief."""
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(number)]
+    configs = [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in range(number)]
+    return [subprocess.Popen(command, env={**os.environ, "TF_CONFIG": json.dumps(config)}) for config in configs]
+
+
+def wait(workers: list[subprocess.Popen]) -> int:
+    """Waits for all; the exit code is the first that is not 0. Where one failed, the others get some seconds, then no choice."""
+    failed_at = None
+    while any(worker.poll() is None for worker in workers):
+        codes = [worker.poll() for worker in workers]
+        if failed_at is None and any(codes):
+            failed_at = time.monotonic()
+        if failed_at is not None and time.monotonic() - failed_at > GRACE_SECONDS:
+            for worker in workers:
+                worker.kill()
+        time.sleep(0.1)
+    return next((worker.returncode for worker in workers if worker.returncode), 0)
+
+
+def main() -> None:
+    if len(sys.argv) < 3 or not sys.argv[1].isdecimal() or int(sys.argv[1]) < 1:
+        sys.exit(f"Expected a number of workers and a command. Received: {' '.join(sys.argv[1:]) or 'nothing'}.\n\n{__doc__}")
+    workers = start(int(sys.argv[1]), sys.argv[2:])
+
+    def pass_on(number, frame) -> None:
+        for worker in workers:
+            worker.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, pass_on)
+    code = wait(workers)
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+if __name__ == "__main__":
+    main()
