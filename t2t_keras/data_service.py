@@ -2,7 +2,8 @@
 
 Every window goes to one worker, whichever is free, so each pair comes once an epoch while no worker fails: the updates are those
 of `batching.updates`, in an order that depends on which worker is faster. An epoch is a job of its own: left to run over the end
-of an epoch, a fast worker would be epochs ahead of a slow one. Workers read the shards themselves, under the same path.
+of an epoch, a fast worker would be epochs ahead of a slow one. Workers read the shards themselves, under the same path. What a
+worker that fails held is lost to its epoch, which ends when the worker is there again, at the same address.
 """
 
 import itertools
