@@ -6,7 +6,7 @@ import re
 import setuptools
 
 ROOT = pathlib.Path(__file__).parent
-PROGRAMS = ("train", "translate", "evaluate", "prepare")
+PROGRAMS = ("train", "translate", "evaluate", "prepare", "data_service")
 
 setuptools.setup(
     name="t2t_keras",
@@ -39,5 +39,5 @@ setuptools.setup(
         "rouge": ["rouge-score>=0.1.2"],
         "test": ["pytest>=8", "rouge-score>=0.1.2", "ruff>=0.17,<0.18", "setuptools>=77"],
     },
-    entry_points={"console_scripts": [f"t2t-{name}=t2t_keras_tools.{name}:main" for name in PROGRAMS]},
+    entry_points={"console_scripts": [f"t2t-{name.replace('_', '-')}=t2t_keras_tools.{name}:main" for name in PROGRAMS]},
 )

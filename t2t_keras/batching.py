@@ -39,6 +39,7 @@ def sort_key(source_length, target_length):
     return strip * 2**17 + tf.where(strip % 2 == 1, -target_length, target_length)
 
 
+@tf.function  # Its loop has to be a graph's where automatic conversion is off too, as within `Dataset.from_generator`.
 def cut(source_lengths, target_lengths, batch_tokens: int):
     """Cuts sorted pairs into updates of rows × padded length ≤ batch_tokens on each side; none could take the next row too.
 
@@ -82,6 +83,11 @@ def _window_seeds(seed: int, window):
     return tf.unstack(tf.random.split(tf.random.fold_in(tf.constant([seed, 1], tf.int64), window), 2))
 
 
+def windows_per_epoch(info: dict) -> int:
+    """How many windows the pairs of `shards.read_info` are read in: of WINDOW_PAIRS about, and of a shard at least."""
+    return min(len(info["shards"]), -(-info["pairs"] // WINDOW_PAIRS))
+
+
 def updates(folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Position = START, epochs: int | None = None) -> tf.data.Dataset:
     """Updates from `start` on.
 
@@ -110,8 +116,7 @@ def updates(folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Positi
         )
     shards.check_sizes(folder, info)
     files = tf.constant([str(folder / name) for name in info["shards"]])
-    number = len(info["shards"])
-    windows = min(number, -(-info["pairs"] // WINDOW_PAIRS))
+    number, windows = len(info["shards"]), windows_per_epoch(info)
 
     def read_window(window):
         epoch, index = window // windows, window % windows

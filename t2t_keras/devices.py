@@ -76,16 +76,25 @@ def any_worker(strategy, flag: bool) -> bool:
     return bool(_sum_over_workers(strategy, tf.constant(float(flag), tf.float64), False) > 0)
 
 
-def distribute(strategy, dataset: tf.data.Dataset, device_tokens: int):
+def processes(strategy) -> int:
+    """How many processes train together."""
+    return sum(map(len, _cluster().values())) if several_workers(strategy) else 1
+
+
+def distribute(strategy, dataset: tf.data.Dataset, device_tokens: int, shared: bool = True):
     """Hands each replica its share of an update at every step: {"source": [micro-batches, rows, S], …}.
 
-    Every process reads all updates, and takes the shares of its own replicas.
+    Args:
+        strategy: whose replicas they are.
+        dataset: of updates; see `batching.updates`.
+        device_tokens: see `batching.split`.
+        shared: every process reads the same updates, and takes the shares of its own replicas; otherwise, what a process
+            reads is its own, and the update is what all of them read.
     """
-    replicas = strategy.num_replicas_in_sync
 
     def of_process(context):
-        own = replicas // context.num_input_pipelines
-        first = context.input_pipeline_id * own
+        own = strategy.num_replicas_in_sync // context.num_input_pipelines
+        replicas, first = (strategy.num_replicas_in_sync, context.input_pipeline_id * own) if shared else (own, 0)
 
         def shares(update):
             split = batching.split(update, replicas=replicas, device_tokens=device_tokens)

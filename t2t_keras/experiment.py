@@ -23,6 +23,7 @@ from t2t_keras import (
     batching,
     checkpoint,
     corpus,
+    data_service,
     devices,
     diagnosis,
     evaluation,
@@ -98,6 +99,8 @@ def _prepare_folders(
     say: Callable,
 ) -> None:
     """Writes the data folder and what describes the model, or checks that those there are of this run."""
+    if train.data_service:
+        data_service.check(train.data_service)
     _check_options(model_dir, model, train)
     prepare.prepare(data, model.vocab_size, train.seed, folder, say)
     written = shards.read_info(folder / "train")["vocab_size"]

@@ -8,13 +8,14 @@ import dataclasses
 import functools
 import math
 import pathlib
+import secrets
 import sys
 import time
 from collections.abc import Callable
 
 import tqdm
 
-from t2t_keras import batching, checkpoint, devices, memory, shards
+from t2t_keras import batching, checkpoint, data_service, devices, memory, shards
 from t2t_keras.config import TrainConfig
 from t2t_keras.interruption import Interruption, StoppedError
 from t2t_keras.update import FLOAT16_START, SUMS, LossScale, make_update
@@ -69,6 +70,18 @@ def _note_validation(progress: Progress, figure: float) -> bool:
     else:
         progress.validations_since_best += 1
     return better
+
+
+def _batches(strategy, config: TrainConfig, folder: pathlib.Path, start: batching.Position):
+    """The training data from a position on, each replica's share; by a tf.data service if there is one."""
+    reading = {"batch_tokens": config.batch_tokens, "seed": config.seed, "start": start}
+    if not config.data_service:
+        return devices.distribute(strategy, batching.updates(folder, **reading), config.device_tokens)
+    job = f"{devices.from_chief(strategy, float(secrets.randbits(50))):.0f}"
+    # Every process gets updates of its own from the service, and takes them whole.
+    reading["batch_tokens"] //= devices.processes(strategy)
+    dataset = data_service.updates(folder, service=config.data_service, job=job, **reading)
+    return devices.distribute(strategy, dataset, config.device_tokens, shared=False)
 
 
 def _update(strategy, model, optimizer, config: TrainConfig, element_spec, say: Callable) -> memory.SplittingUpdate:
@@ -132,8 +145,7 @@ def train(
         if restored:
             checkpoint.put_aside(model_dir, after=path)
 
-    dataset = batching.updates(folder, batch_tokens=config.batch_tokens, seed=config.seed, start=batching.Position(*progress.position))
-    batches = devices.distribute(strategy, dataset, config.device_tokens)
+    batches = _batches(strategy, config, folder, batching.Position(*progress.position))
     update = _update(strategy, model, optimizer, config, batches.element_spec, say)
     seconds_before, started = progress.seconds, time.monotonic()
     saved, saved_step = started, progress.step

@@ -93,6 +93,7 @@ INVALID = [
     (TrainConfig, {"rate_factor": 0.0}),
     (TrainConfig, {"dtype": "float8"}),
     (TrainConfig, {"early_stopping": "chrf"}),
+    (TrainConfig, {"deterministic": True, "data_service": "grpc://localhost:5050"}),
     (TrainConfig, {"early_stopping": "bleu", "valid_sentences": 0}),
     (TrainConfig, {"checkpoint_steps": 0, "checkpoint_minutes": 0}),
     (DecodeConfig, {"beam_size": 0}),

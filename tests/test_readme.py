@@ -60,7 +60,8 @@ def test_the_wheel_holds_programs_and_configs(tmp_path):
     assert expected <= names
     assert not any(name.startswith("tests") for name in names)
     (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
-    assert "t2t-train = t2t_keras_tools.train:main" in zipfile.ZipFile(wheel).read(entry_points).decode()
+    commands = zipfile.ZipFile(wheel).read(entry_points).decode()
+    assert "t2t-train = t2t_keras_tools.train:main" in commands and "t2t-data-service = t2t_keras_tools.data_service:main" in commands
 
 
 def test_everything_imported_is_installed_with_the_package():

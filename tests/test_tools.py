@@ -13,7 +13,8 @@ import pytest
 from t2t_keras import builtin_corpus
 
 ROOT = pathlib.Path(__file__).parent.parent
-PROGRAMS = ("train", "translate", "evaluate", "prepare")
+PROGRAMS = ("train", "translate", "evaluate", "prepare", "data_service")
+NEEDED = {"prepare": "data_dir", "data_service": "port"}  # Of the others: model_dir.
 LINES_THAT_TRY_IT = [
     b"two hundred and seven",
     b"",
@@ -181,13 +182,17 @@ def test_help_shows_the_program_and_every_option_with_its_default(name):
     assert result.returncode == 1  # As of absl.
     docstring = (ROOT / "tools" / f"{name}.py").read_text(encoding="utf-8").split('"""')[1].strip()
     assert docstring.splitlines()[0] in shown and f"python tools/{name}.py" in shown
-    expected = {"train": ["--train_steps", "--d_model", "--model_dir", "100000"], "prepare": ["--data_dir", "--vocab_size", "37000"]}
+    expected = {
+        "train": ["--train_steps", "--d_model", "--model_dir", "100000"],
+        "prepare": ["--data_dir", "--vocab_size", "37000"],
+        "data_service": ["--port", "--host", "localhost", "--dispatcher"],
+    }
     assert all(word in shown for word in expected.get(name, ["--model_dir", "--checkpoint", "average|best|latest"]))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_mistyped_flag_is_answered_by_the_one_that_was_meant(name):
-    flag = {"prepare": "data_dir"}.get(name, "model_dir")
+    flag = NEEDED.get(name, "model_dir")
     result = tool(name, f"--{flag[:-1]}=x")
     assert result.returncode == 1
     assert f"Did you mean: {flag}" in result.stderr.decode() and "Traceback" not in result.stderr.decode()
@@ -197,7 +202,7 @@ def test_a_mistyped_flag_is_answered_by_the_one_that_was_meant(name):
 def test_a_flag_that_is_needed_is_asked_for(name):
     result = tool(name)
     assert result.returncode == 1
-    assert {"prepare": "--data_dir"}.get(name, "--model_dir") in result.stderr.decode()
+    assert f"--{NEEDED.get(name, 'model_dir')}" in result.stderr.decode()
     assert "Traceback" not in result.stderr.decode()
 
 
