@@ -6,7 +6,7 @@ import re
 import setuptools
 
 ROOT = pathlib.Path(__file__).parent
-PROGRAMS = ("train", "translate", "evaluate", "prepare", "data_service")
+PROGRAMS = ("train", "translate", "evaluate", "prepare", "data_service", "workers")
 
 setuptools.setup(
     name="t2t_keras",

@@ -55,9 +55,9 @@ def _say_nothing(text: str) -> None:
 
 
 def _check_options(model_dir: pathlib.Path, model: ModelConfig, train: TrainConfig) -> None:
-    """Stops where the folder holds another model."""
+    """Stops where the folder holds weights of another model."""
     path = model_dir / CONFIG
-    if path.exists():
+    if checkpoint.kept(model_dir):
         before = from_json(path, model=ModelConfig, train=TrainConfig)
         changes = [(f.name, getattr(before[0], f.name), getattr(model, f.name)) for f in dataclasses.fields(model)]
         changes += [(name, getattr(before[1], name), getattr(train, name)) for name in FIXED]
@@ -108,10 +108,9 @@ def _prepare_folders(
         raise ValueError(f"{folder} was prepared with --vocab_size={written}. Received: {model.vocab_size}.")
     write_whole(model_dir / CONFIG, to_json(model=model, train=train, decode=decode).encode())
     subwords, kept = (folder / prepare.SUBWORDS).read_bytes(), model_dir / prepare.SUBWORDS
-    if kept.exists() and kept.read_bytes() != subwords:
+    if checkpoint.kept(model_dir) and kept.read_bytes() != subwords:
         raise ValueError(f"{model_dir} holds a model of other sub-words than {folder}. Give another --model_dir.")
-    if not kept.exists():
-        write_whole(kept, subwords)
+    write_whole(kept, subwords)
 
 
 def train(

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras import checkpoint, corpus, devices, evaluation, experiment, prepare
+from t2t_keras import builtin_corpus, checkpoint, corpus, devices, evaluation, experiment, prepare
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json
 from t2t_keras.tokenizer import Tokenizer
+from t2t_keras.transformer import Transformer
 from t2t_keras.translator import translate_lines
 
 MODEL = ModelConfig(340, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
@@ -22,11 +23,13 @@ DECODE = DecodeConfig(beam_size=3, alpha=0.5, extra_length=2)
 DATA = DataConfig(dataset="builtin", builtin_pairs=600)
 
 
-def train(model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data_dir=None, number=1) -> tuple:
+def train(model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data_dir=None, number=1, dry_run=False) -> tuple:
     """The run's progress and what it said."""
     said = []
     strategy = devices.make_strategy(number)
-    progress = experiment.train(model_dir, model, train, decode, data, data_dir=data_dir, strategy=strategy, say=said.append)
+    progress = experiment.train(
+        model_dir, model, train, decode, data, data_dir=data_dir, strategy=strategy, dry_run=dry_run, say=said.append
+    )
     return progress, "\n".join(said)
 
 
@@ -260,3 +263,39 @@ def test_the_test_split_of_the_builtin_corpus_lies_beside_the_data(run):
     sources, references = prepare.read_text(run[0] / "data", "test")
     expected = [tuple(side.decode() for side in pair) for pair in corpus.pairs(DATA, "test", TRAIN.seed, corpus.Report())]
     assert list(zip(sources, references, strict=True)) == expected
+
+
+def test_a_dry_run_prepares_and_rehearses_and_binds_nobody_to_its_sizes(tmp_path):
+    progress, said = train(tmp_path, dry_run=True)
+    assert progress is None and said.count("Rehearsed ") == 4  # Up to 8, 16, 32 and 53 sub-words.
+    assert checkpoint.kept(tmp_path) == [] and not (tmp_path / "logs").exists()
+    progress, said = train(tmp_path, dry_run=True, model=dataclasses.replace(MODEL, d_ff=8))
+    assert "Using the data in" in said and "Rehearsed " in said
+
+
+def test_a_damaged_checkpoint_is_not_averaged_in_silence(run, tmp_path):
+    for name, content in files(run[0]).items():
+        if name.parts[0] not in ("data", "logs"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_bytes(content)
+    checkpoint.kept(tmp_path)[0].write_bytes(b"")
+    with pytest.raises(checkpoint.DamagedError, match="step-000000002.npz"):
+        experiment.load(tmp_path, say=lambda text: None)
+
+
+def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch, tmp_path):
+    """A weight that is not a number, as a broken device may leave one, ends a run with the pairs at hand."""
+    make = Transformer.__init__
+
+    def spoiled(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        self.decoder[0].feed_forward.inner.kernel.assign(self.decoder[0].feed_forward.inner.kernel * np.nan)
+
+    monkeypatch.setattr(Transformer, "__init__", spoiled)
+    with pytest.raises(ValueError, match="2 updates in a row, up to 2.*the weight transformer/decoder_0/feed_forward/inner/kernel"):
+        train(tmp_path, train=dataclasses.replace(TRAIN, max_skipped=2))
+    [report] = (tmp_path / "not_finite").glob("*.json")
+    [finding] = json.loads(report.read_text())
+    assert {tuple(pair) for pair in finding["pairs"]} <= set(builtin_corpus.splits(DATA.builtin_pairs, seed=TRAIN.seed)["train"])
+    with np.load(report.with_suffix(".npz")) as archive:
+        assert len(archive["source"]) == len(finding["pairs"])
