@@ -95,6 +95,7 @@ class TrainConfig:
     dtype: str = option("float32", "float32, or bfloat16 for the layers' arithmetic (weights stay float32).")
     seed: int = option(1, "Of initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Same seed, same machine, same weights to the last bit; slower.")
+    damaged_records: str = option("stop", "At a record of the data whose checksum is wrong: stop, or skip it and count it.")
     checkpoint_steps: int = option(1000, "Updates between checkpoints; 0 means by minutes only.")
     checkpoint_minutes: float = option(10.0, "Minutes between checkpoints (section 6.1 averages ones 10 minutes apart); 0: by steps only.")
     keep_checkpoints: int = option(5, "Newest checkpoints kept; their average is the model (section 6.1).")
@@ -112,6 +113,7 @@ class TrainConfig:
         _require(self, 0 < self.rate_factor < float("inf"), "rate_factor", "a positive factor")
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
         _require(self, self.dtype in ("float32", "bfloat16"), "dtype", "float32 or bfloat16")
+        _require(self, self.damaged_records in ("stop", "skip"), "damaged_records", "stop or skip")
         _require(self, self.early_stopping in ("bleu", "loss"), "early_stopping", "bleu or loss")
         _require(self, self.checkpoint_steps or self.checkpoint_minutes, "checkpoint_steps checkpoint_minutes", "one of them above 0")
         _require(

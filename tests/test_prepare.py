@@ -60,7 +60,7 @@ def texts(folder: pathlib.Path, split: str) -> list[tuple[str, str]]:
     """What the shards of a split say, as text."""
     subwords = tokenizer.Tokenizer((folder / prepare.SUBWORDS).read_bytes())
     info = shards.read_info(folder / split)
-    columns = shards.read([str(folder / split / name) for name in info["shards"]], info["vocab_size"])
+    columns = shards.read(folder / split, list(range(len(info["shards"]))))
     sides = []
     for side in shards.SIDES:
         ids = tf.RaggedTensor.from_row_lengths(columns[f"{side}_ids"], columns[f"{side}_lengths"])
