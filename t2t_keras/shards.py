@@ -2,8 +2,8 @@
 
 A record is a `tf.train.Example` with four byte strings, little-endian: `source_ids` and `target_ids`, all sentences end to
 end, uint16 (int32 where the vocabulary is larger), and `source_lengths` and `target_lengths`, uint16, one per pair. Every
-id is a sub-word's; sentences end in EOS; there is no padding. Which shard a pair goes to is drawn from a seed, so that each
-shard is a fair sample of a corpus however that is sorted.
+id is a sub-word's; sentences end in EOS; there is no padding. Which shard a pair goes to is drawn from a seed and the pair's
+index, so that each shard is a fair sample of a corpus however that is sorted, and the same whoever writes it.
 
 `records.tsv` has a line for each record: the number of its shard, the byte where its content begins, the content's length and
 fingerprint, and its pairs. So a damaged record is found, named, and need not take its neighbours with it.
@@ -14,7 +14,7 @@ import json
 import pathlib
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -39,42 +39,62 @@ def _fingerprints(contents):
     return tf.strings.to_hash_bucket_fast(contents, 2**62)
 
 
-class _Shard:
+class Shard:
     """One file being written; keeps pairs back until they fill a record."""
 
-    def __init__(self, path: pathlib.Path, dtype: np.dtype):
-        self.writer = tf.io.TFRecordWriter(str(path))
-        self.dtype, self.pending, self.size, self.records = dtype, [], 0, []
+    def __init__(self, path: pathlib.Path, vocab_size: int):
+        self._writer = tf.io.TFRecordWriter(str(path))
+        self._dtype, self._pending, self._size = id_type(vocab_size), [], 0
+        self._described = {"records": [], "tokens": [0, 0], "longest": [0, 0]}
 
     def add(self, pair) -> None:
-        self.pending.append(pair)
-        if len(self.pending) == PAIRS_PER_RECORD:
-            self.flush()
+        self._pending.append(pair)
+        if len(self._pending) == PAIRS_PER_RECORD:
+            self._flush()
 
-    def flush(self) -> None:
-        if self.pending:
+    def _flush(self) -> None:
+        if self._pending:
             features = {}
-            for side, sentences in zip(SIDES, zip(*self.pending, strict=True), strict=True):
-                features[f"{side}_ids"] = np.concatenate(sentences).astype(self.dtype).tobytes()
-                features[f"{side}_lengths"] = np.array([len(ids) for ids in sentences], "<u2").tobytes()
+            for index, (side, sentences) in enumerate(zip(SIDES, zip(*self._pending, strict=True), strict=True)):
+                lengths = [len(ids) for ids in sentences]
+                features[f"{side}_ids"] = np.concatenate(sentences).astype(self._dtype).tobytes()
+                features[f"{side}_lengths"] = np.array(lengths, "<u2").tobytes()
+                self._described["tokens"][index] += sum(lengths)
+                self._described["longest"][index] = max(self._described["longest"][index], *lengths)
             feature = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for name, value in features.items()}
             content = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(deterministic=True)
-            self.writer.write(content)
-            self.records.append((self.size + FRAME_BEFORE, len(content), len(self.pending), int(_fingerprints(content))))
-            self.size += FRAME_BEFORE + len(content) + FRAME_AFTER
-            self.pending = []
+            self._writer.write(content)
+            fingerprint = int(_fingerprints(content))
+            self._described["records"].append((self._size + FRAME_BEFORE, len(content), len(self._pending), fingerprint))
+            self._size += FRAME_BEFORE + len(content) + FRAME_AFTER
+            self._pending = []
 
-    def close(self) -> None:
-        self.flush()
-        self.writer.close()
+    def close(self) -> dict:
+        """Returns what is in the file: `records`, of (offset, length, pairs, fingerprint), and each side's `tokens` and `longest`."""
+        self._flush()
+        self._writer.close()
+        return self._described
 
 
-def write(folder: pathlib.Path, pairs: Iterable[tuple], *, count: int, vocab_size: int, seed: int) -> dict:
-    """Writes pairs of id arrays, each to a shard drawn from the seed.
+def names(count: int) -> list[str]:
+    """Of the shards for about that many pairs."""
+    number = max(1, min(MAX_SHARDS, -(-count // PAIRS_PER_SHARD)))
+    return [f"{index:05d}-of-{number:05d}.tfrecord" for index in range(number)]
+
+
+def draw(seed: int, number: int, first: int = 0) -> Iterator[int]:
+    """For each pair of a corpus from index `first` on, one of `number` shards: a function of seed and index alone."""
+    generator = np.random.Generator(np.random.PCG64(seed).advance(first))
+    while True:
+        yield from (generator.random(8192) * number).astype(int).tolist()
+
+
+def write(folder: pathlib.Path, pairs: Iterable[tuple | None], *, count: int, vocab_size: int, seed: int) -> dict:
+    """Writes pairs of id arrays, each to a shard drawn from the seed and its index.
 
     Args:
         folder: made if missing; its `info.json` is written last, so a folder with one is whole.
-        pairs: of (source ids, target ids), integer arrays.
+        pairs: of (source ids, target ids), integer arrays; None for one that is left out and moves no other.
         count: about how many pairs are to come; fixes the number of shards.
         vocab_size: fixes the ids' type.
         seed: of the draw.
@@ -83,25 +103,30 @@ def write(folder: pathlib.Path, pairs: Iterable[tuple], *, count: int, vocab_siz
         What `info.json` holds: `pairs`, tokens and longest sentence of each side, `shards`, `vocab_size`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    number = max(1, min(MAX_SHARDS, -(-count // PAIRS_PER_SHARD)))
-    names = [f"{index:05d}-of-{number:05d}.tfrecord" for index in range(number)]
-    shards = [_Shard(folder / name, id_type(vocab_size)) for name in names]
-    draw = np.random.default_rng(seed)
-    tokens, longest, written = np.zeros(2, np.int64), np.zeros(2, np.int64), 0
-    for pair in pairs:
-        shards[draw.integers(number)].add(pair)
-        lengths = np.array([len(ids) for ids in pair])
-        tokens += lengths
-        longest = np.maximum(longest, lengths)
-        written += 1
-    for shard in shards:
-        shard.close()
-    info = {"pairs": written, "shards": names, "vocab_size": vocab_size}
-    for index, side in enumerate(SIDES):
-        info[f"{side}_tokens"], info[f"{side}_longest"] = int(tokens[index]), int(longest[index])
-    records = [(index, *record) for index, shard in enumerate(shards) for record in shard.records]
+    shards = {name: Shard(folder / name, vocab_size) for name in names(count)}
+    by_number = list(shards.values())
+    for number, pair in zip(draw(seed, len(shards)), pairs, strict=False):
+        if pair is not None:
+            by_number[number].add(pair)
+    return describe(folder, {name: shard.close() for name, shard in shards.items()}, vocab_size)
+
+
+def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int) -> dict:
+    """Writes `records.tsv` and, last, `info.json` beside the shards, and returns what the latter holds.
+
+    Args:
+        folder: of the shards.
+        shards: by name, in order, what `Shard.close` returned.
+        vocab_size: of the ids.
+    """
+    records = [(index, *record) for index, shard in enumerate(shards.values()) for record in shard["records"]]
     lines = ["\t".join(map(str, row)) + "\n" for row in (COLUMNS, *records)]
     (folder / RECORDS).write_text("".join(lines), encoding="utf-8")
+    pairs = sum(record[COLUMNS.index("pairs")] for record in records)
+    info = {"pairs": pairs, "shards": list(shards), "vocab_size": vocab_size}
+    for index, side in enumerate(SIDES):
+        info[f"{side}_tokens"] = sum(shard["tokens"][index] for shard in shards.values())
+        info[f"{side}_longest"] = max(shard["longest"][index] for shard in shards.values())
     (folder / INFO).write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
     return info
 
@@ -208,10 +233,10 @@ def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
             tf.debugging.Assert(False, [told + _advice(folder)])
         lines = "Damaged record at " + places + ": " + pairs + " pairs are left out."
         tf.print(tf.strings.reduce_join(lines, separator="\n"), output_stream=sys.stderr)
-    names = [f"{side}_{part}" for side in SIDES for part in ("ids", "lengths")]
-    parts = tf.io.parse_example(tf.boolean_mask(contents, whole), {name: tf.io.FixedLenFeature([], tf.string) for name in names})
     types = {"ids": tf.as_dtype(id_type(info["vocab_size"])), "lengths": tf.uint16}
-    decoded = {name: tf.io.decode_raw(tf.strings.reduce_join(parts[name]), types[name.split("_")[1]]) for name in names}
+    features = {f"{side}_{part}": types[part] for side in SIDES for part in types}
+    parts = tf.io.parse_example(tf.boolean_mask(contents, whole), {name: tf.io.FixedLenFeature([], tf.string) for name in features})
+    decoded = {name: tf.io.decode_raw(tf.strings.reduce_join(parts[name]), dtype) for name, dtype in features.items()}
     return {**{name: tf.cast(values, tf.int32) for name, values in decoded.items()}, "damaged": damaged}
 
 

@@ -1,5 +1,6 @@
 """Token ids on disk: what is written is what is read, whatever the vocabulary, and damage is noticed."""
 
+import itertools
 import json
 
 import numpy as np
@@ -268,6 +269,35 @@ def test_the_seed_decides_every_byte(tmp_path, small_shards):
     assert first == again
     assert first.keys() == other.keys()
     assert not [name for name in first if name != shards.INFO and first[name] == other[name]]
+
+
+def test_a_pair_s_shard_is_a_function_of_the_seed_and_its_index():
+    """So that whoever writes a part of the corpus draws what one who writes all of it draws."""
+    whole = list(itertools.islice(shards.draw(seed=3, number=7), 20_000))
+    assert set(whole) == set(range(7))
+    for first in (1, 2, 1000, 8191, 8192, 19_999):
+        assert list(itertools.islice(shards.draw(3, 7, first), 20_000 - first)) == whole[first:]
+    assert list(itertools.islice(shards.draw(4, 7), 20_000)) != whole
+
+
+def test_a_pair_that_is_left_out_moves_no_other(tmp_path, small_shards):
+    pairs = make_pairs(350, SMALL)
+    whole, fewer = (tmp_path / name for name in ("whole", "fewer"))
+    info = shards.write(whole, pairs, count=350, vocab_size=SMALL, seed=1)
+    left_out = {0, 5, 6, 200, 349}
+    shards.write(fewer, [None if index in left_out else pair for index, pair in enumerate(pairs)], count=350, vocab_size=SMALL, seed=1)
+    gone = [as_tuples(pairs)[index] for index in left_out]
+    assert read_pairs(fewer, info) == [pair for pair in read_pairs(whole, info) if pair not in gone]
+    assert shards.read_info(fewer)["pairs"] == 345
+
+
+def test_pairs_keep_their_order_within_a_shard(tmp_path, small_shards):
+    pairs = as_tuples(make_pairs(350, LARGE))
+    info = shards.write(tmp_path, [tuple(map(np.array, pair)) for pair in pairs], count=350, vocab_size=LARGE, seed=1)
+    ends = np.cumsum([0, *(len(shards.read(tmp_path, [index])["source_lengths"]) for index in range(4))])
+    indices = [pairs.index(pair) for pair in read_pairs(tmp_path, info)]
+    for begin, end in itertools.pairwise(ends):
+        assert indices[begin:end] == sorted(indices[begin:end])
 
 
 def test_a_sentence_longer_than_a_length_can_tell_is_not_written_as_a_shorter_one(tmp_path):
