@@ -36,6 +36,7 @@ setuptools.setup(
     ],
     extras_require={
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
+        "beam": ["apache-beam>=2.77"],
         "rouge": ["rouge-score>=0.1.2"],
         "test": ["pytest>=8", "rouge-score>=0.1.2", "ruff>=0.17,<0.18", "setuptools>=77"],
     },
