@@ -5,15 +5,17 @@ into ids; pairs are grouped by shard, and each shard is written in the order of 
 of the seed and their indices, so neither the runner nor the number of workers can be seen in the result.
 """
 
+import functools
 import itertools
 import json
 import pathlib
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -36,7 +38,7 @@ def _chunks(pairs: Iterator[corpus.Pair], exchange: str) -> Iterator[tuple[int, 
 
 
 class _Encode(beam.DoFn):
-    """(first index, file) → (shard, (first index, its pairs of id arrays)), in the order of the text."""
+    """(first index, file) → (shard, (first index, for each side its ids end to end, and lengths)), in the order of the text."""
 
     def __init__(self, model: bytes, max_length: int, seed: int, number: int):
         self.model, self.max_length, self.seed, self.number = model, max_length, seed, number
@@ -55,11 +57,12 @@ class _Encode(beam.DoFn):
             if pair is not None:
                 by_shard[shard].append(pair)
         for shard, chosen in enumerate(by_shard):
-            yield shard, (first, chosen)
+            # Packed: a runner would spend more time on many small arrays than we on all else.
+            yield shard, (first, [(np.concatenate(sentences), [len(ids) for ids in sentences]) for sentences in zip(*chosen, strict=True)])
 
 
 class _WriteShard(beam.DoFn):
-    """(shard, its pairs by first index) → the shard's file, and beside it, as JSON, what `Shard.close` says of it."""
+    """(shard, its pairs, packed, by first index) → the shard's file, and beside it, as JSON, what `Shard.close` says of it."""
 
     def __init__(self, exchange: str, names: list[str], vocab_size: int):
         self.exchange, self.names, self.vocab_size = exchange, names, vocab_size
@@ -69,8 +72,8 @@ class _WriteShard(beam.DoFn):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / self.names[number]
             shard = shards.Shard(path, self.vocab_size)
-            for _, pairs in sorted(chunks, key=lambda chunk: chunk[0]):
-                for pair in pairs:
+            for _, sides in sorted(chunks, key=lambda chunk: chunk[0]):
+                for pair in zip(*(np.split(ids, np.cumsum(lengths)[:-1]) for ids, lengths in sides), strict=True):
                     shard.add(pair)
             described = shard.close()
             to = FileSystems.join(self.exchange, self.names[number])
@@ -89,16 +92,14 @@ def write(
     *,
     count: int,
     seed: int,
-    runner: str,
-    options: str = "",
+    options: PipelineOptions,
     exchange: str = "",
 ) -> dict:
     """Does what `prepare.write` does, by a Beam pipeline.
 
     Args:
         folder, pairs, subwords, max_length, report, count, seed: see `prepare.write`.
-        runner: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner, …
-        options: further pipeline options, as on a command line.
+        options: of the pipeline, its runner among them.
         exchange: a folder that driver and workers can both read and write, any that Beam knows (`gs://…`), for one run at a time;
             all is in a folder `exchange` in it, which is removed. By default beside the shards, which suits workers that see
             this file system.
@@ -110,7 +111,7 @@ def write(
     FileSystems.mkdirs(exchange)
     names = shards.names(count)
     chunks = list(_chunks(pairs, exchange))
-    with beam.Pipeline(options=PipelineOptions([f"--runner={runner}", *shlex.split(options)])) as pipeline:
+    with beam.Pipeline(options=options) as pipeline:
         (
             pipeline
             | "Chunks" >> beam.Create(chunks)
@@ -131,3 +132,22 @@ def write(
     report.pairs = info["pairs"]
     FileSystems.delete([exchange])
     return info
+
+
+def writer(runner: str, options: str = "", exchange: str = "") -> Callable:
+    """`write` with its runner, for `prepare.prepare`; what Beam does not take is told before any text is read.
+
+    Args:
+        runner: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner, …
+        options: further pipeline options, as on a command line.
+        exchange: see `write`.
+
+    Raises:
+        ValueError: there is no such runner, or it needs other options, or its package is not installed.
+    """
+    pipeline_options = PipelineOptions([f"--runner={runner}", *shlex.split(options)])
+    try:
+        beam.Pipeline(options=pipeline_options)
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    return functools.partial(write, options=pipeline_options, exchange=exchange)

@@ -1,6 +1,5 @@
 """Apache Beam writes the folder that the local path writes, byte for byte, however the work is cut and shared out."""
 
-import functools
 import gzip
 import pathlib
 
@@ -27,7 +26,7 @@ def data(tmp_path, monkeypatch) -> DataConfig:
 
 
 def run(data: DataConfig, folder: pathlib.Path, said: list | None = None, seed: int = 1, **beam_options) -> dict[str, bytes]:
-    write = functools.partial(beam_pipeline.write, **beam_options) if beam_options else prepare.write
+    write = beam_pipeline.writer(**beam_options) if beam_options else prepare.write
     prepare.prepare(data, VOCAB, seed, folder, say=[].append if said is None else said.append, write_train=write)
     return contents(folder)
 
@@ -74,6 +73,19 @@ def test_the_exchange_is_emptied_before_and_after(data, tmp_path):
     (exchange / "000000000099.text").write_bytes(b"left\nover\n")
     assert run(data, tmp_path / "beam", runner="DirectRunner", exchange=str(exchange.parent)) == run(data, tmp_path / "local")
     assert contents(exchange.parent) == {"notes.txt": b"mine"}
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "told"),
+    [
+        ("NoSuchRunner", "", "NoSuchRunner"),
+        ("DataflowRunner", "", "apache_beam\\[gcp\\]|project"),
+        ("DirectRunner", "'unclosed", "quotation"),
+    ],
+)
+def test_what_beam_does_not_take_is_told_before_any_text_is_read(runner, options, told):
+    with pytest.raises(ValueError, match=told):
+        beam_pipeline.writer(runner, options)
 
 
 def test_a_corpus_of_which_every_pair_is_too_long_is_refused(data, tmp_path):

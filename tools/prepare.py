@@ -5,7 +5,6 @@ python tools/prepare.py --train_source=a.en --train_target=a.de --valid_source=v
 Large corpora: --beam_runner=DirectRunner --beam_options="--direct_num_workers=8 --direct_running_mode=multi_processing"
 """
 
-import functools
 import pathlib
 
 from absl import flags
@@ -35,7 +34,7 @@ def prepare() -> None:
             from t2t_keras import beam_pipeline
         except ImportError as error:
             raise ValueError("--beam_runner needs Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
-        write = functools.partial(beam_pipeline.write, runner=_RUNNER.value, options=_OPTIONS.value, exchange=_EXCHANGE.value)
+        write = beam_pipeline.writer(_RUNNER.value, _OPTIONS.value, _EXCHANGE.value)
     prepare.prepare(data, model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value).expanduser(), write_train=write)
 
 
