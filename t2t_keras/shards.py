@@ -233,9 +233,10 @@ def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
             tf.debugging.Assert(False, [told + _advice(folder)])
         lines = "Damaged record at " + places + ": " + pairs + " pairs are left out."
         tf.print(tf.strings.reduce_join(lines, separator="\n"), output_stream=sys.stderr)
+        contents = tf.boolean_mask(contents, whole)
     types = {"ids": tf.as_dtype(id_type(info["vocab_size"])), "lengths": tf.uint16}
     features = {f"{side}_{part}": types[part] for side in SIDES for part in types}
-    parts = tf.io.parse_example(tf.boolean_mask(contents, whole), {name: tf.io.FixedLenFeature([], tf.string) for name in features})
+    parts = tf.io.parse_example(contents, {name: tf.io.FixedLenFeature([], tf.string) for name in features})
     decoded = {name: tf.io.decode_raw(tf.strings.reduce_join(parts[name]), dtype) for name, dtype in features.items()}
     return {**{name: tf.cast(values, tf.int32) for name, values in decoded.items()}, "damaged": damaged}
 
