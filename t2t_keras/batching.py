@@ -88,7 +88,29 @@ def windows_per_epoch(info: dict) -> int:
     return min(len(info["shards"]), -(-info["pairs"] // WINDOW_PAIRS))
 
 
-def updates(folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Position = START, epochs: int | None = None) -> tf.data.Dataset:
+def _count_damaged(windows: tf.data.Dataset, per_epoch: int, begun: bool) -> tf.data.Dataset:
+    """Adds the damaged records of windows that nothing is left of to the next one's; stops after an epoch without any pair."""
+
+    def count(state, window):
+        pairs, damaged = state["pairs"] + tf.size(window["rows"]), state["damaged"] + window["damaged"]
+        ended = (window["window"] + 1) % per_epoch == 0
+        told = "Expected pairs in the data. Received: damaged records alone. Prepare the data again."
+        tf.debugging.Assert(tf.logical_or(pairs > 0, tf.logical_not(ended)), [told])
+        after = {"pairs": tf.where(ended, 0, pairs), "damaged": tf.where(tf.size(window["rows"]) == 0, damaged, 0)}
+        return after, {**window, "damaged": damaged}
+
+    return windows.scan({"pairs": tf.constant(int(begun)), "damaged": tf.constant(0)}, count)
+
+
+def updates(
+    folder: pathlib.Path,
+    *,
+    batch_tokens: int,
+    seed: int,
+    start: Position = START,
+    epochs: int | None = None,
+    damaged_records: str = "stop",
+) -> tf.data.Dataset:
     """Updates from `start` on.
 
     Args:
@@ -97,13 +119,17 @@ def updates(folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Positi
         seed: of the order.
         start: the position to go on from.
         epochs: how often every pair comes, counted from the very beginning; None: without end.
+        damaged_records: `stop` at one, or `skip` it: its pairs are left out, and the others come in an order that is a function of
+            what is whole.
 
     Returns:
-        A dataset of {"source": [B, S] int32, "target": [B, T] int32, "position": [2] int64}; `position` is the `start` of
-        what comes after.
+        A dataset of {"source": [B, S] int32, "target": [B, T] int32, "position": [2] int64, "damaged": [] int32}; `position`
+        is the `start` of what comes after, and `damaged` counts records that were skipped, on a window's first update alone,
+        so that their sum is right. Iterate within `shards.plain_errors`.
 
     Raises:
-        ValueError: the longest sentence does not fit the budget, or there is no pair.
+        FileNotFoundError: a shard is missing.
+        ValueError: the longest sentence does not fit the budget, there is no pair, or a shard has another size than it had.
     """
     info = shards.read_info(folder)
     longest = max(info["source_longest"], info["target_longest"])
@@ -114,14 +140,13 @@ def updates(folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Positi
             f"Expected a budget of at least the longest sentence, {longest} sub-words. Received: {batch_tokens}. "
             "Raise --batch_tokens, or lower --max_length and prepare again."
         )
-    shards.check_sizes(folder, info)
-    files = tf.constant([str(folder / name) for name in info["shards"]])
+    shards.check_sizes(folder, damaged_records)
     number, windows = len(info["shards"]), windows_per_epoch(info)
 
     def read_window(window):
         epoch, index = window // windows, window % windows
         order = _permutation(number, tf.random.fold_in(tf.constant([seed, 0], tf.int64), epoch))
-        pairs = shards.read(tf.gather(files, order[number * index // windows : number * (index + 1) // windows]), info["vocab_size"])
+        pairs = shards.read(folder, order[number * index // windows : number * (index + 1) // windows], damaged_records)
         lengths = [pairs[f"{side}_lengths"] for side in shards.SIDES]
         tie_seed, update_seed = _window_seeds(seed, window)
         rows = _permutation(tf.size(lengths[0]), tie_seed)
@@ -148,13 +173,16 @@ def updates(folder: pathlib.Path, *, batch_tokens: int, seed: int, start: Positi
             for side in shards.SIDES:
                 starts, lengths = (tf.gather(window[f"{side}_{part}"], rows) for part in ("starts", "lengths"))
                 columns[side] = _padded(window[f"{side}_ids"], starts, lengths)
-            return {**columns, "position": after}
+            return {**columns, "position": after, "damaged": tf.where(index == 0, window["damaged"], 0)}
 
         first = tf.where(window["window"] == start.window, tf.constant(start.update, tf.int64), 0)
         return tf.data.Dataset.range(first, number_of_updates).map(update)
 
     last = 2**62 if epochs is None else windows * epochs
-    return tf.data.Dataset.range(start.window, last).map(read_window).prefetch(1).flat_map(window_updates)
+    read = tf.data.Dataset.range(start.window, last).map(read_window)
+    # Where a run goes on inside an epoch, that epoch had pairs.
+    counted = _count_damaged(read, windows, begun=start.window % windows > 0 or start.update > 0)
+    return counted.prefetch(1).flat_map(window_updates)
 
 
 def split(update: dict, *, replicas: int, device_tokens: int) -> dict:

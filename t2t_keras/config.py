@@ -99,6 +99,7 @@ class TrainConfig:
     data_service: str = option(
         "", "Dispatcher of a tf.data service that reads the training data, as grpc://host:port; empty: read it here."
     )
+    damaged_records: str = option("stop", "At a record of the data whose checksum is wrong: stop, or skip it and count it.")
     checkpoint_steps: int = option(1000, "Updates between checkpoints; 0 means by minutes only.")
     checkpoint_minutes: float = option(10.0, "Minutes between checkpoints (section 6.1 averages ones 10 minutes apart); 0: by steps only.")
     keep_checkpoints: int = option(5, "Newest checkpoints kept; their average is the model (section 6.1).")
@@ -133,6 +134,7 @@ class TrainConfig:
             "deterministic data_service",
             "one of the two at most: the order of what a data service sends is not reproducible",
         )
+        _require(self, self.damaged_records in ("stop", "skip"), "damaged_records", "stop or skip")
         _require(self, self.early_stopping in ("bleu", "loss"), "early_stopping", "bleu or loss")
         _require(self, self.checkpoint_steps or self.checkpoint_minutes, "checkpoint_steps checkpoint_minutes", "one of them above 0")
         _require(

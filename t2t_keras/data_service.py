@@ -46,7 +46,14 @@ def check(service: str, seconds: float = 10.0) -> None:
 
 
 def updates(
-    folder: pathlib.Path, *, service: str, job: str, batch_tokens: int, seed: int, start: batching.Position = batching.START
+    folder: pathlib.Path,
+    *,
+    service: str,
+    job: str,
+    batch_tokens: int,
+    seed: int,
+    start: batching.Position = batching.START,
+    damaged_records: str = "stop",
 ) -> tf.data.Dataset:
     """Updates without end from `start` on; an epoch is over before the next one begins.
 
@@ -60,7 +67,7 @@ def updates(
         job: a name that no earlier start has used. Trainers with the same name share the updates out among them: each update
             goes to one of them, so that of n trainers, each should ask for an n-th of the tokens.
         batch_tokens: see `batching.updates`.
-        seed: see `batching.updates`.
+        seed, damaged_records: see `batching.updates`.
         start: see `batching.updates`; the same for all trainers of a job.
 
     Returns:
@@ -75,7 +82,9 @@ def updates(
     windows = batching.windows_per_epoch(shards.read_info(folder))
 
     def epoch(number: int, position: batching.Position) -> tf.data.Dataset:
-        return batching.updates(folder, batch_tokens=batch_tokens, seed=seed, start=position, epochs=number + 1)
+        return batching.updates(
+            folder, batch_tokens=batch_tokens, seed=seed, start=position, epochs=number + 1, damaged_records=damaged_records
+        )
 
     def epochs() -> Iterator[dict]:
         position = start

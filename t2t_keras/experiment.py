@@ -76,7 +76,8 @@ def _validation(strategy, model, translator: Translator, folder: pathlib.Path, c
     sources, references = (lines[: config.valid_sentences] for lines in prepare.read_text(folder, "valid"))
 
     def validate(step: int) -> dict:
-        loss = negative_log_likelihood()
+        with shards.plain_errors():
+            loss = negative_log_likelihood()
         metrics = {"valid/loss": loss, "valid/perplexity": float(tf.exp(loss))}
         if sources and devices.is_chief(strategy):
             hypotheses = [result["text"] for result in translate_lines(translator, sources)]

@@ -28,8 +28,8 @@ def _options(data: DataConfig, vocab_size: int, seed: int) -> dict:
     return {**corpus.identity(data, seed), "vocab_size": vocab_size, **{name: getattr(data, name) for name in names}}
 
 
-def encode(pairs: Iterator[corpus.Pair], subwords: tokenizer.Tokenizer, max_length: int, report: corpus.Report) -> Iterator[tuple]:
-    """Pairs of text → pairs of id arrays; those longer than `max_length` are left out and counted."""
+def encode(pairs: Iterator[corpus.Pair], subwords: tokenizer.Tokenizer, max_length: int, report: corpus.Report) -> Iterator[tuple | None]:
+    """Pairs of text → pairs of id arrays; None for those longer than `max_length`, which are counted."""
     while chunk := list(itertools.islice(pairs, PAIRS_AT_ONCE)):
         sides = []
         for texts in zip(*chunk, strict=True):
@@ -39,8 +39,16 @@ def encode(pairs: Iterator[corpus.Pair], subwords: tokenizer.Tokenizer, max_leng
             if max(len(source), len(target)) > max_length:
                 report.too_long += 1
                 report.pairs -= 1
+                yield None
             else:
                 yield source, target
+
+
+def write(
+    folder: pathlib.Path, pairs: Iterator[corpus.Pair], subwords: tokenizer.Tokenizer, max_length: int, report: corpus.Report, **options
+) -> dict:
+    """Writes pairs of text as shards, in this process; `options` are those of `shards.write`."""
+    return shards.write(folder, encode(pairs, subwords, max_length, report), vocab_size=subwords.vocab_size, **options)
 
 
 def _write_text(folder: pathlib.Path, split: str, pairs: list[corpus.Pair]) -> None:
@@ -72,7 +80,9 @@ def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: 
             )
 
 
-def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, say: Callable = print) -> None:
+def prepare(
+    data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, say: Callable = print, write_train: Callable = write
+) -> None:
     """Makes a data folder, unless it is there already and of the same corpus.
 
     Args:
@@ -81,6 +91,7 @@ def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, 
         seed: of the sample that sub-words are learned from, and of the pairs' order on disk.
         folder: made if missing.
         say: told what is being done.
+        write_train: writes the training shards; takes and does what `write` does.
 
     Raises:
         FileNotFoundError, ValueError: the corpus is not usable, or the folder holds another one.
@@ -120,12 +131,11 @@ def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, 
     say("Writing token ids …")
     written, started = {}, time.monotonic()
     train_report = corpus.Report()
-    for split, pairs, counted, count in (
-        ("train", corpus.pairs(data, "train", seed, train_report), train_report, report.pairs),
-        ("valid", iter(valid), valid_report, len(valid)),
+    for split, write_split, pairs, counted, count in (
+        ("train", write_train, corpus.pairs(data, "train", seed, train_report), train_report, report.pairs),
+        ("valid", write, iter(valid), valid_report, len(valid)),
     ):
-        ids = encode(pairs, subwords, data.max_length, counted)
-        written[split] = shards.write(folder / split, ids, count=count, vocab_size=vocab_size, seed=seed)
+        written[split] = write_split(folder / split, pairs, subwords, data.max_length, counted, count=count, seed=seed)
         if not written[split]["pairs"]:
             raise ValueError(f"Every pair of the {split} text is longer than --max_length={data.max_length}: {counted}.")
         speed = written[split]["pairs"] / (time.monotonic() - started)

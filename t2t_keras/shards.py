@@ -2,13 +2,19 @@
 
 A record is a `tf.train.Example` with four byte strings, little-endian: `source_ids` and `target_ids`, all sentences end to
 end, uint16 (int32 where the vocabulary is larger), and `source_lengths` and `target_lengths`, uint16, one per pair. Every
-id is a sub-word's; sentences end in EOS; there is no padding. Which shard a pair goes to is drawn from a seed, so that each
-shard is a fair sample of a corpus however that is sorted.
+id is a sub-word's; sentences end in EOS; there is no padding. Which shard a pair goes to is drawn from a seed and the pair's
+index, so that each shard is a fair sample of a corpus however that is sorted, and the same whoever writes it.
+
+`records.tsv` has a line for each record: the number of its shard, the byte where its content begins, the content's length and
+fingerprint, and its pairs. So a damaged record is found, named, and need not take its neighbours with it.
 """
 
+import contextlib
 import json
 import pathlib
-from collections.abc import Iterable
+import re
+import sys
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +24,9 @@ PAIRS_PER_RECORD = 1024
 PAIRS_PER_SHARD = 2**16
 MAX_SHARDS = 512  # Files open at once while writing.
 INFO = "info.json"
+RECORDS = "records.tsv"
+COLUMNS = ("shard", "offset", "length", "pairs", "fingerprint")
+FRAME_BEFORE, FRAME_AFTER = 12, 4  # Bytes of a TFRecord around its content: length and its checksum; the content's checksum.
 
 
 def id_type(vocab_size: int) -> np.dtype:
@@ -25,39 +34,67 @@ def id_type(vocab_size: int) -> np.dtype:
     return np.dtype("<u2" if vocab_size <= 2**16 else "<i4")
 
 
-class _Shard:
+def _fingerprints(contents):
+    """FarmHash of all bytes of each record: [N] string → [N] int64. TensorFlow has no op for the checksums of a TFRecord file."""
+    return tf.strings.to_hash_bucket_fast(contents, 2**62)
+
+
+class Shard:
     """One file being written; keeps pairs back until they fill a record."""
 
-    def __init__(self, path: pathlib.Path, dtype: np.dtype):
-        self.writer = tf.io.TFRecordWriter(str(path))
-        self.dtype, self.pending = dtype, []
+    def __init__(self, path: pathlib.Path, vocab_size: int):
+        self._writer = tf.io.TFRecordWriter(str(path))
+        self._dtype, self._pending, self._size = id_type(vocab_size), [], 0
+        self._described = {"records": [], "tokens": [0, 0], "longest": [0, 0]}
 
     def add(self, pair) -> None:
-        self.pending.append(pair)
-        if len(self.pending) == PAIRS_PER_RECORD:
-            self.flush()
+        self._pending.append(pair)
+        if len(self._pending) == PAIRS_PER_RECORD:
+            self._flush()
 
-    def flush(self) -> None:
-        if self.pending:
+    def _flush(self) -> None:
+        if self._pending:
             features = {}
-            for side, sentences in zip(SIDES, zip(*self.pending, strict=True), strict=True):
-                features[f"{side}_ids"] = np.concatenate(sentences).astype(self.dtype).tobytes()
-                features[f"{side}_lengths"] = np.array([len(ids) for ids in sentences], "<u2").tobytes()
+            for index, (side, sentences) in enumerate(zip(SIDES, zip(*self._pending, strict=True), strict=True)):
+                lengths = [len(ids) for ids in sentences]
+                features[f"{side}_ids"] = np.concatenate(sentences).astype(self._dtype).tobytes()
+                features[f"{side}_lengths"] = np.array(lengths, "<u2").tobytes()
+                self._described["tokens"][index] += sum(lengths)
+                self._described["longest"][index] = max(self._described["longest"][index], *lengths)
             feature = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for name, value in features.items()}
-            self.writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
-            self.pending = []
+            content = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(deterministic=True)
+            self._writer.write(content)
+            fingerprint = int(_fingerprints(content))
+            self._described["records"].append((self._size + FRAME_BEFORE, len(content), len(self._pending), fingerprint))
+            self._size += FRAME_BEFORE + len(content) + FRAME_AFTER
+            self._pending = []
 
-    def close(self) -> None:
-        self.flush()
-        self.writer.close()
+    def close(self) -> dict:
+        """Returns what is in the file: `records`, of (offset, length, pairs, fingerprint), and each side's `tokens` and `longest`."""
+        self._flush()
+        self._writer.close()
+        return self._described
 
 
-def write(folder: pathlib.Path, pairs: Iterable[tuple], *, count: int, vocab_size: int, seed: int) -> dict:
-    """Writes pairs of id arrays, each to a shard drawn from the seed.
+def names(count: int) -> list[str]:
+    """Of the shards for about that many pairs."""
+    number = max(1, min(MAX_SHARDS, -(-count // PAIRS_PER_SHARD)))
+    return [f"{index:05d}-of-{number:05d}.tfrecord" for index in range(number)]
+
+
+def draw(seed: int, number: int, first: int = 0) -> Iterator[int]:
+    """For each pair of a corpus from index `first` on, one of `number` shards: a function of seed and index alone."""
+    generator = np.random.Generator(np.random.PCG64(seed).advance(first))
+    while True:
+        yield from (generator.random(8192) * number).astype(int).tolist()
+
+
+def write(folder: pathlib.Path, pairs: Iterable[tuple | None], *, count: int, vocab_size: int, seed: int) -> dict:
+    """Writes pairs of id arrays, each to a shard drawn from the seed and its index.
 
     Args:
         folder: made if missing; its `info.json` is written last, so a folder with one is whole.
-        pairs: of (source ids, target ids), integer arrays.
+        pairs: of (source ids, target ids), integer arrays; None for one that is left out and moves no other.
         count: about how many pairs are to come; fixes the number of shards.
         vocab_size: fixes the ids' type.
         seed: of the draw.
@@ -66,39 +103,32 @@ def write(folder: pathlib.Path, pairs: Iterable[tuple], *, count: int, vocab_siz
         What `info.json` holds: `pairs`, tokens and longest sentence of each side, `shards`, `vocab_size`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    number = max(1, min(MAX_SHARDS, -(-count // PAIRS_PER_SHARD)))
-    names = [f"{index:05d}-of-{number:05d}.tfrecord" for index in range(number)]
-    shards = [_Shard(folder / name, id_type(vocab_size)) for name in names]
-    draw = np.random.default_rng(seed)
-    tokens, longest, written = np.zeros(2, np.int64), np.zeros(2, np.int64), 0
-    for pair in pairs:
-        shards[draw.integers(number)].add(pair)
-        lengths = np.array([len(ids) for ids in pair])
-        tokens += lengths
-        longest = np.maximum(longest, lengths)
-        written += 1
-    for shard in shards:
-        shard.close()
-    info = {"pairs": written, "shards": names, "vocab_size": vocab_size}
+    shards = {name: Shard(folder / name, vocab_size) for name in names(count)}
+    by_number = list(shards.values())
+    for number, pair in zip(draw(seed, len(shards)), pairs, strict=False):
+        if pair is not None:
+            by_number[number].add(pair)
+    return describe(folder, {name: shard.close() for name, shard in shards.items()}, vocab_size)
+
+
+def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int) -> dict:
+    """Writes `records.tsv` and, last, `info.json` beside the shards, and returns what the latter holds.
+
+    Args:
+        folder: of the shards.
+        shards: by name, in order, what `Shard.close` returned.
+        vocab_size: of the ids.
+    """
+    records = [(index, *record) for index, shard in enumerate(shards.values()) for record in shard["records"]]
+    lines = ["\t".join(map(str, row)) + "\n" for row in (COLUMNS, *records)]
+    (folder / RECORDS).write_text("".join(lines), encoding="utf-8")
+    pairs = sum(record[COLUMNS.index("pairs")] for record in records)
+    info = {"pairs": pairs, "shards": list(shards), "vocab_size": vocab_size}
     for index, side in enumerate(SIDES):
-        info[f"{side}_tokens"], info[f"{side}_longest"] = int(tokens[index]), int(longest[index])
-    # A file cut between two records reads like a whole one.
-    info["bytes"] = {name: (folder / name).stat().st_size for name in names}
+        info[f"{side}_tokens"] = sum(shard["tokens"][index] for shard in shards.values())
+        info[f"{side}_longest"] = max(shard["longest"][index] for shard in shards.values())
     (folder / INFO).write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
     return info
-
-
-def check_sizes(folder: pathlib.Path, info: dict) -> None:
-    """Stops where a shard is missing or has another size than when it was written.
-
-    Raises:
-        ValueError: naming the file.
-    """
-    for name, size in info["bytes"].items():
-        path = folder / name
-        found = path.stat().st_size if path.exists() else 0
-        if found != size:
-            raise ValueError(f"Expected {path} to have {size:,} bytes. Received: {found:,}. Remove {folder.parent} and prepare again.")
 
 
 def read_info(folder: pathlib.Path) -> dict:
@@ -106,18 +136,122 @@ def read_info(folder: pathlib.Path) -> dict:
     return json.loads((folder / INFO).read_text(encoding="utf-8"))
 
 
-def read(files, vocab_size: int) -> dict:
-    """All pairs of some shards, in the graph.
+def read_records(folder: pathlib.Path) -> np.ndarray:
+    """[records, columns] int64, sorted by shard and offset.
+
+    Raises:
+        ValueError: the file is missing or damaged.
+    """
+    path = folder / RECORDS
+    try:
+        header, *lines = path.read_text(encoding="utf-8").splitlines()
+        if header.split("\t") != list(COLUMNS):
+            raise ValueError(f"its first line is {header!r}")
+        return np.array([line.split("\t") for line in lines], np.int64).reshape(-1, len(COLUMNS))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is missing or damaged: {error}. Remove {folder.parent} and prepare again.") from error
+
+
+def check_sizes(folder: pathlib.Path, damaged_records: str = "stop") -> None:
+    """Stops where a shard is missing or, unless damaged records are skipped, has another size than when it was written.
+
+    Raises:
+        FileNotFoundError, ValueError: naming the file.
+    """
+    records = read_records(folder)
+    for index, name in enumerate(read_info(folder)["shards"]):
+        path, own = folder / name, records[records[:, 0] == index]
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is missing. Remove {folder.parent} and prepare again.")
+        size = (FRAME_BEFORE + FRAME_AFTER) * len(own) + own[:, COLUMNS.index("length")].sum()
+        if (found := path.stat().st_size) != size:
+            told = f"Expected {path} to have {size:,} bytes. Received: {found:,}."
+            if damaged_records == "stop":
+                raise ValueError(f"{told} {_advice(folder)}")
+            print(told, file=sys.stderr)
+
+
+def _advice(folder: pathlib.Path) -> str:
+    return f"Remove {folder.parent} and prepare again, or leave damaged records out with --damaged_records=skip."
+
+
+def _contents(files, records):
+    """What now lies in the places of records.
 
     Args:
         files: [N] string.
-        vocab_size: as written.
+        records: [N, (records), columns] int64, ragged.
 
     Returns:
-        For each side `{side}_ids` [tokens] int32 and `{side}_lengths` [pairs] int32.
+        [all records] string; a file that became too short gives short ones.
     """
-    records = tf.data.TFRecordDataset(files).batch(2**31).get_single_element()
-    names = [f"{side}_{part}" for side in SIDES for part in ("ids", "lengths")]
-    columns = tf.io.parse_example(records, {name: tf.io.FixedLenFeature([], tf.string) for name in names})
-    types = {"ids": tf.as_dtype(id_type(vocab_size)), "lengths": tf.uint16}
-    return {name: tf.cast(tf.io.decode_raw(tf.strings.reduce_join(columns[name]), types[name.split("_")[1]]), tf.int32) for name in names}
+
+    def of_shard(file_and_records):
+        file = tf.io.read_file(file_and_records[0])
+        size = tf.strings.length(file)
+
+        def content(record):
+            offset, length = (tf.cast(record[COLUMNS.index(name)], tf.int32) for name in ("offset", "length"))
+            return tf.strings.substr(file, tf.minimum(offset, size), length)
+
+        return tf.map_fn(content, file_and_records[1], fn_output_signature=tf.string)
+
+    # One at a time, so that memory holds one file.
+    return tf.map_fn(
+        of_shard, (files, records), parallel_iterations=1, fn_output_signature=tf.RaggedTensorSpec([None], tf.string, 0)
+    ).values
+
+
+def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
+    """All pairs of some shards, in the graph.
+
+    Args:
+        folder: that `write` made.
+        chosen: [N] int32, numbers of shards.
+        damaged_records: `stop` at one, or `skip` it and name it on stderr.
+
+    Returns:
+        For each side `{side}_ids` [tokens] int32 and `{side}_lengths` [pairs] int32; and `damaged` [] int32, records left out.
+
+    Raises:
+        tf.errors.InvalidArgumentError: a record is damaged; within `plain_errors`, a ValueError.
+    """
+    info, records = read_info(folder), read_records(folder)
+    files = tf.constant([str(folder / name) for name in info["shards"]])
+    records = tf.gather(tf.RaggedTensor.from_value_rowids(records, records[:, 0], nrows=len(info["shards"])), chosen)
+    contents = _contents(tf.gather(files, chosen), records)
+    columns = dict(zip(COLUMNS, tf.unstack(records.values, axis=1), strict=True))
+    whole = _fingerprints(contents) == columns["fingerprint"]
+    damaged = tf.size(whole) - tf.math.count_nonzero(whole, dtype=tf.int32)
+
+    def tell_and_leave_out():
+        lost = {name: tf.boolean_mask(column, ~whole) for name, column in columns.items()}
+        offsets, pairs = (tf.strings.as_string(lost[name]) for name in ("offset", "pairs"))
+        places = "byte " + offsets + " of " + tf.gather(files, lost["shard"])
+        if damaged_records == "stop":
+            number = tf.strings.as_string(damaged)
+            told = "Expected records as they were written. Received: " + number + " damaged, the first at " + places[0] + ". "
+            tf.debugging.Assert(False, [told + _advice(folder)])
+        lines = "Damaged record at " + places + ": " + pairs + " pairs are left out."
+        tf.print(tf.strings.reduce_join(lines, separator="\n"), output_stream=sys.stderr)
+        return tf.boolean_mask(contents, whole)
+
+    # `cond`, not `if`: a data service builds this where conversion to a graph is off.
+    contents = tf.cond(damaged > 0, tell_and_leave_out, lambda: contents)
+    types = {"ids": tf.as_dtype(id_type(info["vocab_size"])), "lengths": tf.uint16}
+    features = {f"{side}_{part}": types[part] for side in SIDES for part in types}
+    parts = tf.io.parse_example(contents, {name: tf.io.FixedLenFeature([], tf.string) for name in features})
+    decoded = {name: tf.io.decode_raw(tf.strings.reduce_join(parts[name]), dtype) for name, dtype in features.items()}
+    return {**{name: tf.cast(values, tf.int32) for name, values in decoded.items()}, "damaged": damaged}
+
+
+@contextlib.contextmanager
+def plain_errors():
+    """Turns a stop at a damaged record, which TensorFlow wraps in names of its nodes, into a ValueError of the sentence alone."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        told = re.search(r"assertion failed: \[(Expected .*)\]", error.message)
+        if not told:
+            raise
+        raise ValueError(re.sub(r"\\(.)", r"\1", told[1])) from error

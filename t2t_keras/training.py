@@ -39,6 +39,7 @@ class Progress:
     loss_scale: tuple[float, float] = LossScale()
     skipped: int = 0  # Updates that were not finite.
     skipped_in_a_row: int = 0
+    damaged_records: int = 0  # Records of the data that were left out.
     measured: dict = dataclasses.field(default_factory=_nothing_measured)  # Sums since the last point in TensorBoard.
 
 
@@ -56,6 +57,7 @@ def _point(progress: Progress, metrics: dict) -> dict:
         "train/gradient_norm": float(metrics["gradient_norm"]),
         "train/skipped_updates": progress.skipped,
         "train/loss_scale": progress.loss_scale[0],
+        "data/damaged_records": progress.damaged_records,
         "speed/target_tokens_per_second": tokens / seconds,
         "speed/updates_per_second": measured["updates"] / seconds,
     }
@@ -74,7 +76,7 @@ def _note_validation(progress: Progress, figure: float) -> bool:
 
 def _batches(strategy, config: TrainConfig, folder: pathlib.Path, start: batching.Position):
     """The training data from a position on, each replica's share; by a tf.data service if there is one."""
-    reading = {"batch_tokens": config.batch_tokens, "seed": config.seed, "start": start}
+    reading = {"batch_tokens": config.batch_tokens, "seed": config.seed, "start": start, "damaged_records": config.damaged_records}
     if not config.data_service:
         return devices.distribute(strategy, batching.updates(folder, **reading), config.device_tokens)
     job = f"{devices.from_chief(strategy, float(secrets.randbits(50))):.0f}"
@@ -181,12 +183,13 @@ def train(
 
     def updated() -> None:
         began = time.monotonic()
-        batch = next(iterator)
-        position = batch.pop("position")
+        with shards.plain_errors():
+            batch = next(iterator)
+        # All replicas carry the same ones; the first one's are read.
+        position, damaged = (strategy.experimental_local_results(batch.pop(name))[0].numpy() for name in ("position", "damaged"))
         metrics, progress.loss_scale = update(batch, scale := LossScale(*progress.loss_scale))
-        progress.step += 1
-        # All replicas carry the same position; the first one's is read.
-        progress.position = tuple(int(number) for number in strategy.experimental_local_results(position)[0])
+        progress.step, progress.position = progress.step + 1, tuple(map(int, position))
+        progress.damaged_records += int(damaged)
         for name in SUMS:
             progress.measured[name] += float(metrics[name])
         progress.measured["updates"] += 1

@@ -3,6 +3,7 @@
 
 import collections
 import itertools
+import shutil
 
 import numpy as np
 import pytest
@@ -185,18 +186,147 @@ def test_no_pairs_are_refused(tmp_path):
         batching.updates(tmp_path, batch_tokens=100, seed=1)
 
 
+# Damage.
+
+
+@pytest.fixture
+def damaged(tmp_path, folder, monkeypatch):
+    """A copy of the folder, to be damaged: (windows of one shard → flips a byte in records of shards, returns the pairs lost)."""
+    monkeypatch.setattr(batching, "WINDOW_PAIRS", 90)
+    path = tmp_path / "train"
+    shutil.copytree(folder, path)
+    info = shards.read_info(path)
+    ends = np.cumsum(shards.read_records(path)[:, shards.COLUMNS.index("pairs")])
+    names_on_disk = []
+    for shard in range(len(info["shards"])):
+        columns = shards.read(path, [shard])
+        starts = np.cumsum(columns["source_lengths"]) - columns["source_lengths"]
+        ids = columns["source_ids"].numpy()
+        names_on_disk += ((ids[starts] - 4) * 50 + ids[starts + 1] - 4).tolist()
+
+    def damage(which) -> set[int]:
+        lost = set()
+        for index, (shard, offset, length, pairs, _) in enumerate(shards.read_records(path).tolist()):
+            if which(shard, index):
+                file = path / info["shards"][shard]
+                content = bytearray(file.read_bytes())
+                content[offset + length // 3] ^= 64
+                file.write_bytes(content)
+                lost.update(names_on_disk[ends[index] - pairs : ends[index]])
+        return lost
+
+    return path, damage
+
+
+def skipping(path, *, epochs: int | None = 1, start=batching.START) -> list[dict]:
+    dataset = batching.updates(path, batch_tokens=BUDGET, seed=1, epochs=epochs, start=start, damaged_records="skip")
+    return list(dataset.as_numpy_iterator())
+
+
+def test_damaged_records_stop_a_run_in_a_sentence_unless_they_are_skipped(damaged):
+    path, damage = damaged
+    damage(lambda shard, index: index == 5)
+    dataset = batching.updates(path, batch_tokens=BUDGET, seed=1, epochs=1)
+    with pytest.raises(ValueError, match=r"^Expected records .* Received: 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip\.$"):
+        with shards.plain_errors():
+            list(dataset)
+
+
+def test_a_strategy_s_iterator_stops_in_the_same_sentence(damaged):
+    path, damage = damaged
+    damage(lambda shard, index: index == 5)
+    dataset = batching.updates(path, batch_tokens=BUDGET, seed=1, epochs=1)
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    shared = dataset.map(lambda update: batching.split(update, replicas=2, device_tokens=50)).unbatch()
+    iterator = iter(strategy.distribute_datasets_from_function(lambda context: shared.prefetch(8)))
+    with pytest.raises(ValueError, match=r"^Expected records .* 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip\.$"):
+        with shards.plain_errors():
+            while True:
+                next(iterator)
+
+
+def test_all_but_the_pairs_of_damaged_records_come_exactly_once_and_damage_is_counted_once_a_window(damaged, capfd):
+    path, damage = damaged
+    lost = damage(lambda shard, index: index % 5 == 2)
+    number = sum(index % 5 == 2 for index in range(len(shards.read_records(path))))
+    assert 0 < len(lost) < PAIRS / 3
+    listed = skipping(path, epochs=2)
+    assert collections.Counter(itertools.chain(*composition(listed))) == dict.fromkeys(set(range(PAIRS)) - lost, 2)
+    assert sum(update["damaged"] for update in listed) == 2 * number
+    firsts = [True, *(update["position"][1] == 0 for update in listed[:-1])]
+    assert not [update for update, first in zip(listed, firsts, strict=True) if update["damaged"] and not first]
+    assert listed[0]["damaged"].dtype == np.int32
+    told = capfd.readouterr().err.splitlines()
+    assert len(told) == 2 * number == 2 * len(set(told))
+    assert sum(int(line.split(": ")[-1].split()[0]) for line in told) == 2 * len(lost)
+
+
+def test_without_damage_none_is_counted_and_skipping_changes_nothing(updates, folder):
+    for one, other in zip(updates(), skipping(folder), strict=True):
+        assert one.keys() == other.keys()
+        assert one["damaged"] == 0
+        for entry in one:
+            np.testing.assert_array_equal(one[entry], other[entry])
+
+
+def test_with_damage_too_the_order_is_decided_and_from_any_position_exactly_the_rest_comes(damaged):
+    """The counts as well: those of a window that was begun before are not counted again."""
+    path, damage = damaged
+    damage(lambda shard, index: index % 5 == 2)
+    whole = skipping(path, epochs=2)
+    for done in range(1, len(whole), 5):
+        rest = skipping(path, epochs=2, start=batching.Position(*whole[done - 1]["position"].tolist()))
+        assert len(rest) == len(whole) - done
+        for expected, received in zip(whole[done:], rest, strict=True):
+            for entry in expected:
+                np.testing.assert_array_equal(expected[entry], received[entry])
+
+
+def test_a_window_of_damaged_records_alone_gives_no_update_and_the_next_one_counts_them(damaged, monkeypatch):
+    """Windows of one shard, of which six of eight hold nothing."""
+    monkeypatch.setattr(batching, "WINDOW_PAIRS", 1)
+    path, damage = damaged
+    lost = damage(lambda shard, index: shard not in (1, 6))
+    number = int((~np.isin(shards.read_records(path)[:, 0], (1, 6))).sum())
+    listed = skipping(path, epochs=3)
+    assert collections.Counter(itertools.chain(*composition(listed))) == dict.fromkeys(set(range(PAIRS)) - lost, 3)
+    counts = [int(update["damaged"]) for update in listed]
+    # Those at the very end are followed by no update that could count them.
+    assert 2 * number < sum(counts) <= 3 * number
+    for done in range(1, len(listed), 3):
+        rest = skipping(path, epochs=3, start=batching.Position(*listed[done - 1]["position"].tolist()))
+        assert [int(update["damaged"]) for update in rest] == counts[done:]
+
+
+def test_where_every_record_is_damaged_a_run_ends_with_an_error(damaged):
+    path, damage = damaged
+    assert damage(lambda shard, index: True) == set(range(PAIRS))
+    with pytest.raises(ValueError, match="^Expected pairs in .*damaged records alone.*"), shards.plain_errors():
+        skipping(path, epochs=None)
+    with pytest.raises(ValueError, match="^Expected pairs in .*damaged records alone.*"), shards.plain_errors():
+        skipping(path, epochs=None, start=batching.Position(1, 0))
+
+
 @pytest.mark.parametrize("left", [0, 1, 2], ids="{} records left".format)
-def test_a_shard_that_lost_its_last_records_is_noticed(tmp_path, monkeypatch, left):
+def test_a_shard_that_lost_its_last_records_is_noticed(tmp_path, monkeypatch, capfd, left):
     """TensorFlow takes the end of a file between two records, or less than 12 bytes after, for the end of the data."""
     monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 10)
     monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 50)
     info = shards.write(tmp_path, [(np.array([4, EOS]), np.array([5, EOS]))] * 100, count=100, vocab_size=10, seed=1)
-    path = tmp_path / info["shards"][0]
+    path, records = tmp_path / info["shards"][0], shards.read_records(tmp_path)
     whole = path.read_bytes()
     record = 8 + 4 + int.from_bytes(whole[:8], "little") + 4  # Its length, checksum, content, checksum.
     path.write_bytes(whole[: left * record])
-    with pytest.raises((ValueError, tf.errors.DataLossError)):
-        list(batching.updates(tmp_path, batch_tokens=100, seed=1, epochs=1))
+    with pytest.raises(ValueError, match="bytes. Received"):
+        batching.updates(tmp_path, batch_tokens=100, seed=1, epochs=1)
+    lost = records[records[:, 0] == 0][left:]
+    listed = list(batching.updates(tmp_path, batch_tokens=100, seed=1, epochs=1, damaged_records="skip").as_numpy_iterator())
+    assert sum(update["damaged"] for update in listed) == len(lost)
+    assert sum(len(update["source"]) for update in listed) == 100 - lost[:, shards.COLUMNS.index("pairs")].sum()
+    assert f"Expected {path} to have" in capfd.readouterr().err
+
+
+# The graph.
 
 
 def test_the_pipeline_holds_no_python(folder):
@@ -204,7 +334,7 @@ def test_the_pipeline_holds_no_python(folder):
     dataset = batching.updates(folder, batch_tokens=BUDGET, seed=1, epochs=1)
     graph = tf.compat.v1.GraphDef.FromString(tf.raw_ops.DatasetToGraphV2(input_dataset=dataset._variant_tensor).numpy())
     ops = {node.op for nodes in (graph.node, *(function.node_def for function in graph.library.function)) for node in nodes}
-    assert {"TFRecordDataset", "FlatMapDataset", "StatelessRandomUniformFullIntV2"} <= ops  # The graph is whole.
+    assert {"ReadFile", "FlatMapDataset", "StatelessRandomUniformFullIntV2"} <= ops  # The graph is whole.
     assert not {op for op in ops if "PyFunc" in op or "Generator" in op or "Stateful" in op}
 
 

@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 # The third-party packages of setup.py by the names they are imported by.
 PACKAGES = {
     "absl": "absl-py",
+    "apache_beam": "apache-beam",
     "keras": "keras",
     "num2words": "num2words",
     "numpy": "numpy",

@@ -76,7 +76,7 @@ def test_tensorboard_shows_training_speed_padding_and_validation(run):
     found = points(run[0])
     training_tags = {
         "train/loss", "train/learning_rate", "train/gradient_norm", "train/skipped_updates", "train/loss_scale",
-        "speed/target_tokens_per_second", "speed/updates_per_second", "data/padding_share",
+        "speed/target_tokens_per_second", "speed/updates_per_second", "data/padding_share", "data/damaged_records",
     }  # fmt: skip
     validation_tags = {"valid/loss", "valid/perplexity", "valid/bleu", "valid/samples"}
     assert set(found) == training_tags | validation_tags

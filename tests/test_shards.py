@@ -1,5 +1,6 @@
 """Token ids on disk: what is written is what is read, whatever the vocabulary, and damage is noticed."""
 
+import itertools
 import json
 
 import numpy as np
@@ -22,8 +23,8 @@ def make_pairs(count: int, vocab_size: int, seed: int = 1) -> list[tuple[np.ndar
 def read_pairs(folder, info: dict) -> list[tuple]:
     """Pairs of a folder as tuples of ids, shard by shard."""
     read = []
-    for name in info["shards"]:
-        columns = {key: value.numpy() for key, value in shards.read([str(folder / name)], info["vocab_size"]).items()}
+    for index in range(len(info["shards"])):
+        columns = {key: value.numpy() for key, value in shards.read(folder, [index]).items()}
         sides = []
         for side in shards.SIDES:
             ends = np.cumsum(columns[f"{side}_lengths"])
@@ -59,10 +60,10 @@ def test_one_shard_keeps_the_order(tmp_path):
 
 
 def test_all_shards_can_be_read_at_once(tmp_path, small_shards):
-    info = shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
-    whole = shards.read([str(tmp_path / name) for name in info["shards"]], SMALL)
-    parts = [shards.read([str(tmp_path / name)], SMALL) for name in info["shards"]]
-    for column in whole:
+    shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
+    whole = shards.read(tmp_path, [2, 0, 3, 1])
+    parts = [shards.read(tmp_path, [index]) for index in (2, 0, 3, 1)]
+    for column in whole.keys() - {"damaged"}:
         np.testing.assert_array_equal(whole[column], tf.concat([part[column] for part in parts], 0))
 
 
@@ -77,8 +78,8 @@ def test_a_sorted_corpus_is_spread_evenly_over_the_shards(tmp_path, small_shards
     pairs = [(np.full(length, 5), np.full(length, 6)) for length in range(1, 1001)]
     info = shards.write(tmp_path, pairs, count=1000, vocab_size=SMALL, seed=1)
     assert len(info["shards"]) == 10
-    for name in info["shards"]:
-        lengths = shards.read([str(tmp_path / name)], SMALL)["source_lengths"].numpy()
+    for index in range(10):
+        lengths = shards.read(tmp_path, [index])["source_lengths"].numpy()
         # Five standard deviations of a fair draw: √(1000 · 0.1 · 0.9) pairs, and 289 / √n of a mean of uniform lengths.
         assert abs(len(lengths) - 100) < 5 * 9.5
         assert abs(lengths.mean() - 500.5) < 5 * 289 / np.sqrt(len(lengths))
@@ -119,24 +120,144 @@ def test_a_folder_whose_writing_was_stopped_has_no_info(tmp_path):
     assert not (tmp_path / shards.INFO).exists()
 
 
-def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path):
-    info = shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
-    path = tmp_path / info["shards"][0]
-    whole = path.read_bytes()
-    for position in np.linspace(0, len(whole) - 1, 60, dtype=int):
-        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
-        with pytest.raises(tf.errors.DataLossError):
-            shards.read([str(path)], SMALL)
+# Damage.
 
 
-def test_a_file_that_ends_inside_a_record_is_noticed(tmp_path):
-    info = shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
+def column(folder, name: str) -> list[int]:
+    return shards.read_records(folder)[:, shards.COLUMNS.index(name)].tolist()
+
+
+def flip(path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def test_the_files_are_tfrecord_files_with_the_records_where_the_index_says(tmp_path, small_shards):
+    """Oracle: TensorFlow's own reader, which checks length and checksum of every record."""
+    info = shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
+    records = iter(zip(*(column(tmp_path, name) for name in shards.COLUMNS), strict=True))
+    for shard, name in enumerate(info["shards"]):
+        whole = (tmp_path / name).read_bytes()
+        for content in tf.data.TFRecordDataset(str(tmp_path / name)).as_numpy_iterator():
+            index, offset, length, pairs, fingerprint = next(records)
+            lengths = tf.train.Example.FromString(content).features.feature["source_lengths"].bytes_list.value[0]
+            assert (index, len(content), len(lengths) // 2) == (shard, length, pairs)
+            assert whole[offset : offset + length] == content
+            assert fingerprint == int.from_bytes(tf.fingerprint([content]).numpy().tobytes(), "little") % 2**62
+    assert not list(records)
+
+
+@pytest.mark.parametrize("damaged_records", ["stop", "skip"])
+def test_a_changed_byte_is_noticed_or_does_not_matter_wherever_it_is(tmp_path, capfd, damaged_records):
+    """Of the content every byte is noticed; of the length and checksums around it none is needed."""
+    pairs = make_pairs(30, SMALL)
+    info = shards.write(tmp_path, pairs, count=30, vocab_size=SMALL, seed=1)
     path = tmp_path / info["shards"][0]
+    whole, [(offset, length)] = path.read_bytes(), zip(column(tmp_path, "offset"), column(tmp_path, "length"), strict=True)
+    assert (offset, offset + length) == (12, len(whole) - 4)
+    for position in {*range(12), *np.linspace(12, len(whole) - 5, 40, dtype=int), *range(len(whole) - 4, len(whole))}:
+        path.write_bytes(whole)
+        flip(path, position)
+        if not offset <= position < offset + length:
+            assert read_pairs(tmp_path, info) == as_tuples(pairs)
+        elif damaged_records == "stop":
+            with pytest.raises(tf.errors.InvalidArgumentError, match=f"byte 12 of {path}"):
+                shards.read(tmp_path, [0])
+        else:
+            columns = shards.read(tmp_path, [0], "skip")
+            assert columns.pop("damaged") == 1
+            assert not [name for name, values in columns.items() if tf.size(values)]
+            assert capfd.readouterr().err == f"Damaged record at byte 12 of {path}: 30 pairs are left out.\n"
+
+
+def test_only_a_damaged_record_is_left_out_and_its_neighbours_stay(tmp_path, small_shards):
+    """The second record of shard 0 and the last of shard 2, of 16 pairs and fewer."""
+    info = shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
+    whole = read_pairs(tmp_path, info)
+    rows = shards.read_records(tmp_path).tolist()
+    lost = [1, max(index for index, row in enumerate(rows) if row[0] == 2)]
+    for index in lost:
+        shard, offset, length, _, _ = rows[index]
+        flip(tmp_path / info["shards"][shard], offset + length // 2)
+        flip(tmp_path / info["shards"][shard], offset - 9)  # The length too, from which TensorFlow would not find the next record.
+    ends = np.cumsum([0, *column(tmp_path, "pairs")]).tolist()
+    expected = [pair for index in range(len(rows)) if index not in lost for pair in whole[ends[index] : ends[index + 1]]]
+    columns = shards.read(tmp_path, [0, 1, 2, 3], "skip")
+    assert columns["damaged"] == 2
+    for side in range(2):
+        assert columns[f"{shards.SIDES[side]}_ids"].numpy().tolist() == [number for pair in expected for number in pair[side]]
+        assert columns[f"{shards.SIDES[side]}_lengths"].numpy().tolist() == [len(pair[side]) for pair in expected]
+
+
+def test_of_a_file_that_became_too_short_the_whole_records_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 10)
+    info = shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
+    path, ends = tmp_path / info["shards"][0], np.add(column(tmp_path, "offset"), column(tmp_path, "length"))
     whole = path.read_bytes()
-    for size in (12, 20, len(whole) // 2, len(whole) - 1):
+    for size in [0, 5, 12, 20, *ends, *(ends - 1), *(ends + 1), *(ends + 4), *(ends + 16)]:
         path.write_bytes(whole[:size])
-        with pytest.raises(tf.errors.DataLossError):
-            shards.read([str(path)], SMALL)
+        intact = sum(end <= size for end in ends)
+        columns = shards.read(tmp_path, [0], "skip")
+        assert (columns["damaged"], len(columns["source_lengths"])) == (3 - intact, 10 * intact)
+        if intact < 3:
+            with pytest.raises(tf.errors.InvalidArgumentError, match=f"{3 - intact} damaged"):
+                shards.read(tmp_path, [0])
+
+
+def test_sizes_are_checked_before_anything_is_read(tmp_path, capsys, small_shards):
+    info = shards.write(tmp_path / "train", make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
+    folder, path = tmp_path / "train", tmp_path / "train" / info["shards"][2]
+    shards.check_sizes(folder)
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=f"{path} to have {size:,} bytes. Received: {size - 1:,}. Remove {tmp_path} .*=skip") as raised:
+        shards.check_sizes(folder)
+    assert not capsys.readouterr().err
+    shards.check_sizes(folder, "skip")
+    assert capsys.readouterr().err.rstrip() == str(raised.value).split(" Remove")[0]
+
+
+@pytest.mark.parametrize("damaged_records", ["stop", "skip"])
+def test_a_shard_that_is_missing_always_stops(tmp_path, damaged_records):
+    info = shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
+    (tmp_path / info["shards"][0]).unlink()
+    with pytest.raises(FileNotFoundError, match=info["shards"][0]):
+        shards.check_sizes(tmp_path, damaged_records)
+
+
+def test_a_damaged_index_is_told_by_its_name(tmp_path):
+    shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
+    path = tmp_path / shards.RECORDS
+    whole = path.read_bytes()
+    for content in (b"", whole[: len(whole) // 2], whole[: whole.rindex(b"\t")], whole.replace(b"1", b"\xff")):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"{path} is missing or damaged.*prepare again"):
+            shards.read_records(tmp_path)
+    path.unlink()
+    with pytest.raises(ValueError, match=f"{path} is missing"):
+        shards.read_records(tmp_path)
+
+
+def test_a_stop_at_a_damaged_record_reaches_a_person_as_one_sentence_whatever_the_folder_is_called(tmp_path):
+    folder = tmp_path / "Köln's [data]" / "train"
+    info = shards.write(folder, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
+    path = folder / info["shards"][0]
+    flip(path, 100)
+    dataset = tf.data.Dataset.range(1).map(lambda shard: shards.read(folder, [shard])).prefetch(1)
+    with pytest.raises(ValueError) as raised, shards.plain_errors():
+        next(iter(dataset))
+    assert str(raised.value) == (
+        f"Expected records as they were written. Received: 1 damaged, the first at byte 12 of {path}. "
+        f"Remove {folder.parent} and prepare again, or leave damaged records out with --damaged_records=skip."
+    )
+
+
+def test_other_errors_pass_as_they_are():
+    for error in (tf.errors.NotFoundError(None, None, "no [Expected] file"), tf.errors.InvalidArgumentError(None, None, "a [shape]")):
+        with pytest.raises(type(error)) as raised, shards.plain_errors():
+            raise error
+        assert raised.value is error
 
 
 def test_the_seed_decides_every_byte(tmp_path, small_shards):
@@ -148,6 +269,35 @@ def test_the_seed_decides_every_byte(tmp_path, small_shards):
     assert first == again
     assert first.keys() == other.keys()
     assert not [name for name in first if name != shards.INFO and first[name] == other[name]]
+
+
+def test_a_pair_s_shard_is_a_function_of_the_seed_and_its_index():
+    """So that whoever writes a part of the corpus draws what one who writes all of it draws."""
+    whole = list(itertools.islice(shards.draw(seed=3, number=7), 20_000))
+    assert set(whole) == set(range(7))
+    for first in (1, 2, 1000, 8191, 8192, 19_999):
+        assert list(itertools.islice(shards.draw(3, 7, first), 20_000 - first)) == whole[first:]
+    assert list(itertools.islice(shards.draw(4, 7), 20_000)) != whole
+
+
+def test_a_pair_that_is_left_out_moves_no_other(tmp_path, small_shards):
+    pairs = make_pairs(350, SMALL)
+    whole, fewer = (tmp_path / name for name in ("whole", "fewer"))
+    info = shards.write(whole, pairs, count=350, vocab_size=SMALL, seed=1)
+    left_out = {0, 5, 6, 200, 349}
+    shards.write(fewer, [None if index in left_out else pair for index, pair in enumerate(pairs)], count=350, vocab_size=SMALL, seed=1)
+    gone = [as_tuples(pairs)[index] for index in left_out]
+    assert read_pairs(fewer, info) == [pair for pair in read_pairs(whole, info) if pair not in gone]
+    assert shards.read_info(fewer)["pairs"] == 345
+
+
+def test_pairs_keep_their_order_within_a_shard(tmp_path, small_shards):
+    pairs = as_tuples(make_pairs(350, LARGE))
+    info = shards.write(tmp_path, [tuple(map(np.array, pair)) for pair in pairs], count=350, vocab_size=LARGE, seed=1)
+    ends = np.cumsum([0, *(len(shards.read(tmp_path, [index])["source_lengths"]) for index in range(4))])
+    indices = [pairs.index(pair) for pair in read_pairs(tmp_path, info)]
+    for begin, end in itertools.pairwise(ends):
+        assert indices[begin:end] == sorted(indices[begin:end])
 
 
 def test_a_sentence_longer_than_a_length_can_tell_is_not_written_as_a_shorter_one(tmp_path):

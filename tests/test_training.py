@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 import pytest
-from toy import TRAIN, Toy, adam, assert_close, by_one_tape, set_weights, strategy_of, weights_of
+from toy import TRAIN, Toy, adam, assert_close, by_one_tape, set_weights, strategy_of, weights_of, write_shards
 
 from t2t_keras import batching, checkpoint, shards, training
 from t2t_keras.interruption import StoppedError
@@ -314,3 +314,21 @@ def test_skipped_updates_are_counted_and_told(folder, tmp_path):
     assert list(run.curve("train/loss")) == [5, 6, 7, 8]  # There is no mean over nothing.
     assert int(run.optimizer.iterations.numpy()) == 4
     assert sum("was skipped" in line for line in run.said) == 4
+
+
+@pytest.mark.parametrize("damaged_records", ["stop", "skip"])
+def test_a_damaged_record_stops_the_run_or_is_skipped_and_counted(tmp_path, monkeypatch, damaged_records):
+    monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 10)
+    write_shards(tmp_path / "data")
+    [shard] = (tmp_path / "data").glob("*.tfrecord")
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    options = {"damaged_records": damaged_records, "log_steps": 1, "valid_steps": 100}
+    if damaged_records == "stop":
+        with pytest.raises(ValueError, match=rf"1 damaged, the first at byte \d+ of {shard}.*--damaged_records=skip"):
+            Run(tmp_path / "data", tmp_path / "run", **options)
+    else:
+        run = Run(tmp_path / "data", tmp_path / "run", **options)
+        # Told once an epoch, of about five updates of what is left; eight updates begin a second one.
+        assert run.curve("data/damaged_records")[1] == 1 and run.progress.damaged_records == 2

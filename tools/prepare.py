@@ -1,6 +1,8 @@
 """Prepares data for training elsewhere: checks the text, learns sub-words, writes shards. Train with --data_dir then.
 
 python tools/prepare.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de --data_dir=data/x
+
+Large corpora: --beam_runner=DirectRunner --beam_options="--direct_num_workers=8 --direct_running_mode=multi_processing"
 """
 
 import pathlib
@@ -11,6 +13,13 @@ from t2t_keras import flags as options
 from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Where to prepare the data.", required=True)
+_RUNNER = flags.DEFINE_string(
+    "beam_runner", "", "Write the training shards with Apache Beam: DirectRunner, DataflowRunner, FlinkRunner, …; empty: in this process."
+)
+_OPTIONS = flags.DEFINE_string("beam_options", "", "Options for Beam's pipeline, as on a command line.")
+_EXCHANGE = flags.DEFINE_string(
+    "beam_exchange", "", "Folder that Beam's workers and this machine both reach, such as gs://…; empty: in --data_dir."
+)
 # Of the other groups, only these two matter here; the rest is accepted so that a config's flagfile can be used.
 options.define(ModelConfig, TrainConfig, DataConfig)
 
@@ -19,7 +28,14 @@ def prepare() -> None:
     model, train, data = (options.read(group) for group in (ModelConfig, TrainConfig, DataConfig))
     from t2t_keras import prepare  # After the options, so that a wrong one is told at once.
 
-    prepare.prepare(data, model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value).expanduser())
+    write = prepare.write
+    if _RUNNER.value:
+        try:
+            from t2t_keras import beam_pipeline
+        except ImportError as error:
+            raise ValueError("--beam_runner needs Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
+        write = beam_pipeline.writer(_RUNNER.value, _OPTIONS.value, _EXCHANGE.value)
+    prepare.prepare(data, model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value).expanduser(), write_train=write)
 
 
 def main() -> None:

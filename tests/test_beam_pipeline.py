@@ -1,0 +1,95 @@
+"""Apache Beam writes the folder that the local path writes, byte for byte, however the work is cut and shared out."""
+
+import gzip
+import pathlib
+
+import pytest
+from test_prepare import TRAIN, VALID, VOCAB, contents, sentences, write_text
+
+from t2t_keras import prepare, shards
+from t2t_keras.config import DataConfig
+
+pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
+
+from t2t_keras import beam_pipeline
+
+MAX_LENGTH = 24  # Some pairs of TRAIN are longer.
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch) -> DataConfig:
+    """Several shards from several chunks, of which neither number divides the other."""
+    monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 40)
+    monkeypatch.setattr(beam_pipeline, "PAIRS_PER_CHUNK", 23)
+    train = [*TRAIN[:50], ("empty", " "), *TRAIN[50:], ("a\u2028b\x85c\x0c d", "e\rf ▁ \ue0f0g")]
+    return DataConfig(**write_text(tmp_path, "train", train), **write_text(tmp_path, "valid", VALID), max_length=MAX_LENGTH)
+
+
+def run(data: DataConfig, folder: pathlib.Path, said: list | None = None, seed: int = 1, **beam_options) -> dict[str, bytes]:
+    write = beam_pipeline.writer(**beam_options) if beam_options else prepare.write
+    prepare.prepare(data, VOCAB, seed, folder, say=[].append if said is None else said.append, write_train=write)
+    return contents(folder)
+
+
+@pytest.mark.parametrize("options", ["", "--direct_num_workers=2 --direct_running_mode=multi_threading"], ids=["one worker", "two"])
+def test_beam_writes_every_file_as_the_local_path_does(data, tmp_path, monkeypatch, options):
+    monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 16)
+    said = []
+    local = run(data, tmp_path / "local", said)
+    assert any("1 with an empty side" in line and "longer than --max_length" in line for line in said)
+    assert len(shards.read_info(tmp_path / "local" / "train")["shards"]) == 6
+    assert len(shards.read_records(tmp_path / "local" / "train")) > 9
+    assert run(data, tmp_path / "beam", runner="DirectRunner", options=options) == local
+
+
+def test_workers_in_processes_of_their_own_write_the_same(data, tmp_path):
+    """They get everything from the pipeline; nothing of this process reaches them."""
+    options = "--direct_num_workers=2 --direct_running_mode=multi_processing"
+    assert run(data, tmp_path / "beam", runner="DirectRunner", options=options) == run(data, tmp_path / "local")
+
+
+def test_a_shard_that_no_pair_falls_to_is_written_too(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 1)
+    local = run(data, tmp_path / "local")
+    assert b"" in local.values()
+    assert run(data, tmp_path / "beam", runner="DirectRunner") == local
+
+
+def test_other_corpora_than_plain_text_are_the_same_too(data, tmp_path):
+    for path in (pathlib.Path(getattr(data, f"train_{side}")) for side in shards.SIDES):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    assert run(data, tmp_path / "beam gzip", runner="DirectRunner") == run(data, tmp_path / "local gzip")
+    made = DataConfig(dataset="builtin", builtin_pairs=150)
+    assert run(made, tmp_path / "beam", runner="DirectRunner", seed=3) == run(made, tmp_path / "local", seed=3)
+
+
+def test_the_exchange_is_emptied_before_and_after(data, tmp_path):
+    """What a killed run left there is not read; another folder than the default does as well, and what else it holds stays."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    exchange = tmp_path / "other" / "exchange"
+    exchange.mkdir()
+    (exchange / "000000000000.text").write_bytes(b"left\nover\n")
+    (exchange / "000000000099.text").write_bytes(b"left\nover\n")
+    assert run(data, tmp_path / "beam", runner="DirectRunner", exchange=str(exchange.parent)) == run(data, tmp_path / "local")
+    assert contents(exchange.parent) == {"notes.txt": b"mine"}
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "told"),
+    [
+        ("NoSuchRunner", "", "NoSuchRunner"),
+        ("DataflowRunner", "", "apache_beam\\[gcp\\]|project"),
+        ("DirectRunner", "'unclosed", "quotation"),
+    ],
+)
+def test_what_beam_does_not_take_is_told_before_any_text_is_read(runner, options, told):
+    with pytest.raises(ValueError, match=told):
+        beam_pipeline.writer(runner, options)
+
+
+def test_a_corpus_of_which_every_pair_is_too_long_is_refused(data, tmp_path):
+    names = write_text(tmp_path, "train", [(f"{source} " * 50, target) for source, target in sentences(30, seed=4)])
+    long = DataConfig(**names, **write_text(tmp_path, "valid", VALID), max_length=MAX_LENGTH)
+    with pytest.raises(ValueError, match=f"train text is longer than --max_length={MAX_LENGTH}: 0 pairs, 30 longer"):
+        run(long, tmp_path / "beam", runner="DirectRunner")
