@@ -38,7 +38,7 @@ setuptools.setup(
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "beam": ["apache-beam>=2.77"],
         "rouge": ["rouge-score>=0.1.2"],
-        "test": ["apache-beam>=2.77", "pytest>=8", "rouge-score>=0.1.2", "ruff>=0.17,<0.18", "setuptools>=77"],
+        "test": ["apache-beam>=2.77", "pytest>=8", "pytest-xdist>=3.5", "rouge-score>=0.1.2", "ruff>=0.17,<0.18", "setuptools>=77"],
     },
     entry_points={"console_scripts": [f"t2t-{name.replace('_', '-')}=t2t_keras_tools.{name}:main" for name in PROGRAMS]},
 )

@@ -17,7 +17,7 @@ from t2t_keras import checkpoint
 HERE = pathlib.Path(__file__).parent
 FLAGS = (
     "--dataset=builtin --builtin_pairs=600 --vocab_size=340 --encoder_layers=1 --decoder_layers=1 --d_model=8 --d_ff=16 --num_heads=2 "
-    "--d_k=4 --d_v=4 --warmup_steps=10 --batch_tokens=400 --device_tokens=200 --valid_sentences=0 --early_stopping=loss --valid_steps=4 "
+    "--d_k=4 --d_v=4 --warmup_steps=10 --batch_tokens=400 --device_tokens=200 --valid_sentences=0 --early_stopping=loss --valid_steps=10 "
     "--checkpoint_steps=3 --keep_checkpoints=2 --log_steps=2 --train_steps=20 --deterministic"
 ).split()
 
@@ -68,7 +68,7 @@ def uninterrupted(tmp_path_factory):
             assert trained(model_dir, [None], f"--dtype={dtype}") == [0]
             found[dtype] = left(model_dir)
             assert found[dtype]["curves"]["train/loss"] == list(range(2, 21, 2))
-            assert found[dtype]["curves"]["valid/loss"] == [4, 8, 12, 16, 20]
+            assert found[dtype]["curves"]["valid/loss"] == [10, 20]
         return found[dtype]
 
     return of
@@ -77,16 +77,9 @@ def uninterrupted(tmp_path_factory):
 @pytest.mark.parametrize(
     ("dtype", "kills"),
     [
-        ("float32", ["before the first checkpoint", "half an archive is written", "an archive has its name and no manifest"]),
-        (
-            "bfloat16",
-            [
-                "between checkpoints",
-                "an archive has not got its name",
-                "curves are being rewritten",
-                "a manifest is removed and its archive is not",
-            ],
-        ),
+        ("float32", ["half an archive is written", "an archive has its name and no manifest"]),
+        ("bfloat16", ["between checkpoints", "an archive has not got its name", "curves are being rewritten"]),
+        pytest.param("float32", ["before the first checkpoint", "a manifest is removed and its archive is not"], marks=pytest.mark.slow),
     ],
 )
 def test_a_run_killed_in_bad_moments_ends_where_an_uninterrupted_one_ends(uninterrupted, tmp_path, dtype, kills):
