@@ -101,11 +101,11 @@ def write(
         folder, pairs, subwords, max_length, report, count, seed: see `prepare.write`.
         options: of the pipeline, its runner among them.
         exchange: a folder that driver and workers can both read and write, any that Beam knows (`gs://…`), for one run at a time;
-            all is in a folder `exchange` in it, which is removed. By default beside the shards, which suits workers that see
+            all is in a folder `t2t_keras_exchange` in it, which is removed. By default beside the shards, which suits workers that see
             this file system.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    exchange = FileSystems.join(exchange or str(folder.absolute()), "exchange")
+    exchange = FileSystems.join(exchange or str(folder.absolute()), "t2t_keras_exchange")
     if FileSystems.exists(exchange):
         FileSystems.delete([exchange])
     FileSystems.mkdirs(exchange)

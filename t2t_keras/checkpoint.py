@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -89,7 +90,10 @@ def _verify(path: pathlib.Path) -> None:
         raise DamagedError(f"{_manifest(path)} is damaged ({error}).") from error
     if not path.exists():
         raise DamagedError(f"{path} is missing; only its manifest is there.")
-    received = _describe(path)
+    try:
+        received = _describe(path)
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read ({error.strerror or error}).") from error
     if received != expected:
         raise DamagedError(f"{path} is damaged. Expected: {expected}. Received: {received}.")
 
@@ -139,6 +143,11 @@ def restore_newest(model_dir: pathlib.Path, model, optimizer, say: Callable) -> 
         ValueError: it is of another model.
     """
     paths = kept(model_dir)
+    unfinished = sorted(set((model_dir / FOLDER).glob(f"{STEP}-*.npz")) - set(paths))
+    if not paths and len(unfinished) > 1:  # A kill leaves one at most.
+        raise DamagedError(f"{unfinished[-1]} and others have no manifest (.json). Copy those too, or give another --model_dir.")
+    for path in unfinished:
+        say(f"{path} has no manifest: it is unfinished, and is not used.")
     for path in reversed(paths):
         try:
             return path, restore(path, model, optimizer)
@@ -175,11 +184,12 @@ def step_of(path: pathlib.Path) -> int:
     return int(re.fullmatch(rf"(?:{STEP}|{BEST})-(\d+)", path.stem).group(1))
 
 
-def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP) -> None:
-    """Keeps the newest checkpoints of a kind, and nothing that a kill left unfinished."""
-    newest = kept(model_dir, kind)[-keep:]
-    for path in kept(model_dir, kind)[:-keep]:
-        _manifest(path).unlink()
+def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP, last: int = sys.maxsize) -> None:
+    """Keeps the newest checkpoints of a kind up to an update; removes others, and what a kill left unfinished."""
+    newest = [path for path in kept(model_dir, kind) if step_of(path) <= last][-keep:]
+    for path in kept(model_dir, kind):
+        if path not in newest:
+            _manifest(path).unlink()
     for pattern in ("*.tmp", f"{kind}-*.npz"):
         for path in (model_dir / FOLDER).glob(pattern):
             if path not in newest:

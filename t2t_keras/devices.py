@@ -81,6 +81,14 @@ def processes(strategy) -> int:
     return sum(map(len, _cluster().values())) if several_workers(strategy) else 1
 
 
+def process(strategy) -> int:
+    """The number of this process among them; the chief is 0."""
+    if not several_workers(strategy):
+        return 0
+    task = strategy.cluster_resolver
+    return task.task_id + (task.task_type == "worker" and "chief" in _cluster())
+
+
 def distribute(strategy, dataset: tf.data.Dataset, device_tokens: int, shared: bool = True):
     """Hands each replica its share of an update at every step: {"source": [micro-batches, rows, S], …}.
 

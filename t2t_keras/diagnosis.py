@@ -5,11 +5,12 @@ import json
 import pathlib
 from collections.abc import Callable, Iterator
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.config import PAD, TrainConfig, write_whole
+from t2t_keras import devices
+from t2t_keras.config import TrainConfig, write_whole
+from t2t_keras.shards import SIDES
 from t2t_keras.update import micro_batch_gradients
 
 
@@ -70,43 +71,46 @@ def first_not_finite(model, config: TrainConfig, source, target, **place) -> str
 
 
 def write_report(
-    folder: pathlib.Path,
+    path: pathlib.Path,
     strategy,
     model,
     config: TrainConfig,
     batch,
     *,
-    step: int,
+    iterations: int,
     scale: float,
     text_of: Callable[[np.ndarray], list[str]],
 ) -> str:
-    """Examines an update of this process's devices, and writes what it was to a folder, for study.
+    """Writes what an update of this process's devices was to disk, for study, and examines it.
 
     Args:
-        folder: gets `update-….npz`, with the ids `source` and `target` [pairs, …], and `update-….json`: the findings, and the
-            text of the pairs they are about.
+        path: an `.npz` for the ids `source` and `target` [pairs, …]; beside it, `.json` gets the findings, and the text of the pairs
+            they are about.
         strategy, model, config: of the run.
         batch: what `make_update`'s function was given.
-        step: the optimizer's iterations then.
+        iterations: the optimizer's, then.
         scale: the loss scale then.
         text_of: ids [B, S] → B lines.
 
     Returns:
         A sentence about it.
     """
-    findings, rows = [], {"source": [], "target": []}
-    shares = {side: strategy.experimental_local_results(batch[side]) for side in rows}
-    for replica, share in enumerate(zip(*shares.values(), strict=True)):
-        for micro_batch, sides in enumerate(zip(*(ids.numpy() for ids in share), strict=True)):
-            place = {"step": step, "micro_batch": micro_batch, "replica": replica, "scale": scale}
-            if found := first_not_finite(model, config, *map(tf.constant, sides), **place):
-                findings.append({**place, "first": found, "pairs": list(zip(*map(text_of, sides), strict=True))})
-            for side, ids in zip(rows, sides, strict=True):
-                rows[side].extend(ids)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"update-{step + 1:09d}.npz"
+    shares = [[ids.numpy() for ids in strategy.experimental_local_results(batch[side])] for side in SIDES]
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        np.savez(file, **{side: keras.utils.pad_sequences(ids, padding="post", value=PAD) for side, ids in rows.items()})
+        # [replicas · micro-batches · rows, length]
+        np.savez(file, **{side: np.concatenate(share).reshape(-1, share[0].shape[-1]) for side, share in zip(SIDES, shares, strict=True)})
+    findings = []
+    first = devices.process(strategy) * len(shares[0])
+    for replica, share in enumerate(zip(*shares, strict=True), first):
+        for micro_batch, sides in enumerate(zip(*share, strict=True)):
+            place = {"step": iterations, "micro_batch": micro_batch, "replica": replica, "scale": scale}
+            try:
+                found = first_not_finite(model, config, *map(tf.constant, sides), **place)
+            except tf.errors.ResourceExhaustedError:
+                found = "unknown: there was no memory to run it op by op"
+            if found:
+                findings.append({**place, "first": found, "pairs": list(zip(*map(text_of, sides), strict=True))})
     write_whole(path.with_suffix(".json"), (json.dumps(findings, indent=2, ensure_ascii=False) + "\n").encode())
-    first = findings[0]["first"] if findings else "nothing, when it was run again"
-    return f"The first that is not finite: {first}. The update's pairs are in {path}, the findings beside it."
+    told = findings[0]["first"] if findings else "nothing, when it was run again here"
+    return f"The first that is not finite: {told}. The update's pairs are in {path}, the findings beside it."

@@ -13,22 +13,35 @@ class Board:
 
     def write(self, step: int, metrics: dict) -> None:
         """Draws a point on each curve, and sees that it is in the file."""
-        if self._writer is None:
-            self._writer = tf.summary.create_file_writer(str(self._folder))
-        with self._writer.as_default(step=step):
-            for name, value in metrics.items():
-                (tf.summary.text if isinstance(value, str) else tf.summary.scalar)(name, value)
-        self._writer.flush()
+        try:
+            if self._writer is None:
+                self._writer = tf.summary.create_file_writer(str(self._folder))
+            with self._writer.as_default(step=step):
+                for name, value in metrics.items():
+                    (tf.summary.text if isinstance(value, str) else tf.summary.scalar)(name, value)
+            self._writer.flush()
+        except tf.errors.OpError as error:
+            raise OSError(f"Could not write to {self._folder} ({error.message}). Make room, and run the same command again.") from error
 
-    def forget_after(self, step: int) -> None:
-        """Removes the points after a step, which a run that goes on from there will draw once more, and what a kill left half written."""
+    def forget_after(self, step: int, validated_step: int) -> None:
+        """Removes the points that a run which goes on from a step will draw once more, and what a kill left half written.
+
+        Args:
+            step: the last update of the run so far.
+            validated_step: the last update that was validated: `valid/…` is kept up to there.
+        """
+
+        def stays(event) -> bool:
+            of_validation = any(value.tag.startswith("valid/") for value in event.summary.value)
+            return event.step <= (validated_step if of_validation else step)
+
         for path in sorted(self._folder.glob("events.out.tfevents.*")):
             kept, whole = [], True
             try:
                 for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-                    earlier = tf.compat.v1.Event.FromString(record).step <= step
-                    whole &= earlier
-                    kept += [record] * earlier
+                    stayed = stays(tf.compat.v1.Event.FromString(record))
+                    whole &= stayed
+                    kept += [record] * stayed
             except tf.errors.DataLossError:
                 whole = False
             if not whole:

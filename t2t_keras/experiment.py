@@ -70,7 +70,7 @@ def _validation(strategy, model, translator: Translator, folder: pathlib.Path, c
     """step → loss, perplexity and BLEU of the validation set, and a few translations."""
     longest = max(shards.read_info(folder / "valid")[f"{side}_longest"] for side in shards.SIDES)
     budget = max(config.device_tokens, longest)
-    dataset = batching.updates(folder / "valid", batch_tokens=budget, seed=0, epochs=1)
+    dataset = batching.updates(folder / "valid", batch_tokens=budget, seed=0, epochs=1, damaged_records=config.damaged_records)
     batches = devices.distribute(strategy, dataset, config.device_tokens)
     negative_log_likelihood = update.make_validation(strategy, model, batches)
     sources, references = (lines[: config.valid_sentences] for lines in prepare.read_text(folder, "valid"))
@@ -107,10 +107,10 @@ def _prepare_folders(
     written = shards.read_info(folder / "train")["vocab_size"]
     if written != model.vocab_size:
         raise ValueError(f"{folder} was prepared with --vocab_size={written}. Received: {model.vocab_size}.")
-    write_whole(model_dir / CONFIG, to_json(model=model, train=train, decode=decode).encode())
     subwords, kept = (folder / prepare.SUBWORDS).read_bytes(), model_dir / prepare.SUBWORDS
     if checkpoint.kept(model_dir) and kept.read_bytes() != subwords:
         raise ValueError(f"{model_dir} holds a model of other sub-words than {folder}. Give another --model_dir.")
+    write_whole(model_dir / CONFIG, to_json(model=model, train=train, decode=decode).encode())
     write_whole(kept, subwords)
 
 
@@ -171,8 +171,9 @@ def train(
             return [text.decode(errors="replace") for text in tokenizer.detokenize(tf.constant(ids)).numpy()]
 
         def examine(batch, step: int, scale: float) -> str:
-            not_finite = model_dir / "not_finite"
-            return diagnosis.write_report(not_finite, strategy, model, train_config, batch, step=step, scale=scale, text_of=text_of)
+            path = model_dir / "not_finite" / f"update-{step:09d}-worker-{devices.process(strategy)}.npz"
+            iterations = int(adam.iterations.numpy())
+            return diagnosis.write_report(path, strategy, model, train_config, batch, iterations=iterations, scale=scale, text_of=text_of)
 
         greedy = Translator(model, tokenizer, dataclasses.replace(decode_config, beam_size=1))
         progress = training.train(

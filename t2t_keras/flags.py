@@ -7,6 +7,8 @@ import sys
 
 from absl import app, flags, logging
 
+from t2t_keras.interruption import EXIT_CODE, StoppedError
+
 # In a checkout, and where the package is installed.
 CONFIGS = [pathlib.Path(__file__).parent.parent / name for name in ("configs", "t2t_keras_configs")]
 
@@ -64,6 +66,9 @@ def run(main) -> None:
         logging.set_verbosity(logging.WARNING)
         try:
             return main() or 0
+        except StoppedError as stopped:
+            print(stopped, end="\n" if str(stopped) else "")
+            return EXIT_CODE
         except KeyboardInterrupt:
             return 130
         except BrokenPipeError:  # `… | head` has read enough; what is still in the buffer has nowhere to go.

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 # What a stopped run's process exits with, sysexits.h's "temporary failure": the same command, run again, goes on.
 EXIT_CODE = 75
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+ECHO_SECONDS = 0.5  # A terminal, a launcher and a service manager may each pass on the same signal.
+STARTED = time.monotonic()  # The process, near enough: programs import this among the first.
 
 
 class StoppedError(Exception):
@@ -19,15 +22,17 @@ class _Abandoned(BaseException):
 
 
 class Interruption:
-    """A context in which the first signal is a request, and the second ends the process at once.
+    """A context in which the first signal is a request, and a second one ends the process at once.
+
+    Python handles signals between two steps of its main thread, which may be inside TensorFlow for long, or for ever. So that
+    the second signal works there too, another thread hears of them through `signal.set_wakeup_fd`.
 
     Args:
-        max_hours: of time from now after which a request is made; 0: never.
+        max_hours: of time from the start of the process after which a request is made; 0: never.
     """
 
     def __init__(self, max_hours: float = 0.0):
-        self._ends = time.monotonic() + 3600 * max_hours if max_hours else float("inf")
-        self._limit = f"--max_hours={max_hours:g} are over"
+        self._max_hours = max_hours
         self._signal, self._abandonable, self._handlers = None, False, {}
 
     @property
@@ -35,16 +40,22 @@ class Interruption:
         """Why the run is to end; empty while it is not."""
         if self._signal is not None:
             return f"received {self._signal.name}"
-        return self._limit if time.monotonic() >= self._ends else ""
+        over = 0 < self._max_hours <= (time.monotonic() - STARTED) / 3600
+        return f"--max_hours={self._max_hours:g} are over" if over else ""
 
     def _handle(self, number, frame) -> None:
-        if self._signal is not None:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
-        self._signal = signal.Signals(number)
-        if self._abandonable:
-            raise _Abandoned
+        if self._signal is None:
+            self._signal = signal.Signals(number)
+            if self._abandonable:
+                raise _Abandoned
+
+    def _listen(self, pipe: int) -> None:
+        first = None
+        while number := os.read(pipe, 1):
+            if number[0] in SIGNALS:
+                if first is not None and time.monotonic() - first > ECHO_SECONDS:
+                    os._exit(128 + number[0])
+                first = first or time.monotonic()
 
     def unless_told(self, work: Callable):
         """What `work()` returns; None where a signal came before or meanwhile: what is done inside is thrown away at once."""
@@ -59,10 +70,16 @@ class Interruption:
 
     def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():  # Elsewhere Python lets nobody handle signals.
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._handlers[number] = signal.signal(number, self._handle)
+            listening, self._pipe = os.pipe()
+            os.set_blocking(self._pipe, False)
+            threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
+            self._wakeup = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+            self._handlers = {number: signal.signal(number, self._handle) for number in SIGNALS}
         return self
 
     def __exit__(self, *exception) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        if self._handlers:
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(self._wakeup)
+            os.close(self._pipe)  # The listener reads the end, and ends.

@@ -29,11 +29,15 @@ def largest_shapes(info: dict, config: TrainConfig, replicas: int) -> list[tuple
         replicas: devices; the rows are those of one micro-batch on each of them.
     """
     longest = [info[f"{side}_longest"] for side in shards.SIDES]
+
+    def largest(length: int) -> tuple[int, int, int]:
+        rows = min(config.batch_tokens // length, replicas * max(config.device_tokens // length, 1))
+        return rows, *(min(length, side) for side in longest)
+
+    # A length a little below a bound may have a row more.
     bounds = [2**power for power in range(3, 20) if 2**power < max(longest)] + [max(longest)]
-    return [
-        (min(config.batch_tokens // bound, replicas * max(config.device_tokens // bound, 1)), *(min(bound, side) for side in longest))
-        for bound in bounds
-    ]
+    ranges = [range(shorter + 1, bound + 1) for shorter, bound in zip([0, *bounds], bounds, strict=False)]
+    return [max(map(largest, lengths), key=lambda shape: cost(-(-shape[0] // replicas), *shape[1:])) for lengths in ranges]
 
 
 def halved(strategy, batch: dict) -> dict:
@@ -50,6 +54,9 @@ def halved(strategy, batch: dict) -> dict:
 class SplittingUpdate:
     """An update that goes through also where a device is out of memory: its micro-batches are split, and so are like ones from then on.
 
+    Memory runs out in forward and backward passes. The step of the optimizer comes after them, when all they held is free, and takes
+    less; so what is tried again has not moved a weight yet.
+
     Args:
         strategy: of the update.
         update: what `make_update` returned.
@@ -64,18 +71,27 @@ class SplittingUpdate:
         """Args and result as of `make_update`'s function."""
         scale = LossScale(*(tf.constant(number, tf.float32) for number in loss_scale))
         while True:
-            (_, rows, s), (_, _, t) = (self._strategy.experimental_local_results(batch[side])[0].shape for side in shards.SIDES)
-            if rows == 1 or cost(rows, s, t) < self._too_costly:
-                try:
-                    metrics, after = self._update(batch, scale, tf.constant(apply))
-                    return metrics, LossScale(*map(float, after))
-                except tf.errors.ResourceExhaustedError as error:
-                    told = f"A device has no memory for {rows} rows of {s} + {t} sub-words."
-                    if rows == 1 or devices.several_workers(self._strategy):
-                        raise ValueError(f"{told} Lower --device_tokens, or --max_length and prepare again.") from error
-                    self._too_costly = cost(rows, s, t)
-                    self._say(f"{told} From now on micro-batches of that size are split in two; the update stays the same.")
+            batch = self.fitted(batch)
+            rows, s, t = self._shape(batch)
+            try:
+                metrics, after = self._update(batch, scale, tf.constant(apply))
+                return metrics, LossScale(*map(float, after))
+            except tf.errors.ResourceExhaustedError as error:
+                told = f"A device has no memory for {rows} rows of {s} + {t} sub-words."
+                if rows == 1 or devices.several_workers(self._strategy):
+                    raise ValueError(f"{told} Lower --device_tokens, or --max_length and prepare again.") from error
+                self._too_costly = cost(rows, s, t)
+                self._say(f"{told} From now on micro-batches of that size are split in two; the update stays the same.")
+
+    def _shape(self, batch: dict) -> tuple[int, int, int]:
+        (_, rows, s), (_, _, t) = (self._strategy.experimental_local_results(batch[side])[0].shape for side in shards.SIDES)
+        return rows, s, t
+
+    def fitted(self, batch: dict) -> dict:
+        """The update in micro-batches that are not known to be too large."""
+        while self._shape(batch)[0] > 1 and cost(*self._shape(batch)) >= self._too_costly:
             batch = halved(self._strategy, batch)
+        return batch
 
 
 def rehearse(strategy, update: SplittingUpdate, info: dict, config: TrainConfig, say: Callable = print) -> None:

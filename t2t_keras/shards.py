@@ -250,7 +250,7 @@ def plain_errors():
     """Turns a stop at a damaged record, which TensorFlow wraps in names of its nodes, into a ValueError of the sentence alone."""
     try:
         yield
-    except tf.errors.InvalidArgumentError as error:
+    except tf.errors.OpError as error:  # From a data service in another class.
         told = re.search(r"assertion failed: \[(Expected .*)\]", error.message)
         if not told:
             raise

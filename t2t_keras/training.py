@@ -33,6 +33,7 @@ class Progress:
     position: tuple[int, int] = (0, 0)
     seconds: float = 0.0  # Of training, validation and saving, over all resumes.
     validated_step: int = 0
+    dtype: str = "float32"
     best: float = -math.inf
     best_step: int = 0
     validations_since_best: int = 0
@@ -86,15 +87,19 @@ def _batches(strategy, config: TrainConfig, folder: pathlib.Path, start: batchin
     return devices.distribute(strategy, dataset, config.device_tokens, shared=False)
 
 
-def _update(strategy, model, optimizer, config: TrainConfig, element_spec, say: Callable) -> memory.SplittingUpdate:
+def _splitting_update(strategy, model, optimizer, config: TrainConfig, element_spec, say: Callable) -> memory.SplittingUpdate:
     sides = {side: element_spec[side] for side in shards.SIDES}
     return memory.SplittingUpdate(strategy, make_update(strategy, model, optimizer, config, sides), say)
 
 
 def rehearse(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.Path, say: Callable = print) -> None:
     """Does what `train` does before its first update, and no more: runs the largest updates, and says what they took."""
-    batches = devices.distribute(strategy, batching.updates(folder, batch_tokens=config.batch_tokens, seed=0), config.device_tokens)
-    update = _update(strategy, model, optimizer, config, batches.element_spec, say)
+    batches = devices.distribute(
+        strategy,
+        batching.updates(folder, batch_tokens=config.batch_tokens, seed=0, damaged_records=config.damaged_records),
+        config.device_tokens,
+    )
+    update = _splitting_update(strategy, model, optimizer, config, batches.element_spec, say)
     memory.rehearse(strategy, update, shards.read_info(folder), config, say)
 
 
@@ -121,7 +126,7 @@ def train(
         folder: shards of training pairs.
         model_dir: where checkpoints go.
         validate: step → metrics, of which "valid/bleu" or "valid/loss" decides what is best.
-        examine: (batch, optimizer's iterations, loss scale) → what in that update is not finite.
+        examine: (batch, update, loss scale) → what in that update is not finite.
         board: draws points; see `events.Board`.
         say: told what happens.
 
@@ -134,23 +139,25 @@ def train(
         OSError: a checkpoint could not be written.
     """
     chief = devices.is_chief(strategy)
-    progress = Progress(loss_scale=FLOAT16_START if config.dtype == "float16" else LossScale())
+    progress = Progress()
     restored = checkpoint.restore_newest(model_dir, model, optimizer, say)
     if restored:
         path, state = restored
         progress = Progress(**state)
         say(f"Going on from update {progress.step:,} ({path}).")
+    if progress.step == 0 or progress.dtype != config.dtype:
+        progress.dtype, progress.loss_scale = config.dtype, FLOAT16_START if config.dtype == "float16" else LossScale()
     if devices.from_chief(strategy, float(progress.step)) != progress.step:
         raise ValueError(f"Expected all workers to see the chief's checkpoints. Received update {progress.step} from {model_dir} here.")
     if chief:
-        board.forget_after(progress.step)
+        board.forget_after(progress.step, progress.validated_step)
         if restored:
             checkpoint.put_aside(model_dir, after=path)
 
     batches = _batches(strategy, config, folder, batching.Position(*progress.position))
-    update = _update(strategy, model, optimizer, config, batches.element_spec, say)
+    update = _splitting_update(strategy, model, optimizer, config, batches.element_spec, say)
     seconds_before, started = progress.seconds, time.monotonic()
-    saved, saved_step = started, progress.step
+    saved_at, saved = started, (progress.step, progress.validated_step)
 
     def patience_is_over() -> bool:
         return bool(config.patience) and progress.validations_since_best >= config.patience
@@ -162,7 +169,10 @@ def train(
         if chief:
             progress.seconds = seconds_before + time.monotonic() - started
             checkpoint.write(checkpoint.path_of(model_dir, progress.step, kind), model, optimizer, dataclasses.asdict(progress))
-            checkpoint.remove_old(model_dir, keep, kind)
+            checkpoint.remove_old(model_dir, keep, kind, last=progress.step)
+
+    def validation_is_due() -> bool:
+        return due(config.valid_steps) and progress.validated_step < progress.step
 
     def validated() -> None:
         # Elsewhere a signal ends it; but other workers would wait for this one's part in it.
@@ -185,7 +195,7 @@ def train(
         began = time.monotonic()
         with shards.plain_errors():
             batch = next(iterator)
-        # All replicas carry the same ones; the first one's are read.
+        # All replicas of a process carry the same ones; the first one's are read.
         position, damaged = (strategy.experimental_local_results(batch.pop(name))[0].numpy() for name in ("position", "damaged"))
         metrics, progress.loss_scale = update(batch, scale := LossScale(*progress.loss_scale))
         progress.step, progress.position = progress.step + 1, tuple(map(int, position))
@@ -200,10 +210,10 @@ def train(
             progress.skipped, progress.skipped_in_a_row = progress.skipped + 1, progress.skipped_in_a_row + 1
             with bar.external_write_mode():
                 say(f"Update {progress.step:,} was skipped: loss or gradient is not finite (loss scale {scale.scale:g}).")
-            if progress.skipped_in_a_row == config.max_skipped:
+            if progress.skipped_in_a_row >= config.max_skipped:
                 raise ValueError(
-                    f"{config.max_skipped} updates in a row, up to {progress.step:,}, were not finite. "
-                    f"{examine(batch, int(optimizer.iterations.numpy()), scale.scale)} A lower --rate_factor or a --clip_norm may help."
+                    f"{progress.skipped_in_a_row} updates in a row, up to {progress.step:,}, were not finite. "
+                    f"{examine(update.fitted(batch), progress.step, scale.scale)} A lower --rate_factor or a --clip_norm may help."
                 )
         if due(config.log_steps):
             point = _point(progress, metrics)
@@ -216,7 +226,8 @@ def train(
     with contextlib.ExitStack() as stack:
         interruption = stack.enter_context(Interruption(config.max_hours))
         if progress.step < config.train_steps:
-            memory.rehearse(strategy, update, shards.read_info(folder), config, say)
+            rehearsal = functools.partial(memory.rehearse, strategy, update, shards.read_info(folder), config, say)
+            rehearsal() if devices.several_workers(strategy) else interruption.unless_told(rehearsal)
         bar = stack.enter_context(
             tqdm.tqdm(
                 total=config.train_steps,
@@ -229,21 +240,23 @@ def train(
         )
         iterator = iter(batches)
         while True:
-            if due(config.valid_steps) and progress.validated_step < progress.step:
+            if validation_is_due():
                 validated()
             told = devices.any_worker(strategy, bool(interruption.reason))
             ended = told or progress.step >= config.train_steps or patience_is_over()
-            minutes = (time.monotonic() - saved) / 60
-            if progress.step > saved_step and (ended or due(config.checkpoint_steps) or 0 < config.checkpoint_minutes <= minutes):
+            minutes = (time.monotonic() - saved_at) / 60
+            if (progress.step, progress.validated_step) != saved and (
+                ended or due(config.checkpoint_steps) or 0 < config.checkpoint_minutes <= minutes
+            ):
                 save(checkpoint.STEP, config.keep_checkpoints)
-                saved, saved_step = time.monotonic(), progress.step
+                saved_at, saved = time.monotonic(), (progress.step, progress.validated_step)
             if ended:
                 break
             updated()
     devices.from_chief(strategy, 0.0)  # Until the chief has written all, nobody leaves.
     if patience_is_over():
         say(f"Stopped at update {progress.step:,}: {progress.validations_since_best} validations brought nothing better.")
-    elif progress.step < config.train_steps:
+    elif progress.step < config.train_steps or validation_is_due():
         reason = interruption.reason or "another worker was told to end"
-        raise StoppedError(f"Stopped at update {progress.step:,}: {reason}. The same command goes on from there.")
+        raise StoppedError(f"Stopped at update {progress.step:,}: {reason}. The same command goes on from there." if chief else "")
     return progress

@@ -464,3 +464,22 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, trained):
 def test_the_state_is_readable_text(written):
     with np.load(written, allow_pickle=False) as archive:
         assert json.loads(str(archive["state"])) == STATE
+
+
+def test_several_archives_without_manifests_are_not_thrown_away(tmp_path):
+    """Somebody copied the archives alone, or they are of an older version."""
+    write_run(tmp_path, [1, 2])
+    for path in checkpoint.kept(tmp_path):
+        path.with_suffix(".json").unlink()
+    model = new_model()
+    with pytest.raises(checkpoint.DamagedError, match="step-000000002.npz.*manifest"):
+        checkpoint.restore_newest(tmp_path, model, new_adam(model), print)
+
+
+def test_what_lies_after_the_last_update_is_of_a_run_that_was_left(tmp_path):
+    """A best one of updates that a kill undid would otherwise be taken for the newest best."""
+    write_run(tmp_path, [1, 2, 3])
+    for step in (2, 3):
+        as_best(tmp_path, step)
+    checkpoint.remove_old(tmp_path, 1, checkpoint.BEST, last=2)
+    assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path, checkpoint.BEST)] == [2]

@@ -91,12 +91,19 @@ def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path):
     dataset = tf.data.Dataset.from_tensors({"source": source, "target": target})
     [batch] = devices.distribute(strategy, dataset, device_tokens=2 * max(source.shape[1], target.shape[1]))
     told = diagnosis.write_report(
-        tmp_path / "not_finite", strategy, model, TRAIN, batch, step=41, scale=1.0, text_of=lambda ids: [str(row.tolist()) for row in ids]
+        tmp_path / "not_finite" / "update-42.npz",
+        strategy,
+        model,
+        TRAIN,
+        batch,
+        iterations=41,
+        scale=1.0,
+        text_of=lambda ids: [str(row.tolist()) for row in ids],
     )
-    assert str(tmp_path / "not_finite" / "update-000000042.npz") in told and "the loss" in told
-    with np.load(tmp_path / "not_finite" / "update-000000042.npz") as archive:
+    assert str(tmp_path / "not_finite" / "update-42.npz") in told and "the loss" in told
+    with np.load(tmp_path / "not_finite" / "update-42.npz") as archive:
         np.testing.assert_array_equal(archive["source"], source)
         np.testing.assert_array_equal(archive["target"], target)
-    [finding] = json.loads((tmp_path / "not_finite" / "update-000000042.json").read_text())
+    [finding] = json.loads((tmp_path / "not_finite" / "update-42.json").read_text())
     assert (finding["replica"], finding["micro_batch"], finding["step"]) == (1, 1, 41)
     assert [pair[0] for pair in finding["pairs"]] == [str(source[6].tolist()), str(source[7].tolist())]

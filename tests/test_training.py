@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from toy import TRAIN, Toy, adam, assert_close, by_one_tape, set_weights, strategy_of, weights_of, write_shards
 
-from t2t_keras import batching, checkpoint, shards, training
+from t2t_keras import batching, checkpoint, interruption, shards, training
 from t2t_keras.interruption import StoppedError
 
 
@@ -59,7 +59,7 @@ class Run:
         self.points.append((step, metrics))
         self.at_step.get(step, lambda run: None)(self)
 
-    def forget_after(self, step: int) -> None:
+    def forget_after(self, step: int, validated_step: int) -> None:
         """A board's."""
         self.forgotten.append(step)
 
@@ -259,10 +259,30 @@ def test_a_signal_saves_and_what_follows_equals_an_uninterrupted_run(folder, fin
         assert list(resumed.validated) == [4, 6, 8]
 
 
-def test_a_time_limit_saves_and_stops(folder, tmp_path):
-    with pytest.raises(StoppedError, match="--max_hours"):
-        Run(folder, tmp_path, train_steps=10**6, max_hours=1e-9)
-    assert steps_on_disk(tmp_path) == []  # Over before the first update: there is nothing to save.
+def test_a_time_limit_saves_and_stops(folder, tmp_path, monkeypatch):
+    def late(run):
+        monkeypatch.setattr(interruption, "STARTED", -1e9)
+
+    with pytest.raises(StoppedError, match="update 4: --max_hours=5 are over"):
+        Run(folder, tmp_path, train_steps=100, max_hours=5, log_steps=4, valid_steps=100, at_step={4: late})
+    assert steps_on_disk(tmp_path)[-1] == 4
+
+
+def test_a_last_validation_that_was_ended_by_a_signal_is_made_by_the_next_run_and_only_once(folder, finished, tmp_path):
+    figures = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}
+    with pytest.raises(StoppedError, match="update 8: received SIGTERM"):
+        Run(folder, tmp_path, figures={**figures, 8: lambda: os.kill(os.getpid(), signal.SIGTERM)})
+    assert list(Run(folder, tmp_path, figures=figures).validated) == [8]
+    again = Run(folder, tmp_path, figures=figures)
+    assert again.validated == {}
+    assert (again.progress.best_step, again.progress.validated_step) == (4, 8)
+
+
+def test_float16_begins_with_its_loss_scale_also_where_another_dtype_went_before(folder, tmp_path):
+    assert Run(folder, tmp_path, train_steps=3).progress.loss_scale == (1, 0)
+    assert Run(folder, tmp_path, train_steps=4, dtype="float16").progress.loss_scale == (1024, 1)
+    assert Run(folder, tmp_path, train_steps=5, dtype="float16").progress.loss_scale == (1024, 2)
+    assert Run(folder, tmp_path, train_steps=6, dtype="bfloat16").progress.loss_scale == (1, 0)
 
 
 def test_sums_since_the_last_point_go_on_with_the_run(folder, finished, tmp_path):
@@ -299,7 +319,7 @@ class NotFinite(Toy):
 
 
 def test_after_so_many_updates_in_a_row_that_are_not_finite_the_run_stops_and_says_where(folder, tmp_path):
-    with pytest.raises(ValueError, match="3 updates in a row, up to 3, were not finite. examined at 0 with 1 .*--clip_norm"):
+    with pytest.raises(ValueError, match="3 updates in a row, up to 3, were not finite. examined at 3 with 1 .*--clip_norm"):
         Run(folder, tmp_path, make_model=NotFinite, max_skipped=3)
     assert steps_on_disk(tmp_path) == []
 

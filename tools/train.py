@@ -20,28 +20,22 @@ _DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Prepare the data, run the lar
 options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)
 
 
-def train() -> int:
+def train() -> None:
     groups = [options.read(group) for group in (ModelConfig, TrainConfig, DecodeConfig, DataConfig)]
-    from t2t_keras import devices, experiment, interruption  # After the options, so that a wrong one is told at once.
+    from t2t_keras import devices, experiment  # After the options, so that a wrong one is told at once.
 
     devices.virtual_cpu_devices(_CPU_DEVICES.value)
     strategy = devices.make_strategy(_CPU_DEVICES.value)
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
-    try:
-        experiment.train(
-            model_dir,
-            *groups,
-            data_dir=pathlib.Path(_DATA_DIR.value).expanduser() if _DATA_DIR.value else None,
-            strategy=strategy,
-            dry_run=_DRY_RUN.value,
-        )
-    except interruption.StoppedError as stopped:
-        if devices.is_chief(strategy):
-            print(stopped)
-        return interruption.EXIT_CODE
+    experiment.train(
+        model_dir,
+        *groups,
+        data_dir=pathlib.Path(_DATA_DIR.value).expanduser() if _DATA_DIR.value else None,
+        strategy=strategy,
+        dry_run=_DRY_RUN.value,
+    )
     if devices.is_chief(strategy) and not _DRY_RUN.value:
         print(f"Trained. Translate with: python tools/translate.py --model_dir={model_dir} < text")
-    return 0
 
 
 def main() -> None:

@@ -32,21 +32,24 @@ def start(number: int, command: list[str]) -> list[subprocess.Popen]:
     """The workers' processes; the first is the chief."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(number)]
     configs = [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in range(number)]
-    return [subprocess.Popen(command, env={**os.environ, "TF_CONFIG": json.dumps(config)}) for config in configs]
+    # In sessions of their own: Ctrl-C is for the launcher, which passes it on once.
+    environments = [{**os.environ, "TF_CONFIG": json.dumps(config)} for config in configs]
+    return [subprocess.Popen(command, env=environment, start_new_session=True) for environment in environments]
 
 
 def wait(workers: list[subprocess.Popen]) -> int:
     """Waits for all; the exit code is the first that is not 0. Where one failed, the others get some seconds, then no choice."""
-    failed_at = None
-    while any(worker.poll() is None for worker in workers):
+    first, failed_at = 0, 0.0
+    while True:
         codes = [worker.poll() for worker in workers]
-        if failed_at is None and any(codes):
-            failed_at = time.monotonic()
-        if failed_at is not None and time.monotonic() - failed_at > GRACE_SECONDS:
+        if not first and any(codes):
+            first, failed_at = next(code for code in codes if code), time.monotonic()
+        if None not in codes:
+            return first
+        if first and time.monotonic() - failed_at > GRACE_SECONDS:
             for worker in workers:
                 worker.kill()
         time.sleep(0.1)
-    return next((worker.returncode for worker in workers if worker.returncode), 0)
 
 
 def main() -> None:
