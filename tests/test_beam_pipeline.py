@@ -67,7 +67,7 @@ def test_the_exchange_is_emptied_before_and_after(data, tmp_path):
     """What a killed run left there is not read; another folder than the default does as well, and what else it holds stays."""
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
-    exchange = tmp_path / "other" / "exchange"
+    exchange = tmp_path / "other" / "t2t_keras_exchange"
     exchange.mkdir()
     (exchange / "000000000000.text").write_bytes(b"left\nover\n")
     (exchange / "000000000099.text").write_bytes(b"left\nover\n")

@@ -186,18 +186,24 @@ def test_what_is_no_address_is_refused(address):
         data_service.check(address)
 
 
-def test_a_run_trains_from_the_service_and_goes_on(service, tmp_path):
-    flags = [flag for flag in FLAGS if flag != "--deterministic"]
-    for end in (4, 7):
-        command = [
-            sys.executable,
-            str(ROOT / "tools/train.py"),
-            *flags,
-            f"--model_dir={tmp_path}",
-            f"--data_service={service}",
-            f"--train_steps={end}",
-        ]
-        result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+def test_a_run_trains_from_the_service_and_goes_on_with_two_workers(service, tmp_path):
+    """Of two workers, each gets updates of its own, of half the tokens."""
+    flags = [*(flag for flag in FLAGS if flag != "--deterministic"), f"--model_dir={tmp_path}", f"--data_service={service}"]
+    train = [sys.executable, str(ROOT / "tools/train.py"), *flags]
+    two_workers = [sys.executable, str(ROOT / "tools/workers.py"), "2"]
+    for command, end in ((train, 4), (two_workers + train, 7)):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        result = subprocess.run([*command, f"--train_steps={end}"], capture_output=True, text=True, env=environment)
         assert result.returncode == 0, result.stderr
         assert checkpoint.step_of(checkpoint.kept(tmp_path)[-1]) == end
-    assert "Going on from update 4" in result.stdout
+    assert "Going on from update 4" in result.stdout and "2 device(s)" in result.stdout
+
+
+def test_a_damaged_record_that_a_worker_finds_is_told_in_the_same_sentence(service, places, monkeypatch):
+    monkeypatch.chdir(places / "trainer")
+    monkeypatch.setattr(shards, "_fingerprints", lambda contents: tf.ones(tf.shape(contents), tf.int64))
+    with (
+        pytest.raises(ValueError, match=r"^Expected records.*damaged, the first at byte \d+ of .*--damaged_records=skip\.$"),
+        shards.plain_errors(),
+    ):
+        next(iter(data_service.updates(FOLDER, service=service, job=uuid.uuid4().hex, batch_tokens=BUDGET, seed=3)))

@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import math
+import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras import builtin_corpus, checkpoint, corpus, devices, evaluation, experiment, prepare
+from t2t_keras import builtin_corpus, checkpoint, corpus, devices, evaluation, experiment, lock, prepare
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json
 from t2t_keras.tokenizer import Tokenizer
 from t2t_keras.transformer import Transformer
@@ -299,3 +300,12 @@ def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch,
     assert {tuple(pair) for pair in finding["pairs"]} <= set(builtin_corpus.splits(DATA.builtin_pairs, seed=TRAIN.seed)["train"])
     with np.load(report.with_suffix(".npz")) as archive:
         assert len(archive["source"]) == len(finding["pairs"])
+
+
+def test_a_second_trainer_in_the_same_folder_is_refused_and_changes_nothing(run):
+    model_dir = run[0]
+    before = files(model_dir)
+    with lock.exclusive(model_dir / "lock", "a first trainer"), pytest.raises(BlockingIOError, match=f"{model_dir} is in use by process"):
+        train(model_dir, train=dataclasses.replace(TRAIN, train_steps=8))
+    before.pop(pathlib.Path("lock"))
+    assert {name: content for name, content in files(model_dir).items() if name.name != "lock"} == before
