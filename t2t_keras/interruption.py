@@ -51,10 +51,10 @@ class Interruption:
 
     def _listen(self, pipe: int) -> None:
         first = None
-        while number := os.read(pipe, 1):
-            if number[0] in SIGNALS:
+        while numbers := os.read(pipe, 64):
+            for number in set(numbers) & set(SIGNALS):
                 if first is not None and time.monotonic() - first > ECHO_SECONDS:
-                    os._exit(128 + number[0])
+                    os._exit(128 + number)
                 first = first or time.monotonic()
 
     def unless_told(self, work: Callable):
