@@ -20,7 +20,6 @@ import pathlib
 
 import keras
 import numpy as np
-import sentencepiece
 
 from t2t_keras.config import BOS, EOS, UNK
 from t2t_keras.position import sinusoids
@@ -125,12 +124,6 @@ def positions_of(model, rows: int):
     return _array(model.positions.table)[np.minimum(np.arange(rows), model.config.learned_positions - 1)]
 
 
-def pieces_of(tokenizer) -> list[str]:
-    """The sub-words of a `Tokenizer`, by id."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
-    return [processor.id_to_piece(index) for index in range(processor.vocab_size())]
-
-
 def specification(model, pieces: list[str], rows: int):
     """A `ctranslate2.specs.TransformerSpec` with the weights of a `Transformer`, to be optimised and saved.
 
@@ -179,7 +172,7 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
     """
     folder, config = pathlib.Path(folder), translator.config
     positions = config.max_input + config.extra_length
-    spec = specification(translator.model, pieces_of(translator.tokenizer), positions)
+    spec = specification(translator.model, list(translator.tokenizer.pieces), positions)
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"Expected a new folder, or an empty one. {folder} holds something: give another, or remove it.")
     try:

@@ -72,7 +72,7 @@ def ids_of(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
 
 
 def pieces_of(sentences: list[list[int]], tokenizer: Tokenizer) -> list[list[str]]:
-    pieces = ctranslate2_format.pieces_of(tokenizer)
+    pieces = list(tokenizer.pieces)
     return [[pieces[index] for index in ids] for ids in sentences]
 
 
@@ -100,7 +100,7 @@ class Numbers:
 
 def test_greedy_translations_are_equal(both, tokenizer):
     ours, theirs = both
-    lines, pieces = english(40), ctranslate2_format.pieces_of(tokenizer)
+    lines, pieces = english(40), list(tokenizer.pieces)
     results = translate_lines(Translator(ours.model, Numbers(tokenizer), ours.config), lines)
     different = set()
     for source, result in zip(ids_of(tokenizer, lines), results, strict=True):
@@ -211,7 +211,7 @@ def test_a_folder_that_holds_something_is_refused(written):
 def test_sub_words_of_another_model_are_refused(tokenizer):
     model = Transformer(dataclasses.replace(ONE_WIDTH, vocab_size=331))
     with pytest.raises(ValueError, match="each of the model's 331 ids. Received: 330"):
-        ctranslate2_format.specification(model, ctranslate2_format.pieces_of(tokenizer), 10)
+        ctranslate2_format.specification(model, list(tokenizer.pieces), 10)
 
 
 def test_without_the_package_the_extra_is_named(written, tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from test_survival import FLAGS
 
 from t2t_keras import batching, checkpoint, data_service, shards
 from t2t_keras.config import EOS
+from tools.workers import free_ports
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAIRS, BUDGET, WINDOWS, MARKS = 230, 240, 3, {"trainer": 60, "one": 61, "two": 62}
@@ -48,14 +49,6 @@ def places(tmp_path_factory) -> pathlib.Path:
             pairs = (tuple(np.array(side) for side in pair) for pair in sides)
             shards.write(base / place / "copy", pairs, count=PAIRS, vocab_size=63, seed=1)
     return base
-
-
-def free_ports(number: int) -> list[int]:
-    listeners = [socket.create_server(("localhost", 0)) for _ in range(number)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 @pytest.fixture(scope="module")

@@ -295,7 +295,7 @@ def prepare(folder: pathlib.Path) -> dict:
             raise ValueError("Expected --source, text to translate, with --model_dir. Received none.")
         lines = pathlib.Path(_SOURCE.value).expanduser().read_bytes().split(b"\n")[:-1]
         translator = experiment.load(pathlib.Path(_MODEL_DIR.value).expanduser(), say=lambda text: print(text, file=sys.stderr))
-        model, pieces, target_length = translator.model, ctranslate2_format.pieces_of(translator.tokenizer), 0
+        model, pieces, target_length = translator.model, list(translator.tokenizer.pieces), 0
         sources = translator.tokenizer.tokenize(tf.constant(lines), max_length=translator.config.max_input).to_list()
     else:
         model, target_length = (
