@@ -137,7 +137,7 @@ def test_n_best_is_sorted_and_its_first_is_the_translation(translator):
     many, one = translator.n_best(lines), translator(lines)
     assert many["text"].shape == (16, 4)
     np.testing.assert_array_equal(many["text"][:, 0], one["text"])
-    np.testing.assert_array_equal(many["score"][:, 0], one["score"])
+    np.testing.assert_allclose(many["score"][:, 0], one["score"], rtol=1e-5)  # Other sentences leave the batch at other times.
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
