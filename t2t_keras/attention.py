@@ -31,6 +31,14 @@ def scaled_dot_product_attention(q, k, v, mask=None):
     return ops.matmul(attention_weights(q, k, mask), v)
 
 
+def _swapped(x):
+    """[B, T, H, K] → [B, H, T, K], and back."""
+    _, first, second, width = x.shape
+    if first and second and 1 in (first, second):  # Nothing moves.
+        return ops.reshape(x, (-1, second, first, width))
+    return ops.swapaxes(x, 1, 2)
+
+
 @keras.saving.register_keras_serializable("t2t_keras")
 class MultiHeadAttention(keras.layers.Layer):
     """Concat(head_1 … head_h) W^O, section 3.2.2; no projection has a bias.
@@ -76,7 +84,7 @@ class MultiHeadAttention(keras.layers.Layer):
         for kernel in kernels:
             width = kernel.shape[-1]
             part = ops.reshape(rows[:, first : first + width], (batch, length, self.num_heads, width // self.num_heads))
-            heads.append(ops.swapaxes(part, 1, 2))
+            heads.append(_swapped(part))
             first += width
         return heads
 
@@ -99,7 +107,7 @@ class MultiHeadAttention(keras.layers.Layer):
                 "mask must be boolean and broadcast to [B, H, T, S], True where a query may attend "
                 f"(a padding mask [B, S] becomes mask[:, None, None, :]). Received: shape {tuple(mask.shape)} of {mask.dtype}."
             )
-        heads = ops.swapaxes(scaled_dot_product_attention(queries, keys, values, mask), 1, 2)
+        heads = _swapped(scaled_dot_product_attention(queries, keys, values, mask))
         return self.output_projection(ops.reshape(heads, (*leading(heads)[:2], self.num_heads * self.d_v)))
 
     def call(self, query, memory, mask=None):

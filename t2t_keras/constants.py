@@ -19,7 +19,7 @@ class Constants(keras.StatelessScope):
     """The scope. A graph of a loop's body needs one of its own.
 
     Args:
-        values: {id of a Keras variable: NumPy array}, see `values_of`.
+        values: {id of a Keras variable: NumPy array, or a function that gives a tensor}, see `values_of`.
     """
 
     def __init__(self, values: dict):
@@ -37,7 +37,8 @@ class Constants(keras.StatelessScope):
     def get_current_value(self, variable):
         """A variable's constant, made when it is first asked for: other weights stay out of the graph."""
         if id(variable) not in self.constants:
-            self.constants[id(variable)] = ops.convert_to_tensor(self.values[id(variable)])
+            value = self.values[id(variable)]
+            self.constants[id(variable)] = value() if callable(value) else ops.convert_to_tensor(value)
         return self.constants[id(variable)]
 
 

@@ -193,7 +193,9 @@ def train(
     return progress
 
 
-def load(model_dir: pathlib.Path, which: str = "average", say: Callable = print, *, dtype: str = "float32", **decode_options) -> Translator:
+def load(
+    model_dir: pathlib.Path, which: str = "average", say: Callable = print, *, dtype: str = "float32", int8: bool = False, **decode_options
+) -> Translator:
     """The trained model of a folder, ready to translate.
 
     Args:
@@ -201,6 +203,7 @@ def load(model_dir: pathlib.Path, which: str = "average", say: Callable = print,
         which: `average`, `best` or `latest` weights.
         say: told what was loaded.
         dtype: of weights and arithmetic: float32 or bfloat16.
+        int8: keep the weights in 8 bits, see `Translator`.
         decode_options: fields of `DecodeConfig` to be other than they were in training.
     """
     if not (model_dir / CONFIG).exists():
@@ -213,7 +216,7 @@ def load(model_dir: pathlib.Path, which: str = "average", say: Callable = print,
         for variable, value in zip(model.trainable_variables, trained.trainable_variables, strict=True):
             variable.assign(value)
     tokenizer = Tokenizer((model_dir / prepare.SUBWORDS).read_bytes())
-    return Translator(model, tokenizer, dataclasses.replace(decode_config, **decode_options), frozen=True)
+    return Translator(model, tokenizer, dataclasses.replace(decode_config, **decode_options), frozen=True, int8=int8)
 
 
 def export(

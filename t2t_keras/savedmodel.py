@@ -21,6 +21,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 import t2t_keras
 from t2t_keras.config import write_whole
+from t2t_keras.lock import exclusive
 from t2t_keras.service import Service
 from t2t_keras.translator import Translator
 
@@ -64,21 +65,9 @@ def next_version(export_dir: pathlib.Path) -> int:
     return max(versions, default=0) + 1
 
 
-def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: Callable = print) -> pathlib.Path:
-    """Writes the next version of a SavedModel. A server that watches the folder never sees half of one.
-
-    Args:
-        translator: what is exported, with its beam size, α and lengths.
-        export_dir: of all versions.
-        about: what is to be read in the export beside that.
-        say: told where it is.
-
-    Returns:
-        The version's folder.
-    """
-    service, version = Service(translator), next_version(export_dir)
-    folder, unfinished = export_dir / str(version), export_dir / f".unfinished-{version}"
-    shutil.rmtree(unfinished, ignore_errors=True)
+def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
+    """All of a version, into a folder that is not there yet."""
+    service = Service(translator)
     signatures = {
         "serving_default": service.translate,
         "translate_with_options": service.translate_with_options,
@@ -86,14 +75,16 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: C
     }
     # What the signatures hold on to, and no more: of a Keras model TensorFlow would save every layer's functions.
     held = tf.Module()
-    held.tokenizer, held.weights = translator.tokenizer, [weight.value for weight in translator.model.trainable_variables]
-    tf.saved_model.save(held, str(unfinished), signatures=signatures)
-    extra = unfinished / "assets.extra"
+    held.tokenizer = translator.tokenizer
+    held.weights = translator.stored.matrices if translator.stored else [weight.value for weight in translator.model.trainable_variables]
+    tf.saved_model.save(held, str(folder), signatures=signatures)
+    extra = folder / "assets.extra"
     extra.mkdir()
     description = {
         "model": dataclasses.asdict(translator.model.config),
         "decode": dataclasses.asdict(translator.config),
         "dtype": translator.model.compute_dtype,
+        "weights": "int8" if translator.stored else translator.model.variable_dtype,
         "subwords_sha256": hashlib.sha256(translator.tokenizer.model).hexdigest(),
         **about,
         "versions": {
@@ -105,6 +96,27 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: C
     }
     write_whole(extra / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
     _warm_up(extra / WARM_UP, service)
-    unfinished.rename(folder)
+
+
+def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: Callable = print) -> pathlib.Path:
+    """Writes the next version of a SavedModel. A server that watches the folder never sees half of one.
+
+    Args:
+        translator: what is exported, with its beam size, α and lengths.
+        export_dir: of all versions.
+        about: what is to be read in the export beside that.
+        say: told where it is.
+
+    Returns:
+        The version's folder.
+
+    Raises:
+        BlockingIOError: another process exports into the folder.
+    """
+    with exclusive(export_dir / ".lock", str(export_dir)):
+        folder, unfinished = export_dir / str(next_version(export_dir)), export_dir / ".unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        _write(unfinished, translator, about)
+        unfinished.rename(folder)
     say(f"Exported to {folder}. Serve it as in serving/README.md; a SavedModel is a program, so serve only your own.")
     return folder

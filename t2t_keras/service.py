@@ -137,7 +137,8 @@ class Service(tf.Module):
         def align(rows):
             source, target = rows["source"].to_tensor(PAD), rows["target"].to_tensor(PAD)
             model = self.translator.model
-            weights = model.align(shift_right(target), model.encode(source)) * token_mask(target)[:, :, None]
+            with self.translator.weights():
+                weights = model.align(shift_right(target), model.encode(source)) * token_mask(target)[:, :, None]
             missing = [[0, 0]] + [[0, most - tf.shape(weights)[axis]] for axis, most in enumerate(widths, 1)]
             return [tf.reshape(tf.pad(weights, missing), [-1])]
 
@@ -183,7 +184,8 @@ class Service(tf.Module):
         def read(rows):
             source, target = rows["source"].to_tensor(PAD), rows["target"].to_tensor(PAD)
             model = self.translator.model
-            logits, _ = model.decode(shift_right(target), model.encode(source))
+            with self.translator.weights():
+                logits, _ = model.decode(shift_right(target), model.encode(source))
             log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(target, logits)
             return [tf.boolean_mask(log_probs, target != PAD)]
 

@@ -12,6 +12,7 @@ from t2t_keras.beam_search import beam_search
 from t2t_keras.chunks import in_chunks
 from t2t_keras.config import BOS, EOS, PAD, DecodeConfig
 from t2t_keras.constants import Constants, values_of
+from t2t_keras.int8 import Int8
 from t2t_keras.tokenizer import Tokenizer
 
 MOST_ROWS, MOST_TOKENS = 32, 4096  # Searched at once: sentences, and source sub-words with padding.
@@ -28,13 +29,21 @@ class Translator(tf.Module):
         tokenizer: the sub-words it was trained with.
         config: how to search.
         frozen: the search may keep the weights as they are now, which is faster; not those of a model that is being trained.
+        int8: all is done with the weights as they are now, kept in 8 bits, see `Int8`.
+
+    Attributes:
+        weights: the scope in which the model has its weights; the search has one of its own.
+        stored: an `Int8`, or None.
     """
 
-    def __init__(self, model, tokenizer: Tokenizer, config: DecodeConfig, frozen: bool = False):
+    def __init__(self, model, tokenizer: Tokenizer, config: DecodeConfig, frozen: bool = False, int8: bool = False):
         super().__init__(name="translator")
         self.model, self.tokenizer, self.config = model, tokenizer, config
-        values = values_of(model) if frozen else None
-        self._weights = (lambda: Constants(values)) if frozen else contextlib.nullcontext
+        self.stored = Int8(model) if int8 else None
+        values = self.stored.values if int8 else values_of(model) if frozen else None
+        self._search_weights = (lambda: Constants(values)) if values else contextlib.nullcontext
+        # A graph outside the search has no gain of constants, which it would hold a second time.
+        self.weights = self._search_weights if int8 else contextlib.nullcontext
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def n_best(self, text):
@@ -95,7 +104,7 @@ class Translator(tf.Module):
 
     def _search(self, rows):
         """Some rows of `search` → sub-words of all translations in one row, their lengths [R · W], scores [R, W]."""
-        config, model, weights = self.config, self.model, self._weights
+        config, model, weights = self.config, self.model, self._search_weights
         source = rows.pop("source").to_tensor(PAD)
         if "prefix" in rows:
             rows["prefix"] = rows["prefix"].to_tensor(PAD)

@@ -93,8 +93,8 @@ print(json.dumps([[line.decode() for line in read], list((c.c_float * len(lines)
 """
 
 
-@pytest.fixture(scope="module")
-def export(tmp_path_factory) -> pathlib.Path:
+@pytest.fixture(scope="module", params=["float32", "int8"])
+def export(request, tmp_path_factory) -> pathlib.Path:
     """Of a Transformer with random weights, larger than at the start of training, so that translations differ."""
     lines = (side.encode() for pair in builtin_corpus.splits(300, seed=3)["train"] for side in pair)
     tokenizer = Tokenizer(learn(lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0))
@@ -103,7 +103,7 @@ def export(tmp_path_factory) -> pathlib.Path:
     for weight in model.trainable_variables:
         if weight.path.endswith(("kernel", "matrix")):
             weight.assign(draw.normal(0, 0.5, weight.shape))
-    translator = Translator(model, tokenizer, DecodeConfig(beam_size=2, extra_length=2), frozen=True)
+    translator = Translator(model, tokenizer, DecodeConfig(beam_size=2, extra_length=2), frozen=True, int8=request.param == "int8")
     return savedmodel.export(translator, tmp_path_factory.mktemp("export"), {})
 
 

@@ -16,7 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 import t2t_keras
-from t2t_keras import savedmodel
+from t2t_keras import lock, savedmodel
 from t2t_keras.config import DecodeConfig
 from t2t_keras.service import Service
 
@@ -93,13 +93,19 @@ def test_an_export_that_fails_leaves_no_version_and_the_next_is_whole(version, t
         patched.setattr(tf.saved_model, "save", lambda held, path, signatures: pathlib.Path(path).mkdir())
         patched.setattr(savedmodel, "_warm_up", lambda path, service: path.touch())
         assert [savedmodel.export(translator, tmp_path, {}, say=said.append).name for _ in range(2)] == ["1", "2"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"] and len(said) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "1", "2"] and len(said) == 2
     for name in ("1", "2"):
         assert contents(tmp_path / name) == {f"assets.extra/{savedmodel.DESCRIPTION}", f"assets.extra/{savedmodel.WARM_UP}"}
 
 
+def test_a_second_export_at_the_same_time_is_refused_and_harms_nothing(translator, tmp_path):
+    with lock.exclusive(tmp_path / ".lock", "it"), pytest.raises(BlockingIOError, match=f"{tmp_path} is in use by process {os.getpid()}"):
+        savedmodel.export(translator, tmp_path, {}, say=pytest.fail)
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
 def test_an_export_is_a_saved_model_with_a_description_and_a_warm_up(version):
-    assert version.name == "1" and [path.name for path in version.parent.iterdir()] == ["1"]
+    assert version.name == "1" and sorted(path.name for path in version.parent.iterdir()) == [".lock", "1"]
     assert contents(version) >= {"saved_model.pb", "variables/variables.index", "assets.extra/t2t_keras.json"}
     assert (version / "assets.extra/tf_serving_warmup_requests").stat().st_size > 0
 
@@ -113,6 +119,7 @@ def test_the_description_has_the_facts(version, translator):
         "model": dataclasses.asdict(translator.model.config),
         "decode": dataclasses.asdict(DECODE),
         "dtype": "float32",
+        "weights": "float32",
         "subwords_sha256": hashlib.sha256(translator.tokenizer.model).hexdigest(),
         "checkpoint": "average",
     }

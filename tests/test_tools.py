@@ -8,12 +8,15 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  Its operations are in exports.
 
 from t2t_keras import builtin_corpus
 
 ROOT = pathlib.Path(__file__).parent.parent
-PROGRAMS = ("train", "translate", "evaluate", "prepare", "data_service")
+PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service")
 NEEDED = {"prepare": "data_dir", "data_service": "port"}  # Of the others: model_dir.
 LINES_THAT_TRY_IT = [
     b"two hundred and seven",
@@ -119,6 +122,40 @@ def test_evaluating_prints_one_json_object_and_writes_the_translations(trained, 
     assert 0 <= scores["bleu"] <= 100 and 0 <= scores["chrf"] <= 100 and 1 < scores["perplexity"] < 1000
     assert "tok:13a" in scores["signature"]
     assert len((tmp_path / "out.txt").read_bytes().split(b"\n")) == 40 + 1
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_an_export_translates_as_the_program_does(trained, tmp_path, weights):
+    """And another export is another version, which a server takes from then on."""
+    model_dir, _ = trained
+    flags = [f"--model_dir={model_dir}", "--checkpoint=latest", "--alpha=0.9", "--beam_size=3"]
+    for version in ("1", "2"):
+        result = tool("export", *flags, f"--export_dir={tmp_path}", f"--int8={weights == 'int8'}")
+        assert result.returncode == 0, result.stderr.decode()
+        assert f"Exported to {tmp_path / version}." in result.stdout.decode()
+    description = json.loads((tmp_path / "2/assets.extra/t2t_keras.json").read_text())
+    assert (description["weights"], description["checkpoint"], description["update"]) == (weights, "latest", 3)
+    assert (description["decode"]["alpha"], description["decode"]["beam_size"]) == (0.9, 3)
+    # Without a line with zeros, which NumPy drops, and one of Windows, whose end the program drops.
+    lines = [line for line in LINES_THAT_TRY_IT if b"\x00" not in line and not line.endswith(b"\r")]
+    found = tf.saved_model.load(str(tmp_path / "2")).signatures["serving_default"](text=tf.constant(lines))
+    expected = tool("translate", *flags, stdin=b"\n".join(lines))
+    texts = [text.decode("utf-8", "replace").replace("\n", " ") for text in found["text"].numpy()]
+    assert weights == "int8" or texts == expected.stdout.decode().split("\n")[:-1]
+    assert np.isfinite(found["score"]).all() and len(texts) == len(lines)
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--format=ctranslate2", "--int8"], "--quantization"),
+        (["--format=ctranslate2", "--dtype=bfloat16"], "--quantization"),
+        (["--quantization=int8"], "--format=ctranslate2"),
+    ],
+)
+def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags, named):
+    assert named in complaint(tool("export", f"--model_dir={trained[0]}", f"--export_dir={tmp_path}/new", *flags))
+    assert not (tmp_path / "new").exists()
 
 
 def test_training_on_two_devices_goes_on_where_one_stopped(trained, text):

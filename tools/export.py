@@ -16,6 +16,7 @@ _CHECKPOINT = flags.DEFINE_enum("checkpoint", "average", ["average", "best", "la
 _DTYPE = flags.DEFINE_enum(
     "dtype", "float32", ["float32", "bfloat16"], "Of weights and arithmetic; bfloat16 where the server is fast at it."
 )
+_INT8 = flags.DEFINE_boolean("int8", False, "Store matrices in 8 bits a weight, a quarter of the size, for --dtype when loaded.")
 _FORMAT = flags.DEFINE_enum(
     "format", "savedmodel", ["savedmodel", "ctranslate2"], "For TensorFlow Serving, or for CTranslate2's engine in C++."
 )
@@ -27,12 +28,14 @@ def export() -> None:
     from t2t_keras import experiment
 
     model_dir, export_dir = (pathlib.Path(flag.value).expanduser() for flag in (_MODEL_DIR, _EXPORT_DIR))
-    loading = {"dtype": _DTYPE.value, **options.given(DecodeConfig)}
+    loading = {"dtype": _DTYPE.value, "int8": _INT8.value, **options.given(DecodeConfig)}
     if _FORMAT.value == "ctranslate2":
         from t2t_keras import ctranslate2_format
 
-        if _DTYPE.value != "float32":
-            raise ValueError(f"--format=ctranslate2 takes --quantization, not --dtype. Received: --dtype={_DTYPE.value}.")
+        if _DTYPE.value != "float32" or _INT8.value:
+            raise ValueError(
+                f"--format=ctranslate2 takes --quantization, not --dtype or --int8. Received: --dtype={_DTYPE.value} --int8={_INT8.value}."
+            )
         ctranslate2_format.write(experiment.load(model_dir, _CHECKPOINT.value, **loading), export_dir, _QUANTIZATION.value)
         print(f"Exported to {export_dir}. Its README.md says how to use it.")
         return

@@ -1,0 +1,143 @@
+"""Weights in 8 bits: numbers worked by hand, the same network as of their products, and a quarter of the size in an export."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import stand_in
+import tensorflow as tf
+
+from t2t_keras import savedmodel
+from t2t_keras.config import DecodeConfig
+from t2t_keras.int8 import Int8, Widened, quantize
+from t2t_keras.service import Service
+from t2t_keras.translator import Translator
+
+DECODE = DecodeConfig(beam_size=2, max_input=24, extra_length=4)
+
+
+def test_the_largest_of_an_output_becomes_127_and_others_the_nearest_whole_numbers():
+    values = np.array([[1.27, 0.0, -0.5, 2e30], [-0.634, 0.0, 0.25, 1e28]], np.float32)
+    quantized, scales = quantize(values, axis=0)
+    np.testing.assert_allclose(scales, [[0.01, 0, 0.5 / 127, 2e30 / 127]], rtol=1e-6)
+    np.testing.assert_array_equal(quantized, [[127, 0, -127, 127], [-63, 0, 64, 1]])
+    assert quantized.dtype == np.int8 and scales.dtype == np.float32
+    by_row, scales = quantize(values[:, :2], axis=1)
+    np.testing.assert_array_equal(by_row, [[127, 0], [-127, 0]])
+    np.testing.assert_allclose(scales, [[0.01], [0.634 / 127]], rtol=1e-6)
+
+
+def test_no_weight_is_further_off_than_half_a_step():
+    values = np.random.default_rng(1).normal(size=[50, 30]).astype(np.float32)
+    quantized, scales = quantize(values, axis=0)
+    assert np.abs(quantized * scales - values).max(axis=0) == pytest.approx(scales[0] / 2, rel=0.2)
+    assert (np.abs(quantized * scales - values) <= scales / 2 * 1.0001).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_widened_matrix_is_the_product_in_the_dtype_that_was_asked_for(dtype):
+    values = np.random.default_rng(1).normal(size=[5, 3]).astype(np.float32)
+    quantized, scales = quantize(values, axis=0)
+    matrix = Widened(values, 0, dtype)
+    for read in (matrix, tf.function(matrix)):
+        assert read().dtype == dtype and read().shape == (5, 3)
+        np.testing.assert_array_equal(read(), tf.cast(quantized * scales, dtype))
+
+
+def widened_by_hand(translator: Translator) -> Translator:
+    """One in float32 whose weights are the products."""
+    for variable in translator.model.trainable_variables:
+        if variable.path.endswith("kernel"):
+            quantized, scales = quantize(variable.numpy(), axis=0)
+            variable.assign(quantized * scales)
+    matrix = translator.model.embedding.matrix
+    quantized, scales = quantize(matrix.numpy(), axis=1)
+    matrix.assign(quantized * scales)
+    return Translator(translator.model, translator.tokenizer, translator.config, frozen=True)
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    original = stand_in.translator(DECODE)
+    return Translator(original.model, original.tokenizer, DECODE, int8=True)
+
+
+@pytest.fixture(scope="module")
+def expected() -> Service:
+    return Service(widened_by_hand(stand_in.translator(DECODE)))
+
+
+@pytest.fixture(scope="module")
+def version(translator, tmp_path_factory) -> pathlib.Path:
+    return savedmodel.export(translator, tmp_path_factory.mktemp("exports"), {}, say=lambda text: None)
+
+
+def test_every_matrix_is_in_8_bits_and_every_vector_as_it_was(translator):
+    matrices = {id(variable) for variable in translator.model.trainable_variables if len(variable.shape) == 2}
+    assert {key for key, value in translator.stored.values.items() if isinstance(value, Widened)} == matrices
+    assert len(translator.stored.matrices) == len(matrices) > 10
+
+
+def answers(signatures, lines) -> dict:
+    """Of all three signatures."""
+    number = len(lines)
+    options = {
+        "alpha": tf.fill([number], 0.8), "max_length": tf.zeros([number], tf.int32), "n_best": tf.fill([number], 2),
+        "prefix": tf.fill([number], "z"), "alignment": tf.fill([number], True),
+    }  # fmt: skip
+    lines = tf.constant(lines)
+    return {
+        **{f"default {name}": value.numpy() for name, value in signatures["serving_default"](text=lines).items()},
+        **{f"options {name}": value.numpy() for name, value in signatures["translate_with_options"](text=lines, **options).items()},
+        **{f"score {name}": value.numpy() for name, value in signatures["score"](source=lines, target=lines).items()},
+    }
+
+
+def of_service(service: Service) -> dict:
+    return {"serving_default": service.translate, "translate_with_options": service.translate_with_options, "score": service.score}
+
+
+def assert_alike(received: dict, expected: dict) -> None:
+    assert received.keys() == expected.keys()
+    for name, value in expected.items():
+        if value.dtype == np.float32:
+            np.testing.assert_allclose(received[name], value, atol=1e-4, err_msg=name)
+        else:
+            np.testing.assert_array_equal(received[name], value, err_msg=name)
+
+
+def test_all_signatures_compute_with_the_products(translator, expected, version):
+    """Here, and in an export that is loaded again."""
+    lines, service = stand_in.sentences(12), Service(translator)
+    wanted = answers(of_service(expected), lines)
+    assert len(set(wanted["default text"])) > 6
+    assert_alike(answers(of_service(service), lines), wanted)
+    assert_alike(answers(tf.saved_model.load(str(version)).signatures, lines), wanted)
+
+
+def test_two_exports_in_one_program_keep_their_own_weights(translator, expected, version, tmp_path):
+    lines = stand_in.sentences(6)
+    other = stand_in.translator(DECODE)
+    for variable in other.model.trainable_variables:
+        variable.assign(-variable if variable.path.endswith("kernel") else variable)
+    other = Translator(other.model, other.tokenizer, DECODE, int8=True)
+    service = Service(other)
+    first = tf.saved_model.load(str(version)).signatures
+    second = tf.saved_model.load(str(savedmodel.export(other, tmp_path, {}, say=lambda text: None))).signatures
+    wanted = [answers(of_service(service), lines) for service in (expected, service)]
+    assert any(wanted[0]["default text"] != wanted[1]["default text"])
+    for _ in range(2):
+        assert_alike(answers(first, lines), wanted[0])
+        assert_alike(answers(second, lines), wanted[1])
+
+
+def test_an_export_says_what_it_holds_and_has_no_matrix_in_float32(translator, version):
+    description = json.loads((version / "assets.extra" / savedmodel.DESCRIPTION).read_text())
+    assert (description["dtype"], description["weights"]) == ("float32", "int8")
+    whole = b"".join(path.read_bytes() for path in version.rglob("*") if path.is_file())
+    for variable in translator.model.trainable_variables:
+        if len(variable.shape) == 2:
+            assert variable.numpy().tobytes() not in whole
+    for matrix in Int8(translator.model).matrices:
+        assert whole.count(matrix._quantized.tobytes()) == 1
