@@ -22,11 +22,11 @@ def in_chunks(function: Callable, rows, lengths, *, most_rows: int, most_tokens:
     """
     order = tf.argsort(lengths, stable=True)
     lengths = tf.gather(lengths, order)
-    number, places = tf.size(order), tf.range(tf.size(order))
+    number = tf.size(order)
 
     def end(first):
-        size = places - first + 1
-        fits = (size >= 1) & (size <= most_rows) & (size * lengths <= most_tokens)
+        ahead = lengths[first : first + most_rows]
+        fits = tf.range(1, tf.size(ahead) + 1) * ahead <= most_tokens
         return first + tf.maximum(1, tf.reduce_sum(tf.cast(fits, tf.int32)))
 
     def chunk(first, index, *arrays):

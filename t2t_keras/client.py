@@ -76,7 +76,7 @@ class Options:
     Args:
         n_best: translations of a line.
         alpha: of the length penalty (section 6.1), 0 or more; -1 for the model's own.
-        max_length: sub-words of a translation at most; 0 for the server's limit.
+        max_length: sub-words of a translation at most; 0 for the model's own, which goes by the source's length.
         prefix: what a translation begins with.
     """
 

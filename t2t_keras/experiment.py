@@ -203,7 +203,7 @@ def load(
         which: `average`, `best` or `latest` weights.
         say: told what was loaded.
         dtype: of weights and arithmetic: float32 or bfloat16.
-        int8: keep the weights in 8 bits, see `Translator`.
+        int8: keep the matrices in 8 bits, see `Translator`.
         decode_options: fields of `DecodeConfig` to be other than they were in training.
     """
     if not (model_dir / CONFIG).exists():
@@ -220,13 +220,13 @@ def load(
 
 
 def export(
-    model_dir: pathlib.Path, export_dir: pathlib.Path, which: str = "average", say: Callable = print, **loading_options
+    export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", say: Callable = print, **loading_options
 ) -> pathlib.Path:
-    """Writes a folder's model as the next version of a SavedModel, see `export.export`.
+    """Writes a folder's model as the next version of a SavedModel, see `savedmodel.export`.
 
     Args:
-        model_dir: a run's folder.
         export_dir: of all versions.
+        model_dir: a run's folder.
         which: `average`, `best` or `latest` weights.
         say: told what was loaded, and where the export is.
         loading_options: of `load`.

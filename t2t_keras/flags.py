@@ -7,6 +7,7 @@ import sys
 
 from absl import app, flags, logging
 
+from t2t_keras.config import DecodeConfig
 from t2t_keras.interruption import EXIT_CODE, StoppedError
 
 # In a checkout, and where the package is installed.
@@ -19,6 +20,26 @@ def define(*groups) -> None:
     for group in groups:
         for field in dataclasses.fields(group):
             define_flag[field.type](field.name, field.default, field.metadata["help"])
+
+
+def define_trained_model() -> None:
+    """Defines what `trained_model` reads: which weights of a run, how they are kept, and how to search."""
+    flags.DEFINE_string("model_dir", None, "The folder of a training run.", required=True)
+    flags.DEFINE_enum("checkpoint", "average", ["average", "best", "latest"], "Which weights.")
+    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of weights and arithmetic; bfloat16 where a processor is fast at it.")
+    flags.DEFINE_boolean("int8", False, "Keep matrices in 8 bits a weight: an export is several times smaller, and slower.")
+    define(DecodeConfig)
+
+
+def trained_model() -> dict:
+    """The arguments of `experiment.load`, but for `say`."""
+    values = {name: flags.FLAGS[name].value for name in ("model_dir", "checkpoint", "dtype", "int8")}
+    return {
+        "model_dir": pathlib.Path(values.pop("model_dir")).expanduser(),
+        "which": values.pop("checkpoint"),
+        **values,
+        **given(DecodeConfig),
+    }
 
 
 def read(group):

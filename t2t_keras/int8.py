@@ -19,7 +19,7 @@ def quantize(values, axis: int):
 
 
 class Widened(tf.saved_model.experimental.TrackableResource):
-    """Q · s, multiplied where an export is loaded. Calling it reads the product.
+    """Q · s, multiplied where an export is loaded, and held as long as its program runs. Calling it reads the product.
 
     Args:
         values: W.
@@ -32,7 +32,7 @@ class Widened(tf.saved_model.experimental.TrackableResource):
         self._quantized, self._scales = quantize(values, axis)
         self._dtype = tf.as_dtype(dtype)
         # Resources of one name are one: another model's of the same program must have other names.
-        content = self._quantized.tobytes() + self._scales.tobytes() + dtype.encode()
+        content = self._quantized.tobytes() + f"{axis} {self._quantized.shape} {dtype}".encode() + self._scales.tobytes()
         self._shared_name = "t2t_keras_int8_" + hashlib.sha256(content).hexdigest()
         self._initialize()
 
@@ -51,7 +51,7 @@ class Int8:
     """A model's weights, the matrices in 8 bits; vectors, of which there are few, as they are.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer`. Its own matrices are rounded to what 8 bits hold, so that it computes the same.
 
     Attributes:
         values: what `Constants` takes.
@@ -64,4 +64,6 @@ class Int8:
         # A row of the shared matrix embeds one token and gives one logit.
         axes = [1 if variable.path.endswith("matrix") else 0 for variable in matrices]
         self.matrices = [Widened(self.values[id(v)], axis, v.dtype) for v, axis in zip(matrices, axes, strict=True)]
-        self.values |= {id(variable): matrix for variable, matrix in zip(matrices, self.matrices, strict=True)}
+        for variable, matrix in zip(matrices, self.matrices, strict=True):
+            self.values[id(variable)] = matrix
+            variable.assign(matrix())

@@ -6,7 +6,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class LayerNorm(keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization` of the last axis, in float32, as the operations that TensorFlow on a CPU makes one of."""
+    """`keras.layers.LayerNormalization` of the last axis, in float32 and in few operations."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

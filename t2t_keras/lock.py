@@ -1,4 +1,4 @@
-"""One trainer at a time in a folder: a lock of the kernel, which ends with the process however that ends."""
+"""One process at a time that writes into a folder: a lock of the kernel, which ends with the process however that ends."""
 
 import contextlib
 import fcntl

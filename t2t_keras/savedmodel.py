@@ -10,6 +10,7 @@ The graph has core operations and three of TF.Text's, for SentencePiece. Whoever
 import dataclasses
 import hashlib
 import json
+import math
 import pathlib
 import shutil
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from t2t_keras.translator import Translator
 DESCRIPTION = "t2t_keras.json"
 WARM_UP = "tf_serving_warmup_requests"
 MODEL_NAME = "translate"
+MOST_BYTES = 2**31 - 2**27  # Of weights in a graph: a protocol buffer holds 2 GiB.
 # Of warm-up requests: sentences, and words of each.
 WARM_UP_SIZES = ((1, 1), (1, 10), (1, 40), (8, 20), (32, 20))
 
@@ -112,7 +114,15 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: C
 
     Raises:
         BlockingIOError: another process exports into the folder.
+        ValueError: a graph cannot hold that many weights.
     """
+    model = translator.model
+    # The encoder embeds by the shared matrix, and the decoder has it once more.
+    number = model.count_params() + math.prod(model.embedding.matrix.shape)
+    size = number * (1 if translator.stored else tf.as_dtype(model.variable_dtype).size)
+    if size > MOST_BYTES:
+        received = f"{size:,}, for {number:,} weights, the shared matrix twice"
+        raise ValueError(f"Expected at most {MOST_BYTES:,} bytes of weights. Received: {received}. Give --dtype=bfloat16, or --int8.")
     with exclusive(export_dir / ".lock", str(export_dir)):
         folder, unfinished = export_dir / str(next_version(export_dir)), export_dir / ".unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)

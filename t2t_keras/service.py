@@ -14,6 +14,8 @@ from t2t_keras.loss import shift_right, token_mask
 from t2t_keras.tokenizer import BYTES_PER_PIECE
 from t2t_keras.translator import Translator
 
+MOST_ALIGNED = 256  # Sub-words of a source that has an alignment, and half of those of its translation.
+MOST_ALIGNMENTS = 2**27  # Numbers of all alignments in an answer, with padding.
 OWN_ALPHA = -1.0  # Asks for the configuration's.
 MOST_ALPHA = 10.0
 # Worked on at once in one pass over given translations: pairs, and their sub-words with padding, of which each has V logits.
@@ -83,8 +85,8 @@ class Service(tf.Module):
             alpha: [B] float32, of the length penalty, 0 to 10; -1: the configuration's.
             max_length: [B] int32, most sub-words written, the end token counted; 0: source + `extra_length`.
             n_best: [B] int32, translations wanted, 1 to W.
-            prefix: [B] string, what the translation begins with.
-            alignment: [B] boolean, whether an alignment is wanted.
+            prefix: [B] string, what the translation begins with; spaces at its ends do not count.
+            alignment: [B] boolean, whether an alignment is wanted; of sources of at most 256 sub-words.
 
         Returns:
             text: [B, W] string, best first; empty after the first n_best.
@@ -96,7 +98,7 @@ class Service(tf.Module):
                 that did not ask are empty strings and zeros; if none asked, S and T are 0.
 
         Raises:
-            InvalidArgumentError: an input has not as many values as `text`.
+            InvalidArgumentError: an input has not as many values as `text`, or the alignments of all rows together are too large.
         """
         _same_rows("text", text=text, alpha=alpha, max_length=max_length, n_best=n_best, prefix=prefix, alignment=alignment)
         config, beam_size = self.translator.config, self.translator.config.beam_size
@@ -111,6 +113,11 @@ class Service(tf.Module):
             _say(~possible, f"alpha: expected 0 to {MOST_ALPHA:g}, or {OWN_ALPHA:g}.", alpha),
             _say(max_length < 0, "max_length: expected 1 or more, or 0 for the model's own.", max_length),
             _say((n_best < 1) | (n_best > beam_size), f"n_best: expected 1 to {beam_size}, the exported beam.", n_best),
+            _say(
+                alignment & ((length > MOST_ALIGNED) | (wanted > 2 * MOST_ALIGNED)),
+                f"alignment: expected at most {MOST_ALIGNED} sub-words of source, and {2 * MOST_ALIGNED} of max_length.",
+                tf.maximum(length, wanted),
+            ),
             _say((number > 0) & (number >= wanted) & (max_length >= 0), "prefix: expected fewer sub-words than max_length.", number),
         ])  # fmt: skip
         refused = error != ""
@@ -133,6 +140,11 @@ class Service(tf.Module):
         targets = tf.gather(sequences, asked[:, 0] * beam_size + asked[:, 1])
         widths = [tf.reduce_max(tf.concat([[0], tf.cast(ids.row_lengths(), tf.int32)], axis=0)) for ids in (targets, sources)]
         most_targets, most_sources = widths
+        shape = tf.cast([batch, beam_size, *widths], tf.int64)
+        text = (
+            f"alignment: expected at most {MOST_ALIGNMENTS} numbers [B, W, T, S] in an answer. Ask for fewer sentences at once. Received:"
+        )
+        tf.debugging.Assert(tf.reduce_prod(shape) <= MOST_ALIGNMENTS, [text, shape])
 
         def align(rows):
             source, target = rows["source"].to_tensor(PAD), rows["target"].to_tensor(PAD)

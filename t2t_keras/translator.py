@@ -15,7 +15,7 @@ from t2t_keras.constants import Constants, values_of
 from t2t_keras.int8 import Int8
 from t2t_keras.tokenizer import Tokenizer
 
-MOST_ROWS, MOST_TOKENS = 32, 4096  # Searched at once: sentences, and source sub-words with padding.
+MOST_ROWS, MOST_TOKENS = 32, 4096  # Searched at once: sentences, and sub-words a side with padding.
 
 
 class Translator(tf.Module):
@@ -88,7 +88,8 @@ class Translator(tf.Module):
         ids, lengths, scores, order = in_chunks(
             self._search,
             rows,
-            tf.cast(source.row_lengths(), tf.int32),
+            # Memory is of both: a row may ask for a long translation of a short source.
+            tf.maximum(tf.cast(source.row_lengths(), tf.int32), max_length),
             most_rows=MOST_ROWS,
             most_tokens=MOST_TOKENS,
             outputs=[

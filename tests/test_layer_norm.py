@@ -114,3 +114,8 @@ def test_its_weights_are_those_of_the_layer_of_keras_so_that_checkpoints_fit():
     assert described[0] == described[1]
     for received, wanted in zip(layer.get_weights(), expected.get_weights(), strict=True):
         np.testing.assert_array_equal(received, wanted)
+
+
+def test_options_that_it_does_not_have_are_refused():
+    with pytest.raises(ValueError, match="with gain and bias"):
+        LayerNorm(center=False)

@@ -8,6 +8,7 @@ import pytest
 import stand_in
 import tensorflow as tf
 
+from t2t_keras import service as service_module
 from t2t_keras.config import BOS, EOS, DecodeConfig
 from t2t_keras.service import Service
 from t2t_keras.translator import Translator
@@ -264,6 +265,28 @@ def test_alignments_are_those_of_the_model(service):
         source, target = ids_of(service, found["source_pieces"][row]), ids_of(service, found["pieces"][row, 0])
         weights = model.align(tf.constant([[BOS, *target[:-1]]]), model.encode(tf.constant([source])))[0]
         np.testing.assert_allclose(found["alignment"][row, 0, : len(target), : len(source)], weights, atol=1e-5)
+
+
+def test_alignments_of_long_sentences_are_refused_in_their_row(translator, monkeypatch):
+    """They have as many numbers as source times translation: 1,074 by 1,024 for each of W, if nothing were refused."""
+    monkeypatch.setattr(service_module, "MOST_ALIGNED", 8)
+    service = Service(translator)
+    short, long = "one", stand_in.sentences(1)[0]
+    rows = [{"text": short, "alignment": True}, {"text": long, "alignment": True}, {"text": short, "max_length": 17, "alignment": True}]
+    found = translated(service, [*rows, {"text": long}])
+    assert [error.split(b":")[0] for error in found["error"]] == [b"", b"alignment", b"alignment", b""]
+    assert found["alignment"].shape[2] <= 16 and found["alignment"].shape[3] <= 8
+    assert found["alignment"][0].any() and not found["alignment"][1:].any()
+    assert found["text"][3, 0] == service.translate(strings([long]))["text"][0]
+
+
+def test_alignments_that_are_too_large_together_are_refused(translator, monkeypatch):
+    monkeypatch.setattr(service_module, "MOST_ALIGNMENTS", 500)
+    service = Service(translator)
+    assert translated(service, [{"text": "one", "alignment": True}])["alignment"].size <= 500
+    with pytest.raises(tf.errors.InvalidArgumentError, match="alignment: expected at most 500 numbers"):
+        translated(service, [{"text": "one", "alignment": True}] * 50)
+    assert len(translated(service, [{"text": "one"}] * 50)["text"]) == 50
 
 
 def test_score_is_the_log_softmax_of_the_model(service):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras import builtin_corpus
+from t2t_keras import builtin_corpus, chunks
+from t2t_keras import translator as translator_module
 from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
 from t2t_keras.tokenizer import Tokenizer, learn
 from t2t_keras.transformer import Transformer
@@ -245,3 +246,18 @@ def test_a_translator_outlives_a_new_random_seed(model, tokenizer):
     before = results(translator(tf.constant(["one"])))
     keras.utils.set_random_seed(1)
     assert results(translator(tf.constant(["one"]))) == before
+
+
+def test_long_translations_of_short_sources_are_searched_a_few_at_a_time(model, monkeypatch):
+    """Story: 32 rows of one word that asked for 1,074 sub-words had caches of 3.4 GB together."""
+    seen = []
+
+    def in_chunks(function, rows, lengths, *, most_rows, most_tokens, outputs):
+        seen.append((lengths.numpy().tolist(), most_rows, most_tokens))
+        return chunks.in_chunks(function, rows, lengths, most_rows=most_rows, most_tokens=most_tokens, outputs=outputs)
+
+    monkeypatch.setattr(translator_module, "in_chunks", in_chunks)
+    translator = Translator(model, None, DecodeConfig(beam_size=2))
+    source = tf.ragged.constant([[5, EOS], [4, 5, 6, EOS]], tf.int32, row_splits_dtype=tf.int64)
+    translator.search(source, tf.zeros([2]), tf.constant([9, 3]), tf.ones([2], tf.int32))
+    assert seen == [([9, 4], translator_module.MOST_ROWS, translator_module.MOST_TOKENS)]

@@ -20,7 +20,9 @@ _N_BEST = flags.DEFINE_integer(
     "n_best", None, "Print this many translations a line, as: line number, tab, score, tab, text.", lower_bound=1
 )
 _ALPHA = flags.DEFINE_float("alpha", None, "Length penalty (section 6.1), 0 or more; the model's own if not given.")
-_MAX_LENGTH = flags.DEFINE_integer("max_length", None, "Sub-words of a translation, at most; 0: the model's limit.", lower_bound=0)
+_MAX_LENGTH = flags.DEFINE_integer(
+    "max_length", None, "Sub-words of a translation, at most; 0: the model's own, by the source's length.", lower_bound=0
+)
 _PREFIX = flags.DEFINE_string("prefix", None, "What each translation begins with.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Lines of a request; servers may have a limit.", lower_bound=1)
 _PARALLEL = flags.DEFINE_integer("parallel", 4, "Requests under way at once.", lower_bound=1, upper_bound=64)

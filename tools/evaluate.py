@@ -10,10 +10,7 @@ import sys
 from absl import flags
 
 from t2t_keras import flags as options
-from t2t_keras.config import DecodeConfig
 
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "The folder of a training run.", required=True)
-_CHECKPOINT = flags.DEFINE_enum("checkpoint", "average", ["average", "best", "latest"], "Which weights.")
 _SOURCE = flags.DEFINE_string("source", None, "Text to translate, a sentence a line; files and globs as in training.", required=True)
 _REFERENCE = flags.DEFINE_string("reference", None, "Its translation by people, a sentence a line.", required=True)
 _LOWERCASE = flags.DEFINE_boolean("lowercase", False, "BLEU and chrF of lower-cased text.")
@@ -30,7 +27,7 @@ _ROUGE = flags.DEFINE_boolean("rouge", False, "Also ROUGE-1, -2 and -L.")
 _OUTPUT = flags.DEFINE_string("output", "", "Write the translations to this file.")
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Sentences translated at once.", lower_bound=1)
-options.define(DecodeConfig)
+options.define_trained_model()
 
 
 def evaluate() -> None:
@@ -41,16 +38,12 @@ def evaluate() -> None:
     if report.empty:
         raise ValueError(f"Expected a sentence on every line of both files. Received: {report}. Find them with: grep -n '^\\s*$' FILE")
     sources, references = ([line.decode("utf-8") for line in side] for side in zip(*pairs, strict=True))
-    translator = experiment.load(
-        pathlib.Path(_MODEL_DIR.value).expanduser(),
-        _CHECKPOINT.value,
-        say=lambda text: print(text, file=sys.stderr),
-        **options.given(DecodeConfig),
-    )
+    model = options.trained_model()
+    translator = experiment.load(**model, say=lambda text: print(text, file=sys.stderr))
     hypotheses, scores = experiment.evaluate(
         translator, sources, references, lowercase=_LOWERCASE.value, tokenize=_TOKENIZE.value, batch_size=_BATCH_SIZE.value
     )
-    scores["checkpoint"] = _CHECKPOINT.value
+    scores |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
     if _COMPOUND_SPLIT.value:
         scores |= evaluation.compound_split_bleu(hypotheses, references, _COMPOUND_SPLIT.value)
     if _ROUGE.value:

@@ -3,29 +3,22 @@
 python tools/translate.py --model_dir=runs/x < text.en > text.de
 """
 
-import pathlib
 import sys
 
 from absl import flags
 
 from t2t_keras import flags as options
-from t2t_keras.config import DecodeConfig
 
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "The folder of a training run.", required=True)
-_CHECKPOINT = flags.DEFINE_enum("checkpoint", "average", ["average", "best", "latest"], "Which weights.")
 _N_BEST = flags.DEFINE_integer("n_best", 0, "Print this many translations a line, as: line number, tab, score, tab, text.", lower_bound=0)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Sentences translated at once.", lower_bound=1)
-options.define(DecodeConfig)
+options.define_trained_model()
 
 
 def translate() -> None:
     from t2t_keras import experiment
     from t2t_keras.translator import translate_lines
 
-    decode = options.given(DecodeConfig)
-    translator = experiment.load(
-        pathlib.Path(_MODEL_DIR.value).expanduser(), _CHECKPOINT.value, say=lambda text: print(text, file=sys.stderr), **decode
-    )
+    translator = experiment.load(**options.trained_model(), say=lambda text: print(text, file=sys.stderr))
     if _N_BEST.value > translator.config.beam_size:
         raise ValueError(f"Expected --n_best of at most --beam_size, {translator.config.beam_size}. Received: {_N_BEST.value}.")
     if sys.stdin.isatty():
