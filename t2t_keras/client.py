@@ -147,7 +147,10 @@ def _grpc(model: Model) -> Predict:
         getattr(tensor, field).extend(value.encode() if isinstance(value, str) else value for value in values)
 
     def read(tensor: tensor_pb2.TensorProto) -> list:
-        field, dtype = next((field, dtype) for number, field, dtype in kinds.values() if number == tensor.dtype)
+        known = {number: (field, dtype) for number, field, dtype in kinds.values()}
+        if tensor.dtype not in known:
+            raise model.failed(f"It answers in {types_pb2.DataType.Name(tensor.dtype)}, as no model of this project does.")
+        field, dtype = known[tensor.dtype]
         values = getattr(tensor, field)
         if tensor.dtype == types_pb2.DT_STRING:
             values = [value.decode("utf-8", "replace") for value in values]

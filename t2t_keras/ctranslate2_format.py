@@ -17,6 +17,7 @@ Letters: H heads, K d_k, E d_v, N = max(K, E), D d_model.
 
 import dataclasses
 import pathlib
+import shutil
 
 import keras
 import numpy as np
@@ -170,7 +171,7 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
         ValueError: CTranslate2 is not installed, or knows no such quantization.
         FileExistsError: the folder holds something.
     """
-    folder, config = pathlib.Path(folder), translator.config
+    folder, config = pathlib.Path(folder).resolve(), translator.config
     positions = config.max_input + config.extra_length
     spec = specification(translator.model, list(translator.tokenizer.pieces), positions)
     if folder.exists() and any(folder.iterdir()):
@@ -180,9 +181,12 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
         spec.optimize(quantization=quantization or None)
     except RuntimeError as error:  # bfloat16 is written through PyTorch.
         raise ValueError(f"Weights in {quantization} cannot be written: {error}.") from error
-    folder.mkdir(parents=True, exist_ok=True)
-    spec.save(str(folder))
-    (folder / "subwords.model").write_bytes(translator.tokenizer.model)
+    unfinished = folder.with_name(f".unfinished-{folder.name}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    spec.save(str(unfinished))
+    (unfinished / "subwords.model").write_bytes(translator.tokenizer.model)
     near = {"typical": _TYPICAL, "length_penalty": config.alpha * _TYPICAL / (_TYPICAL + 5)}
     readme = _README.format(**dataclasses.asdict(config), **near, positions=positions, eos=EOS)
-    (folder / "README.md").write_text(readme, encoding="utf-8")
+    (unfinished / "README.md").write_text(readme, encoding="utf-8")
+    unfinished.rename(folder)

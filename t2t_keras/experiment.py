@@ -37,6 +37,7 @@ from t2t_keras import (
 )
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json, write_whole
 from t2t_keras.events import Board
+from t2t_keras.int8 import Int8
 from t2t_keras.tokenizer import Tokenizer
 from t2t_keras.transformer import Transformer
 from t2t_keras.translator import Translator, translate_lines
@@ -203,20 +204,21 @@ def load(
         which: `average`, `best` or `latest` weights.
         say: told what was loaded.
         dtype: of weights and arithmetic: float32 or bfloat16.
-        int8: keep the matrices in 8 bits, see `Translator`.
+        int8: keep the matrices in 8 bits.
         decode_options: fields of `DecodeConfig` to be other than they were in training.
     """
     if not (model_dir / CONFIG).exists():
         raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the --model_dir of a training run.")
     model_config, decode_config = from_json(model_dir / CONFIG, model=ModelConfig, decode=DecodeConfig)
-    model = Transformer(model_config)
-    say(f"Using the {checkpoint.load(model_dir, which, model)}.")
+    model = trained = Transformer(model_config)
+    say(f"Using the {checkpoint.load(model_dir, which, trained)}.")
     if dtype != "float32":
-        trained, model = model, Transformer(model_config, dtype=dtype)
+        model = Transformer(model_config, dtype=dtype)
         for variable, value in zip(model.trainable_variables, trained.trainable_variables, strict=True):
             variable.assign(value)
     tokenizer = Tokenizer((model_dir / prepare.SUBWORDS).read_bytes())
-    return Translator(model, tokenizer, dataclasses.replace(decode_config, **decode_options), frozen=True, int8=int8)
+    decode_config = dataclasses.replace(decode_config, **decode_options)
+    return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None)
 
 
 def export(

@@ -52,18 +52,21 @@ class Int8:
 
     Args:
         model: a `Transformer`. Its own matrices are rounded to what 8 bits hold, so that it computes the same.
+        trained: one with the same weights in float32, where the model has them in less; they are what is rounded.
 
     Attributes:
         values: what `Constants` takes.
         matrices: those of them in 8 bits.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, trained=None):
         self.values = values_of(model)
-        matrices = [variable for variable in model.trainable_variables if variable.path.endswith(("kernel", "embedding/matrix"))]
-        # A row of the shared matrix embeds one token and gives one logit.
-        axes = [1 if variable.path.endswith("matrix") else 0 for variable in matrices]
-        self.matrices = [Widened(self.values[id(v)], axis, v.dtype) for v, axis in zip(matrices, axes, strict=True)]
-        for variable, matrix in zip(matrices, self.matrices, strict=True):
-            self.values[id(variable)] = matrix
-            variable.assign(matrix())
+        self.matrices = []
+        for variable, original in zip(model.trainable_variables, (trained or model).trainable_variables, strict=True):
+            if variable.path.endswith(("kernel", "embedding/matrix")):
+                # A row of the shared matrix embeds one token and gives one logit.
+                axis = 1 if variable.path.endswith("matrix") else 0
+                matrix = Widened(original.numpy(), axis, variable.dtype)
+                variable.assign(matrix())
+                self.values[id(variable)] = matrix
+                self.matrices.append(matrix)

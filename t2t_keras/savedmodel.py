@@ -78,7 +78,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     # What the signatures hold on to, and no more: of a Keras model TensorFlow would save every layer's functions.
     held = tf.Module()
     held.tokenizer = translator.tokenizer
-    held.weights = translator.stored.matrices if translator.stored else [weight.value for weight in translator.model.trainable_variables]
+    held.weights = translator.int8.matrices if translator.int8 else [weight.value for weight in translator.model.trainable_variables]
     tf.saved_model.save(held, str(folder), signatures=signatures)
     extra = folder / "assets.extra"
     extra.mkdir()
@@ -86,7 +86,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
         "model": dataclasses.asdict(translator.model.config),
         "decode": dataclasses.asdict(translator.config),
         "dtype": translator.model.compute_dtype,
-        "weights": "int8" if translator.stored else translator.model.variable_dtype,
+        "weights": "int8" if translator.int8 else translator.model.variable_dtype,
         "subwords_sha256": hashlib.sha256(translator.tokenizer.model).hexdigest(),
         **about,
         "versions": {
@@ -119,7 +119,7 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: C
     model = translator.model
     # The encoder embeds by the shared matrix, and the decoder has it once more.
     number = model.count_params() + math.prod(model.embedding.matrix.shape)
-    size = number * (1 if translator.stored else tf.as_dtype(model.variable_dtype).size)
+    size = number * (1 if translator.int8 else tf.as_dtype(model.variable_dtype).size)
     if size > MOST_BYTES:
         received = f"{size:,}, for {number:,} weights, the shared matrix twice"
         raise ValueError(f"Expected at most {MOST_BYTES:,} bytes of weights. Received: {received}. Give --dtype=bfloat16, or --int8.")

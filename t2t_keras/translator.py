@@ -29,18 +29,16 @@ class Translator(tf.Module):
         tokenizer: the sub-words it was trained with.
         config: how to search.
         frozen: the search may keep the weights as they are now, which is faster; not those of a model that is being trained.
-        int8: all is done with the weights as they are now, kept in 8 bits, see `Int8`.
+        int8: the model's weights in 8 bits, which all is done with.
 
     Attributes:
         weights: the scope in which the model has its weights; the search has one of its own.
-        stored: an `Int8`, or None.
     """
 
-    def __init__(self, model, tokenizer: Tokenizer, config: DecodeConfig, frozen: bool = False, int8: bool = False):
+    def __init__(self, model, tokenizer: Tokenizer, config: DecodeConfig, frozen: bool = False, int8: Int8 | None = None):
         super().__init__(name="translator")
-        self.model, self.tokenizer, self.config = model, tokenizer, config
-        self.stored = Int8(model) if int8 else None
-        values = self.stored.values if int8 else values_of(model) if frozen else None
+        self.model, self.tokenizer, self.config, self.int8 = model, tokenizer, config, int8
+        values = int8.values if int8 else values_of(model) if frozen else None
         self._search_weights = (lambda: Constants(values)) if values else contextlib.nullcontext
         # A graph outside the search has no gain of constants, which it would hold a second time.
         self.weights = self._search_weights if int8 else contextlib.nullcontext

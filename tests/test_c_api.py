@@ -15,6 +15,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from t2t_keras import builtin_corpus, savedmodel
 from t2t_keras.config import DecodeConfig, ModelConfig
+from t2t_keras.int8 import Int8
 from t2t_keras.tokenizer import Tokenizer, learn
 from t2t_keras.transformer import Transformer
 from t2t_keras.translator import Translator
@@ -103,7 +104,9 @@ def export(request, tmp_path_factory) -> pathlib.Path:
     for weight in model.trainable_variables:
         if weight.path.endswith(("kernel", "matrix")):
             weight.assign(draw.normal(0, 0.5, weight.shape))
-    translator = Translator(model, tokenizer, DecodeConfig(beam_size=2, extra_length=2), frozen=True, int8=request.param == "int8")
+    translator = Translator(
+        model, tokenizer, DecodeConfig(beam_size=2, extra_length=2), frozen=True, int8=Int8(model) if request.param == "int8" else None
+    )
     return savedmodel.export(translator, tmp_path_factory.mktemp("export"), {})
 
 

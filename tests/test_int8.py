@@ -60,7 +60,7 @@ def widened_by_hand(translator: Translator) -> Translator:
 @pytest.fixture(scope="module")
 def translator() -> Translator:
     original = stand_in.translator(DECODE)
-    return Translator(original.model, original.tokenizer, DECODE, int8=True)
+    return Translator(original.model, original.tokenizer, DECODE, int8=Int8(original.model))
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,8 @@ def version(translator, tmp_path_factory) -> pathlib.Path:
 
 def test_every_matrix_is_in_8_bits_and_every_vector_as_it_was(translator):
     matrices = {id(variable) for variable in translator.model.trainable_variables if len(variable.shape) == 2}
-    assert {key for key, value in translator.stored.values.items() if isinstance(value, Widened)} == matrices
-    assert len(translator.stored.matrices) == len(matrices) > 10
+    assert {key for key, value in translator.int8.values.items() if isinstance(value, Widened)} == matrices
+    assert len(translator.int8.matrices) == len(matrices) > 10
 
 
 def answers(signatures, lines) -> dict:
@@ -121,7 +121,7 @@ def test_two_exports_in_one_program_keep_their_own_weights(translator, expected,
     other = stand_in.translator(DECODE)
     for variable in other.model.trainable_variables:
         variable.assign(-variable if variable.path.endswith("kernel") else variable)
-    other = Translator(other.model, other.tokenizer, DECODE, int8=True)
+    other = Translator(other.model, other.tokenizer, DECODE, int8=Int8(other.model))
     service = Service(other)
     first = tf.saved_model.load(str(version)).signatures
     second = tf.saved_model.load(str(savedmodel.export(other, tmp_path, {}, say=lambda text: None))).signatures
@@ -141,3 +141,14 @@ def test_an_export_says_what_it_holds_and_has_no_matrix_in_float32(translator, v
             assert variable.numpy().tobytes() not in whole
     for matrix in Int8(translator.model).matrices:
         assert whole.count(matrix._quantized.tobytes()) == 1
+
+
+def test_in_bfloat16_the_weights_in_float32_are_what_is_rounded():
+    """Rounded twice, some weights would be other whole numbers."""
+    models = [stand_in.translator(DECODE, dtype=dtype).model for dtype in ("bfloat16", "float32")]
+    matrices = [variable for variable in models[1].trainable_variables if len(variable.shape) == 2]
+    wanted = [quantize(variable.numpy(), 1 if variable.path.endswith("matrix") else 0)[0] for variable in matrices]
+    alone, both = Int8(stand_in.translator(DECODE, dtype="bfloat16").model).matrices, Int8(*models).matrices
+    assert all(np.array_equal(matrix._quantized, each) for matrix, each in zip(both, wanted, strict=True))
+    assert not all(np.array_equal(matrix._quantized, each) for matrix, each in zip(alone, wanted, strict=True))
+    assert both[0]().dtype == "bfloat16"

@@ -37,7 +37,7 @@ _SYSTEMS = flags.DEFINE_list("systems", [], "Names, or beginnings of names, of t
 _BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["64", "1"], "Sentences at once. 1: one after the other, as they come.")
 _BEAM_SIZES = flags.DEFINE_list("beam_sizes", ["4", "1"], "Beams.")
 _ALPHA = flags.DEFINE_float("alpha", 0.6, "Length penalty: of each system's own definition.")
-_SENTENCES = flags.DEFINE_integer("sentences", 128, "Sentences of a measurement.", lower_bound=1)
+_SENTENCES = flags.DEFINE_integer("sentences", 128, "Sentences of a measurement; at least a batch for every core.", lower_bound=1)
 _SINGLE_SENTENCES = flags.DEFINE_integer("single_sentences", 16, "Sentences of a measurement where the batch size is 1.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Measurements of each system; the table has their median.", lower_bound=1)
 _THREADS = flags.DEFINE_integer("threads", 0, "CPU cores used; 0: all this process may use.", lower_bound=0)
@@ -290,6 +290,8 @@ def prepare(folder: pathlib.Path) -> dict:
 
     from t2t_keras import ctranslate2_format, experiment
 
+    threads, largest = _THREADS.value or len(os.sched_getaffinity(0)), max(map(int, _BATCH_SIZES.value))
+    number = max(_SENTENCES.value, largest * threads)  # Of a worker of CTranslate2's that has no batch a core is idle.
     if _MODEL_DIR.value:
         if not _SOURCE.value:
             raise ValueError("Expected --source, text to translate, with --model_dir. Received none.")
@@ -303,9 +305,9 @@ def prepare(folder: pathlib.Path) -> dict:
             _TARGET_LENGTH.value,
         )
         pieces = ["<pad>", "<unk>", "<s>", "</s>", *(f"p{index}" for index in range(EOS + 1, _VOCAB_SIZE.value))]
-        draw = np.random.default_rng(1).integers(EOS + 1, _VOCAB_SIZE.value, [_SENTENCES.value, target_length - 1])
+        draw = np.random.default_rng(1).integers(EOS + 1, _VOCAB_SIZE.value, [number, target_length - 1])
         sources = [[*row, EOS] for row in draw.tolist()]
-    chosen = {size: sources[: _SINGLE_SENTENCES.value if size == "1" else _SENTENCES.value] for size in _BATCH_SIZES.value}
+    chosen = {size: sources[: _SINGLE_SENTENCES.value if size == "1" else number] for size in _BATCH_SIZES.value}
     positions = max(map(len, sources)) + EXTRA_LENGTH
     np.savez(folder / "weights.npz", **{str(index): variable.numpy() for index, variable in enumerate(model.variables)})
     (folder / "config.json").write_text(to_json(model=model.config), encoding="utf-8")
@@ -320,9 +322,9 @@ def prepare(folder: pathlib.Path) -> dict:
         "target_length": target_length,
         "positions": positions,
         "alpha": _ALPHA.value,
-        "largest_batch": max(map(int, _BATCH_SIZES.value)),
+        "largest_batch": largest,
         "repeats": 1,
-        "threads": _THREADS.value or len(os.sched_getaffinity(0)),
+        "threads": threads,
     }
 
 
