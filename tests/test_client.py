@@ -345,7 +345,9 @@ def test_ctrl_c_ends_the_program_at_once_and_leaves_no_traceback(servers, reques
     requests.before = lambda number, inputs: time.sleep(3)
     command = [sys.executable, str(ROOT / "tools/client.py"), f"--server={servers[scheme]}"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes)
+    # A test started in the background (`pytest &`) ignores the signal, and so would its child.
+    heed = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes, **heed)
     process.stdin.write(b"one\n")
     process.stdin.close()
     while not requests:
