@@ -92,9 +92,11 @@ def load_ours(task: dict, system: dict):
     from t2t_keras.config import DecodeConfig
     from t2t_keras.translator import Translator
 
-    # An operation of this size is done sooner by one thread than it is divided; parts of a batch are worked on side by side.
+    # An operation of this size is done sooner by one thread than it is divided. Parts of a batch are worked on side by side, but a
+    # sentence alone is done sooner where no operation is handed to another thread.
+    alone = all(batch_size == 1 for batch_size, _ in system["settings"])
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(task["threads"])
+    tf.config.threading.set_inter_op_parallelism_threads(1 if alone else task["threads"])
     model = load_model(pathlib.Path(task["folder"]), system["dtype"])
 
     @functools.cache
@@ -288,7 +290,7 @@ def prepare(folder: pathlib.Path) -> dict:
     import numpy as np
     import tensorflow as tf
 
-    from t2t_keras import ctranslate2_format, experiment
+    from t2t_keras import experiment
 
     threads, largest = _THREADS.value or len(os.sched_getaffinity(0)), max(map(int, _BATCH_SIZES.value))
     number = max(_SENTENCES.value, largest * threads)  # Of a worker of CTranslate2's that has no batch a core is idle.
@@ -311,11 +313,14 @@ def prepare(folder: pathlib.Path) -> dict:
     positions = max(map(len, sources)) + EXTRA_LENGTH
     np.savez(folder / "weights.npz", **{str(index): variable.numpy() for index, variable in enumerate(model.variables)})
     (folder / "config.json").write_text(to_json(model=model.config), encoding="utf-8")
-    spec = ctranslate2_format.specification(model, pieces, positions)
-    spec.validate()
-    spec.optimize()
-    (folder / "ctranslate2").mkdir()
-    spec.save(str(folder / "ctranslate2"))
+    if installed("ctranslate2"):
+        from t2t_keras import ctranslate2_format
+
+        spec = ctranslate2_format.specification(model, pieces, positions)
+        spec.validate()
+        spec.optimize()
+        (folder / "ctranslate2").mkdir()
+        spec.save(str(folder / "ctranslate2"))
     return {
         "folder": str(folder),
         "sources": {size: sorted(rows, key=len) for size, rows in chosen.items()},
@@ -393,7 +398,9 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
 
 
 def ctranslate2_types() -> list[str]:
-    """Those of its types that this processor supports. int8 there is int8_float32 for a model stored in float32."""
+    """Those of its types that this processor supports; none if it is not installed. int8 there is int8_float32 for a model stored in float32."""
+    if not installed("ctranslate2"):
+        return []
     import ctranslate2
 
     supported = ctranslate2.get_supported_compute_types("cpu")
@@ -412,8 +419,12 @@ def measure(task: dict) -> list[dict]:
     wanted = [name for name in [*names, *(f"CTranslate2 {dtype}" for dtype in types)] if name.startswith(tuple(_SYSTEMS.value) or "")]
     if not wanted:
         raise ValueError(f"Expected --systems among {', '.join(names)}, CTranslate2 …. Received: {', '.join(_SYSTEMS.value)}.")
+    alone = [setting for setting in settings if setting[0] == 1]
     processes = [
-        ({}, [{"engine": engine, "dtype": dtype, "settings": settings}]) for engine, dtype in plain if f"{engine} {dtype}" in wanted
+        ({}, [{"engine": engine, "dtype": dtype, "settings": chosen}])
+        for engine, dtype in plain
+        for chosen in (alone, [setting for setting in settings if setting not in alone])
+        if chosen and f"{engine} {dtype}" in wanted
     ]
     types = [dtype for dtype in types if f"CTranslate2 {dtype}" in wanted]
     by_process = collections.defaultdict(list)
