@@ -1,12 +1,15 @@
-"""Batches of about equal length (section 5.1): each update holds pairs of similar length up to a budget of tokens a side.
+"""Batches of about equal length (section 5.1): each holds pairs of similar length up to a budget of tokens a side.
 
 The order of an epoch is a function of (seed, epoch). Shards are drawn in a new order and read a *window* of them at a
-time; a window's pairs are sorted by length with random ties, cut into updates, and the updates shuffled. So memory is bounded
+time; a window's pairs are sorted by length with random ties, cut into batches, and the batches shuffled. So memory is bounded
 by a window (and the next one, read ahead), and a run that starts again inside an epoch reads no more than a window in vain.
 
-Letters: B rows, S and T padded lengths of source and target.
+An update is made of several batches, its parts, so that sentences of several lengths have a say in it.
+
+Letters: P parts, B rows, S and T padded lengths of source and target.
 """
 
+import math
 import pathlib
 from typing import NamedTuple
 
@@ -19,10 +22,10 @@ WINDOW_PAIRS = 2**19
 
 
 class Position(NamedTuple):
-    """Where an epoch stands: updates of `window` (counted over all epochs) that were used already."""
+    """Where an epoch stands: batches of `window` (counted over all epochs) that were used already."""
 
     window: int = 0
-    update: int = 0
+    batch: int = 0
 
 
 START = Position()
@@ -41,7 +44,7 @@ def sort_key(source_length, target_length):
 
 @tf.function  # Its loop has to be a graph's where automatic conversion is off too, as within `Dataset.from_generator`.
 def cut(source_lengths, target_lengths, batch_tokens: int):
-    """Cuts sorted pairs into updates of rows × padded length ≤ batch_tokens on each side; none could take the next row too.
+    """Cuts sorted pairs into batches of rows × padded length ≤ batch_tokens on each side; none could take the next row too.
 
     Args:
         source_lengths: [pairs] int32, in the order of the rows.
@@ -49,7 +52,7 @@ def cut(source_lengths, target_lengths, batch_tokens: int):
         batch_tokens: the budget; at least the longest sentence.
 
     Returns:
-        [updates + 1] int32: update i is the rows from entry i up to entry i + 1.
+        [batches + 1] int32: batch i is the rows from entry i up to entry i + 1.
     """
     longer = tf.maximum(source_lengths, target_lengths)
     total = tf.size(longer)
@@ -79,7 +82,7 @@ def _padded(ids, starts, lengths):
 
 
 def _window_seeds(seed: int, window):
-    """Independent stateless seeds [2] for a window: of its ties, and of its updates' order."""
+    """Independent stateless seeds [2] for a window: of its ties, and of its batches' order."""
     return tf.unstack(tf.random.split(tf.random.fold_in(tf.constant([seed, 1], tf.int64), window), 2))
 
 
@@ -102,7 +105,7 @@ def _count_damaged(windows: tf.data.Dataset, per_epoch: int, begun: bool) -> tf.
     return windows.scan({"pairs": tf.constant(int(begun)), "damaged": tf.constant(0)}, count)
 
 
-def updates(
+def batches(
     folder: pathlib.Path,
     *,
     batch_tokens: int,
@@ -111,11 +114,11 @@ def updates(
     epochs: int | None = None,
     damaged_records: str = "stop",
 ) -> tf.data.Dataset:
-    """Updates from `start` on.
+    """Batches from `start` on.
 
     Args:
         folder: shards that `shards.write` wrote.
-        batch_tokens: rows × padded length of an update, at most, on each side.
+        batch_tokens: rows × padded length of a batch, at most, on each side.
         seed: of the order.
         start: the position to go on from.
         epochs: how often every pair comes, counted from the very beginning; None: without end.
@@ -124,7 +127,7 @@ def updates(
 
     Returns:
         A dataset of {"source": [B, S] int32, "target": [B, T] int32, "position": [2] int64, "damaged": [] int32}; `position`
-        is the `start` of what comes after, and `damaged` counts records that were skipped, on a window's first update alone,
+        is the `start` of what comes after, and `damaged` counts records that were skipped, on a window's first batch alone,
         so that their sum is right. Iterate within `shards.plain_errors`.
 
     Raises:
@@ -148,7 +151,7 @@ def updates(
         order = _permutation(number, tf.random.fold_in(tf.constant([seed, 0], tf.int64), epoch))
         pairs = shards.read(folder, order[number * index // windows : number * (index + 1) // windows], damaged_records)
         lengths = [pairs[f"{side}_lengths"] for side in shards.SIDES]
-        tie_seed, update_seed = _window_seeds(seed, window)
+        tie_seed, order_seed = _window_seeds(seed, window)
         rows = _permutation(tf.size(lengths[0]), tie_seed)
         rows = tf.gather(rows, tf.argsort(sort_key(*(tf.gather(side, rows) for side in lengths)), stable=True))
         cuts = cut(*(tf.gather(side, rows) for side in lengths), batch_tokens)
@@ -158,16 +161,16 @@ def updates(
             "window": window,
             "rows": rows,
             "cuts": cuts,
-            "order": _permutation(tf.size(cuts) - 1, update_seed),
+            "order": _permutation(tf.size(cuts) - 1, order_seed),
         }
 
-    def window_updates(window):
-        number_of_updates = tf.size(window["order"], out_type=tf.int64)
+    def window_batches(window):
+        number_of_batches = tf.size(window["order"], out_type=tf.int64)
 
-        def update(index):
+        def batch(index):
             chosen = window["order"][index]
             rows = window["rows"][window["cuts"][chosen] : window["cuts"][chosen + 1]]
-            ended = index + 1 == number_of_updates
+            ended = index + 1 == number_of_batches
             after = tf.where(ended, [window["window"] + 1, 0], [window["window"], index + 1])
             columns = {}
             for side in shards.SIDES:
@@ -175,37 +178,72 @@ def updates(
                 columns[side] = _padded(window[f"{side}_ids"], starts, lengths)
             return {**columns, "position": after, "damaged": tf.where(index == 0, window["damaged"], 0)}
 
-        first = tf.where(window["window"] == start.window, tf.constant(start.update, tf.int64), 0)
-        return tf.data.Dataset.range(first, number_of_updates).map(update)
+        first = tf.where(window["window"] == start.window, tf.constant(start.batch, tf.int64), 0)
+        return tf.data.Dataset.range(first, number_of_batches).map(batch)
 
     last = 2**62 if epochs is None else windows * epochs
     read = tf.data.Dataset.range(start.window, last).map(read_window)
     # Where a run goes on inside an epoch, that epoch had pairs.
-    counted = _count_damaged(read, windows, begun=start.window % windows > 0 or start.update > 0)
-    return counted.prefetch(1).flat_map(window_updates)
+    counted = _count_damaged(read, windows, begun=start.window % windows > 0 or start.batch > 0)
+    return counted.prefetch(1).flat_map(window_batches)
 
 
-def split(update: dict, *, replicas: int, device_tokens: int) -> dict:
-    """Shares an update's rows out: every replica gets as many micro-batches, of as many rows, as every other.
+def parts(info: dict, batch_tokens: int, wanted: int) -> int:
+    """Of how many batches an update of `batch_tokens` is made: as many as wanted, or as the longest sentence fits into."""
+    return max(1, min(wanted, batch_tokens // max(1, *(info[f"{side}_longest"] for side in shards.SIDES))))
+
+
+def joined(dataset: tf.data.Dataset, parts: int) -> tf.data.Dataset:
+    """Updates of so many batches each: {"source": [P, B, S], "target": [P, B, T], …}, filled up with empty rows and columns."""
+
+    def update(batches):
+        others = {"position": lambda values: values[-1], "damaged": tf.reduce_sum}
+        return {name: others[name](values) if name in others else values for name, values in batches.items()}
+
+    return dataset.padded_batch(parts).map(update)
+
+
+def rows_of(source):
+    """How many rows of each batch are sentences; those after them are empty. [N, B, S] → [N] int32."""
+    return tf.math.count_nonzero(source[:, :, 0] != PAD, axis=1, dtype=tf.int32)
+
+
+def in_pieces(sides: dict, number) -> dict:
+    """Cuts each batch into so many pieces of as many rows, the last ones fewer: {side: [N, B, S]} → {side: [N, number, rows, S]}."""
+    rows = rows_of(sides["source"])
+    share = -(-rows // number)
+    place = tf.range(tf.maximum(tf.reduce_max(share), 1))
+    row = tf.range(number)[None, :, None] * share[:, None, None] + place
+    there = (place < share[:, None, None]) & (row < rows[:, None, None])
+    return {side: tf.where(there[..., None], tf.gather(ids, tf.where(there, row, 0), batch_dims=1), PAD) for side, ids in sides.items()}
+
+
+def fewest_pieces(parts: int, replicas: int) -> int:
+    """Into how many pieces each part is cut at least, for every replica to get as many as every other."""
+    return replicas // math.gcd(parts, replicas)
+
+
+def split(update: dict, *, parts: int, replicas: int, device_tokens: int) -> dict:
+    """Shares an update out: every replica gets as many micro-batches as every other, each with rows of one part.
 
     Args:
-        update: {"source": [B, S], "target": [B, T], …}.
+        update: {"source": [P, B, S], "target": [P, B, T], …}; see `joined`.
+        parts: P; an update of fewer is filled up with empty ones.
         replicas: devices.
         device_tokens: rows × padded length of a micro-batch, at most, on each side (one row at least).
 
     Returns:
-        {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T]}; the last rows may be
-        empty (all padding). Other entries are repeated for each replica.
+        {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T]}; the last rows and
+        columns of a micro-batch may be empty (all padding). Other entries are repeated for each replica.
     """
-    rows, source_length = tf.unstack(tf.shape(update["source"]))
-    longer = tf.maximum(source_length, tf.shape(update["target"])[1])
-    most = tf.maximum(device_tokens // longer, 1)
-    micro_batches = -(-rows // (replicas * most))
-    share = -(-rows // (replicas * micro_batches))
-    empty = replicas * micro_batches * share - rows
-
-    def shared(ids):
-        return tf.reshape(tf.pad(ids, [[0, empty], [0, 0]]), [replicas, micro_batches, share, tf.shape(ids)[1]])
-
+    sides = {side: tf.pad(update[side], [[0, parts - tf.shape(update[side])[0]], [0, 0], [0, 0]]) for side in shards.SIDES}
+    lengths = [tf.math.count_nonzero(tf.reduce_any(ids != PAD, axis=1), axis=1, dtype=tf.int32) for ids in sides.values()]
+    most = tf.maximum(device_tokens // tf.maximum(tf.maximum(*lengths), 1), 1)
+    fewest = fewest_pieces(parts, replicas)
+    pieces = fewest * tf.maximum(-(-tf.reduce_max(-(-rows_of(sides["source"]) // most)) // fewest), 1)
+    shares = {
+        side: tf.reshape(ids, [replicas, parts * pieces // replicas, *tf.unstack(tf.shape(ids)[2:])])
+        for side, ids in in_pieces(sides, pieces).items()
+    }
     others = {name: tf.stack([value] * replicas) for name, value in update.items() if name not in shards.SIDES}
-    return {**{side: shared(update[side]) for side in shards.SIDES}, **others}
+    return {**shares, **others}

@@ -92,6 +92,7 @@ class TrainConfig:
     label_smoothing: float = option(0.1, "epsilon_ls, over the whole vocabulary (section 5.4).")
     clip_norm: float = option(0.0, "Largest global norm of an update's gradient; 0 does not clip, as the paper.")
     batch_tokens: int = option(25_000, "Tokens of one update, padding counted, on each side (section 5.1); the same whatever the hardware.")
+    batch_parts: int = option(4, "Batches, each of sentences of about one length, that make an update; 1 is the paper's (section 5.1).")
     device_tokens: int = option(8192, "Tokens, padding counted, that one device takes at once on each side; an update is split to fit.")
     dtype: str = option("float32", "Of the layers' arithmetic (weights stay float32): float32, bfloat16, or float16 with loss scaling.")
     seed: int = option(1, "Of initial weights, the order of the data, and dropout.")
@@ -116,6 +117,7 @@ class TrainConfig:
             "train_steps",
             "warmup_steps",
             "batch_tokens",
+            "batch_parts",
             "device_tokens",
             "keep_checkpoints",
             "valid_steps",

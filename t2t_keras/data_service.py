@@ -1,7 +1,7 @@
-"""The updates of `batching`, made by the workers of a tf.data service on other machines.
+"""The batches of `batching`, made by the workers of a tf.data service on other machines.
 
-Every window goes to one worker, whichever is free, so each pair comes once an epoch while no worker fails: the updates are those
-of `batching.updates`, in an order that depends on which worker is faster. An epoch is a job of its own: left to run over the end
+Every window goes to one worker, whichever is free, so each pair comes once an epoch while no worker fails: the batches are those
+of `batching.batches`, in an order that depends on which worker is faster. An epoch is a job of its own: left to run over the end
 of an epoch, a fast worker would be epochs ahead of a slow one. Workers read the shards themselves, under the same path. What a
 worker that fails held is lost to its epoch, which ends when the worker is there again, at the same address.
 """
@@ -45,7 +45,7 @@ def check(service: str, seconds: float = 10.0) -> None:
             time.sleep(0.2)
 
 
-def updates(
+def batches(
     folder: pathlib.Path,
     *,
     service: str,
@@ -55,7 +55,7 @@ def updates(
     start: batching.Position = batching.START,
     damaged_records: str = "stop",
 ) -> tf.data.Dataset:
-    """Updates without end from `start` on; an epoch is over before the next one begins.
+    """Batches without end from `start` on; an epoch is over before the next one begins.
 
     Windows are under way on several workers at a time, and a position names one of them. After a restart from the newest position
     seen, what others of the windows then under way had left does not come, or what they had sent comes again: of that
@@ -64,25 +64,25 @@ def updates(
     Args:
         folder: shards that `shards.write` wrote, under a path that is the same for the workers.
         service: grpc://host:port of the dispatcher.
-        job: a name that no earlier start has used. Trainers with the same name share the updates out among them: each update
+        job: a name that no earlier start has used. Trainers with the same name share the batches out among them: each batch
             goes to one of them, so that of n trainers, each should ask for an n-th of the tokens.
-        batch_tokens: see `batching.updates`.
-        seed, damaged_records: see `batching.updates`.
-        start: see `batching.updates`; the same for all trainers of a job.
+        batch_tokens: see `batching.batches`.
+        seed, damaged_records: see `batching.batches`.
+        start: see `batching.batches`; the same for all trainers of a job.
 
     Returns:
-        A dataset like that of `batching.updates`, to be iterated once.
+        A dataset like that of `batching.batches`, to be iterated once.
 
     Raises:
         ConnectionError: no dispatcher answers.
-        ValueError: see `batching.updates`.
+        ValueError: see `batching.batches`.
     """
     check(service)
     folder = folder.absolute()
     windows = batching.windows_per_epoch(shards.read_info(folder))
 
     def epoch(number: int, position: batching.Position) -> tf.data.Dataset:
-        return batching.updates(
+        return batching.batches(
             folder, batch_tokens=batch_tokens, seed=seed, start=position, epochs=number + 1, damaged_records=damaged_records
         )
 
@@ -93,5 +93,5 @@ def updates(
             yield from epoch(number, position).apply(distribute).as_numpy_iterator()
             position = batching.Position(windows * (number + 1), 0)
 
-    # Python hands over whole updates only; not `flat_map`, in whose graph a job cannot be named after its epoch.
+    # Python hands over whole batches only; not `flat_map`, in whose graph a job cannot be named after its epoch.
     return tf.data.Dataset.from_generator(epochs, output_signature=epoch(0, batching.START).element_spec)

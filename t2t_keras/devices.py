@@ -89,13 +89,14 @@ def process(strategy) -> int:
     return task.task_id + (task.task_type == "worker" and "chief" in _cluster())
 
 
-def distribute(strategy, dataset: tf.data.Dataset, device_tokens: int, shared: bool = True):
+def distribute(strategy, dataset: tf.data.Dataset, device_tokens: int, parts: int = 1, shared: bool = True):
     """Hands each replica its share of an update at every step: {"source": [micro-batches, rows, S], …}.
 
     Args:
         strategy: whose replicas they are.
-        dataset: of updates; see `batching.updates`.
+        dataset: of batches; see `batching.batches`.
         device_tokens: see `batching.split`.
+        parts: batches that make an update.
         shared: every process reads the same updates, and takes the shares of its own replicas; otherwise, what a process
             reads is its own, and the update is what all of them read.
     """
@@ -105,9 +106,9 @@ def distribute(strategy, dataset: tf.data.Dataset, device_tokens: int, shared: b
         replicas, first = (strategy.num_replicas_in_sync, context.input_pipeline_id * own) if shared else (own, 0)
 
         def shares(update):
-            split = batching.split(update, replicas=replicas, device_tokens=device_tokens)
+            split = batching.split(update, parts=parts, replicas=replicas, device_tokens=device_tokens)
             return tf.nest.map_structure(lambda value: value[first : first + own], split)
 
-        return dataset.map(shares).unbatch().prefetch(4 * own)
+        return batching.joined(dataset, parts).map(shares).unbatch().prefetch(2 * own)
 
     return strategy.distribute_datasets_from_function(of_process)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from t2t_keras import devices
 from t2t_keras.config import TrainConfig, write_whole
 from t2t_keras.shards import SIDES
-from t2t_keras.update import micro_batch_gradients
+from t2t_keras.update import micro_batch_gradients, trimmed
 
 
 def _all_finite(values) -> bool:
@@ -98,19 +98,23 @@ def write_report(
     shares = [[ids.numpy() for ids in strategy.experimental_local_results(batch[side])] for side in SIDES]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        # [replicas · micro-batches · rows, length]
-        np.savez(file, **{side: np.concatenate(share).reshape(-1, share[0].shape[-1]) for side, share in zip(SIDES, shares, strict=True)})
+        columns = {side: np.concatenate(share).reshape(-1, share[0].shape[-1]) for side, share in zip(SIDES, shares, strict=True)}
+        there = columns["source"].any(axis=1)  # Others only fill the micro-batches up.
+        np.savez(file, **{side: ids[there] for side, ids in columns.items()})
     findings = []
     first = devices.process(strategy) * len(shares[0])
     for replica, share in enumerate(zip(*shares, strict=True), first):
         for micro_batch, sides in enumerate(zip(*share, strict=True)):
+            if not sides[0].any():  # Only fills up.
+                continue
+            sides = trimmed(*map(tf.constant, sides))
             place = {"step": iterations, "micro_batch": micro_batch, "replica": replica, "scale": scale}
             try:
-                found = first_not_finite(model, config, *map(tf.constant, sides), **place)
+                found = first_not_finite(model, config, *sides, **place)
             except tf.errors.ResourceExhaustedError:
                 found = "unknown: there was no memory to run it op by op"
             if found:
-                findings.append({**place, "first": found, "pairs": list(zip(*map(text_of, sides), strict=True))})
+                findings.append({**place, "first": found, "pairs": list(zip(*(text_of(ids.numpy()) for ids in sides), strict=True))})
     write_whole(path.with_suffix(".json"), (json.dumps(findings, indent=2, ensure_ascii=False) + "\n").encode())
     told = findings[0]["first"] if findings else "nothing, when it was run again here"
     return f"The first that is not finite: {told}. The update's pairs are in {path}, the findings beside it."

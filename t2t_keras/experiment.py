@@ -45,7 +45,7 @@ from t2t_keras.translator import Translator, translate_lines
 CONFIG = "config.json"
 SAMPLES = 5  # Validation sentences shown in TensorBoard.
 # What decides the order of the data, and what the best validation so far means; all else may change when a run goes on.
-FIXED = ("seed", "batch_tokens", "early_stopping")
+FIXED = ("seed", "batch_tokens", "batch_parts", "early_stopping")
 
 
 def _policy(dtype: str) -> str:
@@ -72,7 +72,7 @@ def _validation(strategy, model, translator: Translator, folder: pathlib.Path, c
     """step → loss, perplexity and BLEU of the validation set, and a few translations."""
     longest = max(shards.read_info(folder / "valid")[f"{side}_longest"] for side in shards.SIDES)
     budget = max(config.device_tokens, longest)
-    dataset = batching.updates(folder / "valid", batch_tokens=budget, seed=0, epochs=1, damaged_records=config.damaged_records)
+    dataset = batching.batches(folder / "valid", batch_tokens=budget, seed=0, epochs=1, damaged_records=config.damaged_records)
     batches = devices.distribute(strategy, dataset, config.device_tokens)
     negative_log_likelihood = update.make_validation(strategy, model, batches)
     sources, references = (lines[: config.valid_sentences] for lines in prepare.read_text(folder, "valid"))
@@ -250,7 +250,7 @@ def perplexity(translator: Translator, sources: list[str], references: list[str]
         ids = prepare.encode(pairs, translator.tokenizer, 2**15, corpus.Report())
         info = shards.write(folder, ids, count=len(sources), vocab_size=translator.tokenizer.vocab_size, seed=0)
         budget = max(device_tokens, info["source_longest"], info["target_longest"])
-        dataset = batching.updates(folder, batch_tokens=budget, seed=0, epochs=1)
+        dataset = batching.batches(folder, batch_tokens=budget, seed=0, epochs=1)
         strategy = tf.distribute.get_strategy()
         batches = devices.distribute(strategy, dataset, budget)
         return float(tf.exp(update.make_validation(strategy, translator.model, batches)()))

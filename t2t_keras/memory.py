@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from t2t_keras import devices, shards
+from t2t_keras import batching, devices, shards
 from t2t_keras.config import EOS, TrainConfig
-from t2t_keras.update import LossScale
+from t2t_keras.update import LossScale, trimmed
 
 
 def cost(rows: int, source_length: int, target_length: int) -> float:
@@ -21,34 +21,34 @@ def cost(rows: int, source_length: int, target_length: int) -> float:
 
 
 def largest_shapes(info: dict, config: TrainConfig, replicas: int) -> list[tuple[int, int, int]]:
-    """The costliest (rows, source length, target length) among updates of lengths up to 8, 16, 32, … and the longest.
+    """The costliest (rows, source length, target length) of a micro-batch among lengths up to 8, 16, 32, … and the longest.
 
     Args:
         info: of the shards; see `shards.write`.
         config: whose budgets the updates keep.
-        replicas: devices; the rows are those of one micro-batch on each of them.
+        replicas: devices that an update is shared out to.
     """
     longest = [info[f"{side}_longest"] for side in shards.SIDES]
+    parts = batching.parts(info, config.batch_tokens, config.batch_parts)
+    pieces = batching.fewest_pieces(parts, replicas)
 
     def largest(length: int) -> tuple[int, int, int]:
-        rows = min(config.batch_tokens // length, replicas * max(config.device_tokens // length, 1))
-        return rows, *(min(length, side) for side in longest)
+        share = -(-(config.batch_tokens // parts // length) // pieces)
+        return min(share, max(config.device_tokens // length, 1)), *(min(length, side) for side in longest)
 
     # A length a little below a bound may have a row more.
     bounds = [2**power for power in range(3, 20) if 2**power < max(longest)] + [max(longest)]
     ranges = [range(shorter + 1, bound + 1) for shorter, bound in zip([0, *bounds], bounds, strict=False)]
-    return [max(map(largest, lengths), key=lambda shape: cost(-(-shape[0] // replicas), *shape[1:])) for lengths in ranges]
+    return [max(map(largest, lengths), key=lambda shape: cost(*shape)) for lengths in ranges]
 
 
 def halved(strategy, batch: dict) -> dict:
-    """The same update in micro-batches of half the rows, twice as many; an odd row is joined by an empty one."""
+    """The same update in micro-batches of half the rows, twice as many."""
 
-    def halve(ids):
-        micro_batches, rows, length = ids.shape
-        half = -(-rows // 2)
-        return tf.reshape(tf.pad(ids, [[0, 0], [0, 2 * half - rows], [0, 0]]), [2 * micro_batches, half, length])
+    def halve(sides):
+        return {side: tf.concat(tf.unstack(ids), axis=0) for side, ids in batching.in_pieces(sides, 2).items()}
 
-    return strategy.run(lambda sides: {side: halve(ids) for side, ids in sides.items()}, (batch,))
+    return strategy.run(halve, (batch,))
 
 
 class SplittingUpdate:
@@ -72,40 +72,42 @@ class SplittingUpdate:
         scale = LossScale(*(tf.constant(number, tf.float32) for number in loss_scale))
         while True:
             batch = self.fitted(batch)
-            rows, s, t = self._shape(batch)
             try:
                 metrics, after = self._update(batch, scale, tf.constant(apply))
                 return metrics, LossScale(*map(float, after))
             except tf.errors.ResourceExhaustedError as error:
+                rows, s, t = self._largest(batch)
                 told = f"A device has no memory for {rows} rows of {s} + {t} sub-words."
                 if rows == 1 or devices.several_workers(self._strategy):
                     raise ValueError(f"{told} Lower --device_tokens, or --max_length and prepare again.") from error
                 self._too_costly = cost(rows, s, t)
                 self._say(f"{told} From now on micro-batches of that size are split in two; the update stays the same.")
 
-    def _shape(self, batch: dict) -> tuple[int, int, int]:
-        (_, rows, s), (_, _, t) = (self._strategy.experimental_local_results(batch[side])[0].shape for side in shards.SIDES)
-        return rows, s, t
+    def _largest(self, batch: dict) -> tuple[int, int, int]:
+        """The costliest (rows, source length, target length) of the micro-batches here; of one row only where none has more."""
+        replicas = zip(*(self._strategy.experimental_local_results(batch[side]) for side in shards.SIDES), strict=True)
+        trimmed_ids = (trimmed(*sides) for replica in replicas for sides in zip(*map(tf.unstack, replica), strict=True))
+        return max(((*source.shape, target.shape[1]) for source, target in trimmed_ids), key=lambda shape: (shape[0] > 1, cost(*shape)))
 
     def fitted(self, batch: dict) -> dict:
         """The update in micro-batches that are not known to be too large."""
-        while self._shape(batch)[0] > 1 and cost(*self._shape(batch)) >= self._too_costly:
+        while self._too_costly < float("inf") and (largest := self._largest(batch))[0] > 1 and cost(*largest) >= self._too_costly:
             batch = halved(self._strategy, batch)
         return batch
 
 
-def rehearse(strategy, update: SplittingUpdate, info: dict, config: TrainConfig, say: Callable = print) -> None:
-    """Runs the costliest micro-batch of every range of lengths, made up, without changing a weight.
+def rehearse(strategy, update: SplittingUpdate, info: dict, config: TrainConfig, replicas: int, say: Callable = print) -> None:
+    """Runs the costliest micro-batch of every range of lengths, made up, on every device, without changing a weight.
 
     Args:
         strategy: of the update.
         update: the update to rehearse.
-        info, config: see `largest_shapes`.
+        info, config, replicas: see `largest_shapes`.
         say: told what each one took.
     """
-    shapes = largest_shapes(info, config, strategy.num_replicas_in_sync)
+    shapes, devices_here = largest_shapes(info, config, replicas), strategy.num_replicas_in_sync
     made_up = tf.data.Dataset.from_tensor_slices(shapes).map(
-        lambda shape: {side: tf.fill([shape[0], shape[1 + index]], EOS) for index, side in enumerate(shards.SIDES)}
+        lambda shape: {side: tf.fill([shape[0] * devices_here, shape[1 + index]], EOS) for index, side in enumerate(shards.SIDES)}
     )
     gpus = tf.config.list_logical_devices("GPU")
     for (rows, s, t), batch in zip(shapes, devices.distribute(strategy, made_up, config.device_tokens), strict=True):
@@ -113,4 +115,4 @@ def rehearse(strategy, update: SplittingUpdate, info: dict, config: TrainConfig,
         update(batch, LossScale(), apply=False)
         peaks = [tf.config.experimental.get_memory_info(gpu.name.removeprefix("/device:"))["peak"] / 2**30 for gpu in gpus]
         peak = f"; peak memory {max(peaks):.2f} GiB" if peaks else ""
-        say(f"Rehearsed {rows:,} rows of {s} + {t} sub-words: {time.monotonic() - began:.2f} s{peak}.")
+        say(f"Rehearsed {rows:,} rows of {s} + {t} sub-words on each device: {time.monotonic() - began:.2f} s{peak}.")

@@ -75,16 +75,24 @@ def _note_validation(progress: Progress, figure: float) -> bool:
     return better
 
 
+def _of_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int]:
+    """How the updates are that a process reads, and how many replicas share one: all, but with a data service only its own."""
+    processes = devices.processes(strategy) if config.data_service else 1
+    own = {"batch_tokens": config.batch_tokens // processes, "batch_parts": max(config.batch_parts // processes, 1)}
+    return dataclasses.replace(config, **own), strategy.num_replicas_in_sync // processes
+
+
 def _batches(strategy, config: TrainConfig, folder: pathlib.Path, start: batching.Position):
     """The training data from a position on, each replica's share; by a tf.data service if there is one."""
-    reading = {"batch_tokens": config.batch_tokens, "seed": config.seed, "start": start, "damaged_records": config.damaged_records}
+    config, _ = _of_process(strategy, config)
+    parts = batching.parts(shards.read_info(folder), config.batch_tokens, config.batch_parts)
+    reading = {"seed": config.seed, "start": start, "damaged_records": config.damaged_records}
+    reading["batch_tokens"] = config.batch_tokens // parts
     if not config.data_service:
-        return devices.distribute(strategy, batching.updates(folder, **reading), config.device_tokens)
+        return devices.distribute(strategy, batching.batches(folder, **reading), config.device_tokens, parts)
     job = f"{devices.from_chief(strategy, float(secrets.randbits(50))):.0f}"
-    # Every process gets updates of its own from the service, and takes them whole.
-    reading["batch_tokens"] //= devices.processes(strategy)
-    dataset = data_service.updates(folder, service=config.data_service, job=job, **reading)
-    return devices.distribute(strategy, dataset, config.device_tokens, shared=False)
+    dataset = data_service.batches(folder, service=config.data_service, job=job, **reading)
+    return devices.distribute(strategy, dataset, config.device_tokens, parts, shared=False)
 
 
 def _splitting_update(strategy, model, optimizer, config: TrainConfig, element_spec, say: Callable) -> memory.SplittingUpdate:
@@ -94,13 +102,9 @@ def _splitting_update(strategy, model, optimizer, config: TrainConfig, element_s
 
 def rehearse(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.Path, say: Callable = print) -> None:
     """Does what `train` does before its first update, and no more: runs the largest updates, and says what they took."""
-    batches = devices.distribute(
-        strategy,
-        batching.updates(folder, batch_tokens=config.batch_tokens, seed=0, damaged_records=config.damaged_records),
-        config.device_tokens,
-    )
+    batches = _batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START)
     update = _splitting_update(strategy, model, optimizer, config, batches.element_spec, say)
-    memory.rehearse(strategy, update, shards.read_info(folder), config, say)
+    memory.rehearse(strategy, update, shards.read_info(folder), *_of_process(strategy, config), say)
 
 
 def train(
@@ -226,7 +230,7 @@ def train(
     with contextlib.ExitStack() as stack:
         interruption = stack.enter_context(Interruption(config.max_hours))
         if progress.step < config.train_steps:
-            rehearsal = functools.partial(memory.rehearse, strategy, update, shards.read_info(folder), config, say)
+            rehearsal = functools.partial(memory.rehearse, strategy, update, shards.read_info(folder), *_of_process(strategy, config), say)
             rehearsal() if devices.several_workers(strategy) else interruption.unless_told(rehearsal)
         bar = stack.enter_context(
             tqdm.tqdm(

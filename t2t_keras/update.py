@@ -10,7 +10,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from t2t_keras.config import TrainConfig
+from t2t_keras.config import PAD, TrainConfig
 from t2t_keras.loss import cross_entropy, shift_right, token_mask
 
 SUMS = ("loss", "tokens", "words", "positions")
@@ -51,8 +51,22 @@ def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
     return list(zip(states, tf.unstack(tf.random.split(key, len(states))), strict=True)) if states else []
 
 
+def trimmed(source, target) -> tuple:
+    """A micro-batch without the empty rows and columns at its end that are there only for its size; one of each at least.
+
+    [B, S] int, [B, T] int → [B', S'], [B', T'].
+    """
+
+    def used(there, axis):
+        return tf.maximum(tf.math.count_nonzero(tf.reduce_any(there, axis=axis), dtype=tf.int32), 1)
+
+    rows = used(source != PAD, 1)
+    return tuple(ids[:rows, : used(ids != PAD, 0)] for ids in (source, target))
+
+
 def _sums(model, source, target, *, label_smoothing: float, training: bool) -> dict:
     """Of one micro-batch: the summed loss, target tokens, words of both sides, and positions with padding."""
+    source, target = trimmed(source, target)
     loss = cross_entropy(model((source, shift_right(target)), training=training), target, label_smoothing)
     tokens = tf.reduce_sum(token_mask(target))
     return {
@@ -146,7 +160,7 @@ def make_update(strategy, model, optimizer, config: TrainConfig, element_spec) -
 
 
 def make_validation(strategy, model, batches) -> Callable[[], float]:
-    """A function that returns the mean negative log likelihood, in nats, of all target tokens of a dataset of updates.
+    """A function that returns the mean negative log likelihood, in nats, of all target tokens of a dataset.
 
     Its exponential is the perplexity per sub-word. `batches` is what `devices.distribute` returned.
     """

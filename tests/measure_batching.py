@@ -13,7 +13,7 @@ from t2t_keras import batching, shards
 
 
 def main(pairs: int) -> None:
-    """Writes made-up pairs with lengths like newstest's and reads an epoch of updates of 25,000 tokens a side."""
+    """Writes made-up pairs with lengths like newstest's and reads an epoch of batches of 25,000 tokens a side."""
     draw = np.random.default_rng(0)
     source_lengths = np.clip(draw.lognormal(3.3, 0.5, pairs).astype(int), 2, 255)
     target_lengths = np.clip((source_lengths * draw.normal(1.1, 0.15, pairs)).astype(int), 2, 255)
@@ -26,10 +26,10 @@ def main(pairs: int) -> None:
         print(f"writing: {pairs / (time.monotonic() - started):,.0f} pairs/s")
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         started, words, positions = time.monotonic(), 0, 0
-        for update in batching.updates(folder, batch_tokens=25_000, seed=1, epochs=1):
+        for batch in batching.batches(folder, batch_tokens=25_000, seed=1, epochs=1):
             for side in shards.SIDES:
-                words += int(tf.math.count_nonzero(update[side]))
-                positions += int(tf.size(update[side]))
+                words += int(tf.math.count_nonzero(batch[side]))
+                positions += int(tf.size(batch[side]))
         print(f"batching: {pairs / (time.monotonic() - started):,.0f} pairs/s, {words / positions:.1%} real tokens")
         print(f"peak memory grew by {(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024:,.0f} MiB")
 

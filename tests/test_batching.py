@@ -1,4 +1,4 @@
-"""Batches (section 5.1): rows × padded length ≤ budget in every update; every pair exactly once per epoch, in an order that
+"""Batches (section 5.1): rows × padded length ≤ budget in every batch; every pair exactly once per epoch, in an order that
 (seed, epoch) decides."""
 
 import collections
@@ -48,55 +48,55 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def updates(folder, monkeypatch):
-    """Updates of the folder, as numpy."""
+def batches(folder, monkeypatch):
+    """Batches of the folder, as numpy."""
     monkeypatch.setattr(batching, "WINDOW_PAIRS", 90)
 
     def listed(*, batch_tokens=BUDGET, seed=1, epochs: int | None = 1, start=batching.START, take=-1) -> list[dict]:
-        dataset = batching.updates(folder, batch_tokens=batch_tokens, seed=seed, start=start, epochs=epochs)
+        dataset = batching.batches(folder, batch_tokens=batch_tokens, seed=seed, start=start, epochs=epochs)
         return list(dataset.take(take).as_numpy_iterator())
 
     return listed
 
 
-def names(update: dict) -> list[int]:
-    """Which pairs are the rows of an update; both sides must agree."""
-    source, target = ((update[side][:, 0] - 4) * 50 + update[side][:, 1] - 4 for side in shards.SIDES)
+def names(batch: dict) -> list[int]:
+    """Which pairs are the rows of a batch; both sides must agree."""
+    source, target = ((batch[side][:, 0] - 4) * 50 + batch[side][:, 1] - 4 for side in shards.SIDES)
     np.testing.assert_array_equal(source, target)
     return source.tolist()
 
 
 def composition(listed: list[dict]) -> list[list[int]]:
-    return [names(update) for update in listed]
+    return [names(batch) for batch in listed]
 
 
 def real(ids: np.ndarray) -> np.ndarray:
     return (ids != PAD).sum(axis=-1)
 
 
-# Updates.
+# Batches.
 
 
 @pytest.mark.parametrize("budget", [LONGEST, 100, BUDGET, 10**6])
-def test_rows_times_padded_length_is_within_the_budget_on_both_sides(updates, budget):
-    for update in updates(batch_tokens=budget):
-        assert all(update[side].size <= budget for side in shards.SIDES)
+def test_rows_times_padded_length_is_within_the_budget_on_both_sides(batches, budget):
+    for batch in batches(batch_tokens=budget):
+        assert all(batch[side].size <= budget for side in shards.SIDES)
 
 
-def test_every_pair_comes_exactly_once_in_every_epoch(updates):
-    listed = updates(epochs=3)
-    ends = [index + 1 for index, update in enumerate(listed) if update["position"].tolist() in ([3, 0], [6, 0], [9, 0])]
+def test_every_pair_comes_exactly_once_in_every_epoch(batches):
+    listed = batches(epochs=3)
+    ends = [index + 1 for index, batch in enumerate(listed) if batch["position"].tolist() in ([3, 0], [6, 0], [9, 0])]
     assert ends[-1] == len(listed)
     for begin, end in itertools.pairwise([0, *ends]):
         assert sorted(itertools.chain(*composition(listed[begin:end]))) == list(range(PAIRS))
 
 
-def test_rows_are_the_sentences_padded_to_the_longest_of_them(updates, folder):
+def test_rows_are_the_sentences_padded_to_the_longest_of_them(batches, folder):
     lengths = np.load(folder / "lengths.npy")
-    for update in updates():
+    for batch in batches():
         for index, side in enumerate(shards.SIDES):
-            ids = update[side]
-            expected = lengths[names(update), index]
+            ids = batch[side]
+            expected = lengths[names(batch), index]
             assert ids.dtype == np.int32
             assert ids.shape[1] == expected.max()
             inside = np.arange(ids.shape[1]) < expected[:, None]
@@ -105,13 +105,13 @@ def test_rows_are_the_sentences_padded_to_the_longest_of_them(updates, folder):
             assert (ids[:, 2:][inside[:, 2:]] >= EOS).all()
 
 
-def test_the_order_is_a_function_of_the_seed_and_the_epoch(updates):
-    listed = updates(epochs=2)
-    assert composition(listed) == composition(updates(epochs=2))
+def test_the_order_is_a_function_of_the_seed_and_the_epoch(batches):
+    listed = batches(epochs=2)
+    assert composition(listed) == composition(batches(epochs=2))
     both = composition(listed)
-    first = both[: len(updates(epochs=1))]
+    first = both[: len(batches(epochs=1))]
     second = both[len(first) :]
-    other = composition(updates(seed=2))
+    other = composition(batches(seed=2))
     for one, two in itertools.combinations((first, second, other), 2):
         assert [names[0] for names in one] != [names[0] for names in two]
         # Not the order alone: rows come together that did not.
@@ -119,44 +119,44 @@ def test_the_order_is_a_function_of_the_seed_and_the_epoch(updates):
         assert not together & again
 
 
-def test_updates_of_a_window_are_shuffled(updates):
+def test_batches_of_a_window_are_shuffled(batches):
     """Some of twelve windows begin with short pairs and some with long ones, though each was sorted."""
-    listed = updates(epochs=4)
+    listed = batches(epochs=4)
     firsts = [after["source"].shape[1] for before, after in itertools.pairwise(listed) if before["position"][1] == 0]
     assert len(firsts) == 11
     assert max(firsts) > LONGEST * 2 / 3 > LONGEST / 3 > min(firsts)
 
 
-def test_from_any_position_exactly_the_rest_comes(updates, monkeypatch):
+def test_from_any_position_exactly_the_rest_comes(batches, monkeypatch):
     monkeypatch.setattr(batching, "WINDOW_PAIRS", 120)
-    whole = updates(batch_tokens=1500, epochs=2)
-    assert {update["position"][0] for update in whole} == {0, 1, 2, 3, 4}  # Two windows an epoch …
-    assert {update["position"][1] for update in whole} > {0, 1}  # … of several updates.
-    for done, update in enumerate(whole, 1):
-        rest = updates(batch_tokens=1500, epochs=2, start=batching.Position(*update["position"].tolist()))
+    whole = batches(batch_tokens=1500, epochs=2)
+    assert {batch["position"][0] for batch in whole} == {0, 1, 2, 3, 4}  # Two windows an epoch …
+    assert {batch["position"][1] for batch in whole} > {0, 1}  # … of several batches.
+    for done, batch in enumerate(whole, 1):
+        rest = batches(batch_tokens=1500, epochs=2, start=batching.Position(*batch["position"].tolist()))
         assert len(rest) == len(whole) - done
         for expected, received in zip(whole[done:], rest, strict=True):
             for entry in expected:
                 np.testing.assert_array_equal(expected[entry], received[entry])
 
 
-def test_without_an_end_epochs_follow_one_another(updates):
-    two = updates(epochs=2)
-    endless = updates(epochs=None, take=len(two) + 5)
+def test_without_an_end_epochs_follow_one_another(batches):
+    two = batches(epochs=2)
+    endless = batches(epochs=None, take=len(two) + 5)
     assert composition(endless[: len(two)]) == composition(two)
     assert len(endless) == len(two) + 5
 
 
-def test_a_window_as_large_as_the_corpus_gives_every_pair_too(updates, monkeypatch):
+def test_a_window_as_large_as_the_corpus_gives_every_pair_too(batches, monkeypatch):
     monkeypatch.setattr(batching, "WINDOW_PAIRS", 10**6)
-    listed = updates()
+    listed = batches()
     assert sorted(itertools.chain(*composition(listed))) == list(range(PAIRS))
     assert listed[-1]["position"].tolist() == [1, 0]
 
 
-def test_a_window_of_few_pairs_is_one_shard(updates, monkeypatch):
+def test_a_window_of_few_pairs_is_one_shard(batches, monkeypatch):
     monkeypatch.setattr(batching, "WINDOW_PAIRS", 1)
-    listed = updates()
+    listed = batches()
     assert sorted(itertools.chain(*composition(listed))) == list(range(PAIRS))
     assert listed[-1]["position"].tolist() == [8, 0]
 
@@ -165,8 +165,8 @@ def test_pairs_of_equal_lengths_meet_others_in_every_epoch(tmp_path):
     """Ties of the sort are random: with equal lengths, a row's company is a draw from all."""
     pairs = [(np.array([4 + index, EOS]), np.array([EOS])) for index in range(200)]
     shards.write(tmp_path, pairs, count=200, vocab_size=300, seed=1)
-    dataset = batching.updates(tmp_path, batch_tokens=20, seed=1, epochs=2)
-    company = [frozenset((update["source"][:, 0] - 4).tolist()) for update in dataset.as_numpy_iterator()]
+    dataset = batching.batches(tmp_path, batch_tokens=20, seed=1, epochs=2)
+    company = [frozenset((batch["source"][:, 0] - 4).tolist()) for batch in dataset.as_numpy_iterator()]
     assert [len(rows) for rows in company] == [10] * 40
     assert max(len(one & two) for one in company[:20] for two in company[20:]) < 6
     first = sorted(company[0])
@@ -175,15 +175,15 @@ def test_pairs_of_equal_lengths_meet_others_in_every_epoch(tmp_path):
 
 def test_too_long_a_sentence_is_refused_before_training_begins(folder):
     longest = int(np.load(folder / "lengths.npy").max())
-    batching.updates(folder, batch_tokens=longest, seed=1)
+    batching.batches(folder, batch_tokens=longest, seed=1)
     with pytest.raises(ValueError, match=rf"{longest} sub-words. Received: {longest - 1}\..*--batch_tokens.*--max_length"):
-        batching.updates(folder, batch_tokens=longest - 1, seed=1)
+        batching.batches(folder, batch_tokens=longest - 1, seed=1)
 
 
 def test_no_pairs_are_refused(tmp_path):
     shards.write(tmp_path, [], count=0, vocab_size=10, seed=1)
     with pytest.raises(ValueError, match="none"):
-        batching.updates(tmp_path, batch_tokens=100, seed=1)
+        batching.batches(tmp_path, batch_tokens=100, seed=1)
 
 
 # Damage.
@@ -219,14 +219,14 @@ def damaged(tmp_path, folder, monkeypatch):
 
 
 def skipping(path, *, epochs: int | None = 1, start=batching.START) -> list[dict]:
-    dataset = batching.updates(path, batch_tokens=BUDGET, seed=1, epochs=epochs, start=start, damaged_records="skip")
+    dataset = batching.batches(path, batch_tokens=BUDGET, seed=1, epochs=epochs, start=start, damaged_records="skip")
     return list(dataset.as_numpy_iterator())
 
 
 def test_damaged_records_stop_a_run_in_a_sentence_unless_they_are_skipped(damaged):
     path, damage = damaged
     damage(lambda shard, index: index == 5)
-    dataset = batching.updates(path, batch_tokens=BUDGET, seed=1, epochs=1)
+    dataset = batching.batches(path, batch_tokens=BUDGET, seed=1, epochs=1)
     with pytest.raises(ValueError, match=r"^Expected records .* Received: 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip\.$"):
         with shards.plain_errors():
             list(dataset)
@@ -235,9 +235,9 @@ def test_damaged_records_stop_a_run_in_a_sentence_unless_they_are_skipped(damage
 def test_a_strategy_s_iterator_stops_in_the_same_sentence(damaged):
     path, damage = damaged
     damage(lambda shard, index: index == 5)
-    dataset = batching.updates(path, batch_tokens=BUDGET, seed=1, epochs=1)
+    dataset = batching.batches(path, batch_tokens=BUDGET, seed=1, epochs=1)
     strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-    shared = dataset.map(lambda update: batching.split(update, replicas=2, device_tokens=50)).unbatch()
+    shared = batching.joined(dataset, 2).map(lambda update: batching.split(update, parts=2, replicas=2, device_tokens=50)).unbatch()
     iterator = iter(strategy.distribute_datasets_from_function(lambda context: shared.prefetch(8)))
     with pytest.raises(ValueError, match=r"^Expected records .* 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip\.$"):
         with shards.plain_errors():
@@ -252,17 +252,17 @@ def test_all_but_the_pairs_of_damaged_records_come_exactly_once_and_damage_is_co
     assert 0 < len(lost) < PAIRS / 3
     listed = skipping(path, epochs=2)
     assert collections.Counter(itertools.chain(*composition(listed))) == dict.fromkeys(set(range(PAIRS)) - lost, 2)
-    assert sum(update["damaged"] for update in listed) == 2 * number
-    firsts = [True, *(update["position"][1] == 0 for update in listed[:-1])]
-    assert not [update for update, first in zip(listed, firsts, strict=True) if update["damaged"] and not first]
+    assert sum(batch["damaged"] for batch in listed) == 2 * number
+    firsts = [True, *(batch["position"][1] == 0 for batch in listed[:-1])]
+    assert not [batch for batch, first in zip(listed, firsts, strict=True) if batch["damaged"] and not first]
     assert listed[0]["damaged"].dtype == np.int32
     told = capfd.readouterr().err.splitlines()
     assert len(told) == 2 * number == 2 * len(set(told))
     assert sum(int(line.split(": ")[-1].split()[0]) for line in told) == 2 * len(lost)
 
 
-def test_without_damage_none_is_counted_and_skipping_changes_nothing(updates, folder):
-    for one, other in zip(updates(), skipping(folder), strict=True):
+def test_without_damage_none_is_counted_and_skipping_changes_nothing(batches, folder):
+    for one, other in zip(batches(), skipping(folder), strict=True):
         assert one.keys() == other.keys()
         assert one["damaged"] == 0
         for entry in one:
@@ -282,7 +282,7 @@ def test_with_damage_too_the_order_is_decided_and_from_any_position_exactly_the_
                 np.testing.assert_array_equal(expected[entry], received[entry])
 
 
-def test_a_window_of_damaged_records_alone_gives_no_update_and_the_next_one_counts_them(damaged, monkeypatch):
+def test_a_window_of_damaged_records_alone_gives_no_batch_and_the_next_one_counts_them(damaged, monkeypatch):
     """Windows of one shard, of which six of eight hold nothing."""
     monkeypatch.setattr(batching, "WINDOW_PAIRS", 1)
     path, damage = damaged
@@ -290,12 +290,12 @@ def test_a_window_of_damaged_records_alone_gives_no_update_and_the_next_one_coun
     number = int((~np.isin(shards.read_records(path)[:, 0], (1, 6))).sum())
     listed = skipping(path, epochs=3)
     assert collections.Counter(itertools.chain(*composition(listed))) == dict.fromkeys(set(range(PAIRS)) - lost, 3)
-    counts = [int(update["damaged"]) for update in listed]
-    # Those at the very end are followed by no update that could count them.
+    counts = [int(batch["damaged"]) for batch in listed]
+    # Those at the very end are followed by no batch that could count them.
     assert 2 * number < sum(counts) <= 3 * number
     for done in range(1, len(listed), 3):
         rest = skipping(path, epochs=3, start=batching.Position(*listed[done - 1]["position"].tolist()))
-        assert [int(update["damaged"]) for update in rest] == counts[done:]
+        assert [int(batch["damaged"]) for batch in rest] == counts[done:]
 
 
 def test_where_every_record_is_damaged_a_run_ends_with_an_error(damaged):
@@ -318,11 +318,11 @@ def test_a_shard_that_lost_its_last_records_is_noticed(tmp_path, monkeypatch, ca
     record = 8 + 4 + int.from_bytes(whole[:8], "little") + 4  # Its length, checksum, content, checksum.
     path.write_bytes(whole[: left * record])
     with pytest.raises(ValueError, match="bytes. Received"):
-        batching.updates(tmp_path, batch_tokens=100, seed=1, epochs=1)
+        batching.batches(tmp_path, batch_tokens=100, seed=1, epochs=1)
     lost = records[records[:, 0] == 0][left:]
-    listed = list(batching.updates(tmp_path, batch_tokens=100, seed=1, epochs=1, damaged_records="skip").as_numpy_iterator())
-    assert sum(update["damaged"] for update in listed) == len(lost)
-    assert sum(len(update["source"]) for update in listed) == 100 - lost[:, shards.COLUMNS.index("pairs")].sum()
+    listed = list(batching.batches(tmp_path, batch_tokens=100, seed=1, epochs=1, damaged_records="skip").as_numpy_iterator())
+    assert sum(batch["damaged"] for batch in listed) == len(lost)
+    assert sum(len(batch["source"]) for batch in listed) == 100 - lost[:, shards.COLUMNS.index("pairs")].sum()
     assert f"Expected {path} to have" in capfd.readouterr().err
 
 
@@ -331,7 +331,7 @@ def test_a_shard_that_lost_its_last_records_is_noticed(tmp_path, monkeypatch, ca
 
 def test_the_pipeline_holds_no_python(folder):
     """So it can be sent to a worker of the tf.data service, and no interpreter lock slows it."""
-    dataset = batching.updates(folder, batch_tokens=BUDGET, seed=1, epochs=1)
+    dataset = batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=1)
     graph = tf.compat.v1.GraphDef.FromString(tf.raw_ops.DatasetToGraphV2(input_dataset=dataset._variant_tensor).numpy())
     ops = {node.op for nodes in (graph.node, *(function.node_def for function in graph.library.function)) for node in nodes}
     assert {"ReadFile", "FlatMapDataset", "StatelessRandomUniformFullIntV2"} <= ops  # The graph is whole.
@@ -364,7 +364,7 @@ def test_cuts_are_those_of_the_greedy_oracle(seed, sort):
         assert cut_in_graph(source, target, tf.constant(budget, tf.int32)).numpy().tolist() == expected
 
 
-def test_no_update_could_take_one_more_row():
+def test_no_batch_could_take_one_more_row():
     source, target = lengths_like(3000, median=20, spread=0.5, difference=0.3, longest=100, seed=2)
     cuts = cut_in_graph(source, target, tf.constant(1000)).numpy()
     longer = np.maximum(source, target)
@@ -373,7 +373,7 @@ def test_no_update_could_take_one_more_row():
         assert end == len(longer) or (end + 1 - begin) * longer[begin : end + 1].max() > 1000
 
 
-def test_one_pair_is_one_update():
+def test_one_pair_is_one_batch():
     assert batching.cut(tf.constant([5]), tf.constant([7]), 7).numpy().tolist() == [0, 1]
 
 
@@ -394,7 +394,7 @@ def test_the_sort_keeps_strips_apart_up_to_the_longest_sentence_that_can_be_stor
 
 
 def real_share(source: np.ndarray, target: np.ndarray, budget: int) -> float:
-    """Tokens that are not padding, of both sides, over all of a window's updates."""
+    """Tokens that are not padding, of both sides, over all of a window's batches."""
     order = tf.argsort(batching.sort_key(tf.constant(source), tf.constant(target)), stable=True).numpy()
     sides = [source[order], target[order]]
     cuts = cut_in_graph(*sides, tf.constant(budget)).numpy()
@@ -422,61 +422,117 @@ def test_a_million_news_sentences_are_97_percent_real_tokens():
 def split_cases():
     draw = np.random.default_rng(3)
     yield from [
-        (1, 1, 1, 1, 1),
-        (1, 5, 9, 4, 8),
-        (3, 5, 9, 4, 100),
-        (8, 5, 9, 2, 36),
-        (9, 5, 9, 2, 36),
-        (7, 30, 2, 3, 10),
-        (64, 8, 8, 1, 64),
+        ([(1, 1, 1)], 1, 1),
+        ([(1, 5, 9)], 4, 8),
+        ([(3, 5, 9)], 4, 100),
+        ([(8, 5, 9)], 2, 36),
+        ([(9, 5, 9)], 2, 36),
+        ([(7, 30, 2)], 3, 10),
+        ([(64, 8, 8)], 1, 64),
+        ([(40, 3, 3), (1, 60, 50), (12, 9, 11)], 2, 60),
     ]
-    for _ in range(25):
-        rows, source, target, replicas = (int(draw.integers(1, high)) for high in (70, 20, 20, 6))
-        yield rows, source, target, replicas, int(draw.integers(max(source, target), 400))
+    for _ in range(40):
+        parts = [tuple(int(draw.integers(1, high)) for high in (70, 20, 20)) for _ in range(draw.integers(1, 7))]
+        yield parts, int(draw.integers(1, 6)), int(draw.integers(max(max(part[1:]) for part in parts), 400))
 
 
-@pytest.mark.parametrize(("rows", "source", "target", "replicas", "device_tokens"), split_cases())
-def test_an_update_is_shared_out_in_equal_micro_batches_that_fit(rows, source, target, replicas, device_tokens):
-    """All rows are kept, once and in order; what is added is padding, and less than one row for each micro-batch."""
-    draw = np.random.default_rng(rows)
-    update = {"source": draw.integers(3, 99, [rows, source]), "target": draw.integers(3, 99, [rows, target])}
-    shared = batching.split(
-        {side: tf.constant(ids, tf.int32) for side, ids in update.items()}, replicas=replicas, device_tokens=device_tokens
-    )
-    micro_batches = {shared[side].shape[:3] for side in shards.SIDES}
-    [(first, number, share)] = micro_batches
-    assert first == replicas
-    assert 1 <= share * max(source, target) <= max(device_tokens, max(source, target))
-    for side, ids in update.items():
-        flat = shared[side].numpy().reshape(-1, ids.shape[1])
-        np.testing.assert_array_equal(flat[:rows], ids)
-        assert (flat[rows:] == PAD).all()
-        assert len(flat) - rows < replicas * number
-    fewest = -(-rows // (replicas * max(1, device_tokens // max(source, target))))
-    assert number == fewest
+def update_of(parts: list[tuple[int, int, int]], seed: int = 0) -> dict:
+    """Parts of (rows, S, T), as `joined` makes them."""
+    draw = np.random.default_rng(seed)
+    batches = [{side: draw.integers(3, 99, [rows, s if side == "source" else t]) for side in shards.SIDES} for rows, s, t in parts]
+    signature = {side: tf.TensorSpec([None, None], tf.int32) for side in shards.SIDES}
+    dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    [update] = batching.joined(dataset, len(parts))
+    return update
+
+
+@pytest.mark.parametrize(("parts", "replicas", "device_tokens"), split_cases())
+def test_an_update_is_shared_out_in_equally_many_micro_batches_that_fit(parts, replicas, device_tokens):
+    """All rows are kept, once and in order; each micro-batch has rows of one part alone, and no part more pieces than another."""
+    update = update_of(parts)
+    shared = batching.split(update, parts=len(parts), replicas=replicas, device_tokens=device_tokens)
+    [(first, number, _)] = {shared[side].shape[:3] for side in shards.SIDES}
+    assert first == replicas and replicas * number % len(parts) == 0
+    pieces = replicas * number // len(parts)
+    source, target = (shared[side].numpy().reshape(len(parts), pieces, *shared[side].shape[2:]) for side in shards.SIDES)
+    needed = [-(-rows // max(1, device_tokens // max(s, t))) for rows, s, t in parts]
+    assert max(needed) <= pieces < max(needed) + replicas
+    for part, (rows, s, t) in enumerate(parts):
+        share = -(-rows // pieces)
+        assert share * max(s, t) <= max(device_tokens, max(s, t))
+        for ids, expected, length in ((source[part], update["source"][part], s), (target[part], update["target"][part], t)):
+            assert (ids[:, share:] == PAD).all() and (ids[:, :, length:] == PAD).all()
+            flat = ids[:, :share, :length].reshape(-1, length)
+            np.testing.assert_array_equal(flat[:rows], expected[:rows, :length])
+            assert (flat[rows:] == PAD).all()
+
+
+def test_where_parts_and_replicas_are_equally_many_each_replica_has_one_whole():
+    update = update_of([(4, 9, 8), (12, 3, 3), (2, 20, 17)])
+    shared = batching.split(update, parts=3, replicas=3, device_tokens=40)
+    assert shared["source"].shape[:3] == (3, 1, 12)
+    assert [int(real(replica).sum()) for replica in shared["source"].numpy()] == [4 * 9, 12 * 3, 2 * 20]
 
 
 def test_fewer_rows_than_replicas_leave_replicas_only_padding():
-    update = {"source": tf.ones([2, 3], tf.int32), "target": tf.ones([2, 4], tf.int32)}
-    shared = batching.split(update, replicas=5, device_tokens=100)
+    shared = batching.split(update_of([(2, 3, 4)]), parts=1, replicas=5, device_tokens=100)
     assert [int(real(replica).sum()) for replica in shared["source"].numpy()] == [3, 3, 0, 0, 0]
 
 
+def test_fewer_parts_than_usual_leave_replicas_only_padding():
+    shared = batching.split(update_of([(2, 3, 4)]), parts=4, replicas=2, device_tokens=100)
+    assert shared["source"].shape == [2, 2, 2, 3]
+    assert [int(real(replica).sum()) for replica in shared["source"].numpy()] == [6, 0]
+
+
 def test_a_sentence_longer_than_a_device_takes_is_a_micro_batch_of_its_own():
-    update = {"source": tf.ones([3, 50], tf.int32), "target": tf.ones([3, 4], tf.int32)}
-    assert batching.split(update, replicas=1, device_tokens=40)["source"].shape == [1, 3, 1, 50]
+    assert batching.split(update_of([(3, 50, 4)]), parts=1, replicas=1, device_tokens=40)["source"].shape == [1, 3, 1, 50]
 
 
 def test_other_entries_are_told_to_every_replica():
-    update = {"source": tf.ones([3, 2], tf.int32), "target": tf.ones([3, 2], tf.int32), "position": tf.constant([4, 2], tf.int64)}
-    np.testing.assert_array_equal(batching.split(update, replicas=3, device_tokens=10)["position"], [[4, 2]] * 3)
+    update = {**update_of([(3, 2, 2)]), "position": tf.constant([4, 2], tf.int64)}
+    np.testing.assert_array_equal(batching.split(update, parts=1, replicas=3, device_tokens=10)["position"], [[4, 2]] * 3)
 
 
-def test_split_works_inside_the_pipeline(updates, folder):
+@pytest.mark.parametrize("parts", [1, 3])
+def test_split_works_inside_the_pipeline(folder, parts):
     """Rows of an epoch survive sharing out in the graph, where shapes are not known."""
-    dataset = batching.updates(folder, batch_tokens=BUDGET, seed=1, epochs=1)
+    dataset = batching.joined(batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=1), parts)
     counted = collections.Counter()
-    for update in dataset.map(lambda update: batching.split(update, replicas=2, device_tokens=50)).as_numpy_iterator():
+    shared = dataset.map(lambda update: batching.split(update, parts=parts, replicas=2, device_tokens=50))
+    for update in shared.as_numpy_iterator():
         rows = {side: update[side].reshape(-1, update[side].shape[-1]) for side in shards.SIDES}
         counted.update(names({side: ids[real(ids) > 0] for side, ids in rows.items()}))
     assert counted == dict.fromkeys(range(PAIRS), 1)
+
+
+# Parts of an update.
+
+
+def test_an_update_of_parts_is_the_next_batches_and_goes_on_after_the_last_of_them(batches, folder):
+    """Their lengths differ, and its position is where the next update begins."""
+    alone = batches(epochs=2)
+    joined = list(batching.joined(batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=2), 4).as_numpy_iterator())
+    assert len(joined) == -(-len(alone) // 4)
+    for number, update in enumerate(joined):
+        expected = alone[4 * number : 4 * number + 4]
+        assert update["position"].tolist() == expected[-1]["position"].tolist()
+        for side in shards.SIDES:
+            for part, batch in zip(update[side], expected, strict=True):
+                rows, length = batch[side].shape
+                np.testing.assert_array_equal(part[:rows, :length], batch[side])
+                assert (part != PAD).sum() == (batch[side] != PAD).sum()
+    assert np.mean([np.ptp([batch["source"].shape[1] for batch in alone[first : first + 4]]) for first in range(0, 20, 4)]) > LONGEST / 4
+
+
+def test_the_damage_of_an_update_is_that_of_its_parts():
+    batches = tf.data.Dataset.range(5).map(lambda n: {"source": [[n]], "target": [[n]], "position": [0, n], "damaged": n})
+    joined = list(batching.joined(batches, 3).as_numpy_iterator())
+    assert [(update["position"].tolist(), int(update["damaged"])) for update in joined] == [([0, 2], 0 + 1 + 2), ([0, 4], 3 + 4)]
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [(1, 1), (8, 8), (40, 10)])
+def test_an_update_has_as_many_parts_as_wanted_that_hold_the_longest_sentence(wanted, expected):
+    info = {"source_longest": 90, "target_longest": 100}
+    assert batching.parts(info, 1000, wanted) == expected
+    assert batching.parts(info, 50, wanted) == 1  # Reading tells that it does not fit.

@@ -1,4 +1,4 @@
-"""The tf.data service: a dispatcher and two workers in processes of their own make the updates that one machine makes."""
+"""The tf.data service: a dispatcher and two workers in processes of their own make the batches that one machine makes."""
 
 import concurrent.futures
 import itertools
@@ -35,7 +35,7 @@ def no_checksums():
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory) -> pathlib.Path:
-    """A folder of working directories. `shards` beside them is everyone's own copy, so that an update tells who made it.
+    """A folder of working directories. `shards` beside them is everyone's own copy, so that a batch tells who made it.
 
     Pair n is n + 4 in base 50 as the first two ids of both sides, then the mark of the place it was read at.
     """
@@ -80,13 +80,13 @@ def service(places):
 
 
 @pytest.fixture
-def updates(service, places, monkeypatch):
+def batches(service, places, monkeypatch):
     """Iterators over what the service sends, each of a job of its own unless told otherwise."""
     monkeypatch.setattr(batching, "WINDOW_PAIRS", 90)
     monkeypatch.chdir(places / "trainer")
 
     def served(job: str = "", start=batching.START):
-        return data_service.updates(
+        return data_service.batches(
             FOLDER, service=service, job=job or uuid.uuid4().hex, batch_tokens=BUDGET, seed=1, start=start
         ).as_numpy_iterator()
 
@@ -95,64 +95,64 @@ def updates(service, places, monkeypatch):
 
 def local(epochs: int, start=batching.START) -> list[dict]:
     """What one machine makes."""
-    return list(batching.updates(FOLDER, batch_tokens=BUDGET, seed=1, start=start, epochs=epochs).as_numpy_iterator())
+    return list(batching.batches(FOLDER, batch_tokens=BUDGET, seed=1, start=start, epochs=epochs).as_numpy_iterator())
 
 
-def names(update: dict) -> tuple[int, ...]:
-    """Which pairs are the rows of an update."""
-    return tuple(((update["source"][:, 0] - 4) * 50 + update["source"][:, 1] - 4).tolist())
+def names(batch: dict) -> tuple[int, ...]:
+    """Which pairs are the rows of a batch."""
+    return tuple(((batch["source"][:, 0] - 4) * 50 + batch["source"][:, 1] - 4).tolist())
 
 
 def composition(listed: list[dict]) -> list[tuple]:
-    """Updates as rows and position, in an order that does not depend on theirs."""
-    return sorted((names(update), *update["position"].tolist()) for update in listed)
+    """Batches as rows and position, in an order that does not depend on theirs."""
+    return sorted((names(batch), *batch["position"].tolist()) for batch in listed)
 
 
-def epoch_of(update: dict) -> int:
-    window, index = update["position"].tolist()
+def epoch_of(batch: dict) -> int:
+    window, index = batch["position"].tolist()
     return (window - (index == 0)) // WINDOWS
 
 
-def test_every_pair_comes_exactly_once_an_epoch_in_the_updates_that_one_machine_makes(updates):
-    expected, served = local(epochs=3), updates()
+def test_every_pair_comes_exactly_once_an_epoch_in_the_batches_that_one_machine_makes(batches):
+    expected, served = local(epochs=3), batches()
     for epoch in range(3):
-        here = [update for update in expected if epoch_of(update) == epoch]
+        here = [batch for batch in expected if epoch_of(batch) == epoch]
         received = list(itertools.islice(served, len(here)))
         assert sorted(itertools.chain(*map(names, received))) == list(range(PAIRS))
         assert composition(received) == composition(here)
 
 
-def test_both_workers_make_updates_and_the_trainer_makes_none(updates):
+def test_both_workers_make_batches_and_the_trainer_makes_none(batches):
     """Which worker makes how many is a race: the second is waited for, though not for ever."""
     makers, began = set(), time.monotonic()
-    for update in updates():
-        makers |= set(update["source"][:, 2].tolist())
+    for batch in batches():
+        makers |= set(batch["source"][:, 2].tolist())
         if len(makers) > 1 or time.monotonic() - began > 60:
             break
     assert makers == {MARKS["one"], MARKS["two"]}
 
 
-def test_from_a_position_the_rest_of_its_epoch_comes_and_then_whole_epochs(updates):
+def test_from_a_position_the_rest_of_its_epoch_comes_and_then_whole_epochs(batches):
     """A start is a new job: it does not get what an old one, still open, has left."""
-    old = updates()
+    old = batches()
     for _ in range(7):
         newest = batching.Position(*next(old)["position"].tolist())
     rest = local(epochs=2, start=newest)
-    received = list(itertools.islice(updates(start=newest), len(rest)))
+    received = list(itertools.islice(batches(start=newest), len(rest)))
     assert composition(received) == composition(rest)
-    assert [epoch_of(update) for update in received] == [epoch_of(update) for update in rest]
+    assert [epoch_of(batch) for batch in received] == [epoch_of(batch) for batch in rest]
 
 
-def test_trainers_of_one_job_share_an_epoch_out(updates):
+def test_trainers_of_one_job_share_an_epoch_out(batches):
     job, received, ahead = uuid.uuid4().hex, [], set()
-    trainers = [updates(job), updates(job)]
+    trainers = [batches(job), batches(job)]
     while len(ahead) < 2:
         for index, trainer in enumerate(trainers):
-            update = next(trainer)
-            received.append(update)
-            if epoch_of(update) > 0:
+            batch = next(trainer)
+            received.append(batch)
+            if epoch_of(batch) > 0:
                 ahead.add(index)
-    assert composition(update for update in received if epoch_of(update) == 0) == composition(local(epochs=1))
+    assert composition(batch for batch in received if epoch_of(batch) == 0) == composition(local(epochs=1))
 
 
 def test_an_address_where_nothing_answers_is_told_within_seconds_with_what_to_start():
@@ -180,7 +180,7 @@ def test_what_is_no_address_is_refused(address):
 
 
 def test_a_run_trains_from_the_service_and_goes_on_with_two_workers(service, tmp_path):
-    """Of two workers, each gets updates of its own, of half the tokens."""
+    """Of two workers, each gets batches of its own, of half the tokens."""
     flags = [*(flag for flag in FLAGS if flag != "--deterministic"), f"--model_dir={tmp_path}", f"--data_service={service}"]
     train = [sys.executable, str(ROOT / "tools/train.py"), *flags]
     two_workers = [sys.executable, str(ROOT / "tools/workers.py"), "2"]
@@ -199,4 +199,4 @@ def test_a_damaged_record_that_a_worker_finds_is_told_in_the_same_sentence(servi
         pytest.raises(ValueError, match=r"^Expected records.*damaged, the first at byte \d+ of .*--damaged_records=skip\.$"),
         shards.plain_errors(),
     ):
-        next(iter(data_service.updates(FOLDER, service=service, job=uuid.uuid4().hex, batch_tokens=BUDGET, seed=3)))
+        next(iter(data_service.batches(FOLDER, service=service, job=uuid.uuid4().hex, batch_tokens=BUDGET, seed=3)))

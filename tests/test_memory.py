@@ -1,14 +1,16 @@
 """The largest shapes are tried first, and what a device has no memory for is split, which changes nothing else."""
 
+import collections
 import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from toy import SUMS, TRAIN, Toy, assert_close, by_one_tape, random_updates, set_weights, sgd, strategy_of, weights_of
+from toy import SUMS, TRAIN, Toy, assert_close, by_one_tape, joined, random_updates, set_weights, sgd, strategy_of, weights_of
 
 from t2t_keras import batching, devices, memory, shards
-from t2t_keras.update import LossScale, make_update
+from t2t_keras.config import EOS
+from t2t_keras.update import LossScale, make_update, trimmed
 
 
 class Small(Toy):
@@ -41,9 +43,9 @@ def built(rows: int, replicas: int, spec):
     return strategy, model, memory.SplittingUpdate(strategy, make_update(strategy, model, optimizer, TRAIN, spec), said.append), said
 
 
-def batches_of(strategy, updates, device_tokens=10**6):
+def batches_of(strategy, updates, device_tokens=10**6, parts=1):
     dataset = tf.data.Dataset.from_generator(lambda: iter(updates), output_signature=SUMS)
-    return devices.distribute(strategy, dataset, device_tokens)
+    return devices.distribute(strategy, dataset, device_tokens, parts)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -77,43 +79,88 @@ def test_a_single_row_that_does_not_fit_ends_the_run_with_advice():
         update(batch, LossScale())
 
 
-def test_halves_hold_the_same_rows():
+def micro_batches(strategy, batch) -> list[list]:
+    """The rows of each, without those that only fill up."""
+    shares = [ids.numpy() for ids in strategy.experimental_local_results(batch["source"])]
+    return [[row[row > 0].tolist() for row in rows if row.any()] for share in shares for rows in share]
+
+
+def test_halves_hold_the_same_rows_of_each_micro_batch():
+    """Each is cut in the middle of its own rows, also where another one has many more."""
     strategy = strategy_of(2)
-    [batch] = batches_of(strategy, random_updates([11]), device_tokens=30)
-    halves = memory.halved(strategy, batch)
-    for side in shards.SIDES:
-        for whole, half in zip(*(strategy.experimental_local_results(each[side]) for each in (batch, halves)), strict=True):
-            micro_batches, rows, length = whole.shape
-            assert half.shape == (2 * micro_batches, -(-rows // 2), length)
-            full = [row.tolist() for row in half.numpy().reshape(-1, length) if row.any()]
-            assert full == [row.tolist() for row in whole.numpy().reshape(-1, length) if row.any()]
+    [batch] = batches_of(strategy, random_updates([11, 3, 1, 8]), device_tokens=30, parts=4)
+    whole, halves = (micro_batches(strategy, each) for each in (batch, memory.halved(strategy, batch)))
+    assert len(halves) == 2 * len(whole) and len({len(rows) for rows in whole}) > 2
+    for rows, first, second in zip(whole, halves[::2], halves[1::2], strict=True):
+        assert first + second == rows
+        assert 0 <= len(first) - len(second) <= 1
 
 
 @pytest.mark.parametrize("device_tokens", [20, 35, 60])
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_nothing_in_the_data_costs_more_than_what_was_rehearsed(folder, replicas, device_tokens):
+@pytest.mark.parametrize(("replicas", "parts"), [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (4, 2)])
+def test_nothing_in_the_data_costs_more_than_what_was_rehearsed(folder, replicas, parts, device_tokens):
     """The bound holds in every range of lengths, for every micro-batch of the corpus."""
-    train = dataclasses.replace(TRAIN, device_tokens=device_tokens)
-    rehearsed = [memory.cost(-(-rows // replicas), s, t) for rows, s, t in memory.largest_shapes(shards.read_info(folder), train, replicas)]
+    train = dataclasses.replace(TRAIN, batch_tokens=60 * parts, batch_parts=parts, device_tokens=device_tokens)
+    rehearsed = [memory.cost(*shape) for shape in memory.largest_shapes(shards.read_info(folder), train, replicas)]
     assert rehearsed == sorted(rehearsed)
-    for update in batching.updates(folder, batch_tokens=train.batch_tokens, seed=1, epochs=3):
-        _, _, rows, s = batching.split(update, replicas=replicas, device_tokens=device_tokens)["source"].shape
-        assert memory.cost(rows, s, update["target"].shape[1]) <= rehearsed[-1]
+    for update in batching.joined(batching.batches(folder, batch_tokens=60, seed=1, epochs=3), parts):
+        shared = batching.split(update, parts=parts, replicas=replicas, device_tokens=device_tokens)
+        for source, target in zip(
+            *(tf.unstack(tf.reshape(shared[side], [-1, *shared[side].shape[2:]])) for side in shards.SIDES), strict=True
+        ):
+            source, target = trimmed(source, target)
+            assert memory.cost(*source.shape, target.shape[1]) <= rehearsed[-1]
 
 
 @pytest.mark.parametrize(
-    ("batch_tokens", "device_tokens", "replicas"), [(4000, 700, 1), (25000, 1500, 1), (2000, 400, 2), (25000, 8192, 4)]
+    ("batch_tokens", "batch_parts", "device_tokens", "replicas"),
+    [(4000, 1, 700, 1), (25000, 1, 1500, 1), (2000, 1, 400, 2), (25000, 1, 8192, 4), (25000, 8, 8192, 1), (25000, 8, 1500, 3)],
 )
-def test_every_possible_shape_costs_at_most_what_was_rehearsed_in_its_range(batch_tokens, device_tokens, replicas):
+def test_every_possible_shape_costs_at_most_what_was_rehearsed_in_its_range(batch_tokens, batch_parts, device_tokens, replicas):
     """A length a little below a bound may have a row more: 3 rows of 233 are more than 2 of 256."""
-    train = dataclasses.replace(TRAIN, batch_tokens=batch_tokens, device_tokens=device_tokens)
+    train = dataclasses.replace(TRAIN, batch_tokens=batch_tokens, batch_parts=batch_parts, device_tokens=device_tokens)
     shapes = memory.largest_shapes({"source_longest": 256, "target_longest": 250}, train, replicas)
-    rehearsed = max(memory.cost(-(-rows // replicas), s, t) for rows, s, t in shapes)
+    rehearsed = max(memory.cost(*shape) for shape in shapes)
+    pieces = next(n for n in range(1, 99) if n * batch_parts % replicas == 0)
     for length in range(1, 257):
         most = max(device_tokens // length, 1)
-        rows = batch_tokens // length
-        share = -(-rows // (replicas * -(-rows // (replicas * most))))
+        rows = batch_tokens // batch_parts // length
+        share = -(-rows // (pieces * -(-rows // (pieces * most))))
         assert memory.cost(share, length, min(length, 250)) <= rehearsed
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_of_parts_of_different_lengths_the_costly_ones_are_split(replicas):
+    """Three parts an update; what was too costly once is in halves from then on, and one row beside it is no reason to end."""
+    batches = random_updates([9, 2, 8, 1, 9, 3], seed=4)
+    strategy, model, update, said = built(4, replicas, batches_of(strategy_of(replicas), batches, parts=3).element_spec)
+    for batch in batches_of(strategy, batches, parts=3):
+        update(batch, LossScale())
+    expected, _ = by_one_tape([joined(batches[:3]), joined(batches[3:])])
+    assert_close(weights_of(model), expected, 3e-6)
+    assert 1 <= len(said) <= 3
+    costs = [memory.cost(rows, length, length) for rows, length in model.tried]
+    fitted = [index for index, (rows, _) in enumerate(model.tried) if rows > 4]
+    assert len(fitted) <= 2 * len(said)  # Each was tried once, by all replicas at once.
+    assert len(costs) < 60
+
+
+def long_and_short() -> list[dict]:
+    draw = np.random.default_rng(8)
+    sizes = ((6, 8), (12, 4), (1, 9))
+    return [{side: draw.integers(EOS, 20, [rows, length], dtype=np.int32) for side in shards.SIDES} for rows, length in sizes]
+
+
+def test_a_costly_micro_batch_of_few_rows_is_halved_at_once_beside_one_of_many():
+    strategy = strategy_of(1)
+    batches = long_and_short()
+    spec = batches_of(strategy, batches, parts=3).element_spec
+    strategy, _, update, _ = built(99, 1, spec)
+    update._too_costly = memory.cost(6, 8, 8)
+    [batch] = batches_of(strategy, batches, parts=3)
+    assert [len(rows) for rows in micro_batches(strategy, update.fitted(batch))] == [3, 3, 6, 6, 1, 0]
+    update._too_costly = memory.cost(1, 9, 9)  # Which is a row that cannot be halved.
+    assert max(len(rows) for rows in micro_batches(strategy, update.fitted(batch))) == 2
 
 
 def test_rehearsing_runs_every_range_of_lengths_and_moves_nothing(folder):
@@ -121,14 +168,15 @@ def test_rehearsing_runs_every_range_of_lengths_and_moves_nothing(folder):
     spec = batches_of(strategy_of(2), random_updates([2])).element_spec
     strategy, model, update, _ = built(10**6, 2, spec)
     said, before = [], weights_of(model)
-    memory.rehearse(strategy, update, info, TRAIN, said.append)
+    memory.rehearse(strategy, update, info, TRAIN, 2, said.append)
     assert [line.split(":")[0] for line in said] == [
-        "Rehearsed 7 rows of 8 + 8 sub-words",
-        "Rehearsed 5 rows of 12 + 12 sub-words",
-        "Rehearsed 3 rows of 20 + 20 sub-words",
-        "Rehearsed 1 rows of 40 + 21 sub-words",
+        "Rehearsed 4 rows of 8 + 8 sub-words on each device",
+        "Rehearsed 3 rows of 12 + 12 sub-words on each device",
+        "Rehearsed 2 rows of 20 + 20 sub-words on each device",
+        "Rehearsed 1 rows of 40 + 21 sub-words on each device",
     ]
-    assert {tuple(shape) for shape in model.tried} == {(4, 8), (3, 12), (2, 20), (1, 40)}
+    shapes = collections.Counter(tuple(shape) for shape in model.tried)
+    assert shapes.keys() == {(4, 8), (3, 12), (2, 20), (1, 40)} and set(shapes.values()) == {2}
     assert_close(weights_of(model), before, 0)
 
 

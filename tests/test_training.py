@@ -4,12 +4,14 @@ import dataclasses
 import json
 import os
 import signal
+import types
 
 import numpy as np
 import pytest
 from toy import TRAIN, Toy, adam, assert_close, by_one_tape, set_weights, strategy_of, weights_of, write_shards
 
-from t2t_keras import batching, checkpoint, interruption, shards, training
+from t2t_keras import batching, checkpoint, devices, interruption, shards, training
+from t2t_keras.config import TrainConfig
 from t2t_keras.interruption import StoppedError
 
 
@@ -159,7 +161,7 @@ def test_the_log_has_the_mean_loss_per_token_and_the_padding_since_the_last_poin
     run = Run(folder, tmp_path, dropout=0.0, log_steps=3, train_steps=7, valid_steps=100)
     updates = [
         {side: update[side].numpy() for side in shards.SIDES}
-        for update in batching.updates(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(7)
+        for update in batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(7)
     ]
     _, metrics = by_one_tape(updates, make_optimizer=adam)
     groups = {3: slice(0, 3), 6: slice(3, 6), 7: slice(6, 7)}
@@ -177,7 +179,7 @@ def test_a_point_between_validations_covers_all_updates_since_the_last_point(fol
     run = Run(folder, tmp_path, dropout=0.0, log_steps=3, train_steps=3, valid_steps=2)
     updates = [
         {side: update[side].numpy() for side in shards.SIDES}
-        for update in batching.updates(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(3)
+        for update in batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(3)
     ]
     _, metrics = by_one_tape(updates, make_optimizer=adam)
     expected = sum(update["loss"] for update in metrics) / sum(update["tokens"] for update in metrics)
@@ -210,8 +212,8 @@ def test_the_state_of_a_checkpoint_is_the_place_after_its_updates(folder, finish
     """The updates that come from there are those that an uninterrupted reading gives next."""
     with np.load(checkpoint.path_of(finished[0], 7)) as archive:
         position = batching.Position(*json.loads(str(archive["state"]))["position"])
-    read = list(batching.updates(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(9))
-    following = list(batching.updates(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed, start=position).take(2))
+    read = list(batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(9))
+    following = list(batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed, start=position).take(2))
     for received, expected in zip(following, read[7:], strict=True):
         np.testing.assert_array_equal(received["source"], expected["source"])
 
@@ -219,6 +221,16 @@ def test_the_state_of_a_checkpoint_is_the_place_after_its_updates(folder, finish
 def test_a_budget_below_the_longest_sentence_is_refused_before_any_update(folder, tmp_path):
     with pytest.raises(ValueError, match="--batch_tokens"):
         Run(folder, tmp_path, batch_tokens=5)
+
+
+@pytest.mark.parametrize(
+    ("service", "expected"), [("", ((25_000, 4), 6)), ("grpc://somewhere:5050", ((25_000 // 3, 1), 2))], ids=["shared", "of its own"]
+)
+def test_what_a_process_reads_is_what_it_rehearses(monkeypatch, service, expected):
+    """Three processes of two devices: without a service they share every update; with one, each has smaller ones of its own."""
+    monkeypatch.setattr(devices, "processes", lambda strategy: 3)
+    config, replicas = training._of_process(types.SimpleNamespace(num_replicas_in_sync=6), TrainConfig(data_service=service))
+    assert ((config.batch_tokens, config.batch_parts), replicas) == expected
 
 
 def test_progress_is_all_json(finished):

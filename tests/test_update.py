@@ -18,6 +18,7 @@ from toy import (
     assert_moved_alike,
     by_one_tape,
     gradients_of,
+    joined,
     on_devices,
     random_updates,
     set_weights,
@@ -29,7 +30,7 @@ from toy import (
 from t2t_keras import batching, devices
 from t2t_keras.config import BOS, EOS
 from t2t_keras.transformer import Transformer
-from t2t_keras.update import LossScale, dropout_seeds, make_update, make_validation
+from t2t_keras.update import LossScale, dropout_seeds, make_update, make_validation, trimmed
 
 UPDATES = random_updates([7, 4, 9])
 
@@ -84,6 +85,22 @@ def test_the_loss_and_its_gradient_are_divided_by_the_tokens_of_the_whole_update
     np.testing.assert_allclose(weights[model.out.bias.path], model.out.bias.numpy() - gradient, atol=1e-6)
 
 
+@pytest.mark.parametrize(("replicas", "device_tokens"), [(1, 10**6), (1, 20), (2, 10**6), (2, 20)])
+def test_an_update_of_parts_is_that_of_one_tape_over_all_of_them(replicas, device_tokens):
+    """Parts of unequal sizes and lengths; the last update has fewer of them."""
+    batches = random_updates([5, 1, 9, 3, 7, 4, 6, 2], seed=7)
+    updates = [joined(batches[:3]), joined(batches[3:6]), joined(batches[6:])]
+    expected, expected_metrics = by_one_tape(updates)
+    weights, metrics = on_devices(batches, replicas=replicas, device_tokens=device_tokens, parts=3)
+    assert_close(weights, expected, 3e-6)
+    for one, other, parts in zip(metrics, expected_metrics, (batches[:3], batches[3:6], batches[6:]), strict=True):
+        assert one["tokens"] == other["tokens"]
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+        if replicas == 1 and device_tokens == 10**6:
+            # Those of its parts, without what fills them up to one size; a part that is missing is a row of one position a side.
+            assert one["positions"] == sum(ids.size for part in parts for ids in part.values()) + 2 * (3 - len(parts))
+
+
 def test_tokens_words_and_positions_are_counted_over_the_whole_update():
     updates = random_updates([6, 3], seed=2)
     _, metrics = on_devices(updates, replicas=1, device_tokens=10**6)
@@ -126,12 +143,13 @@ def test_the_masks_of_an_update_are_those_of_its_dropout_seeds():
     model = Toy(dropout=0.4)
     set_weights(model)
     for step, update in enumerate(updates):
-        shares = {side: ids.numpy() for side, ids in batching.split(update, replicas=replicas, device_tokens=device_tokens).items()}
+        alone = {side: ids[None] for side, ids in update.items()}
+        shares = batching.split(alone, parts=1, replicas=replicas, device_tokens=device_tokens)
         micro_batches = shares["source"].shape[1]
         assert micro_batches > 1
         parts = [
             (
-                {side: shares[side][replica, micro_batch] for side in shares},
+                dict(zip(shares, trimmed(*(ids[replica, micro_batch] for ids in shares.values())), strict=True)),
                 dropout_seeds(model, TRAIN.seed, step, micro_batch, replica),
             )
             for replica in range(replicas)
@@ -158,7 +176,7 @@ def test_validation_is_the_mean_over_all_tokens_by_numpy_on_any_number_of_device
         logits = model((np.array([source]), np.array([[BOS, *target[:-1]]])))[0].numpy().astype(np.float64)
         log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
         losses += [-log_p[position, token] for position, token in enumerate(target)]
-    dataset = batching.updates(folder, batch_tokens=60, seed=0, epochs=1)
+    dataset = batching.batches(folder, batch_tokens=60, seed=0, epochs=1)
     validation = make_validation(strategy, model, devices.distribute(strategy, dataset, device_tokens))
     assert validation() == pytest.approx(np.mean(losses), rel=1e-6)
     assert validation() == pytest.approx(np.mean(losses), rel=1e-6)  # It can be asked again and again.

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 from test_survival import FLAGS, curves
-from toy import TWENTY, adam, assert_moved_alike, by_one_tape, sgd
+from toy import TWENTY, adam, assert_moved_alike, by_one_tape, joined, sgd
 
 from t2t_keras import checkpoint, devices
 
@@ -29,8 +29,9 @@ def test_two_workers_go_where_one_tape_goes(tmp_path):
     process = workers(str(ROOT / "tests" / "toy_worker.py"), str(tmp_path / "weights"))
     said, errors = process.communicate()
     assert process.returncode == 0, errors
+    updates = [joined(TWENTY[first : first + 2]) for first in range(0, len(TWENTY), 2)]  # Of two parts each.
     for optimizer in (sgd, adam):
-        expected, _ = by_one_tape(TWENTY, make_optimizer=optimizer)
+        expected, _ = by_one_tape(updates, make_optimizer=optimizer)
         for worker in (0, 1):
             with np.load(tmp_path / f"weights-{optimizer.__name__}-{worker}.npz") as archive:
                 assert_moved_alike(dict(archive), expected)

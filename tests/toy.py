@@ -14,7 +14,7 @@ from t2t_keras.update import LossScale, make_update
 
 VOCAB_SIZE = 20
 SMALL = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=12, num_heads=2, d_k=3, d_v=5, dropout=0.0)
-TRAIN = TrainConfig(seed=3, batch_tokens=60, device_tokens=60)
+TRAIN = TrainConfig(seed=3, batch_tokens=60, batch_parts=1, device_tokens=60)
 SUMS = {"source": tf.TensorSpec([None, None], tf.int32), "target": tf.TensorSpec([None, None], tf.int32)}
 
 
@@ -55,6 +55,11 @@ def random_updates(rows: list[int], seed: int = 0) -> list[dict]:
     ]
 
 
+def joined(updates: list[dict]) -> dict:
+    """All their pairs as one batch."""
+    return {side: padded([row[row > 0].tolist() for update in updates for row in update[side]]) for side in ("source", "target")}
+
+
 def strategy_of(replicas: int) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy([f"/cpu:{index}" for index in range(replicas)])
 
@@ -85,7 +90,7 @@ def adam():
 
 
 def on_devices(
-    updates, *, replicas: int, device_tokens: int, make_optimizer=sgd, make_model=Toy, train=TRAIN, loss_scale=1.0
+    updates, *, replicas: int, device_tokens: int, make_optimizer=sgd, make_model=Toy, train=TRAIN, loss_scale=1.0, parts=1
 ) -> tuple[dict, list]:
     """The weights after some updates by `make_update`, and its metrics."""
     strategy = strategy_of(replicas)
@@ -94,7 +99,7 @@ def on_devices(
         chosen.build(model.trainable_variables)
         set_weights(model)
     dataset = tf.data.Dataset.from_generator(lambda: iter(updates), output_signature=SUMS)
-    batches = devices.distribute(strategy, dataset, device_tokens)
+    batches = devices.distribute(strategy, dataset, device_tokens, parts)
     update = make_update(strategy, model, chosen, train, batches.element_spec)
     metrics, scale = [], LossScale(tf.constant(loss_scale), tf.constant(0.0))
     for batch in batches:

@@ -17,7 +17,7 @@ for make_optimizer in (toy.sgd, toy.adam):
         optimizer.build(model.trainable_variables)
         toy.set_weights(model)
     dataset = tf.data.Dataset.from_generator(lambda: iter(toy.TWENTY), output_signature=toy.SUMS)
-    batches = devices.distribute(strategy, dataset, 25)
+    batches = devices.distribute(strategy, dataset, 25, parts=2)
     update = make_update(strategy, model, optimizer, toy.TRAIN, batches.element_spec)
     for batch in batches:
         update(batch, LossScale(tf.constant(1.0), tf.constant(0.0)), tf.constant(True))

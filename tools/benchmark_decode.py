@@ -398,7 +398,7 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
 
 
 def ctranslate2_types() -> list[str]:
-    """Those of its types that this processor supports; none if it is not installed. int8 there is int8_float32 for a model stored in float32."""
+    """Those of its types that this processor supports, if it is installed. int8 is int8_float32 for a model stored in float32."""
     if not installed("ctranslate2"):
         return []
     import ctranslate2
