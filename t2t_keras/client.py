@@ -3,7 +3,6 @@
 TensorFlow itself is not imported: a client starts in half a second, not in three.
 """
 
-import codecs
 import collections
 import concurrent.futures
 import contextlib
@@ -236,13 +235,6 @@ def retrying(
                 sleep(seconds)
 
     return patient
-
-
-def read_lines(stream: Iterable[bytes]) -> Iterator[str]:
-    """Lines without their end. Only \\n ends a line, as in training; a byte order mark is no part of the first."""
-    for number, line in enumerate(stream):
-        line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
-        yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
 
 
 def translate_batch(predict: Predict, lines: list[str], options: Options | None = None) -> list[dict]:

@@ -6,6 +6,7 @@ Letters: B sentences, W beams, S source and T target sub-words.
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 import tensorflow as tf
 
 from t2t_keras.beam_search import beam_search
@@ -13,6 +14,7 @@ from t2t_keras.chunks import in_chunks
 from t2t_keras.config import BOS, EOS, PAD, DecodeConfig
 from t2t_keras.constants import Constants, values_of
 from t2t_keras.int8 import Int8
+from t2t_keras.lines import one_line
 from t2t_keras.tokenizer import Tokenizer
 
 MOST_ROWS, MOST_TOKENS = 32, 4096  # Searched at once: sentences, and sub-words a side with padding.
@@ -123,11 +125,6 @@ class Translator(tf.Module):
         return written.values, written.row_lengths(), scores
 
 
-def _line(text: bytes) -> str:
-    """A model may write any byte. A line end would put all that follows beside the wrong source."""
-    return text.decode("utf-8", "replace").replace("\n", " ")
-
-
 def translate_lines(translate: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096) -> Iterator[dict]:
     """Translates line by line, in order, however many there are.
 
@@ -151,6 +148,6 @@ def translate_lines(translate: Callable, lines: Iterable[str], *, batch_size: in
             output = translate(tf.constant([ahead[i] for i in chosen]))
             texts, scores = output["text"].numpy(), output["score"].numpy().tolist()
             for row, index in enumerate(chosen):
-                text = [_line(t) for t in texts[row]] if texts.ndim == 2 else _line(texts[row])
-                results[index] = {"text": text, "score": scores[row]}
+                found = [one_line(text.decode("utf-8", "replace")) for text in np.atleast_1d(texts[row])]
+                results[index] = {"text": found if texts.ndim == 2 else found[0], "score": scores[row]}
         yield from results

@@ -1,7 +1,6 @@
 """Line for line, whatever is in a line and whatever goes wrong on the way: the client, against a model server in this process."""
 
 import contextlib
-import io
 import itertools
 import os
 import pathlib
@@ -264,12 +263,6 @@ def test_an_address_of_another_form_is_refused(address):
 def test_a_server_that_loses_a_line_is_caught():
     with pytest.raises(client.ServerError, match="Expected 2 translations"):
         client.translate_batch(lambda signature, inputs: {"text": ["A"], "score": [0.0]}, ["a", "b"])
-
-
-def test_only_a_line_feed_ends_a_line_and_a_byte_order_mark_is_dropped():
-    stream = io.BytesIO(b"\xef\xbb\xbfone\r\n\xef\xbb\xbftwo\n\xff\x00 \xe2\x80\xa8 \xc2\x85\r \x0b\n\nlast")
-    found = list(client.read_lines(stream))
-    assert found == ["one", "\ufefftwo", "\ufffd\x00 \u2028 \x85\r \x0b", "", "last"]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -33,7 +33,7 @@ _ATTEMPTS = flags.DEFINE_integer("attempts", 8, "Times to ask a server that is a
 def translate() -> None:
     import tqdm
 
-    from t2t_keras import client
+    from t2t_keras import client, lines
 
     given = {flag.name: flag.value for flag in (_N_BEST, _ALPHA, _MAX_LENGTH, _PREFIX) if flag.value is not None}
     search = dataclasses.replace(client.Options(), **given) if given else None
@@ -43,11 +43,11 @@ def translate() -> None:
     if at_keyboard:
         print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
     sizes = {"batch_size": 1, "parallel": 1} if at_keyboard else {"batch_size": _BATCH_SIZE.value, "parallel": _PARALLEL.value}
-    results = client.translate_lines(predict, client.read_lines(sys.stdin.buffer), search, **sizes)
+    results = client.translate_lines(predict, lines.read_lines(sys.stdin.buffer), search, **sizes)
     hidden = True if sys.stdout.isatty() else None  # None: unless stderr is a terminal.
     for number, result in enumerate(tqdm.tqdm(results, unit=" lines", disable=hidden), 1):
         for text, score in zip(result["text"], result["score"], strict=True):
-            line = text.replace("\n", " ")  # A line end would put all that follows beside the wrong source.
+            line = lines.one_line(text)
             sys.stdout.buffer.write((f"{number}\t{score:.4f}\t{line}\n" if _N_BEST.value else f"{line}\n").encode())
         sys.stdout.buffer.flush()
 

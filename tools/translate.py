@@ -16,6 +16,7 @@ options.define_trained_model()
 
 def translate() -> None:
     from t2t_keras import experiment
+    from t2t_keras.lines import read_lines
     from t2t_keras.translator import translate_lines
 
     translator = experiment.load(**options.trained_model(), say=lambda text: print(text, file=sys.stderr))
@@ -23,12 +24,12 @@ def translate() -> None:
         raise ValueError(f"Expected --n_best of at most --beam_size, {translator.config.beam_size}. Received: {_N_BEST.value}.")
     if sys.stdin.isatty():
         print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
-    # Bytes, so that only \n ends a line, as in training.
-    lines = (line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace") for line in sys.stdin.buffer)
     write = sys.stdout.buffer.write
     read_ahead = 1 if sys.stdin.isatty() else 4096  # A person at the keyboard waits for an answer.
     function = translator.n_best if _N_BEST.value else translator
-    for number, result in enumerate(translate_lines(function, lines, batch_size=_BATCH_SIZE.value, read_ahead=read_ahead), 1):
+    for number, result in enumerate(
+        translate_lines(function, read_lines(sys.stdin.buffer), batch_size=_BATCH_SIZE.value, read_ahead=read_ahead), 1
+    ):
         if _N_BEST.value:
             for text, score in list(zip(result["text"], result["score"], strict=True))[: _N_BEST.value]:
                 write(f"{number}\t{score:.4f}\t{text}\n".encode())
