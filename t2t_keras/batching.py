@@ -203,14 +203,23 @@ def joined(dataset: tf.data.Dataset, parts: int) -> tf.data.Dataset:
     return dataset.padded_batch(parts).map(update)
 
 
-def rows_of(source):
-    """How many rows of each batch are sentences; those after them are empty. [N, B, S] → [N] int32."""
-    return tf.math.count_nonzero(source[:, :, 0] != PAD, axis=1, dtype=tf.int32)
+def _used(ids, axis: int):
+    """How many rows (axis -1) or columns (axis -2) are not empty; those come first. [..., B, S] → [...] int32."""
+    return tf.math.count_nonzero(tf.reduce_any(ids != PAD, axis=axis), axis=-1, dtype=tf.int32)
+
+
+def trimmed(source, target) -> tuple:
+    """A micro-batch without the empty rows and columns at its end that are there only for its size; one of each at least.
+
+    [B, S] int, [B, T] int → [B', S'], [B', T'].
+    """
+    rows = tf.maximum(_used(source, -1), 1)
+    return tuple(ids[:rows, : tf.maximum(_used(ids, -2), 1)] for ids in (source, target))
 
 
 def in_pieces(sides: dict, number) -> dict:
     """Cuts each batch into so many pieces of as many rows, the last ones fewer: {side: [N, B, S]} → {side: [N, number, rows, S]}."""
-    rows = rows_of(sides["source"])
+    rows = _used(sides["source"], -1)
     share = -(-rows // number)
     place = tf.range(tf.maximum(tf.reduce_max(share), 1))
     row = tf.range(number)[None, :, None] * share[:, None, None] + place
@@ -237,10 +246,10 @@ def split(update: dict, *, parts: int, replicas: int, device_tokens: int) -> dic
         columns of a micro-batch may be empty (all padding). Other entries are repeated for each replica.
     """
     sides = {side: tf.pad(update[side], [[0, parts - tf.shape(update[side])[0]], [0, 0], [0, 0]]) for side in shards.SIDES}
-    lengths = [tf.math.count_nonzero(tf.reduce_any(ids != PAD, axis=1), axis=1, dtype=tf.int32) for ids in sides.values()]
-    most = tf.maximum(device_tokens // tf.maximum(tf.maximum(*lengths), 1), 1)
+    longer = tf.maximum(*(_used(ids, -2) for ids in sides.values()))
+    most = tf.maximum(device_tokens // tf.maximum(longer, 1), 1)
     fewest = fewest_pieces(parts, replicas)
-    pieces = fewest * tf.maximum(-(-tf.reduce_max(-(-rows_of(sides["source"]) // most)) // fewest), 1)
+    pieces = fewest * tf.maximum(-(-tf.reduce_max(-(-_used(sides["source"], -1) // most)) // fewest), 1)
     shares = {
         side: tf.reshape(ids, [replicas, parts * pieces // replicas, *tf.unstack(tf.shape(ids)[2:])])
         for side, ids in in_pieces(sides, pieces).items()

@@ -9,9 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras import devices
+from t2t_keras.batching import trimmed
 from t2t_keras.config import TrainConfig, write_whole
 from t2t_keras.shards import SIDES
-from t2t_keras.update import micro_batch_gradients, trimmed
+from t2t_keras.update import micro_batch_gradients
 
 
 def _all_finite(values) -> bool:

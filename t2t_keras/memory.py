@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from t2t_keras import batching, devices, shards
 from t2t_keras.config import EOS, TrainConfig
-from t2t_keras.update import LossScale, trimmed
+from t2t_keras.update import LossScale
 
 
 def cost(rows: int, source_length: int, target_length: int) -> float:
@@ -86,7 +86,7 @@ class SplittingUpdate:
     def _largest(self, batch: dict) -> tuple[int, int, int]:
         """The costliest (rows, source length, target length) of the micro-batches here; of one row only where none has more."""
         replicas = zip(*(self._strategy.experimental_local_results(batch[side]) for side in shards.SIDES), strict=True)
-        trimmed_ids = (trimmed(*sides) for replica in replicas for sides in zip(*map(tf.unstack, replica), strict=True))
+        trimmed_ids = (batching.trimmed(*sides) for replica in replicas for sides in zip(*map(tf.unstack, replica), strict=True))
         return max(((*source.shape, target.shape[1]) for source, target in trimmed_ids), key=lambda shape: (shape[0] > 1, cost(*shape)))
 
     def fitted(self, batch: dict) -> dict:

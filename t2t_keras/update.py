@@ -10,7 +10,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from t2t_keras.config import PAD, TrainConfig
+from t2t_keras.batching import trimmed
+from t2t_keras.config import TrainConfig
 from t2t_keras.loss import cross_entropy, shift_right, token_mask
 
 SUMS = ("loss", "tokens", "words", "positions")
@@ -49,19 +50,6 @@ def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
     for number in (step, micro_batch, replica):
         key = tf.random.fold_in(key, tf.cast(number, tf.int64))
     return list(zip(states, tf.unstack(tf.random.split(key, len(states))), strict=True)) if states else []
-
-
-def trimmed(source, target) -> tuple:
-    """A micro-batch without the empty rows and columns at its end that are there only for its size; one of each at least.
-
-    [B, S] int, [B, T] int → [B', S'], [B', T'].
-    """
-
-    def used(there, axis):
-        return tf.maximum(tf.math.count_nonzero(tf.reduce_any(there, axis=axis), dtype=tf.int32), 1)
-
-    rows = used(source != PAD, 1)
-    return tuple(ids[:rows, : used(ids != PAD, 0)] for ids in (source, target))
 
 
 def _sums(model, source, target, *, label_smoothing: float, training: bool) -> dict:

@@ -10,7 +10,7 @@ from toy import SUMS, TRAIN, Toy, assert_close, by_one_tape, joined, random_upda
 
 from t2t_keras import batching, devices, memory, shards
 from t2t_keras.config import EOS
-from t2t_keras.update import LossScale, make_update, trimmed
+from t2t_keras.update import LossScale, make_update
 
 
 class Small(Toy):
@@ -108,7 +108,7 @@ def test_nothing_in_the_data_costs_more_than_what_was_rehearsed(folder, replicas
         for source, target in zip(
             *(tf.unstack(tf.reshape(shared[side], [-1, *shared[side].shape[2:]])) for side in shards.SIDES), strict=True
         ):
-            source, target = trimmed(source, target)
+            source, target = batching.trimmed(source, target)
             assert memory.cost(*source.shape, target.shape[1]) <= rehearsed[-1]
 
 

@@ -30,7 +30,7 @@ from toy import (
 from t2t_keras import batching, devices
 from t2t_keras.config import BOS, EOS
 from t2t_keras.transformer import Transformer
-from t2t_keras.update import LossScale, dropout_seeds, make_update, make_validation, trimmed
+from t2t_keras.update import LossScale, dropout_seeds, make_update, make_validation
 
 UPDATES = random_updates([7, 4, 9])
 
@@ -149,7 +149,7 @@ def test_the_masks_of_an_update_are_those_of_its_dropout_seeds():
         assert micro_batches > 1
         parts = [
             (
-                dict(zip(shares, trimmed(*(ids[replica, micro_batch] for ids in shares.values())), strict=True)),
+                dict(zip(shares, batching.trimmed(*(ids[replica, micro_batch] for ids in shares.values())), strict=True)),
                 dropout_seeds(model, TRAIN.seed, step, micro_batch, replica),
             )
             for replica in range(replicas)
