@@ -3,6 +3,8 @@
 Letters: B sentences, T query tokens, S key tokens, D d_model, H heads, K d_k, E d_v.
 """
 
+from itertools import accumulate
+
 import keras
 from keras import ops
 
@@ -80,13 +82,10 @@ class MultiHeadAttention(keras.layers.Layer):
         kernels = [ops.cast(projection.kernel, self.compute_dtype) for projection in projections]
         rows = product(ops.cast(x, self.compute_dtype), ops.concatenate(kernels, axis=1))
         batch, length = leading(x)
-        heads, first = [], 0
-        for kernel in kernels:
-            width = kernel.shape[-1]
-            part = ops.reshape(rows[:, first : first + width], (batch, length, self.num_heads, width // self.num_heads))
-            heads.append(_swapped(part))
-            first += width
-        return heads
+        # Not slices, whose gradients are each as large as `rows` and nearly all zeros.
+        ends = list(accumulate(kernel.shape[-1] for kernel in kernels[:-1]))
+        parts = ops.split(rows, ends, axis=1) if ends else [rows]
+        return [_swapped(ops.reshape(part, (batch, length, self.num_heads, part.shape[-1] // self.num_heads))) for part in parts]
 
     def queries(self, x):
         """[B, T, D] → [B, H, T, K]."""
