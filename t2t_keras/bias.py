@@ -6,13 +6,14 @@ matrix product adds up in float32 and rounds once.
 
 from keras import ops
 
+from t2t_keras.gradient import custom_gradient
 
-@ops.custom_gradient
+
+@custom_gradient
 def add_bias(x, bias):
     """x + bias, the bias the same for all rows. [..., F] and [F], or [B, T, D] and [T, D] → the shape of `x`."""
 
-    def gradient(*arguments, upstream=None):
-        (upstream,) = arguments or (upstream,)
+    def gradient(upstream):
         width = ops.size(bias)
         rows = ops.reshape(upstream, (ops.size(upstream) // width, width))
         ones = ops.ones((1, ops.shape(rows)[0]), rows.dtype)

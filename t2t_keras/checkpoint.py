@@ -121,11 +121,6 @@ def _read(path: pathlib.Path, variables: dict) -> tuple[dict, dict]:
     return arrays, state
 
 
-def state_of(path: pathlib.Path) -> dict:
-    """A checkpoint's `state` alone."""
-    return _read(path, {})[1]
-
-
 def restore(path: pathlib.Path, model, optimizer) -> dict:
     """Sets model and optimizer to a checkpoint; returns its `state`. The optimizer's slots must exist already.
 
@@ -201,28 +196,46 @@ def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP, last: int =
                 path.unlink()
 
 
-def load_average(paths: list[pathlib.Path], model) -> None:
-    """Sets a model to the mean of some checkpoints' weights, summed in float64 (section 6.1)."""
+def load_average(paths: list[pathlib.Path], model) -> dict:
+    """Sets a model to the mean of some checkpoints' weights, summed in float64 (section 6.1); returns the last one's `state`."""
     variables = model_variables(model)
     total = {name: np.zeros(variable.shape, np.float64) for name, variable in variables.items()}
     for path in paths:
-        for name, array in _read(path, variables)[0].items():
+        arrays, state = _read(path, variables)
+        for name, array in arrays.items():
             total[name] += array
     for name, variable in variables.items():
         variable.assign(total[name] / len(paths))
+    return state
 
 
-def load(model_dir: pathlib.Path, which: str, model) -> str:
-    """Sets a model to a run's `average`, `best` or `latest` weights; returns what was loaded, for people to read.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+def _chosen(model_dir: pathlib.Path, which: str) -> list[pathlib.Path]:
     paths = {"average": kept(model_dir), "latest": kept(model_dir)[-1:], "best": kept(model_dir, BEST)[-1:]}
     if which not in paths:
         raise ValueError(f"--checkpoint must be one of {', '.join(paths)}. Received: {which}.")
     if not paths[which]:
         raise FileNotFoundError(f"No checkpoint for --checkpoint={which} in {model_dir}. Train first, or give another --model_dir.")
-    load_average(paths[which], model)
-    steps = ", ".join(str(step_of(path)) for path in paths[which])
-    return f"{which} of {model_dir}: update{'s' * (len(paths[which]) > 1)} {steps}"
+    return paths[which]
+
+
+def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:
+    """Sets a model to a run's `average`, `best` or `latest` weights.
+
+    A run that goes on meanwhile may remove one that is to be read; those of the moment are read then.
+
+    Returns:
+        What was loaded, for people to read, and the `state` of the newest of it.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedError: one is not what was written.
+    """
+    paths = _chosen(model_dir, which)
+    try:
+        state = load_average(paths, model)
+    except (FileNotFoundError, DamagedError):
+        if set(paths) <= set(_chosen(model_dir, which)):
+            raise
+        return load(model_dir, which, model)
+    steps = ", ".join(str(step_of(path)) for path in paths)
+    return f"{which} of {model_dir}: update{'s' * (len(paths) > 1)} {steps}", state

@@ -131,16 +131,13 @@ def _tfds_builder(data: DataConfig):
     import tensorflow_datasets as tfds
 
     name, _, languages = data.dataset.partition("/")
-    reversed_name = f"{name}/{'-'.join(reversed(languages.split('-')))}"
     try:
         builder = tfds.builder(data.dataset)
-    except ValueError:
+    except ValueError as error:
         try:
-            builder = tfds.builder(reversed_name)
+            builder = tfds.builder(f"{name}/{'-'.join(reversed(languages.split('-')))}")
         except Exception:
-            builder = None
-        if builder is None:
-            raise
+            raise error from None
     known = sorted(getattr(builder.info.features, "keys", list)())
     for flag in ("source_language", "target_language"):
         if getattr(data, flag) not in known:

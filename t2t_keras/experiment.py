@@ -38,6 +38,7 @@ from t2t_keras import (
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json, write_whole
 from t2t_keras.events import Board
 from t2t_keras.int8 import Int8
+from t2t_keras.progress import Progress
 from t2t_keras.tokenizer import Tokenizer
 from t2t_keras.transformer import Transformer
 from t2t_keras.translator import Translator, translate_lines
@@ -127,7 +128,7 @@ def train(
     strategy,
     dry_run: bool = False,
     say: Callable = print,
-) -> training.Progress | None:
+) -> Progress | None:
     """Prepares the data if need be, trains, or goes on training, and leaves all in `model_dir`.
 
     Args:
@@ -194,36 +195,39 @@ def train(
     return progress
 
 
-def load(
-    model_dir: pathlib.Path, which: str = "average", say: Callable = print, *, dtype: str = "float32", int8: bool = False, **decode_options
-) -> Translator:
-    """The trained model of a folder, ready to translate.
-
-    Args:
-        model_dir: a run's folder.
-        which: `average`, `best` or `latest` weights.
-        say: told what was loaded.
-        dtype: of weights and arithmetic: float32 or bfloat16.
-        int8: keep the matrices in 8 bits.
-        decode_options: fields of `DecodeConfig` to be other than they were in training.
-    """
+def _load(
+    model_dir: pathlib.Path, which: str, say: Callable, *, dtype: str = "float32", int8: bool = False, **decode_options
+) -> tuple[Translator, dict]:
+    """What `load` returns, and the state in the newest of its checkpoints."""
     if not (model_dir / CONFIG).exists():
         raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the --model_dir of a training run.")
     model_config, decode_config = from_json(model_dir / CONFIG, model=ModelConfig, decode=DecodeConfig)
     model = trained = Transformer(model_config)
-    say(f"Using the {checkpoint.load(model_dir, which, trained)}.")
+    loaded, state = checkpoint.load(model_dir, which, trained)
+    say(f"Using the {loaded}.")
     if dtype != "float32":
         model = Transformer(model_config, dtype=dtype)
         for variable, value in zip(model.trainable_variables, trained.trainable_variables, strict=True):
             variable.assign(value)
     tokenizer = Tokenizer((model_dir / prepare.SUBWORDS).read_bytes())
     decode_config = dataclasses.replace(decode_config, **decode_options)
-    return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None)
+    return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None), state
 
 
-def export(
-    export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", say: Callable = print, **loading_options
-) -> pathlib.Path:
+def load(model_dir: pathlib.Path, which: str = "average", say: Callable = print, **options) -> Translator:
+    """The trained model of a folder, ready to translate.
+
+    Args:
+        model_dir: a run's folder.
+        which: `average`, `best` or `latest` weights.
+        say: told what was loaded.
+        options: `dtype` of weights and arithmetic, float32 unless given, or bfloat16; `int8`, whether to keep the matrices in 8 bits;
+            and fields of `DecodeConfig` to be other than they were in training.
+    """
+    return _load(model_dir, which, say, **options)[0]
+
+
+def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", say: Callable = print, **options) -> pathlib.Path:
     """Writes a folder's model as the next version of a SavedModel, see `savedmodel.export`.
 
     Args:
@@ -231,12 +235,10 @@ def export(
         model_dir: a run's folder.
         which: `average`, `best` or `latest` weights.
         say: told what was loaded, and where the export is.
-        loading_options: of `load`.
+        options: of `load`.
     """
-    translator = load(model_dir, which, say, **loading_options)
+    translator, state = _load(model_dir, which, say, **options)
     (train_config,) = from_json(model_dir / CONFIG, train=TrainConfig)
-    kind = checkpoint.BEST if which == "best" else checkpoint.STEP
-    state = checkpoint.state_of(checkpoint.kept(model_dir, kind)[-1])
     best = {train_config.early_stopping: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
     about = {"checkpoint": which, "update": state["step"], "best_validation": best}
     return savedmodel.export(translator, export_dir, about, say)

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from t2t_keras.gradient import custom_gradient
+
 
 def layer_norm(x, gain, bias, epsilon: float):
     """(x - mean) / √(variance + ε) · γ + β. [..., D], [D] and [D], float32 → [..., D].
@@ -10,15 +12,14 @@ def layer_norm(x, gain, bias, epsilon: float):
     The gradient is written out: derived op by op, it passes over x more than twice as often.
     """
 
-    @ops.custom_gradient
+    @custom_gradient
     def normalised(x, gain, bias):
         centred = x - ops.mean(x, axis=-1, keepdims=True)
         scale = ops.rsqrt(ops.mean(ops.square(centred), axis=-1, keepdims=True) + epsilon)
         x_hat = centred * scale
 
-        def gradient(*arguments, upstream=None):
+        def gradient(upstream):
             """∂x = (g - mean(g) - x̂ · mean(g · x̂)) / √(variance + ε), where g = upstream · γ."""
-            (upstream,) = arguments or (upstream,)
             g, rows = upstream * gain, tuple(range(len(x.shape) - 1))
             of_x = g - ops.mean(g, axis=-1, keepdims=True) - x_hat * ops.mean(g * x_hat, axis=-1, keepdims=True)
             return of_x * scale, ops.sum(upstream * x_hat, axis=rows), ops.sum(upstream, axis=rows)

@@ -3,6 +3,7 @@
 from keras import ops
 
 from t2t_keras.config import BOS, PAD
+from t2t_keras.gradient import custom_gradient
 
 
 def shift_right(target):
@@ -36,15 +37,14 @@ def cross_entropy(logits, target, label_smoothing: float):
     """
     vocab_size = logits.shape[-1]
 
-    @ops.custom_gradient
+    @custom_gradient
     def smoothed(logits):
         p = ops.softmax(logits)
         # log Σ exp(logits), from the likeliest word alone: its p is at least 1 / V, so the logarithm is safe.
         log_sum = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
         loss = log_sum - (1 - label_smoothing) * _pick(logits, target) - label_smoothing * ops.mean(logits, axis=-1)
 
-        def gradient(*arguments, upstream=None):
-            (upstream,) = arguments or (upstream,)
+        def gradient(upstream):
             q = (1 - label_smoothing) * ops.one_hot(target, vocab_size) + label_smoothing / vocab_size
             return (p - q) * upstream[..., None]
 

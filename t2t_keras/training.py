@@ -3,7 +3,6 @@
 All that decides the rest of a run is in its checkpoints: weights and optimizer, and `Progress`. The rest follows from the seed.
 """
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -11,68 +10,15 @@ import pathlib
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tqdm
 
 from t2t_keras import batching, checkpoint, data_service, devices, memory, shards
 from t2t_keras.config import TrainConfig
 from t2t_keras.interruption import Interruption, StoppedError
-from t2t_keras.update import FLOAT16_START, SUMS, LossScale, make_update
-
-
-def _nothing_measured() -> dict:
-    return dict.fromkeys(("updates", "seconds", *SUMS), 0.0)
-
-
-@dataclasses.dataclass
-class Progress:
-    """Where a run stands; with the weights and the optimizer, all that a checkpoint holds."""
-
-    step: int = 0  # Updates, skipped ones among them.
-    position: tuple[int, int] = (0, 0)
-    seconds: float = 0.0  # Of training, validation and saving, over all resumes.
-    validated_step: int = 0
-    dtype: str = "float32"
-    best: float = -math.inf
-    best_step: int = 0
-    validations_since_best: int = 0
-    loss_scale: tuple[float, float] = LossScale()
-    skipped: int = 0  # Updates that were not finite.
-    skipped_in_a_row: int = 0
-    damaged_records: int = 0  # Records of the data that were left out.
-    measured: dict = dataclasses.field(default_factory=_nothing_measured)  # Sums since the last point in TensorBoard.
-
-
-def _point(progress: Progress, metrics: dict) -> dict:
-    """A point in TensorBoard: means since the last one, and the last update's rate and norm."""
-    measured = progress.measured
-    tokens, seconds = measured["tokens"], max(measured["seconds"], 1e-9)
-    of_finite_updates = {
-        "train/loss": measured["loss"] / max(tokens, 1),
-        "data/padding_share": 1 - measured["words"] / max(measured["positions"], 1),
-    }
-    return {
-        **(of_finite_updates if tokens else {}),
-        "train/learning_rate": float(metrics["learning_rate"]),
-        "train/gradient_norm": float(metrics["gradient_norm"]),
-        "train/skipped_updates": progress.skipped,
-        "train/loss_scale": progress.loss_scale[0],
-        "data/damaged_records": progress.damaged_records,
-        "speed/target_tokens_per_second": tokens / seconds,
-        "speed/updates_per_second": measured["updates"] / seconds,
-    }
-
-
-def _note_validation(progress: Progress, figure: float) -> bool:
-    """Whether a validation is the best so far; keeps count of those that were not."""
-    progress.validated_step = progress.step
-    better = figure > progress.best
-    if better:
-        progress.best, progress.best_step, progress.validations_since_best = figure, progress.step, 0
-    else:
-        progress.validations_since_best += 1
-    return better
+from t2t_keras.progress import Progress
+from t2t_keras.update import LossScale, make_update
 
 
 def _of_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int]:
@@ -105,6 +51,147 @@ def rehearse(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib
     batches = _batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START)
     update = _splitting_update(strategy, model, optimizer, config, batches.element_spec, say)
     memory.rehearse(strategy, update, shards.read_info(folder), *_of_process(strategy, config), say)
+
+
+class _Run:
+    """What the steps of `train` share. A run is updates, with a pause before each and after the last, for what is due then."""
+
+    def __init__(self, strategy, model, optimizer, config: TrainConfig, folder, model_dir, validate, examine, board, say):
+        self.strategy, self.model, self.optimizer, self.config = strategy, model, optimizer, config
+        self.folder, self.model_dir = folder, model_dir
+        self.validate, self.examine, self.board, self.say = validate, examine, board, say
+        self.chief = devices.is_chief(strategy)
+        self.progress = self._restored()
+        self.batches = _batches(strategy, config, folder, batching.Position(*self.progress.position))
+        self.update = _splitting_update(strategy, model, optimizer, config, self.batches.element_spec, say)
+        self.saved, self.saved_at = self._stand(), time.monotonic()
+        self.began = self.saved_at - self.progress.seconds  # When a run without interruptions would have begun.
+
+    def _restored(self) -> Progress:
+        restored = checkpoint.restore_newest(self.model_dir, self.model, self.optimizer, self.say)
+        progress = Progress()
+        if restored:
+            path, state = restored
+            progress = Progress(**state)
+            self.say(f"Going on from update {progress.step:,} ({path}).")
+        progress.go_on_in(self.config.dtype)
+        if devices.from_chief(self.strategy, float(progress.step)) != progress.step:
+            raise ValueError(
+                f"Expected all workers to see the chief's checkpoints. Received update {progress.step} from {self.model_dir} here."
+            )
+        if self.chief:
+            self.board.forget_after(progress.step, progress.validated_step)
+            if restored:
+                checkpoint.put_aside(self.model_dir, after=path)
+        return progress
+
+    def _stand(self) -> tuple[int, int]:
+        return self.progress.step, self.progress.validated_step
+
+    def _due(self, steps: int) -> bool:
+        step = self.progress.step
+        return step > 0 and (bool(steps) and step % steps == 0 or step == self.config.train_steps)
+
+    def _validation_is_due(self) -> bool:
+        return self._due(self.config.valid_steps) and self.progress.validated_step < self.progress.step
+
+    def _patience_is_over(self) -> bool:
+        return bool(self.config.patience) and self.progress.validations_since_best >= self.config.patience
+
+    def _unless_told(self, work: Callable):
+        """What `work()` returns, or None where a signal ends it; not with several workers, who would wait for this one's part."""
+        return work() if devices.several_workers(self.strategy) else self.interruption.unless_told(work)
+
+    def _say_above_bar(self, text: str) -> None:
+        with self.bar.external_write_mode():
+            self.say(text)
+
+    def _save(self, kind: str, keep: int) -> None:
+        if self.chief:
+            self.progress.seconds = time.monotonic() - self.began
+            path = checkpoint.path_of(self.model_dir, self.progress.step, kind)
+            checkpoint.write(path, self.model, self.optimizer, dataclasses.asdict(self.progress))
+            checkpoint.remove_old(self.model_dir, keep, kind, last=self.progress.step)
+
+    def _validate(self) -> None:
+        metrics = self._unless_told(functools.partial(self.validate, self.progress.step))
+        if metrics is None:
+            return
+        figure = 0.0  # Of workers that do not translate.
+        if self.chief:
+            figure = metrics["valid/bleu"] if self.config.early_stopping == "bleu" else -metrics["valid/loss"]
+            self.board.write(self.progress.step, metrics)
+        better = self.progress.note_validation(devices.from_chief(self.strategy, figure))
+        shown = (f"{name} {value:.3f}" for name, value in metrics.items() if not isinstance(value, str))
+        self._say_above_bar(f"Update {self.progress.step:,}: {', '.join(shown)}{'; the best so far' if better else ''}")
+        if better:
+            self._save(checkpoint.BEST, 1)
+
+    def _update(self, batches: Iterator) -> None:
+        progress, started = self.progress, time.monotonic()
+        with shards.plain_errors():
+            batch = next(batches)
+        # All replicas of a process carry the same ones; the first one's are read.
+        position, damaged = (self.strategy.experimental_local_results(batch.pop(name))[0].numpy() for name in ("position", "damaged"))
+        scale = LossScale(*progress.loss_scale)
+        metrics, progress.loss_scale = self.update(batch, scale)
+        metrics = {name: float(value) for name, value in metrics.items()}
+        progress.note_update(metrics, tuple(map(int, position)), int(damaged), time.monotonic() - started)
+        if not metrics["finite"]:
+            self._note_skipped(batch, scale.scale)
+        if self._due(self.config.log_steps):
+            point = progress.take_point(metrics)
+            if self.chief:
+                self.board.write(progress.step, point)
+            loss, speed = point.get("train/loss", math.nan), point["speed/target_tokens_per_second"]
+            self.bar.set_postfix(loss=f"{loss:.3f}", tokens_per_s=f"{speed:,.0f}")
+        self.bar.update()
+
+    def _note_skipped(self, batch: dict, scale: float) -> None:
+        step, in_a_row = self.progress.step, self.progress.skipped_in_a_row
+        self._say_above_bar(f"Update {step:,} was skipped: loss or gradient is not finite (loss scale {scale:g}).")
+        if in_a_row >= self.config.max_skipped:
+            raise ValueError(
+                f"{in_a_row} updates in a row, up to {step:,}, were not finite. "
+                f"{self.examine(self.update.fitted(batch), step, scale)} A lower --rate_factor or a --clip_norm may help."
+            )
+
+    def _pause(self) -> bool:
+        """Before an update, or after the last: validates and saves, where that is due. Returns whether the run ends here."""
+        if self._validation_is_due():
+            self._validate()
+        told = devices.any_worker(self.strategy, bool(self.interruption.reason))
+        ended = told or self.progress.step >= self.config.train_steps or self._patience_is_over()
+        time_is_up = 0 < self.config.checkpoint_minutes <= (time.monotonic() - self.saved_at) / 60
+        if self._stand() != self.saved and (ended or time_is_up or self._due(self.config.checkpoint_steps)):
+            self._save(checkpoint.STEP, self.config.keep_checkpoints)
+            self.saved, self.saved_at = self._stand(), time.monotonic()
+        return ended
+
+    def to_its_end(self) -> Progress:
+        config, progress = self.config, self.progress
+        with Interruption(config.max_hours) as self.interruption:
+            if progress.step < config.train_steps:
+                info, own = shards.read_info(self.folder), _of_process(self.strategy, config)
+                self._unless_told(functools.partial(memory.rehearse, self.strategy, self.update, info, *own, self.say))
+            with tqdm.tqdm(
+                total=config.train_steps,
+                initial=progress.step,
+                unit=" updates",
+                mininterval=0.2 if sys.stderr.isatty() else 30,
+                dynamic_ncols=True,
+                disable=not self.chief,
+            ) as self.bar:
+                batches = iter(self.batches)
+                while not self._pause():
+                    self._update(batches)
+        devices.from_chief(self.strategy, 0.0)  # Until the chief has written all, nobody leaves.
+        if self._patience_is_over():
+            self.say(f"Stopped at update {progress.step:,}: {progress.validations_since_best} validations brought nothing better.")
+        elif progress.step < config.train_steps or self._validation_is_due():
+            reason = self.interruption.reason or "another worker was told to end"
+            raise StoppedError(f"Stopped at update {progress.step:,}: {reason}. The same command goes on from there." if self.chief else "")
+        return progress
 
 
 def train(
@@ -142,125 +229,4 @@ def train(
         ValueError: too many updates in a row were not finite; or what is in `model_dir` cannot be used.
         OSError: a checkpoint could not be written.
     """
-    chief = devices.is_chief(strategy)
-    progress = Progress()
-    restored = checkpoint.restore_newest(model_dir, model, optimizer, say)
-    if restored:
-        path, state = restored
-        progress = Progress(**state)
-        say(f"Going on from update {progress.step:,} ({path}).")
-    if progress.step == 0 or progress.dtype != config.dtype:
-        progress.dtype, progress.loss_scale = config.dtype, FLOAT16_START if config.dtype == "float16" else LossScale()
-    if devices.from_chief(strategy, float(progress.step)) != progress.step:
-        raise ValueError(f"Expected all workers to see the chief's checkpoints. Received update {progress.step} from {model_dir} here.")
-    if chief:
-        board.forget_after(progress.step, progress.validated_step)
-        if restored:
-            checkpoint.put_aside(model_dir, after=path)
-
-    batches = _batches(strategy, config, folder, batching.Position(*progress.position))
-    update = _splitting_update(strategy, model, optimizer, config, batches.element_spec, say)
-    seconds_before, started = progress.seconds, time.monotonic()
-    saved_at, saved = started, (progress.step, progress.validated_step)
-
-    def patience_is_over() -> bool:
-        return bool(config.patience) and progress.validations_since_best >= config.patience
-
-    def due(steps: int) -> bool:
-        return progress.step > 0 and (bool(steps) and progress.step % steps == 0 or progress.step == config.train_steps)
-
-    def save(kind: str, keep: int) -> None:
-        if chief:
-            progress.seconds = seconds_before + time.monotonic() - started
-            checkpoint.write(checkpoint.path_of(model_dir, progress.step, kind), model, optimizer, dataclasses.asdict(progress))
-            checkpoint.remove_old(model_dir, keep, kind, last=progress.step)
-
-    def validation_is_due() -> bool:
-        return due(config.valid_steps) and progress.validated_step < progress.step
-
-    def validated() -> None:
-        # Elsewhere a signal ends it; but other workers would wait for this one's part in it.
-        work = functools.partial(validate, progress.step)
-        metrics = work() if devices.several_workers(strategy) else interruption.unless_told(work)
-        if metrics is None:
-            return
-        figure = 0.0  # Of workers that do not translate.
-        if chief:
-            figure = metrics["valid/bleu"] if config.early_stopping == "bleu" else -metrics["valid/loss"]
-            board.write(progress.step, metrics)
-        better = _note_validation(progress, devices.from_chief(strategy, figure))
-        shown = (f"{name} {value:.3f}" for name, value in metrics.items() if not isinstance(value, str))
-        with bar.external_write_mode():
-            say(f"Update {progress.step:,}: {', '.join(shown)}{'; the best so far' if better else ''}")
-        if better:
-            save(checkpoint.BEST, 1)
-
-    def updated() -> None:
-        began = time.monotonic()
-        with shards.plain_errors():
-            batch = next(iterator)
-        # All replicas of a process carry the same ones; the first one's are read.
-        position, damaged = (strategy.experimental_local_results(batch.pop(name))[0].numpy() for name in ("position", "damaged"))
-        metrics, progress.loss_scale = update(batch, scale := LossScale(*progress.loss_scale))
-        progress.step, progress.position = progress.step + 1, tuple(map(int, position))
-        progress.damaged_records += int(damaged)
-        for name in SUMS:
-            progress.measured[name] += float(metrics[name])
-        progress.measured["updates"] += 1
-        progress.measured["seconds"] += time.monotonic() - began
-        if metrics["finite"]:
-            progress.skipped_in_a_row = 0
-        else:
-            progress.skipped, progress.skipped_in_a_row = progress.skipped + 1, progress.skipped_in_a_row + 1
-            with bar.external_write_mode():
-                say(f"Update {progress.step:,} was skipped: loss or gradient is not finite (loss scale {scale.scale:g}).")
-            if progress.skipped_in_a_row >= config.max_skipped:
-                raise ValueError(
-                    f"{progress.skipped_in_a_row} updates in a row, up to {progress.step:,}, were not finite. "
-                    f"{examine(update.fitted(batch), progress.step, scale.scale)} A lower --rate_factor or a --clip_norm may help."
-                )
-        if due(config.log_steps):
-            point = _point(progress, metrics)
-            if chief:
-                board.write(progress.step, point)
-            bar.set_postfix(loss=f"{point.get('train/loss', math.nan):.3f}", tokens_per_s=f"{point['speed/target_tokens_per_second']:,.0f}")
-            progress.measured = _nothing_measured()
-        bar.update()
-
-    with contextlib.ExitStack() as stack:
-        interruption = stack.enter_context(Interruption(config.max_hours))
-        if progress.step < config.train_steps:
-            rehearsal = functools.partial(memory.rehearse, strategy, update, shards.read_info(folder), *_of_process(strategy, config), say)
-            rehearsal() if devices.several_workers(strategy) else interruption.unless_told(rehearsal)
-        bar = stack.enter_context(
-            tqdm.tqdm(
-                total=config.train_steps,
-                initial=progress.step,
-                unit=" updates",
-                mininterval=0.2 if sys.stderr.isatty() else 30,
-                dynamic_ncols=True,
-                disable=not chief,
-            )
-        )
-        iterator = iter(batches)
-        while True:
-            if validation_is_due():
-                validated()
-            told = devices.any_worker(strategy, bool(interruption.reason))
-            ended = told or progress.step >= config.train_steps or patience_is_over()
-            minutes = (time.monotonic() - saved_at) / 60
-            if (progress.step, progress.validated_step) != saved and (
-                ended or due(config.checkpoint_steps) or 0 < config.checkpoint_minutes <= minutes
-            ):
-                save(checkpoint.STEP, config.keep_checkpoints)
-                saved_at, saved = time.monotonic(), (progress.step, progress.validated_step)
-            if ended:
-                break
-            updated()
-    devices.from_chief(strategy, 0.0)  # Until the chief has written all, nobody leaves.
-    if patience_is_over():
-        say(f"Stopped at update {progress.step:,}: {progress.validations_since_best} validations brought nothing better.")
-    elif progress.step < config.train_steps or validation_is_due():
-        reason = interruption.reason or "another worker was told to end"
-        raise StoppedError(f"Stopped at update {progress.step:,}: {reason}. The same command goes on from there." if chief else "")
-    return progress
+    return _Run(strategy, model, optimizer, config, folder, model_dir, validate, examine, board, say).to_its_end()

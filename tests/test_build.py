@@ -42,6 +42,7 @@ NETWORK = {
     "dropout",
     "embedding",
     "feed_forward",
+    "gradient",
     "layer_norm",
     "loss",
     "optimizer",

@@ -297,11 +297,12 @@ def write_run(folder, steps) -> dict[int, dict]:
 def test_the_average_of_checkpoints_is_the_mean_of_their_weights(tmp_path):
     weights = write_run(tmp_path, [1, 2, 3, 4, 5])
     model = new_model()
-    said = checkpoint.load(tmp_path, "average", model)
+    said, state = checkpoint.load(tmp_path, "average", model)
     for name, received in arrays(model).items():
         expected = np.mean([weights[step][name].astype(np.float64) for step in weights], axis=0)
         np.testing.assert_array_equal(received, expected.astype(np.float32))
     assert "1, 2, 3, 4, 5" in said
+    assert state["step"] == 5
 
 
 def test_the_average_of_large_and_small_numbers_keeps_the_small_ones(tmp_path):
@@ -320,7 +321,7 @@ def test_one_checkpoint_is_its_own_average_latest_and_best(tmp_path, which):
     weights = write_run(tmp_path, [7])
     as_best(tmp_path, 7)
     model = new_model()
-    said = checkpoint.load(tmp_path, which, model)
+    said, _ = checkpoint.load(tmp_path, which, model)
     assert_equal(arrays(model), weights[7])
     assert which in said and "update 7" in said
 
@@ -329,9 +330,9 @@ def test_latest_and_best_are_chosen_by_number_and_by_name(tmp_path):
     weights = write_run(tmp_path, [2, 9, 10, 100])
     as_best(tmp_path, 9)
     model = new_model()
-    assert "100" in checkpoint.load(tmp_path, "latest", model)
+    assert "100" in checkpoint.load(tmp_path, "latest", model)[0]
     assert_equal(arrays(model), weights[100])
-    assert "update 9" in checkpoint.load(tmp_path, "best", model)
+    assert "update 9" in checkpoint.load(tmp_path, "best", model)[0]
     assert_equal(arrays(model), weights[9])
 
 
@@ -348,6 +349,23 @@ def test_loading_leaves_the_optimizer_out(tmp_path):
 def test_where_there_is_no_checkpoint_the_error_says_so(tmp_path, which):
     with pytest.raises(FileNotFoundError, match=f"--checkpoint={which}"):
         checkpoint.load(tmp_path, which, new_model())
+
+
+def test_a_run_that_goes_on_while_its_checkpoints_are_read_may_remove_them(tmp_path, monkeypatch):
+    weights, read = write_run(tmp_path, [1, 2]), checkpoint._read
+
+    def read_while_training(path, variables):
+        if checkpoint.kept(tmp_path)[-1] == checkpoint.path_of(tmp_path, 2):
+            weights.update(write_run(tmp_path, [3]))
+            checkpoint.remove_old(tmp_path, 2)
+        return read(path, variables)
+
+    monkeypatch.setattr(checkpoint, "_read", read_while_training)
+    model = new_model()
+    said, state = checkpoint.load(tmp_path, "average", model)
+    assert said.endswith("updates 2, 3") and state["step"] == 3
+    for name, received in arrays(model).items():
+        np.testing.assert_array_equal(received, ((weights[2][name].astype(np.float64) + weights[3][name]) / 2).astype(np.float32))
 
 
 def test_an_unknown_choice_of_weights_names_those_there_are(tmp_path):

@@ -13,6 +13,7 @@ from toy import TRAIN, Toy, adam, assert_close, by_one_tape, set_weights, strate
 from t2t_keras import batching, checkpoint, devices, interruption, shards, training
 from t2t_keras.config import TrainConfig
 from t2t_keras.interruption import StoppedError
+from t2t_keras.progress import Progress
 
 
 class Run:
@@ -234,7 +235,7 @@ def test_what_a_process_reads_is_what_it_rehearses(monkeypatch, service, expecte
 
 
 def test_progress_is_all_json(finished):
-    assert training.Progress(**json.loads(json.dumps(dataclasses.asdict(finished[1].progress)))).step == 8
+    assert Progress(**json.loads(json.dumps(dataclasses.asdict(finished[1].progress)))).step == 8
 
 
 def test_points_after_the_checkpoint_are_forgotten_before_a_run_goes_on(folder, tmp_path):
