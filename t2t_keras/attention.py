@@ -3,8 +3,6 @@
 Letters: B sentences, T query tokens, S key tokens, D d_model, H heads, K d_k, E d_v.
 """
 
-from itertools import accumulate
-
 import keras
 from keras import ops
 
@@ -83,7 +81,7 @@ class MultiHeadAttention(keras.layers.Layer):
         rows = product(ops.cast(x, self.compute_dtype), ops.concatenate(kernels, axis=1))
         batch, length = leading(x)
         # Not slices, whose gradients are each as large as `rows` and nearly all zeros.
-        ends = list(accumulate(kernel.shape[-1] for kernel in kernels[:-1]))
+        ends = [sum(kernel.shape[-1] for kernel in kernels[:last]) for last in range(1, len(kernels))]
         parts = ops.split(rows, ends, axis=1) if ends else [rows]
         return [_swapped(ops.reshape(part, (batch, length, self.num_heads, part.shape[-1] // self.num_heads))) for part in parts]
 

@@ -46,11 +46,14 @@ def _splitting_update(strategy, model, optimizer, config: TrainConfig, element_s
     return memory.SplittingUpdate(strategy, make_update(strategy, model, optimizer, config, sides), say)
 
 
+def _rehearse(strategy, update: memory.SplittingUpdate, config: TrainConfig, folder: pathlib.Path, say: Callable) -> None:
+    memory.rehearse(strategy, update, shards.read_info(folder), *_of_process(strategy, config), say)
+
+
 def rehearse(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.Path, say: Callable = print) -> None:
     """Does what `train` does before its first update, and no more: runs the largest updates, and says what they took."""
     batches = _batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START)
-    update = _splitting_update(strategy, model, optimizer, config, batches.element_spec, say)
-    memory.rehearse(strategy, update, shards.read_info(folder), *_of_process(strategy, config), say)
+    _rehearse(strategy, _splitting_update(strategy, model, optimizer, config, batches.element_spec, say), config, folder, say)
 
 
 class _Run:
@@ -172,8 +175,7 @@ class _Run:
         config, progress = self.config, self.progress
         with Interruption(config.max_hours) as self.interruption:
             if progress.step < config.train_steps:
-                info, own = shards.read_info(self.folder), _of_process(self.strategy, config)
-                self._unless_told(functools.partial(memory.rehearse, self.strategy, self.update, info, *own, self.say))
+                self._unless_told(functools.partial(_rehearse, self.strategy, self.update, config, self.folder, self.say))
             with tqdm.tqdm(
                 total=config.train_steps,
                 initial=progress.step,

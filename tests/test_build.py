@@ -139,7 +139,7 @@ def test_buildifier_finds_nothing_to_change_in_build():
 def test_the_network_is_keras_ops_only_so_that_it_runs_on_every_backend():
     for name in NETWORK:
         roots = {imported_name.split(".")[0] for imported_name in imported(ROOT / f"t2t_keras/{name}.py")}
-        assert roots <= {"keras", "t2t_keras", *sys.stdlib_module_names}, name
+        assert roots <= {"keras", "math", "collections", "dataclasses", "threading", "typing", "t2t_keras"}, name
 
 
 def test_imports_run_one_way():
