@@ -6,7 +6,7 @@ import re
 import setuptools
 
 ROOT = pathlib.Path(__file__).parent
-PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client")
+PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart")
 
 setuptools.setup(
     name="t2t_keras",

@@ -1,16 +1,20 @@
-"""A corpus that needs no download: numbers to 999,999, dates and amounts of money, written out in English and German.
+"""A corpus that needs no download: numbers, dates and amounts of money, written out in English and German.
 
-There are over 10⁸ possible pairs. Small enough a task for a few minutes on a CPU, hard enough to show a mistake: German swaps
-units and tens ("einundzwanzig") and joins a number into one word.
+The numbers go to 999,999, and there are whole millions to 99 million. Over 10⁸ pairs are possible. The task is small enough for a
+few minutes on a CPU and hard enough to show a mistake: German swaps units and tens ("einundzwanzig") and joins a number into
+one word.
 """
 
 import functools
+import hashlib
+import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import num2words
 
 HELD_OUT = 500  # Pairs for validation, and as many for the test.
+TEST_SHARE, VALID_SHARE = 0.1, 0.05  # Of all possible pairs: what each held-out split is drawn from.
 
 # num2words has no names of months, and reads whole amounts of money as cents.
 MONTHS = (
@@ -23,20 +27,28 @@ DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 CURRENCIES = (("euro", "euros", "Euro"), ("dollar", "dollars", "Dollar"), ("franc", "francs", "Franken"))
 
 
+@functools.lru_cache(maxsize=2**14)
 def _words(number: int, language: str, to: str = "cardinal") -> str:
     # num2words 0.5.14 writes 101,000 as "einhunderteinstausend".
     return num2words.num2words(number, lang=language, to=to).replace(",", "").replace("einstausend", "eintausend")
 
 
 def _some_number(draw: random.Random) -> int:
-    """Up to 999,999, short ones as often as long ones."""
-    return draw.randrange(10 ** draw.randint(1, 6))
+    """Short and long names alike: one to six digits, half of the time with zeros at their end; or whole millions."""
+    digits = draw.randint(1, 7)
+    if digits == 7:
+        return draw.randrange(1, 10 ** draw.randint(1, 2)) * 10**6
+    zeros = draw.choice((0, draw.randrange(digits)))
+    return draw.randrange(10 ** (digits - zeros)) * 10**zeros
+
+
+def _number(value: int) -> tuple[str, str]:
+    return _words(value, "en"), _words(value, "de")
 
 
 def number(draw: random.Random) -> tuple[str, str]:
     """twenty-one → einundzwanzig"""
-    value = _some_number(draw)
-    return _words(value, "en"), _words(value, "de")
+    return _number(_some_number(draw))
 
 
 def date(draw: random.Random) -> tuple[str, str]:
@@ -70,15 +82,41 @@ KINDS: tuple[Callable, ...] = (number, date, money)
 
 
 @functools.lru_cache(maxsize=1)
-def splits(train_pairs: int, seed: int) -> dict[str, list[tuple[str, str]]]:
-    """The corpus: `train`, `valid` and `test` pairs, English first. All are different, so no test pair is in train.
+def _below_1000() -> dict[str, str]:
+    return dict(map(_number, range(1000)))
 
-    The held-out pairs are drawn first: they depend on the seed alone, not on `train_pairs`.
+
+def _split_of(english: str, seed: int) -> str:
+    """The split that a sentence may be in, which the sentence and the seed decide; no number below 1,000 is for validation."""
+    digest = hashlib.sha256(f"{seed} {english}".encode()).digest()
+    place = int.from_bytes(digest[:8]) / 2**64
+    if place < TEST_SHARE:
+        return "test"
+    return "valid" if place < TEST_SHARE + VALID_SHARE and english not in _below_1000() else "train"
+
+
+def _draws(seed: int, split: str, distinct: bool) -> Iterator[tuple[str, str]]:
+    """Pairs that may be in a split, without end, of each kind in turn."""
+    draw, seen = random.Random(f"{seed} {split}"), set()
+    for kind in itertools.cycle(KINDS):
+        pair = kind(draw)
+        while pair in seen or _split_of(pair[0], seed) != split:
+            pair = kind(draw)
+        if distinct:
+            seen.add(pair)
+        yield pair
+
+
+@functools.lru_cache(maxsize=1)
+def splits(train_pairs: int, seed: int) -> dict[str, list[tuple[str, str]]]:
+    """The corpus: `train`, `valid` and `test` pairs, English first. No pair is in two of them.
+
+    Held-out pairs all differ and depend on the seed alone, not on `train_pairs`. Training pairs repeat, as short sentences do in
+    any text. One in four is a number below 1,000 until each of those that are not in `test` has come once.
     """
-    draw = random.Random(seed)
-    pairs: dict[str, str] = {}
-    while len(pairs) < train_pairs + 2 * HELD_OUT:
-        english, german = draw.choice(KINDS)(draw)
-        pairs.setdefault(english, german)
-    pairs = list(pairs.items())
-    return {"valid": pairs[:HELD_OUT], "test": pairs[HELD_OUT : 2 * HELD_OUT], "train": pairs[2 * HELD_OUT :]}
+    made = {split: list(itertools.islice(_draws(seed, split, distinct=True), HELD_OUT)) for split in ("valid", "test")}
+    small = sorted(set(_below_1000().items()) - set(made["test"]))
+    random.Random(seed).shuffle(small)
+    others = itertools.islice(_draws(seed, "train", distinct=False), train_pairs)
+    made["train"] = [small.pop() if small and index % 4 == 0 else pair for index, pair in enumerate(others)]
+    return made

@@ -48,6 +48,42 @@ MUTANTS = (
     # Folders: runs, checkpoints, resuming, hostile files.
     # Data: corpora, preparing, the data service.
     # Programs: translate, evaluate, export, console commands.
+    # The built-in corpus and the quick start.
+    Mutant(
+        "held-out sentences of the built-in corpus are in its training text",
+        "t2t_keras/builtin_corpus.py",
+        "while pair in seen or _split_of(pair[0], seed) != split:",
+        "while pair in seen:",
+        ("tests/test_builtin_corpus.py::test_no_pair_is_in_two_splits_and_no_held_out_pair_comes_twice",),
+    ),
+    Mutant(
+        "numbers below 1,000 are in the built-in training text by chance only",
+        "t2t_keras/builtin_corpus.py",
+        "small.pop() if small and index % 4 == 0 else pair",
+        "pair",
+        ("tests/test_builtin_corpus.py::test_every_number_below_1000_is_in_train_or_in_test",),
+    ),
+    Mutant(
+        "the built-in corpus draws numbers of six digits",
+        "t2t_keras/builtin_corpus.py",
+        "digits = draw.randint(1, 7)",
+        "digits = 6",
+        ("tests/test_builtin_corpus.py::test_short_sentences_are_common_in_every_split",),
+    ),
+    Mutant(
+        "exact_match_short counts sentences of any length",
+        "tools/quickstart.py",
+        "if len(source.split()) <= most_words",
+        "if source",
+        ("tests/test_quickstart.py::test_short_sentences_are_counted_on_their_own",),
+    ),
+    Mutant(
+        "the installed quick start writes into its own folder",
+        "tools/quickstart.py",
+        "_ROOT if _CHECKOUT else pathlib.Path()",
+        "_ROOT",
+        ("tests/test_quickstart.py::test_its_default_folder_is_in_the_checkout_or_where_a_person_works",),
+    ),
 )
 
 

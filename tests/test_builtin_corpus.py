@@ -1,4 +1,4 @@
-"""The built-in corpus: right English and German, no pair twice, and held-out pairs that stay what they are."""
+"""The built-in corpus: right English and German, short sentences among long ones, and held-out pairs that no other split has."""
 
 import calendar
 import random
@@ -59,7 +59,7 @@ MONEY = {
 
 
 class Draw(random.Random):
-    """Draws what it was told to, in order; every one must have been possible."""
+    """Draws the values given, in order; every one must have been possible."""
 
     def __init__(self, *told):
         super().__init__(0)
@@ -80,13 +80,33 @@ class Draw(random.Random):
 
 @pytest.mark.parametrize("value", NUMBERS)
 def test_a_number_is_called(value):
-    assert builtin_corpus.number(Draw(6, value)) == NUMBERS[value]
+    assert builtin_corpus.number(Draw(6, 0, 0, value)) == NUMBERS[value]
+
+
+@pytest.mark.parametrize(("zeros", "drawn", "expected"), [(0, 5, ("five", "fünf")), (2, 7, ("seven hundred", "siebenhundert"))])
+def test_a_number_may_end_in_zeros(zeros, drawn, expected):
+    assert builtin_corpus.number(Draw(3, zeros, zeros, drawn)) == expected
+
+
+@pytest.mark.parametrize(
+    ("millions", "expected"),
+    [
+        (1, ("one million", "eine Million")),
+        (2, ("two million", "zwei Millionen")),
+        (21, ("twenty-one million", "einundzwanzig Millionen")),
+        (99, ("ninety-nine million", "neunundneunzig Millionen")),
+    ],
+)
+def test_whole_millions_are_called(millions, expected):
+    assert builtin_corpus.number(Draw(7, 2, millions)) == expected
+    euro = builtin_corpus.CURRENCIES[0]
+    assert builtin_corpus.money(Draw(euro, 7, 2, millions, 0, 0)) == (f"{expected[0]} euros", f"{expected[1]} Euro")
 
 
 @pytest.mark.parametrize("value", [101_000, 101_101, 201_000])
 def test_before_tausend_it_is_ein_and_not_eins(value):
     """num2words 0.5.14 gives "einhunderteinstausend"."""
-    _, german = builtin_corpus.number(Draw(6, value))
+    _, german = builtin_corpus.number(Draw(6, 0, 0, value))
     assert german.startswith(("einhunderteintausend", "zweihunderteintausend"))
 
 
@@ -98,7 +118,7 @@ def test_a_date_is_called(day, month, year):
 @pytest.mark.parametrize(("currency", "amount", "cents"), MONEY)
 def test_an_amount_of_money_is_called(currency, amount, cents):
     [names] = [names for names in builtin_corpus.CURRENCIES if names[0] == currency]
-    assert builtin_corpus.money(Draw(names, 6, amount, cents, cents)) == MONEY[currency, amount, cents]
+    assert builtin_corpus.money(Draw(names, 6, 0, 0, amount, cents, cents)) == MONEY[currency, amount, cents]
 
 
 def test_every_month_has_its_days():
@@ -126,11 +146,42 @@ def test_over_a_hundred_million_pairs_are_possible():
     assert 10**8 < len(builtin_corpus.CURRENCIES) * 10**6 * 100
 
 
-def test_no_pair_comes_twice_and_none_that_is_held_out_is_in_train():
-    made = builtin_corpus.splits(2000, 1)
-    assert [len(made[split]) for split in ("train", "valid", "test")] == [2000, builtin_corpus.HELD_OUT, builtin_corpus.HELD_OUT]
-    pairs = [pair for split in made.values() for pair in split]
+@pytest.fixture(scope="module")
+def made() -> dict:
+    """As large as the one of the quick start."""
+    return builtin_corpus.splits(40_000, 1)
+
+
+def test_no_pair_is_in_two_splits_and_no_held_out_pair_comes_twice(made):
+    assert [len(made[split]) for split in ("train", "valid", "test")] == [40_000, builtin_corpus.HELD_OUT, builtin_corpus.HELD_OUT]
+    held_out = made["valid"] + made["test"]
+    assert not set(held_out) & set(made["train"])
+    assert len({english for english, _ in held_out}) == len({german for _, german in held_out}) == len(held_out)
+
+
+def test_each_sentence_has_one_translation(made):
+    pairs = {pair for split in made.values() for pair in split}
     assert len({english for english, _ in pairs}) == len({german for _, german in pairs}) == len(pairs)
+
+
+def test_every_number_below_1000_is_in_train_or_in_test(made):
+    """Story: "four" was in no training pair, and the quick start's model wrote "vierhundertvier"."""
+    names = [builtin_corpus._words(value, "en") for value in range(1000)]
+    train, test = ({english for english, _ in made[split]} for split in ("train", "test"))
+    assert all((name in train) != (name in test) for name in names)
+    assert sum(name in test for name in names) < 100
+
+
+def test_short_sentences_are_common_in_every_split(made):
+    """Before, three in a hundred training pairs had at most two words."""
+    for split in made:
+        words = [len(english.split()) for english, _ in made[split]]
+        assert sum(count <= 3 for count in words) > 0.05 * len(words)
+        assert sum(count >= 7 for count in words) > 0.1 * len(words)
+    digits = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    english = [english for english, _ in made["train"]]
+    test = {english for english, _ in made["test"]}
+    assert all(english.count(digit) > 100 for digit in digits if digit not in test)
 
 
 def test_the_corpus_is_a_function_of_the_seed():
@@ -142,18 +193,19 @@ def test_the_corpus_is_a_function_of_the_seed():
         assert len(set(made[split]) & set(other[split])) < len(made[split]) / 2
 
 
-def test_the_held_out_pairs_do_not_depend_on_how_many_are_for_training():
-    few, more = builtin_corpus.splits(50, 1), builtin_corpus.splits(500, 1)
+def test_the_held_out_pairs_do_not_depend_on_how_many_are_for_training(made):
+    few, more = builtin_corpus.splits(50, 1), made
     assert (few["valid"], few["test"]) == (more["valid"], more["test"])
     assert few["train"] == more["train"][:50]
 
 
-def test_all_kinds_come_about_equally_often():
-    english = [source for source, _ in builtin_corpus.splits(2000, 1)["train"]]
-    dates = sum(" of " in line for line in english)
-    money = sum(any(name in line for name in ("euro", "dollar", "franc")) for line in english)
-    for count in (dates, money, len(english) - dates - money):
-        assert 0.25 < count / len(english) < 0.42
+def test_all_kinds_come_equally_often(made):
+    for split in made:
+        english = [source for source, _ in made[split]]
+        dates = sum(" of " in line for line in english)
+        money = sum(any(name in line for name in ("euro", "dollar", "franc")) for line in english)
+        for count in (dates, money, len(english) - dates - money):
+            assert 0.32 < count / len(english) < 0.35
 
 
 def test_every_line_is_single_spaced_words_without_commas():

@@ -60,6 +60,7 @@ def test_the_wheel_holds_programs_and_configs(tmp_path):
     assert not any(name.startswith("tests") for name in names)
     (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
     commands = zipfile.ZipFile(wheel).read(entry_points).decode()
+    assert "t2t-quickstart = t2t_keras_tools.quickstart:main" in commands
     assert "t2t-train = t2t_keras_tools.train:main" in commands and "t2t-data-service = t2t_keras_tools.data_service:main" in commands
 
 

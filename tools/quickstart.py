@@ -1,13 +1,14 @@
 """The quick start: trains on the built-in corpus, scores its test split, translates two sentences.
 
-    ./tools/quickstart.sh            installs first
-    python tools/quickstart.py       where t2t_keras is installed
+    ./tools/quickstart.sh            in a checkout; installs first
+    t2t-quickstart                   where t2t_keras is installed
 
 The last line of standard output is one JSON object.
 """
 
 import dataclasses
 import json
+import math
 import pathlib
 import sys
 import time
@@ -17,8 +18,11 @@ from absl import flags
 from t2t_keras import flags as options
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
+SHORT = 3  # Words of a short sentence, at most.
 _ROOT = pathlib.Path(__file__).parent.parent
-_MODEL_DIR = flags.DEFINE_string("model_dir", str(_ROOT / "runs" / "quickstart"), "The run's folder.")
+_CHECKOUT = (_ROOT / "setup.py").exists()
+# Where the package is installed, its own folder is no place for a person's files.
+_MODEL_DIR = flags.DEFINE_string("model_dir", str((_ROOT if _CHECKOUT else pathlib.Path()) / "runs" / "quickstart"), "The run's folder.")
 options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)
 
 
@@ -46,6 +50,11 @@ def fastest_dtype() -> str:
     return chosen
 
 
+def exactly_right(rows: list[tuple[str, str, str]], most_words: float = math.inf) -> list[bool]:
+    """Whether each translation equals its reference, for (source, translation, reference) rows of at most so many source words."""
+    return [hypothesis == reference for source, hypothesis, reference in rows if len(source.split()) <= most_words]
+
+
 def quickstart() -> None:
     started = time.monotonic()
     from t2t_keras import devices, experiment, prepare
@@ -67,20 +76,24 @@ def quickstart() -> None:
     translator = experiment.load(model_dir, say=say)
     sources, references = prepare.read_text(model_dir / "data", "test")
     hypotheses, scores = experiment.evaluate(translator, sources, references)
-    wrong = [row for row in zip(sources, hypotheses, references, strict=True) if row[1] != row[2]]
-    say(f"Test: {len(sources) - len(wrong)} of {len(sources)} unseen sentences exactly right, BLEU {scores['bleu']:.2f}.")
-    for source, hypothesis, reference in wrong[:3]:
+    rows = list(zip(sources, hypotheses, references, strict=True))
+    right, short = exactly_right(rows), exactly_right(rows, SHORT)
+    say(f"Test: {sum(right)} of {len(right)} new sentences are exactly right, BLEU {scores['bleu']:.2f}.")
+    say(f"Of those of at most {SHORT} words: {sum(short)} of {len(short)}.")
+    for source, hypothesis, reference in [row for row in rows if row[1] != row[2]][:3]:
         say(f"  wrong: {source} → {hypothesis} (expected: {reference})")
-    examples = ["the third of october nineteen ninety", "seven hundred and twenty-one thousand euros and five cents"]
+    examples = ["twenty-one", "the third of october nineteen ninety", "seven hundred and twenty-one thousand euros and five cents"]
     for source, result in zip(examples, translate_lines(translator, examples), strict=True):
         say(f"  {source} → {result['text']}")
     python = pathlib.Path(sys.executable)
     say(f"Curves and sample translations: {python.parent / 'tensorboard'} --logdir {model_dir / 'logs'}")
-    say(f"Your own sentences: {python} {_ROOT / 'tools' / 'translate.py'} --model_dir={model_dir}")
+    translate = f"{python} {_ROOT / 'tools' / 'translate.py'}" if _CHECKOUT else python.parent / "t2t-translate"
+    say(f"Your own sentences: {translate} --model_dir={model_dir}")
     print(
         json.dumps(
             {
                 "exact_match": scores["exact_match"],
+                "exact_match_short": sum(short) / len(short),
                 "bleu": scores["bleu"],
                 "signature": scores["signature"],
                 "chrf": scores["chrf"],
