@@ -34,11 +34,11 @@ def _words(number: int, language: str, to: str = "cardinal") -> str:
 
 
 def _some_number(draw: random.Random) -> int:
-    """Short and long names alike: one to six digits, half of the time with zeros at their end; or whole millions."""
+    """Short and long names alike: one to six digits, one in three of them with zeros at the end; or whole millions."""
     digits = draw.randint(1, 7)
     if digits == 7:
         return draw.randrange(1, 10 ** draw.randint(1, 2)) * 10**6
-    zeros = draw.choice((0, draw.randrange(digits)))
+    zeros = draw.choice((0, 0, draw.randrange(digits)))
     return draw.randrange(10 ** (digits - zeros)) * 10**zeros
 
 
