@@ -1,4 +1,4 @@
-"""What a person sees of a training run: a progress bar in a terminal; elsewhere, as in a log file, a line with the time now and then."""
+"""Progress of a training run on stderr: a bar in a terminal; elsewhere, as in a log file, a line with the time at each log interval."""
 
 import sys
 import time
@@ -8,13 +8,13 @@ import tqdm
 
 
 class Console:
-    """Shows on stderr how far a run is. A context manager.
+    """Shows the progress of a run. A context manager.
 
     Args:
         total: updates of the whole run.
         step: updates made before.
-        say: takes what is said beside that.
-        shown: False shows nothing; `say` is called all the same.
+        say: called with other messages.
+        shown: False shows no progress.
     """
 
     def __init__(self, total: int, step: int, say: Callable, shown: bool = True):
@@ -32,19 +32,21 @@ class Console:
         self._bar.close()
 
     def say(self, text: str) -> None:
-        """Says a line, above the bar where there is one."""
+        """Passes a message on, above the bar if there is one."""
         with self._bar.external_write_mode():
             self._say(text)
+        sys.stdout.flush()
 
     def update(self) -> None:
         """Counts an update."""
         self._bar.update()
 
     def log(self, step: int, figures: dict[str, str]) -> None:
-        """Shows figures of the last updates, by name: behind the bar, or as a line with the time now and the time left."""
+        """Shows figures by name: after the bar, which has the time left, or as a line with that and the time of day."""
         self._bar.set_postfix(figures, refresh=False)
         if self._lines:
             seconds_left = (self._total - step) * (time.monotonic() - self._began) / (step - self._first)
             figures = {**figures, "time left": tqdm.tqdm.format_interval(seconds_left)}
             now, shown = time.strftime("%Y-%m-%d %H:%M:%S"), ", ".join(f"{name} {value}" for name, value in figures.items())
+            sys.stdout.flush()  # Where both go to one file, lines keep their order.
             print(f"{now} update {step:,} of {self._total:,}: {shown}", file=sys.stderr, flush=True)

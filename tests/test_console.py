@@ -1,4 +1,4 @@
-"""What a person sees of a run: a bar in a terminal, lines with the time in a file, the same figures in both."""
+"""The progress of a run: a bar in a terminal, lines with the time in a file, the same figures in both."""
 
 import io
 import re
@@ -51,7 +51,7 @@ def test_in_a_terminal_a_bar_shows_the_same_figures(folder, tmp_path, no_graphs,
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
-def test_a_worker_that_shows_nothing_still_says_what_is_said(monkeypatch, stream):
+def test_a_worker_that_shows_no_progress_still_passes_messages_on(monkeypatch, stream):
     monkeypatch.setattr(sys, "stderr", stream())
     said = []
     with Console(10, 0, said.append, shown=False) as worker:
@@ -68,3 +68,18 @@ def test_the_time_left_is_at_the_pace_since_this_start(monkeypatch, capsys):
     with Console(200, 100, print) as shown:
         shown.log(110, {"loss": "1"})
     assert capsys.readouterr().err.endswith("update 110 of 200: loss 1, time left 09:00\n")
+
+
+def test_messages_and_progress_stand_in_one_file_in_the_order_they_were_written(monkeypatch, tmp_path):
+    """As with `> log 2>&1`, where Python writes stdout a block at a time."""
+    with (tmp_path / "log").open("a") as out, (tmp_path / "log").open("a") as errors:
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", errors)
+        print("before")
+        with Console(10, 0, print) as shown:
+            shown.log(1, {"loss": "1"})
+            shown.say("between")
+            shown.log(2, {"loss": "2"})
+            shown.say("after")
+            lines = (tmp_path / "log").read_text().splitlines()
+    assert [line.partition(" update ")[2][:1] or line for line in lines] == ["before", "1", "between", "2", "after"]
