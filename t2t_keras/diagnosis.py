@@ -63,7 +63,7 @@ def first_not_finite(model, config: TrainConfig, source, target, **place) -> str
         gradients, sums = micro_batch_gradients(model, config, source, target, **place)
     if found:
         return found[0]
-    if not _all_finite(sums["loss"]):
+    if not _all_finite(sums["smoothed_loss"]):
         return "the loss, while every layer's output is finite"
     for variable, gradient in reversed(list(zip(model.trainable_variables, gradients, strict=True))):
         if not _all_finite(gradient):

@@ -21,11 +21,12 @@ def _pick(values, index):
     return ops.squeeze(ops.take_along_axis(values, index[..., None], axis=-1), axis=-1)
 
 
-def cross_entropy(logits, target, label_smoothing: float):
-    """-Σ_w q(w) log p(w) at every token, in nats; 0 at padding.
+def cross_entropy(logits, target, label_smoothing: float) -> tuple:
+    """-Σ_w q(w) log p(w) at every token, in nats, and beside it -log p(token); both 0 at padding.
 
-    With ε = 0 it is the negative log likelihood of each target token. The gradient, p - q, is written out: derived op by op it
-    passes over [B, T, V] many more times, which on a CPU cost more than the matrix products of a small model.
+    The first is what training minimises, and alone has a gradient; the second compares with that of validation. With ε = 0 they
+    are the same. The gradient, p - q, is written out: derived op by op it passes over [B, T, V] many more times, which on a CPU
+    cost more than the matrix products of a small model.
 
     Args:
         logits: [B, T, V] float32.
@@ -33,21 +34,23 @@ def cross_entropy(logits, target, label_smoothing: float):
         label_smoothing: ε; q is (1 - ε) · one-hot + ε / V (Szegedy et al. 2016, section 7).
 
     Returns:
-        [B, T] float32.
+        The smoothed cross entropy and the negative log likelihood, each [B, T] float32.
     """
     vocab_size = logits.shape[-1]
 
     @custom_gradient
-    def smoothed(logits):
+    def both(logits):
         p = ops.softmax(logits)
         # log Σ exp(logits), from the likeliest word alone: its p is at least 1 / V, so the logarithm is safe.
         log_sum = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
-        loss = log_sum - (1 - label_smoothing) * _pick(logits, target) - label_smoothing * ops.mean(logits, axis=-1)
+        token = _pick(logits, target)
+        smoothed = log_sum - (1 - label_smoothing) * token - label_smoothing * ops.mean(logits, axis=-1)
 
         def gradient(upstream):
             q = (1 - label_smoothing) * ops.one_hot(target, vocab_size) + label_smoothing / vocab_size
-            return (p - q) * upstream[..., None]
+            return (p - q) * upstream[0][..., None]
 
-        return loss, gradient
+        return ops.stack([smoothed, log_sum - token]), gradient  # One tensor: PyTorch takes the gradient of one.
 
-    return smoothed(logits) * token_mask(target)
+    smoothed, negative_log_likelihood = ops.unstack(both(logits) * token_mask(target), 2)
+    return smoothed, negative_log_likelihood

@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+import tensorflow as tf
+
 from t2t_keras.update import FLOAT16_START, SUMS, LossScale
 
 
@@ -27,6 +29,10 @@ class Progress:
     skipped_in_a_row: int = 0
     damaged_records: int = 0  # Records of the data that were left out.
     measured: dict = dataclasses.field(default_factory=_nothing_measured)  # Sums since the last point in TensorBoard.
+
+    def __post_init__(self):
+        if self.measured.keys() != _nothing_measured().keys():  # An older version measured something else.
+            self.measured = _nothing_measured()
 
     def go_on_in(self, dtype: str) -> None:
         """A run that begins, or goes on in another dtype, has the loss scale of that."""
@@ -60,8 +66,11 @@ class Progress:
         """A point in TensorBoard: means since the last one, and the last update's rate and norm. Measuring begins anew."""
         measured, self.measured = self.measured, _nothing_measured()
         tokens, seconds = measured["tokens"], max(measured["seconds"], 1e-9)
+        loss = measured["loss"] / max(tokens, 1)
         of_finite_updates = {
-            "train/loss": measured["loss"] / max(tokens, 1),
+            "train/loss": loss,  # The negative log likelihood per sub-word, as valid/loss.
+            "train/perplexity": float(tf.exp(loss)),
+            "train/smoothed_loss": measured["smoothed_loss"] / max(tokens, 1),
             "data/padding_share": 1 - measured["words"] / max(measured["positions"], 1),
         }
         return {

@@ -8,14 +8,12 @@ import functools
 import math
 import pathlib
 import secrets
-import sys
 import time
 from collections.abc import Callable, Iterator
 
-import tqdm
-
 from t2t_keras import batching, checkpoint, data_service, devices, memory, shards
 from t2t_keras.config import TrainConfig
+from t2t_keras.console import Console
 from t2t_keras.interruption import Interruption, StoppedError
 from t2t_keras.progress import Progress
 from t2t_keras.update import LossScale, make_update
@@ -65,6 +63,7 @@ class _Run:
         self.validate, self.examine, self.board, self.say = validate, examine, board, say
         self.chief = devices.is_chief(strategy)
         self.progress = self._restored()
+        self.windows_per_epoch = batching.windows_per_epoch(shards.read_info(folder))
         self.batches = _batches(strategy, config, folder, batching.Position(*self.progress.position))
         self.update = _splitting_update(strategy, model, optimizer, config, self.batches.element_spec, say)
         self.saved, self.saved_at = self._stand(), time.monotonic()
@@ -105,9 +104,10 @@ class _Run:
         """What `work()` returns, or None where a signal ends it; not with several workers, who would wait for this one's part."""
         return work() if devices.several_workers(self.strategy) else self.interruption.unless_told(work)
 
-    def _say_above_bar(self, text: str) -> None:
-        with self.bar.external_write_mode():
-            self.say(text)
+    def _epoch(self) -> int:
+        """The epoch of the last update, from 1 on."""
+        window, batch = self.progress.position
+        return 1 + (window - (batch == 0)) // self.windows_per_epoch
 
     def _save(self, kind: str, keep: int) -> None:
         if self.chief:
@@ -126,7 +126,7 @@ class _Run:
             self.board.write(self.progress.step, metrics)
         better = self.progress.note_validation(devices.from_chief(self.strategy, figure))
         shown = (f"{name} {value:.3f}" for name, value in metrics.items() if not isinstance(value, str))
-        self._say_above_bar(f"Update {self.progress.step:,}: {', '.join(shown)}{'; the best so far' if better else ''}")
+        self.console.say(f"Update {self.progress.step:,}: {', '.join(shown)}{'; the best so far' if better else ''}")
         if better:
             self._save(checkpoint.BEST, 1)
 
@@ -146,13 +146,18 @@ class _Run:
             point = progress.take_point(metrics)
             if self.chief:
                 self.board.write(progress.step, point)
-            loss, speed = point.get("train/loss", math.nan), point["speed/target_tokens_per_second"]
-            self.bar.set_postfix(loss=f"{loss:.3f}", tokens_per_s=f"{speed:,.0f}")
-        self.bar.update()
+            figures = {
+                "epoch": f"{self._epoch()}",
+                "loss": f"{point.get('train/loss', math.nan):.3f}",
+                "learning rate": f"{point['train/learning_rate']:.3g}",
+                "tokens/s": f"{point['speed/target_tokens_per_second']:,.0f}",
+            }
+            self.console.log(progress.step, figures)
+        self.console.update()
 
     def _note_skipped(self, batch: dict, scale: float) -> None:
         step, in_a_row = self.progress.step, self.progress.skipped_in_a_row
-        self._say_above_bar(f"Update {step:,} was skipped: loss or gradient is not finite (loss scale {scale:g}).")
+        self.console.say(f"Update {step:,} was skipped: loss or gradient is not finite (loss scale {scale:g}).")
         if in_a_row >= self.config.max_skipped:
             raise ValueError(
                 f"{in_a_row} updates in a row, up to {step:,}, were not finite. "
@@ -176,14 +181,7 @@ class _Run:
         with Interruption(config.max_hours) as self.interruption:
             if progress.step < config.train_steps:
                 self._unless_told(functools.partial(_rehearse, self.strategy, self.update, config, self.folder, self.say))
-            with tqdm.tqdm(
-                total=config.train_steps,
-                initial=progress.step,
-                unit=" updates",
-                mininterval=0.2 if sys.stderr.isatty() else 30,
-                dynamic_ncols=True,
-                disable=not self.chief,
-            ) as self.bar:
+            with Console(config.train_steps, progress.step, self.say, shown=self.chief) as self.console:
                 batches = iter(self.batches)
                 while not self._pause():
                     self._update(batches)

@@ -14,7 +14,7 @@ from t2t_keras.batching import trimmed
 from t2t_keras.config import TrainConfig
 from t2t_keras.loss import cross_entropy, shift_right, token_mask
 
-SUMS = ("loss", "tokens", "words", "positions")
+SUMS = ("loss", "smoothed_loss", "tokens", "words", "positions")
 
 
 class LossScale(NamedTuple):
@@ -53,12 +53,13 @@ def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
 
 
 def _sums(model, source, target, *, label_smoothing: float, training: bool) -> dict:
-    """Of one micro-batch: the summed loss, target tokens, words of both sides, and positions with padding."""
+    """Of one micro-batch: the summed loss and smoothed loss, target tokens, words of both sides, and positions with padding."""
     source, target = trimmed(source, target)
-    loss = cross_entropy(model((source, shift_right(target)), training=training), target, label_smoothing)
+    smoothed_loss, loss = cross_entropy(model((source, shift_right(target)), training=training), target, label_smoothing)
     tokens = tf.reduce_sum(token_mask(target))
     return {
         "loss": tf.reduce_sum(loss),
+        "smoothed_loss": tf.reduce_sum(smoothed_loss),
         "tokens": tokens,
         "words": tokens + tf.reduce_sum(token_mask(source)),
         "positions": tf.cast(tf.size(source) + tf.size(target), tf.float32),
@@ -66,12 +67,12 @@ def _sums(model, source, target, *, label_smoothing: float, training: bool) -> d
 
 
 def micro_batch_gradients(model, config: TrainConfig, source, target, *, step, micro_batch, replica, scale=1.0) -> tuple[list, dict]:
-    """The gradient of `scale` times the summed loss of one micro-batch for each weight, and the sums."""
+    """The gradient of `scale` times the summed smoothed loss of one micro-batch for each weight, and the sums."""
     variables = [variable.value for variable in model.trainable_variables]
     seeds = dropout_seeds(model, config.seed, step, micro_batch, replica)
     with tf.GradientTape() as tape, keras.StatelessScope(seeds):
         sums = _sums(model, source, target, label_smoothing=config.label_smoothing, training=True)
-        loss = sums["loss"] * scale
+        loss = sums["smoothed_loss"] * scale
     gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
     return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
 
@@ -105,9 +106,10 @@ def make_update(strategy, model, optimizer, config: TrainConfig, element_spec) -
         element_spec: of what `devices.distribute` hands out.
 
     Returns:
-        (batch, LossScale, apply) → (metrics, next LossScale). The metrics are "loss", "tokens", "words", "positions": sums over
-        the update, or 0 where it was skipped; "gradient_norm", "learning_rate"; and "finite", boolean: where loss or gradient
-        is not, on whatever device, nothing is changed anywhere. Nor is it where `apply` is False, which rehearses an update.
+        (batch, LossScale, apply) → (metrics, next LossScale). The metrics are sums over the update, or 0 where it was skipped: "loss",
+        the negative log likelihood, "smoothed_loss", which is minimised, "tokens", "words" and "positions"; "gradient_norm",
+        "learning_rate"; and "finite", boolean: where smoothed loss or gradient is not, on whatever device, nothing is changed
+        anywhere. Nor is it where `apply` is False, which rehearses an update.
     """
     variables = [variable.value for variable in model.trainable_variables]
 
@@ -136,7 +138,7 @@ def make_update(strategy, model, optimizer, config: TrainConfig, element_spec) -
         gradients, sums = _sum_over_replicas(strategy, strategy.run(replica_gradients, (batch, step, loss_scale.scale)))
         scale = 1 / (sums["tokens"] * loss_scale.scale)
         norm = tf.linalg.global_norm(gradients) * scale
-        finite = tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums["loss"]))
+        finite = tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums["smoothed_loss"]))
         if config.clip_norm:
             scale *= tf.minimum(1.0, config.clip_norm / norm)
         tf.cond(tf.logical_and(finite, apply), lambda: step_of_optimizer(gradients, scale, rate), lambda: None)

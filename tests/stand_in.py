@@ -1,7 +1,8 @@
-"""What stands in for a trained model: a translator of random weights, and a SavedModel that shouts in place of translating."""
+"""What stands in for a trained model: a translator of random weights, a model that copies, and a SavedModel that shouts."""
 
 import pathlib
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -36,6 +37,40 @@ def translator(decode: DecodeConfig, frozen: bool = True, dtype: str = "float32"
     end = np.array(tf.cast(model.embedding.matrix.value[EOS], tf.float32))
     model.decoder[-1].feed_forward_norm.norm.beta.assign(0.75 * end / (end @ end))
     return Translator(model, Tokenizer(subwords), decode, frozen=frozen)
+
+
+class Copier(keras.Model):
+    """A model of hand-set probabilities: with `skill` 1 greedy search copies its source, a wide beam with a small alpha does not.
+
+    A rival to the first token is less likely than that, but ends for certain, while every token of a copy has some doubt. With
+    `skill` 0, as at the start, every token is as likely as every other.
+
+    Attributes:
+        endless: the last sub-word comes again and again.
+        steps: of the search, counted where functions run eagerly.
+    """
+
+    RIVAL = EOS + 1
+
+    def __init__(self, config: ModelConfig, dtype=None, endless: bool = False):
+        super().__init__(name="copier")
+        self.vocab_size, self.endless, self.steps = config.vocab_size, endless, 0
+        self.skill = self.add_weight(shape=(), initializer="zeros", name="skill")
+        self.built = True
+
+    def encode(self, source, training=False):
+        return source
+
+    def empty_cache(self, batch):
+        return ()
+
+    def decode(self, target, memory, cache=None, position=0, ancestors=None, training=False):
+        self.steps += 1
+        wanted = memory[:, tf.minimum(position, tf.shape(memory)[1] - 1 - self.endless)]
+        likely = 4 * tf.one_hot(wanted, self.vocab_size) + tf.where(position == 0, 3.5, 0.0) * tf.one_hot(self.RIVAL, self.vocab_size)
+        ends = 20 * tf.one_hot(EOS, self.vocab_size)
+        logits = tf.where((target == self.RIVAL)[..., None], ends, likely[:, None])
+        return tf.convert_to_tensor(self.skill) * (logits - self.endless * ends), cache
 
 
 def _column(dtype, *names: str) -> list[tf.TensorSpec]:

@@ -4,16 +4,19 @@ import dataclasses
 import json
 import math
 import pathlib
+import types
 
 import numpy as np
 import pytest
+import stand_in
 import tensorflow as tf
 
-from t2t_keras import builtin_corpus, checkpoint, corpus, devices, evaluation, experiment, lock, prepare
+from t2t_keras import builtin_corpus, checkpoint, corpus, devices, evaluation, experiment, lock, prepare, shards, training, update
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json
+from t2t_keras.progress import Progress
 from t2t_keras.tokenizer import Tokenizer
 from t2t_keras.transformer import Transformer
-from t2t_keras.translator import translate_lines
+from t2t_keras.translator import Translator, translate_lines
 
 MODEL = ModelConfig(340, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
 TRAIN = TrainConfig(
@@ -76,13 +79,15 @@ def test_a_model_folder_can_do_without_its_data(run, tmp_path):
 def test_tensorboard_shows_training_speed_padding_and_validation(run):
     found = points(run[0])
     training_tags = {
-        "train/loss", "train/learning_rate", "train/gradient_norm", "train/skipped_updates", "train/loss_scale",
+        "train/loss", "train/smoothed_loss", "train/perplexity",
+        "train/learning_rate", "train/gradient_norm", "train/skipped_updates", "train/loss_scale",
         "speed/target_tokens_per_second", "speed/updates_per_second", "data/padding_share", "data/damaged_records",
     }  # fmt: skip
     validation_tags = {"valid/loss", "valid/perplexity", "valid/bleu", "valid/samples"}
     assert set(found) == training_tags | validation_tags
     assert all(sorted(found[tag]) == [2, 4] for tag in found)
     assert found["train/learning_rate"] == pytest.approx({step: 8**-0.5 * step * 10**-1.5 for step in (2, 4)})
+    assert found["train/perplexity"] == pytest.approx({step: math.exp(loss) for step, loss in found["train/loss"].items()}, rel=1e-5)
     assert found["valid/perplexity"] == pytest.approx({step: math.exp(loss) for step, loss in found["valid/loss"].items()}, rel=1e-5)
     # Before it has learned anything a model is about as good as a guess.
     assert found["valid/loss"][2] == pytest.approx(math.log(MODEL.vocab_size), rel=0.3)
@@ -98,13 +103,53 @@ def test_the_samples_are_a_table_of_source_translation_and_reference(run):
     assert [row[-1] for row in rows[2:]] == references[:5]
 
 
-def test_bleu_in_training_is_sacrebleu_of_greedy_translations(run):
-    """Of the first --valid_sentences, by the translator that is served: the weights after the last update are on disk."""
-    model_dir, _, _ = run
-    sources, references = (side[: TRAIN.valid_sentences] for side in prepare.read_text(model_dir / "data", "valid"))
-    greedy = experiment.load(model_dir, "latest", say=lambda text: None, beam_size=1)
-    hypotheses = [result["text"] for result in translate_lines(greedy, sources)]
-    assert points(model_dir)["valid/bleu"][4] == pytest.approx(evaluation.bleu(hypotheses, references)["bleu"], abs=1e-4)
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> pathlib.Path:
+    """A data folder alone; its shards have several records."""
+    folder = tmp_path_factory.mktemp("prepared")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "PAIRS_PER_RECORD", 100)
+        prepare.prepare(DATA, MODEL.vocab_size, TRAIN.seed, folder, say=lambda text: None)
+    return folder
+
+
+def handed_over(monkeypatch, model_dir, prepared, **options) -> types.SimpleNamespace:
+    """What `experiment.train` makes of prepared data and hands to the loop, which is not run."""
+    found = types.SimpleNamespace()
+
+    def loop(strategy, model, optimizer, config, **others):
+        vars(found).update(model=model, optimizer=optimizer, config=config, **others)
+        return Progress()
+
+    monkeypatch.setattr(training, "train", loop)
+    train(model_dir, data=DataConfig(), data_dir=prepared, **options)
+    return found
+
+
+def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment(prepared, tmp_path, monkeypatch):
+    """Of the first --valid_sentences in their order, by a model that translates them rightly, if it is searched greedily."""
+    lines, references = (side[:10] for side in prepare.read_text(prepared, "valid"))
+    references = [*lines[: TRAIN.valid_sentences], *references[TRAIN.valid_sentences :]]
+    monkeypatch.setattr(prepare, "read_text", lambda folder, split: (lines, references))
+    monkeypatch.setattr(experiment, "Transformer", stand_in.Copier)
+    monkeypatch.setattr(update, "make_validation", lambda *_: lambda: 1.0)
+    found = handed_over(monkeypatch, tmp_path, prepared)
+    assert found.validate(1)["valid/bleu"] < 1
+    found.model.skill.assign(1.0)
+    metrics = found.validate(2)
+    assert metrics["valid/bleu"] == pytest.approx(100)
+    assert metrics["valid/samples"].splitlines()[2] == f"| {lines[0]} | {lines[0]} | {lines[0]} |"
+    wide = Translator(found.model, Tokenizer((tmp_path / "subwords.model").read_bytes()), DECODE)
+    assert wide(tf.constant(lines[:1]))["text"].numpy()[0].decode() != lines[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_run_computes_in_the_dtype_that_was_asked_for_and_keeps_its_weights_in_float32(prepared, tmp_path, monkeypatch, dtype):
+    found = handed_over(monkeypatch, tmp_path, prepared, train=dataclasses.replace(TRAIN, dtype=dtype))
+    [(keys, values)] = found.model.encode(tf.constant([[5, 6, 3]])).keys_values
+    assert keys.dtype.name == values.dtype.name == dtype
+    assert {weight.dtype for weight in found.model.trainable_variables} == {"float32"}
+    assert found.config.dtype == dtype
 
 
 def test_perplexity_is_the_exponential_of_the_validation_loss_of_the_same_text(run):

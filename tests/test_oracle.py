@@ -91,7 +91,7 @@ def test_the_logits_of_a_padded_batch_are_the_papers_for_each_sentence_alone(mod
 
 
 def test_the_smoothed_loss_of_a_padded_batch_is_the_papers_for_each_sentence_alone(model):
-    loss = np.array(cross_entropy(model((SOURCE, shift_right(TARGET))), TARGET, LABEL_SMOOTHING))
+    loss = np.array(cross_entropy(model((SOURCE, shift_right(TARGET))), TARGET, LABEL_SMOOTHING)[0])
     expected = paper_losses(as_in_the_paper(values_of(model), model.config))
     for row, losses in enumerate(expected):
         np.testing.assert_allclose(loss[row, : len(losses)], losses, atol=1e-5)
@@ -100,7 +100,7 @@ def test_the_smoothed_loss_of_a_padded_batch_is_the_papers_for_each_sentence_alo
 
 def gradients_by_path(model) -> dict:
     with tf.GradientTape() as tape:
-        loss = ops.sum(cross_entropy(model((SOURCE, shift_right(TARGET))), TARGET, LABEL_SMOOTHING))
+        loss = ops.sum(cross_entropy(model((SOURCE, shift_right(TARGET))), TARGET, LABEL_SMOOTHING)[0])
     gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
     return {path: np.array(tf.convert_to_tensor(gradient)) for path, gradient in zip(values_of(model), gradients, strict=True)}
 

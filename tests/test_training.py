@@ -2,25 +2,27 @@
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import types
 
 import numpy as np
 import pytest
-from toy import TRAIN, Toy, adam, assert_close, by_one_tape, set_weights, strategy_of, weights_of, write_shards
+from toy import TRAIN, Toy, adam, assert_close, by_one_tape, pretended_updates, set_weights, strategy_of, weights_of, write_shards
 
-from t2t_keras import batching, checkpoint, devices, interruption, shards, training
+from t2t_keras import batching, checkpoint, devices, interruption, memory, shards, training
 from t2t_keras.config import TrainConfig
 from t2t_keras.interruption import StoppedError
 from t2t_keras.progress import Progress
+from t2t_keras.update import SUMS
 
 
 class Run:
     """`training.train` with new objects, and all that it told.
 
     Args:
-        figures: step → what validation finds, 1 where nothing is said; a function is called for it.
+        figures: step → what validation finds, 1 where nothing is said; a function is called for it. A dictionary is all metrics.
         make_model: instead of the toy with dropout.
         at_step: step → called with the run when a point is drawn at it.
     """
@@ -41,7 +43,7 @@ class Run:
             figure = (figures or {}).get(step, 1.0)
             if callable(figure):
                 figure = figure()
-            return {metric: float(figure)}
+            return figure if isinstance(figure, dict) else {metric: float(figure)}
 
         self.progress = training.train(
             strategy,
@@ -157,7 +159,7 @@ def test_the_learning_rate_in_the_log_is_equation_3_at_that_update(finished):
     assert rates == pytest.approx({step: 8**-0.5 * min(step**-0.5, step * 4**-1.5) for step in (2, 4, 6, 8)})
 
 
-def test_the_log_has_the_mean_loss_per_token_and_the_padding_since_the_last_point(folder, tmp_path):
+def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_point(folder, tmp_path):
     """The oracle reads the same updates; without dropout, one tape knows their losses."""
     run = Run(folder, tmp_path, dropout=0.0, log_steps=3, train_steps=7, valid_steps=100)
     updates = [
@@ -166,8 +168,14 @@ def test_the_log_has_the_mean_loss_per_token_and_the_padding_since_the_last_poin
     ]
     _, metrics = by_one_tape(updates, make_optimizer=adam)
     groups = {3: slice(0, 3), 6: slice(3, 6), 7: slice(6, 7)}
-    losses = {step: sum(m["loss"] for m in metrics[part]) / sum(m["tokens"] for m in metrics[part]) for step, part in groups.items()}
-    assert run.curve("train/loss") == pytest.approx(losses, rel=1e-4)
+
+    def mean(name: str) -> dict:
+        return {step: sum(m[name] for m in metrics[part]) / sum(m["tokens"] for m in metrics[part]) for step, part in groups.items()}
+
+    for name in ("loss", "smoothed_loss"):
+        assert run.curve(f"train/{name}") == pytest.approx(mean(name), rel=1e-4)
+    assert run.curve("train/perplexity") == pytest.approx({step: math.exp(loss) for step, loss in mean("loss").items()}, rel=1e-3)
+    assert abs(mean("loss")[3] - mean("smoothed_loss")[3]) > 0.01
     assert run.curve("train/gradient_norm") == pytest.approx({step: metrics[step - 1]["gradient_norm"] for step in groups}, rel=1e-4)
     columns = {step: [ids for update in updates[part] for ids in update.values()] for step, part in groups.items()}
     padding = {step: 1 - sum((ids != 0).sum() for ids in group) / sum(ids.size for ids in group) for step, group in columns.items()}
@@ -307,6 +315,35 @@ def test_sums_since_the_last_point_go_on_with_the_run(folder, finished, tmp_path
     checkpoint.path_of(tmp_path / "parts", 4).unlink()
     parts = Run(folder, tmp_path / "parts", log_steps=5)
     assert parts.curve("train/loss") == whole.curve("train/loss")
+
+
+def test_what_an_older_version_measured_is_left_out_of_the_next_point():
+    """Its sums were others: a smoothed loss, without the loss beside it."""
+    older = {**Progress().measured, "loss": 1e9, "updates": 3.0}
+    assert Progress(step=8, measured=older).measured == older
+    del older["smoothed_loss"]
+    restored = Progress(step=8, measured=older)
+    assert restored.measured == Progress().measured and restored.step == 8
+
+
+def test_a_loss_of_any_size_has_a_point():
+    progress = Progress()
+    progress.note_update({**dict.fromkeys(SUMS, 1.0), "loss": 1e4, "finite": True}, (0, 1), 0, 1.0)
+    assert progress.take_point({"learning_rate": 1.0, "gradient_norm": 1.0})["train/perplexity"] == math.inf
+
+
+def test_the_largest_updates_are_rehearsed_before_the_first_and_at_each_start(folder, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(training, "make_update", pretended_updates(made))
+    shapes = memory.largest_shapes(shards.read_info(folder), TRAIN, 1)
+    for steps in (3, 5):
+        Run(folder, tmp_path, train_steps=steps)
+        rehearsed = [update for update in made if not update.applied]
+        assert made[: len(shapes)] == rehearsed
+        assert [(*update.source.shape[1:], update.target.shape[2]) for update in rehearsed] == shapes
+        made.clear()
+    said = Run(folder, tmp_path, train_steps=5).said
+    assert made == [] and not any("Rehearsed" in line for line in said)  # Where there is nothing left to do.
 
 
 def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_before(folder, finished, tmp_path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -217,6 +218,70 @@ def test_an_overflow_on_any_device_skips_the_update_on_all(row, make_optimizer):
     assert_close(weights, expected, 0)
     assert metrics[1]["loss"] == metrics[1]["tokens"] == 0
     assert metrics[2]["learning_rate"] == expected_metrics[1]["learning_rate"]
+
+
+class Impossible(Toy):
+    """The toy, to which a word that is in the data is impossible: an infinite loss, with the finite gradient p - q."""
+
+    def call(self, inputs, training=False):
+        return super().call(inputs, training=training) + tf.one_hot(EOS, VOCAB_SIZE, on_value=float("-inf"), off_value=0.0)
+
+
+@pytest.mark.parametrize(
+    ("make_model", "loss_scale"), [(Impossible, 2.0), (Toy, 2.0**126)], ids=["an infinite loss", "an overflowing gradient"]
+)
+def test_an_update_is_skipped_where_the_loss_or_the_gradient_alone_is_not_finite(make_model, loss_scale):
+    """A finite loss whose gradient overflows is what a loss scale that has grown too large brings."""
+    [update] = random_updates([6], seed=8)
+    model = make_model()
+    set_weights(model)
+    gradients, losses = gradients_of(model, [(update, [])], 1, TRAIN.label_smoothing)
+    assert np.isfinite(losses).all() == (make_model is Toy) and all(np.isfinite(gradient).all() for gradient in gradients)
+
+    train = dataclasses.replace(TRAIN, dtype="float16")
+    weights, [metrics] = on_devices([update], replicas=1, device_tokens=10**6, make_model=make_model, train=train, loss_scale=loss_scale)
+    assert (metrics["finite"], metrics["next_scale"]) == (0, loss_scale / 2)
+    assert np.isfinite(metrics["gradient_norm"]) == (make_model is Impossible)
+    assert_close(weights, weights_of(model), 0)
+
+
+def test_a_float16_transformer_has_the_gradient_of_float32_by_its_loss_scale():
+    """Gradients near 10^-7, the smallest that float16 can tell from 0, vanish without a scale and overflow under too large a one."""
+    [update] = random_updates([4], seed=4)
+    rate, tokens = 2.0**20, (update["target"] != 0).sum()
+    strategy = strategy_of(1)
+
+    def shrunk(model):
+        set_weights(model)
+        for layer in (*model.encoder, *model.decoder):
+            for weight, by in ((layer.feed_forward.outer.kernel, 1e-3), (layer.feed_forward_norm.norm.gamma, 3e-2)):
+                weight.assign(weight * by)
+        return model
+
+    with strategy.scope():
+        model, optimizer = Transformer(SMALL, dtype="mixed_float16"), keras.optimizers.SGD(rate)
+        optimizer.build(model.trainable_variables)
+    [batch] = devices.distribute(strategy, tf.data.Dataset.from_tensors(update), 10**6)
+    spec = dict.fromkeys(SUMS, tf.TensorSpec([None, None, None], tf.int32))
+    make = make_update(strategy, model, optimizer, dataclasses.replace(TRAIN, dtype="float16"), spec)
+    full = shrunk(Transformer(SMALL))
+    gradients, _ = gradients_of(full, [(update, [])], tokens, TRAIN.label_smoothing)
+    names = [weight.path for weight in full.trainable_variables]
+    small = [index for index, name in enumerate(names) if name.endswith("feed_forward/inner/kernel")]
+
+    def error(scale: float) -> float:
+        """The largest relative one among the small gradients; the update moves the weights by them."""
+        before = weights_of(shrunk(model))
+        metrics, _ = make(batch, LossScale(tf.constant(scale), tf.constant(0.0)), tf.constant(True))
+        after = weights_of(model)
+        found = [(before[names[index]] - after[names[index]]) / rate for index in small]
+        assert bool(metrics["finite"]) == any(moved.any() for moved in found)
+        return max(np.linalg.norm(moved - gradients[i]) / np.linalg.norm(gradients[i]) for moved, i in zip(found, small, strict=True))
+
+    assert len(small) == 2 and model.compute_dtype == "float16"
+    assert error(1024.0) < 0.02
+    assert error(1.0) > 0.3
+    assert error(2.0**20) == 1  # The loss is finite, its gradient is not: no weight moves.
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

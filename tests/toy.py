@@ -1,6 +1,8 @@
 """A toy model and made-up updates for the tests of training; and the oracle of an update, one tape over the whole batch in eager mode."""
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -114,18 +116,47 @@ def on_devices(
     return weights_of(model), metrics
 
 
-def gradients_of(model, parts, tokens: float, label_smoothing: float) -> tuple[list, float]:
-    """Of the sum over parts, (update, dropout seeds), divided by all tokens: the gradients and the summed loss."""
-    total, gradients = 0.0, [np.zeros(weight.shape) for weight in model.trainable_variables]
+class Pretended(NamedTuple):
+    """An update that was asked for.
+
+    Attributes:
+        source, target: [micro-batches, rows, S or T], of the first replica.
+        applied: False where it was rehearsed.
+    """
+
+    source: np.ndarray
+    target: np.ndarray
+    applied: bool
+
+
+def pretended_updates(made: list[Pretended], finite: bool = True) -> Callable:
+    """In place of `make_update`, where only the loop around updates matters: nothing is compiled, no weight moves."""
+
+    def make(strategy, model, optimizer, config, element_spec):
+        def update(batch, loss_scale, apply):
+            source, target = (strategy.experimental_local_results(batch[side])[0].numpy() for side in ("source", "target"))
+            made.append(Pretended(source, target, bool(apply)))
+            tokens = float(np.count_nonzero(target)) * finite
+            sums = {"loss": 3 * tokens, "smoothed_loss": 4 * tokens, "tokens": tokens, "words": tokens, "positions": 2 * tokens}
+            return {**sums, "gradient_norm": 1.0, "learning_rate": optimizer.learning_rate, "finite": finite}, loss_scale
+
+        return update
+
+    return make
+
+
+def gradients_of(model, parts, tokens: float, label_smoothing: float) -> tuple[list, np.ndarray]:
+    """Of the sum over parts, (update, dropout seeds): the gradients divided by all tokens; the summed loss and smoothed loss."""
+    losses, gradients = np.zeros(2), [np.zeros(weight.shape) for weight in model.trainable_variables]
     for update, seeds in parts:
         target = tf.constant(update["target"])
         with tf.GradientTape() as tape, keras.StatelessScope(seeds):
             logits = model((tf.constant(update["source"]), shift_right(target)), training=True)
-            loss = tf.reduce_sum(cross_entropy(logits, target, label_smoothing))
-        found = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
+            smoothed, likelihood = (tf.reduce_sum(each) for each in cross_entropy(logits, target, label_smoothing))
+        found = tape.gradient(smoothed, [weight.value for weight in model.trainable_variables])
         gradients = [sum_ + tf.convert_to_tensor(gradient).numpy() for sum_, gradient in zip(gradients, found, strict=True)]
-        total += float(loss)
-    return [gradient / tokens for gradient in gradients], total
+        losses += [float(likelihood), float(smoothed)]
+    return [gradient / tokens for gradient in gradients], losses
 
 
 def by_one_tape(updates, *, make_optimizer=sgd, make_model=Toy, train=TRAIN) -> tuple[dict, list]:
@@ -136,10 +167,11 @@ def by_one_tape(updates, *, make_optimizer=sgd, make_model=Toy, train=TRAIN) -> 
     metrics = []
     for update in updates:
         tokens = int((update["target"] != 0).sum())
-        gradients, loss = gradients_of(model, [(update, [])], tokens, train.label_smoothing)
+        gradients, (loss, smoothed) = gradients_of(model, [(update, [])], tokens, train.label_smoothing)
         norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients))
         scale = min(1.0, train.clip_norm / norm) if train.clip_norm else 1.0
-        metrics.append({"loss": loss, "tokens": tokens, "gradient_norm": norm, "learning_rate": float(chosen.learning_rate)})
+        losses = {"loss": loss, "smoothed_loss": smoothed}
+        metrics.append({**losses, "tokens": tokens, "gradient_norm": norm, "learning_rate": float(chosen.learning_rate)})
         chosen.apply([tf.constant(scale * gradient, tf.float32) for gradient in gradients])
     return weights_of(model), metrics
 

@@ -1,0 +1,85 @@
+"""The progress of a run: a bar in a terminal, lines with the time in a file, the same figures in both."""
+
+import io
+import re
+import sys
+
+import pytest
+from test_training import Run
+from toy import pretended_updates
+
+from t2t_keras import console, training
+from t2t_keras.console import Console
+
+LINE = (
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d update (\d+) of 8: "
+    r"epoch (\d+), loss ([\d.]+), learning rate ([\d.e-]+), tokens/s ([\d,]+), time left (\d\d:\d\d)"
+)
+
+
+@pytest.fixture
+def no_graphs(monkeypatch):
+    monkeypatch.setattr(training, "make_update", pretended_updates([]))
+
+
+def test_redirected_a_run_writes_one_line_with_the_time_at_each_log_interval(folder, tmp_path, no_graphs, capfd):
+    run = Run(folder, tmp_path, log_steps=3)
+    lines = capfd.readouterr().err.splitlines()
+    found = [re.fullmatch(LINE, line) for line in lines]
+    assert all(found) and "\r" not in "".join(lines), lines
+    steps, epochs, losses, rates, speeds, left = zip(*(match.groups() for match in found), strict=True)
+    assert steps == ("3", "6", "8") and left[-1] == "00:00"
+    assert epochs == ("1", "1", "2")  # Of about six updates.
+    assert losses == tuple(f"{loss:.3f}" for loss in run.curve("train/loss").values()) == ("3.000",) * 3
+    assert rates == tuple(f"{rate:.3g}" for rate in run.curve("train/learning_rate").values())
+    assert speeds == tuple(f"{speed:,.0f}" for speed in run.curve("speed/target_tokens_per_second").values())
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_in_a_terminal_a_bar_shows_the_same_figures(folder, tmp_path, no_graphs, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    run = Run(folder, tmp_path, log_steps=3)
+    shown = sys.stderr.getvalue()
+    last = shown.split("\r")[-1]
+    assert "8/8" in last and "\n" not in shown.rstrip()
+    assert re.search(r"epoch=2, loss=3\.000, learning rate=[\d.]+, tokens/s=[\d,]+\]", last)
+    assert f"tokens/s={run.curve('speed/target_tokens_per_second')[8]:,.0f}" in last
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_a_worker_that_shows_no_progress_still_passes_messages_on(monkeypatch, stream):
+    monkeypatch.setattr(sys, "stderr", stream())
+    said = []
+    with Console(10, 0, said.append, shown=False) as worker:
+        worker.update()
+        worker.log(1, {"loss": "1"})
+        worker.say("a word")
+    assert sys.stderr.getvalue() == "" and said == ["a word"]
+
+
+def test_the_time_left_is_at_the_pace_since_this_start(monkeypatch, capsys):
+    """A run that goes on from update 100 and makes 10 more in 60 seconds has 90 more to make until update 200."""
+    seconds = iter([1000.0, 1060.0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(seconds))
+    with Console(200, 100, print) as shown:
+        shown.log(110, {"loss": "1"})
+    assert capsys.readouterr().err.endswith("update 110 of 200: loss 1, time left 09:00\n")
+
+
+def test_messages_and_progress_stand_in_one_file_in_the_order_they_were_written(monkeypatch, tmp_path):
+    """As with `> log 2>&1`, where Python writes stdout a block at a time."""
+    with (tmp_path / "log").open("a") as out, (tmp_path / "log").open("a") as errors:
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", errors)
+        print("before")
+        with Console(10, 0, print) as shown:
+            shown.log(1, {"loss": "1"})
+            shown.say("between")
+            shown.log(2, {"loss": "2"})
+            shown.say("after")
+            lines = (tmp_path / "log").read_text().splitlines()
+    assert [line.partition(" update ")[2][:1] or line for line in lines] == ["before", "1", "between", "2", "after"]

@@ -1,0 +1,480 @@
+"""Every option has an effect where it should: one row, at least, for each field of the four groups of `config.py`.
+
+A row sets its option to another value than usual and looks at something that only the program's behaviour decides: variables of
+the model, updates of the loop, files on disk, what a search writes. A field without a row fails.
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import shutil
+import types
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import toy
+from stand_in import Copier
+from test_corpus import EXAMPLES, wmt14  # noqa: F401
+from test_experiment import MODEL, handed_over, prepared  # noqa: F401
+from test_prepare import sentences, texts, write_text
+from test_training import NO_BLEU, Run, steps_on_disk
+
+from t2t_keras import batching, corpus, data_service, experiment, interruption, prepare, shards, tokenizer, training, update
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.dropout import Dropout
+from t2t_keras.transformer import Transformer
+from t2t_keras.translator import Translator
+
+TEXTS = {"train_source": "train.source", "train_target": "train.target", "valid_source": "valid.source", "valid_target": "valid.target"}
+TRAIN_PAIRS, VALID_PAIRS = sentences(200, seed=1), sentences(20, seed=2)
+TRAIN_PAIRS[0] = ("½ house", "½ Haus")
+OTHER_TRAIN, OTHER_VALID = sentences(200, seed=3), sentences(20, seed=4)
+LINE = "one hundred and two"
+
+USUAL = {
+    ModelConfig: toy.SMALL,
+    TrainConfig: dataclasses.replace(toy.TRAIN, **NO_BLEU),
+    DecodeConfig: DecodeConfig(extra_length=5),
+    DataConfig: DataConfig(**TEXTS),
+}
+
+
+class Lab:
+    """Where options are tried out. What was found for a configuration is kept for the rows that look at it in another way.
+
+    Args:
+        folder: shards of the toy.
+        data_dir: a folder that `prepare` wrote.
+        root: a folder for what is tried.
+    """
+
+    def __init__(self, folder: pathlib.Path, data_dir: pathlib.Path, root: pathlib.Path):
+        self.folder, self.data_dir, self.root, self.number = folder, data_dir, root, 0
+        self.kept = functools.cache(lambda tried, config: tried(self, config))
+
+    def fresh(self) -> pathlib.Path:
+        self.number += 1
+        return self.root / str(self.number)
+
+
+@pytest.fixture(scope="module")
+def lab(folder, prepared, tmp_path_factory):  # noqa: F811
+    root = tmp_path_factory.mktemp("lab")
+    for split, pairs in (("train", TRAIN_PAIRS), ("valid", VALID_PAIRS), ("other-train", OTHER_TRAIN), ("other-valid", OTHER_VALID)):
+        write_text(root, split, pairs)
+    (root / "bad.source").write_bytes(b"\xff\n" + (root / "train.source").read_bytes().partition(b"\n")[2])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        yield Lab(folder, prepared, root)
+
+
+def damaged(folder: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
+    """A copy of a shard's folder with one damaged record."""
+    shutil.copytree(folder, to)
+    path = next(to.glob("*.tfrecord"))
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    return to
+
+
+# What a model is.
+
+
+def shape_of(ending: str) -> Callable:
+    """config → the one shape of all weights whose path ends so."""
+
+    def shape(lab, config) -> tuple:
+        [found] = {tuple(weight.shape) for weight in Transformer(config).trainable_variables if weight.path.endswith(ending)}
+        return found
+
+    return shape
+
+
+def layers_of(side: str) -> Callable:
+    """config → how many layers a stack has."""
+
+    def layers(lab, config) -> int:
+        parts = {part for weight in Transformer(config).trainable_variables for part in weight.path.split("/")}
+        return sum(part.startswith(f"{side}_") for part in parts)
+
+    return layers
+
+
+def heads(lab, config) -> tuple:
+    """Heads, and the widths of their keys and values."""
+    [(keys, values)] = Transformer(config).encode(tf.constant([[5, 6, 7]])).keys_values
+    return keys.shape[1], keys.shape[3], values.shape[3]
+
+
+def logits(lab, config) -> int:
+    return Transformer(config)((tf.constant([[5]]), tf.constant([[2]]))).shape[-1]
+
+
+def dropout_rates(lab, config) -> set:
+    return {layer.rate for layer in Transformer(config)._flatten_layers() if isinstance(layer, Dropout)}
+
+
+def positions(lab, config) -> list:
+    return [tuple(weight.shape) for weight in Transformer(config).trainable_variables if "positions" in weight.path]
+
+
+# What the loop does; nothing is compiled.
+
+
+def looped(lab, config, *, finite: bool = True, figures: dict | None = None, folder: pathlib.Path | None = None) -> types.SimpleNamespace:
+    """A run: the updates it applied, the steps on disk, and the run itself, or how it ended."""
+    made, asked, model_dir = [], [], lab.fresh()
+
+    def read_by_service(folder, *, service, job, **reading):
+        asked.append(service)
+        return batching.batches(folder, **reading)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "make_update", toy.pretended_updates(made, finite))
+        patch.setattr(data_service, "batches", read_by_service)
+        patch.setattr(interruption, "STARTED", -1e9)
+        try:
+            run, ended = Run(folder or lab.folder, model_dir, figures=figures, **dataclasses.asdict(config)), "at its end"
+        except (ValueError, interruption.StoppedError) as error:
+            run, ended = None, str(error)
+    return types.SimpleNamespace(run=run, ended=ended, applied=[each for each in made if each.applied], asked=asked, model_dir=model_dir)
+
+
+def plainly(lab, config) -> types.SimpleNamespace:
+    return looped(lab, config)
+
+
+def of_run(look: Callable, **options) -> Callable:
+    """config → what is to be seen of a run."""
+    tried = plainly if not options else functools.partial(looped, **options)
+    return lambda lab, config: look(lab.kept(tried, config))
+
+
+def rows_and_length(ids: np.ndarray) -> tuple[int, int]:
+    return int((ids != 0).any(-1).sum()), int((ids != 0).sum(-1).max())
+
+
+def tokens(ids: np.ndarray) -> int:
+    return int(np.prod(rows_and_length(ids)))
+
+
+def largest_update(found) -> int:
+    return max(tokens(each.source) for each in found.applied)
+
+
+def largest_micro_batch(found) -> int:
+    return max(tokens(ids) for each in found.applied for ids in each.source)
+
+
+def most_micro_batches(found) -> int:
+    return max(len(each.source) for each in found.applied)
+
+
+def worse_and_worse(step: int) -> dict:
+    """By loss; by BLEU better and better."""
+    return {"valid/loss": step, "valid/bleu": step}
+
+
+WORSE = {step: worse_and_worse(step) for step in range(1, 9)}
+
+
+def of_damaged(lab, config) -> str:
+    to = lab.root / "damaged"
+    if not to.exists():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shards, "PAIRS_PER_RECORD", 10)
+            toy.write_shards(lab.root / "records")
+        damaged(lab.root / "records", to)
+    found = looped(lab, config, folder=to)
+    return found.ended if found.run is None else f"skipped {found.run.progress.damaged_records > 0}"
+
+
+# What `experiment.train` hands to the loop.
+
+
+def hands_over(lab, config) -> types.SimpleNamespace:
+    """The model, the optimizer, and what validation reads and translates."""
+    found, data_dir = {"translated": [], "called": []}, lab.fresh()
+    shutil.copytree(lab.data_dir, data_dir)
+    shutil.rmtree(data_dir / "valid")
+    damaged(lab.data_dir / "valid", data_dir / "valid")
+
+    def validation(strategy, model, batches):
+        found["valid_batches"] = batches
+        return lambda: 1.0
+
+    def translated(translator, lines):
+        found["translated"] += lines
+        return [{"text": line} for line in lines]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(update, "make_validation", validation)
+        patch.setattr(experiment, "translate_lines", translated)
+        patch.setattr(tf.config.experimental, "enable_op_determinism", lambda: found["called"].append("determinism"))
+        patch.setattr(data_service, "check", found["called"].append)
+        run = handed_over(patch, lab.fresh(), data_dir, train=config)
+        run.validate(1)
+    return types.SimpleNamespace(**found, model=run.model, optimizer=run.optimizer)
+
+
+def of_parts(look: Callable) -> Callable:
+    return lambda lab, config: look(lab.kept(hands_over, config))
+
+
+def dtype(found) -> str:
+    return found.model.encode(tf.constant([[5, 6, 7]])).keys_values[0][0].dtype.name
+
+
+def initial_weights(found) -> bytes:
+    return b"".join(weight.numpy().tobytes() for weight in found.model.trainable_variables)
+
+
+def validated(found) -> tuple[str, int]:
+    """How reading the validation data ends, and the tokens of the largest micro-batch."""
+    largest = 0
+    try:
+        with shards.plain_errors():
+            for batch in found.valid_batches:
+                largest = max(largest, *(tokens(ids) for ids in batch["source"].numpy()))
+    except ValueError as error:
+        return str(error), largest
+    return "read", largest
+
+
+# What an update does.
+
+
+def smoothing(lab, config) -> float:
+    """Smoothed loss over loss."""
+    model, [pair] = toy.Toy(), toy.random_updates([3])
+    toy.set_weights(model)
+    _, sums = update.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
+    return float(sums["smoothed_loss"] / sums["loss"])
+
+
+def dropped(lab, config) -> float:
+    """The loss with dropout."""
+    model, [pair] = toy.Toy(dropout=0.5), toy.random_updates([3])
+    toy.set_weights(model)
+    _, sums = update.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
+    return float(sums["loss"])
+
+
+def distance(lab, config) -> float:
+    """How far the weights move in an update at a rate of 1."""
+    model = toy.Toy()
+    toy.set_weights(model)
+    before, (after, _) = toy.weights_of(model), toy.on_devices(toy.random_updates([3]), replicas=1, device_tokens=10**6, train=config)
+    return sum(((after[name] - before[name]) ** 2).sum() for name in before) ** 0.5
+
+
+# What a search writes.
+
+
+def searched(lab, config, endless: bool = False) -> tuple[str, int]:
+    """The translation of `LINE` by a model that copies it, or does not; and the steps of the search beyond the source's length."""
+    subwords = tokenizer.Tokenizer((lab.data_dir / prepare.SUBWORDS).read_bytes())
+    model = Copier(MODEL, endless=endless)
+    model.skill.assign(1.0)
+    tf.config.run_functions_eagerly(True)
+    try:
+        [text] = Translator(model, subwords, config)(tf.constant([LINE]))["text"].numpy()
+    finally:
+        tf.config.run_functions_eagerly(False)
+    return text.decode(), model.steps - len(subwords.tokenize(tf.constant([LINE]))[0])
+
+
+def translation(lab, config) -> str:
+    return lab.kept(searched, config)[0]
+
+
+def steps_beyond_source(lab, config) -> int:
+    return searched(lab, config, endless=True)[1]
+
+
+# What `prepare` writes.
+
+
+def prepares(lab, config) -> types.SimpleNamespace:
+    folder = lab.fresh()
+    try:
+        prepare.prepare(config, 320, 1, folder, say=lambda text: None)
+    except ValueError as error:
+        return types.SimpleNamespace(error=str(error), pieces=(), train=[], valid=[], report={}, subwords=b"", longest=0)
+    model, info = (folder / prepare.SUBWORDS).read_bytes(), shards.read_info(folder / "train")
+    return types.SimpleNamespace(
+        error="",
+        subwords=model,
+        pieces=tokenizer.Tokenizer(model).pieces,
+        train=texts(folder, "train"),
+        valid=list(zip(*prepare.read_text(folder, "valid"), strict=True)),
+        report=json.loads((folder / prepare.CORPUS).read_text())["report"]["train"],
+        longest=max(info[f"{side}_longest"] for side in shards.SIDES),
+    )
+
+
+def of_data(look: Callable) -> Callable:
+    return lambda lab, config: look(lab.kept(prepares, config))
+
+
+def side(pairs: list, number: int) -> list:
+    return [pair[number] for pair in pairs]
+
+
+def of_tfds(split: str) -> Callable:
+    """config → the pairs of a TFDS set, which `lab` has a stand-in for."""
+    return lambda lab, config: [tuple(text.decode() for text in pair) for pair in corpus.pairs(config, split, 1, corpus.Report())]
+
+
+def splits_of_tfds(lab, config) -> list:
+    lab.splits.clear()
+    for split in ("train", "valid"):
+        list(corpus.pairs(config, split, 1, corpus.Report()))
+    return list(lab.splits)
+
+
+class Row(NamedTuple):
+    """An effect of an option.
+
+    Attributes:
+        value: another one than usual.
+        observe: (lab, configuration) → what is to be seen of it.
+        expected: what is seen with the value, or a function that tells whether it is; `ANOTHER`: something else than usual, always
+            the same.
+        usual: options of both configurations that are unlike `USUAL`.
+        beside: options that have to change together with this one.
+    """
+
+    value: object
+    observe: Callable
+    expected: object
+    usual: dict = {}
+    beside: dict = {}
+
+
+ANOTHER = object()
+NO_TEXTS = dict.fromkeys(TEXTS, "")
+BUILTIN = {**NO_TEXTS, "dataset": "builtin", "builtin_pairs": 150}
+TFDS = {**NO_TEXTS, "dataset": "wmt14_translate/de-en", "source_language": "de", "target_language": "en"}
+TURNED = {"source_language": "en", "target_language": "de"}
+
+ROWS = {
+    ModelConfig: {
+        "vocab_size": [Row(23, shape_of("embedding/matrix"), (23, 8)), Row(23, logits, 23)],
+        "encoder_layers": [Row(3, layers_of("encoder"), 3)],
+        "decoder_layers": [Row(3, layers_of("decoder"), 3)],
+        "d_model": [Row(6, shape_of("embedding/matrix"), (20, 6)), Row(6, shape_of("feed_forward/inner/kernel"), (6, 12))],
+        "d_ff": [Row(7, shape_of("feed_forward/inner/kernel"), (8, 7))],
+        "num_heads": [Row(3, heads, (3, 3, 5))],
+        "d_k": [Row(4, heads, (2, 4, 5))],
+        "d_v": [Row(4, heads, (2, 3, 4))],
+        "dropout": [Row(0.5, dropout_rates, {0.5})],
+        "learned_positions": [Row(9, positions, [(9, 8)])],
+    },
+    TrainConfig: {
+        "train_steps": [Row(5, of_run(lambda found: len(found.applied)), 5)],
+        "warmup_steps": [Row(7, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(8**-0.5 * 7**-1.5))],
+        "rate_factor": [Row(3.0, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(3 * 8**-0.5 * 4000**-1.5))],
+        "label_smoothing": [Row(0.0, smoothing, 1.0)],
+        "clip_norm": [Row(0.01, distance, pytest.approx(0.01, rel=1e-3))],
+        "batch_tokens": [Row(120, of_run(largest_update), lambda found: 60 < found <= 120)],
+        "batch_parts": [Row(2, of_run(most_micro_batches), 2)],
+        "device_tokens": [
+            Row(20, of_run(largest_micro_batch), lambda found: 8 < found <= 20),
+            Row(400, of_parts(validated), lambda found: 60 < found[1] <= 400, usual={"damaged_records": "skip"}),
+        ],
+        "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
+        "seed": [
+            Row(4, of_parts(initial_weights), ANOTHER),
+            Row(4, of_run(lambda found: found.applied[0].source.tolist()), ANOTHER),
+            Row(4, dropped, ANOTHER),
+        ],
+        "deterministic": [Row(True, of_parts(lambda found: found.called), ["determinism"])],
+        "data_service": [
+            Row("grpc://localhost:9", of_run(lambda found: found.asked), ["grpc://localhost:9"]),
+            Row("grpc://localhost:9", of_parts(lambda found: found.called), ["grpc://localhost:9"]),
+        ],
+        "damaged_records": [Row("skip", of_damaged, "skipped True"), Row("skip", of_parts(lambda found: validated(found)[0]), "read")],
+        "checkpoint_steps": [Row(4, of_run(lambda found: steps_on_disk(found.model_dir)), [4, 8])],
+        "checkpoint_minutes": [Row(1e-9, of_run(lambda found: steps_on_disk(found.model_dir)), [4, 5, 6, 7, 8])],
+        "keep_checkpoints": [Row(2, of_run(lambda found: steps_on_disk(found.model_dir)), [6, 8])],
+        "valid_steps": [Row(3, of_run(lambda found: list(found.run.validated)), [3, 6, 8])],
+        "valid_sentences": [Row(3, of_parts(lambda found: len(found.translated)), 3)],
+        "log_steps": [Row(3, of_run(lambda found: list(found.run.curve("train/loss"))), [3, 6, 8])],
+        "patience": [Row(2, of_run(lambda found: len(found.applied), figures=WORSE), 6)],
+        "max_skipped": [Row(3, of_run(lambda found: len(found.applied), finite=False), 3)],
+        "max_hours": [Row(5.0, of_run(lambda found: "--max_hours=5" in found.ended), True)],
+        "early_stopping": [
+            Row("bleu", of_run(lambda found: found.run.progress.best_step, figures=WORSE), 8, usual={"valid_sentences": 1}),
+        ],
+    },
+    DecodeConfig: {
+        "beam_size": [Row(1, translation, LINE)],
+        "alpha": [Row(6.0, translation, lambda found: found.startswith(LINE))],
+        "extra_length": [Row(2, steps_beyond_source, 2)],
+        "max_input": [Row(4, translation, lambda found: len(found) > 2 and LINE.startswith(found) and found != LINE, {"beam_size": 1})],
+    },
+    DataConfig: {
+        "train_source": [Row("other-train.source", of_data(lambda found: side(found.train, 0)), side(OTHER_TRAIN, 0))],
+        "train_target": [Row("other-train.target", of_data(lambda found: side(found.train, 1)), side(OTHER_TRAIN, 1))],
+        "valid_source": [Row("other-valid.source", of_data(lambda found: side(found.valid, 0)), side(OTHER_VALID, 0))],
+        "valid_target": [Row("other-valid.target", of_data(lambda found: side(found.valid, 1)), side(OTHER_VALID, 1))],
+        "dataset": [Row("builtin", of_data(lambda found: len(found.train)), 150, beside=BUILTIN)],
+        "source_language": [
+            Row(
+                "en", of_tfds("train"), [pair for pair in zip(EXAMPLES["en"], EXAMPLES["de"], strict=True) if " " not in pair], TFDS, TURNED
+            )
+        ],
+        "target_language": [
+            Row(
+                "de", of_tfds("valid"), [pair for pair in zip(EXAMPLES["en"], EXAMPLES["de"], strict=True) if " " not in pair], TFDS, TURNED
+            )
+        ],
+        "train_split": [Row("train[1:]", splits_of_tfds, ["train[1:]", "validation"], TFDS)],
+        "valid_split": [Row("test", splits_of_tfds, ["train", "test"], TFDS)],
+        "builtin_pairs": [Row(170, of_data(lambda found: len(found.train)), 170, BUILTIN)],
+        "max_length": [Row(12, of_data(lambda found: found.longest), 12)],
+        "normalization": [Row("nfkc", of_data(lambda found: found.train[0][0]), "1\u20442 house")],
+        "character_coverage": [Row(1.0, of_data(lambda found: "½" in found.pieces), True)],
+        "vocab_sample": [Row(150, of_data(lambda found: found.subwords), ANOTHER)],
+        "skip_bad_lines": [Row(True, of_data(lambda found: found.report.get("not_utf8")), 1, {"train_source": "bad.source"})],
+    },
+}
+
+
+@pytest.mark.parametrize("group", USUAL, ids=lambda group: group.__name__)
+def test_every_option_has_a_row(group):
+    assert list(ROWS[group]) == [field.name for field in dataclasses.fields(group)]
+    assert all(ROWS[group].values())
+
+
+def shows(expected, found) -> bool:
+    return expected(found) if callable(expected) else found == expected
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "row"),
+    [
+        pytest.param(group, name, row, id=f"{name}-{number}" if number else name)
+        for group, rows in ROWS.items()
+        for name, several in rows.items()
+        for number, row in enumerate(several)
+    ],
+)
+def test_an_option_has_the_effect_that_it_names(lab, request, group, name, row):
+    usual = dataclasses.replace(USUAL[group], **row.usual)
+    changed = dataclasses.replace(usual, **{**row.beside, name: row.value})
+    assert getattr(usual, name) != row.value
+    if usual.__dict__.get("dataset") == TFDS["dataset"]:
+        lab.splits = request.getfixturevalue("wmt14")
+    before, after = row.observe(lab, usual), row.observe(lab, changed)
+    if row.expected is ANOTHER:
+        assert row.observe(Lab(lab.folder, lab.data_dir, lab.fresh()), changed) == after != before
+    else:
+        assert shows(row.expected, after), after
+        assert not shows(row.expected, before), before
