@@ -1,6 +1,8 @@
 """From text to a data folder: whole or not there, and never another corpus than was asked for."""
 
 import dataclasses
+import gzip
+import hashlib
 import json
 import os
 import pathlib
@@ -172,7 +174,31 @@ def test_text_that_is_not_given_is_asked_for(data, folder, missing):
 def test_swapped_validation_files_are_refused_before_anything_is_written(data, folder):
     with pytest.raises(ValueError, match="swapped"):
         run(dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source), folder)
+    assert contents(folder) == {"lock": b""}
+
+
+def test_a_file_that_is_missing_is_told_before_a_folder_is_made(data, folder):
+    with pytest.raises(FileNotFoundError, match="gone.txt"):
+        run(dataclasses.replace(data, valid_target="gone.txt"), folder)
     assert not folder.exists()
+
+
+def test_validation_pairs_that_are_in_the_training_text_are_counted(data, folder, tmp_path):
+    """The pair, not one side of it; and every time that it is in the validation text."""
+    source, target = TRAIN[0]
+    names = write_text(tmp_path, "valid", [*VALID, *TRAIN[:3], TRAIN[0], (source, target + " und"), ("and " + source, target)])
+    expected = sum(pair in TRAIN for pair in VALID) + 4
+    said = run(dataclasses.replace(data, **names), folder)
+    assert f"{expected} of 26 validation pairs are also in the training text." in said
+    assert any("in the training text" in line for line in run(data, folder.parent / "other")) == any(pair in TRAIN for pair in VALID)
+
+
+@pytest.mark.parametrize(("identical", "told"), [(201, True), (200, False)])
+def test_training_text_that_is_mostly_the_same_on_both_sides_is_noticed(data, folder, tmp_path, identical, told):
+    """It may be a task of copying, which is why it is not refused."""
+    copies = [(source, source) for source, _ in sentences(identical, seed=3)]
+    said = run(dataclasses.replace(data, **write_text(tmp_path, "train", [*TRAIN, *copies])), folder)
+    assert any(line.startswith(f"In {identical} of {200 + identical} training pairs") for line in said) == told
 
 
 # A folder that is there already.
@@ -210,6 +236,67 @@ def test_a_folder_prepared_with_another_vocabulary_is_refused(data, folder):
     run(data, folder)
     with pytest.raises(ValueError, match=f"vocab_size was {VOCAB}, and is now {VOCAB - 1}"):
         run(data, folder, VOCAB - 1)
+
+
+def test_every_option_that_differs_is_named_with_both_values(data, folder):
+    run(data, folder)
+    with pytest.raises(ValueError) as refused:
+        run(dataclasses.replace(data, max_length=100, normalization="nfkc"), folder, VOCAB - 1)
+    for change in ("max_length was 256, and is now 100", "normalization was identity, and is now nfkc", f"vocab_size was {VOCAB}"):
+        assert change in str(refused.value)
+    assert "train_source" not in str(refused.value) and "vocab_sample" not in str(refused.value)
+
+
+@pytest.mark.parametrize("broken", [b"", b"[]", b"{}", b'{"options": 3}', b"\xff"])
+def test_a_folder_whose_corpus_json_is_damaged_is_told(data, folder, broken):
+    run(data, folder)
+    (folder / prepare.CORPUS).write_bytes(broken)
+    with pytest.raises(ValueError, match=r"corpus\.json is damaged .*prepare again"):
+        run(data, folder)
+
+
+def test_a_byte_that_changes_behind_the_first_mebibyte_makes_another_corpus(data, folder):
+    """Story: of each file, the size and the first MiB were compared. The time of the file is not asked."""
+    path = pathlib.Path(data.train_source)
+    path.write_bytes(b"the small red house\n" * 60_000)
+    pathlib.Path(data.train_target).write_bytes("das kleine rote Haus\n".encode() * 60_000)
+    run(data, folder)
+    assert run(data, folder) == [f"Using the data in {folder}."]
+    before = path.stat()
+    assert before.st_size > 2**20
+    with path.open("r+b") as file:
+        file.seek(-2, os.SEEK_END)
+        file.write(b"d")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    with pytest.raises(ValueError, match="another corpus.*train_source was"):
+        run(data, folder)
+
+
+def test_a_file_that_changes_while_it_is_read_is_told(data, folder, monkeypatch):
+    learn = tokenizer.learn
+
+    def learn_while_text_grows(lines, *args, **options):
+        model = learn(lines, *args, **options)
+        for path in (data.train_source, data.train_target):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write("one more\n")
+        return model
+
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"train\.source was changed while it was being read"):
+        patch.setattr(tokenizer, "learn", learn_while_text_grows)
+        run(data, folder)
+    assert not (folder / prepare.CORPUS).exists()
+
+
+def test_preparing_reads_no_file_once_more_for_its_hash(data, folder, monkeypatch):
+    """And a file that is compressed is hashed as it lies there."""
+    path = pathlib.Path(data.train_source)
+    path.write_bytes(gzip.compress(path.read_bytes()[:500]) + gzip.compress(path.read_bytes()[500:]))
+    expected = f"train.source {path.stat().st_size} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+    monkeypatch.setattr(corpus, "_hash", lambda path: pytest.fail(f"{path} was read again"))
+    run(data, folder)
+    assert json.loads((folder / prepare.CORPUS).read_text())["options"]["train_source"] == [expected]
 
 
 @pytest.mark.parametrize("name", ["train_source", "train_target", "valid_source", "valid_target"])
