@@ -123,9 +123,7 @@ def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterato
             raise ValueError(f"{path} is empty. Expected a sentence on each line.")
 
 
-def text_pairs(
-    source: str, target: str, report: Report, *, skip_bad_lines: bool = False, hashes: Hashes | None = None
-) -> Iterator[Pair]:
+def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool = False, hashes: Hashes | None = None) -> Iterator[Pair]:
     """Pairs from aligned text files.
 
     Args:

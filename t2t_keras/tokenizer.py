@@ -141,8 +141,8 @@ def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, no
         if fewest := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
             characters = int(fewest[1]) - _SPECIAL_AND_BYTES
             reason = (
-                f"--vocab_size={vocab_size} is too small for this text, which needs {fewest[1]} or more: {EOS + 1} special ids, 256 bytes and "
-                f"{characters} characters. Raise it, or lower --character_coverage."
+                f"--vocab_size={vocab_size} is too small for this text, which needs {fewest[1]} or more: {EOS + 1} special ids, 256 bytes "
+                f"and {characters} characters. Raise it, or lower --character_coverage."
             )
         elif most := re.search(r"size too high .* <= (\d+)", reason):
             reason = f"--vocab_size={vocab_size} is too large for this text, which gives {most[1]} at most. Lower it, or give more text."
