@@ -21,6 +21,7 @@ from t2t_keras.config import DataConfig, write_whole
 
 SUBWORDS = "subwords.model"
 CORPUS = "corpus.json"
+LOCK = "lock"
 PAIRS_AT_ONCE = 8192
 # What TensorFlow raises at a full disk, at a file that may not be written, and at a limit of a file's size.
 _WRITE_ERRORS = (tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError, tf.errors.OutOfRangeError)
@@ -92,6 +93,14 @@ def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: 
             f"{folder} was prepared from another corpus or with other options: {'; '.join(changes)}. "
             "Give another --model_dir or --data_dir, or the options it was prepared with."
         )
+
+
+def _check_own(folder: pathlib.Path) -> None:
+    """Stops where a folder is a file, or holds files and was never one to prepare: they may be somebody's own."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"Expected a folder for the data. {folder} is a file: give another --data_dir.")
+    if folder.exists() and any(folder.iterdir()) and not (folder / LOCK).exists():
+        raise FileExistsError(f"{folder} holds files and no prepared data. Give a new or an empty folder as --data_dir.")
 
 
 @contextlib.contextmanager
@@ -199,12 +208,13 @@ def prepare(
 
     Raises:
         FileNotFoundError, ValueError: the corpus is not usable, or the folder holds another one.
-        OSError: a file cannot be read, or the folder not be written.
+        OSError: a file cannot be read, or the folder not be written, or it holds other files.
     """
     if not (folder / CORPUS).exists():
         for split in ("train", "valid"):
             corpus.pairs(data, split, seed, corpus.Report())  # Where a file is missing, no folder is made.
-        with _writing(folder), lock.exclusive(folder / "lock", str(folder), wait=say):
+        _check_own(folder)
+        with _writing(folder), lock.exclusive(folder / LOCK, str(folder), wait=say):
             if not (folder / CORPUS).exists():  # The process waited for may have written it.
                 _make(data, vocab_size, seed, folder, say, write_train)
                 return

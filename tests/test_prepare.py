@@ -181,7 +181,7 @@ def test_text_that_is_not_given_is_asked_for(data, folder, missing):
 def test_swapped_validation_files_are_refused_before_anything_is_written(data, folder):
     with pytest.raises(ValueError, match="swapped"):
         run(dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source), folder)
-    assert contents(folder) == {"lock": b""}
+    assert contents(folder) == {prepare.LOCK: b""}
 
 
 def test_a_file_that_is_missing_is_told_before_a_folder_is_made(data, folder):
@@ -431,6 +431,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_the
     """Whichever file it is that does not fit. /dev/full has no room for a byte."""
     full = folder / name
     full.parent.mkdir(parents=True)
+    (folder / prepare.LOCK).touch()
     full.symlink_to("/dev/full")
     with pytest.raises(
         OSError, match=r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: make room"
@@ -443,10 +444,21 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_the
     assert contents(folder) == contents(tmp_path / "whole")
 
 
-def test_a_folder_that_may_not_be_written_is_told_in_a_sentence(data, tmp_path):
+def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(data, tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(OSError, match=r"^Could not write .*file/data \(Not a directory\)"):
         run(data, tmp_path / "file" / "data")
+    with pytest.raises(NotADirectoryError, match=r"^Expected a folder for the data\. .*file is a file: give another --data_dir\.$"):
+        run(data, tmp_path / "file")
+
+
+def test_a_folder_of_other_files_is_left_as_it_is(data, folder):
+    """Story: `--valid_source=data/valid.source.txt … --data_dir=data` wrote over the validation text."""
+    folder.mkdir(parents=True)
+    (folder / "valid.source.txt").write_text("mine\n")
+    with pytest.raises(FileExistsError, match="holds files and no prepared data. Give a new or an empty folder"):
+        run(data, folder)
+    assert contents(folder) == {"valid.source.txt": b"mine\n"}
 
 
 def test_text_that_cannot_be_read_is_not_taken_for_a_folder_that_cannot_be_written(data, folder):
