@@ -22,6 +22,7 @@ from test_survival import FLAGS
 
 from t2t_keras import batching, checkpoint, data_service, shards
 from t2t_keras.config import EOS
+from tools import data_service as program
 from tools.workers import free_ports
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -279,15 +280,19 @@ def test_as_localhost_the_service_takes_calls_of_this_machine_alone(service):
     assert interfaces_of(int(service.rpartition(":")[2])) == ["*%lo"]
 
 
-def test_under_another_name_the_service_tells_that_it_listens_everywhere(places):
-    [port] = free_ports(1)
-    command = [sys.executable, str(ROOT / "tools/data_service.py"), f"--port={port}", "--host=dispatcher1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
-        try:
-            assert process.stdout.readline() == f"A dispatcher is ready: train with --data_service=grpc://dispatcher1:{port}\n"
-        finally:
-            process.kill()
-        assert f"Warning: TensorFlow listens at port {port} on every network interface of this machine" in process.stderr.read()
+def test_under_another_name_the_service_warns_that_it_listens_everywhere(capsys):
+    program.restrict("dispatcher1", 5050)
+    assert capsys.readouterr().err.startswith("Warning: TensorFlow listens at port 5050 on every network interface of this machine")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_where_the_system_cannot_close_the_port_to_others_the_service_does_not_stay(monkeypatch, host):
+    def refused(port: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(data_service, "keep_local", refused)
+    with pytest.raises(OSError, match=r"cannot close port 5050 to other machines \(Operation not permitted\)\. Close it with a firewall"):
+        program.restrict(host, 5050)
 
 
 class Consumer(threading.Thread):

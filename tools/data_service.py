@@ -21,22 +21,26 @@ _HOST = flags.DEFINE_string(
 _DISPATCHER = flags.DEFINE_string("dispatcher", "", "Be a worker of the dispatcher at grpc://host:port; empty: be a dispatcher.")
 
 
-def _restrict() -> None:
-    """Lets only this machine reach the port if that is what is asked for; says that everybody does otherwise."""
+def restrict(host: str, port: int) -> None:
+    """Closes the port to other machines if the host is this one's name for itself; warns that it is open otherwise.
+
+    Raises:
+        OSError: the system cannot close it.
+    """
     from t2t_keras import data_service
 
-    if _HOST.value in ("localhost", "::1") or _HOST.value.startswith("127."):
+    if host == "localhost" or host.startswith("127."):
         try:
-            data_service.keep_local(_PORT.value)
+            data_service.keep_local(port)
         except OSError as error:
             raise OSError(
-                f"TensorFlow listens on every network interface, and this system cannot close port {_PORT.value} to other machines "
-                f"({error.strerror}). Close it by a firewall, and give this machine's name as --host."
+                f"TensorFlow listens on every network interface, and this system cannot close port {port} to other machines "
+                f"({error.strerror}). Close it with a firewall, and give this machine's name as --host."
             ) from error
     else:
         print(
-            f"Warning: TensorFlow listens at port {_PORT.value} on every network interface of this machine, not only at {_HOST.value}. "
-            "Whoever reaches it can read what this program can read: let only your own machines reach it.",
+            f"Warning: TensorFlow listens at port {port} on every network interface of this machine, not only at {host}. "
+            "Whoever reaches it can read what this program can read. Open it to your own machines only.",
             file=sys.stderr,
             flush=True,
         )
@@ -57,7 +61,7 @@ def serve() -> None:
     else:
         server = service.DispatchServer(service.DispatcherConfig(port=_PORT.value))
         ready = f"A dispatcher is ready: train with --data_service=grpc://{address}"
-    _restrict()
+    restrict(_HOST.value, _PORT.value)
     print(ready, flush=True)
     server.join()
 
