@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import json
 import random
+import re
 import sys
 import threading
 import time
@@ -35,7 +36,7 @@ class Model:
     """A model of a server.
 
     Args:
-        server: grpc://host:port or http://host:port; with TLS: grpcs:// or https://.
+        server: grpc://host:port or http://host:port; with TLS: grpcs:// or https://. REST may have user:password@host.
         name: as the server calls it.
         version: 0 for the newest.
         timeout: seconds to wait for an answer.
@@ -44,28 +45,35 @@ class Model:
         ValueError: that is no such address.
     """
 
-    server: str
+    server: str = dataclasses.field(repr=False)  # It may hold a password.
     name: str
     version: int = 0
     timeout: float = 60.0
 
     def __post_init__(self):
+        expected = "one of " + ", ".join(f"{scheme}://host:port" for scheme in SCHEMES)
         with contextlib.suppress(ValueError):  # Of a port that is no number.
             address = urllib.parse.urlsplit(self.server)
             if address.scheme in SCHEMES and address.hostname and address.port:
-                return
-        expected = ", ".join(f"{scheme}://host:port" for scheme in SCHEMES)
-        raise ValueError(f"Expected a model server as one of {expected}. Received: {self.server}.")
+                if address.scheme in ("http", "https") or "@" not in address.netloc:
+                    return
+                expected = f"{address.scheme}://host:port; only REST has a user and a password"
+        raise ValueError(f"Expected a model server as {expected}. Received: {self.shown}.")
+
+    @property
+    def shown(self) -> str:
+        """The server's address without its user and password, for messages."""
+        return re.sub(r"^([^/]*//)?.*@", r"\1***@", self.server)
 
     def failed(self, message: str, *, missing: bool = False, again: bool = False) -> ServerError:
         """The exception for an error of the server, in its own words, on one line."""
-        message = " ".join(message.split())
+        message = " ".join(message.replace(self.server, self.shown).split())
         if again:
-            return NoAnswerError(f"{self.server}: {message}")
+            return NoAnswerError(f"{self.shown}: {message}")
         if missing:
             wanted = f"{self.name!r}" + (f", version {self.version}" if self.version else "")
-            return ServerError(f"{self.server} has no model {wanted}, or has not loaded it yet. Check the name. It says: {message}")
-        return ServerError(f"{self.server} refused the request: {message}")
+            return ServerError(f"{self.shown} has no model {wanted}, or has not loaded it yet. Check the name. It says: {message}")
+        return ServerError(f"{self.shown} refused the request: {message}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,6 +202,8 @@ def _rest(model: Model) -> Predict:
             raise model.failed(reason(error)) from None
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
             raise model.failed(reason(error), again=True) from None
+        except requests.RequestException as error:  # Of an address that is none.
+            raise model.failed(str(error)) from None
         text = response.content.decode("utf-8", "replace")
         try:
             # A number is the float32 that the server wrote, as over gRPC.

@@ -9,6 +9,7 @@ import dataclasses
 import glob
 import gzip
 import hashlib
+import io
 import itertools
 import math
 import os
@@ -20,7 +21,19 @@ from t2t_keras import builtin_corpus
 from t2t_keras.config import DataConfig
 
 Pair = tuple[bytes, bytes]
+Hashes = dict[pathlib.Path, str]  # The SHA-256 of files.
 BOM = b"\xef\xbb\xbf"
+
+_BUFFER = 2**20  # Bytes.
+# How files begin that are not text, or not in UTF-8: what they are, and what makes text of them.
+_NOT_TEXT = {
+    b"\xff\xfe": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+    b"\xfe\xff": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+    b"\xfd7zXZ\x00": ("compressed with xz", "xz -d"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "zstd -d"),
+    b"PK\x03\x04": ("a zip archive", "unzip"),
+    **{b"BZh%d1AY&SY" % level: ("compressed with bzip2", "bunzip2") for level in range(1, 10)},
+}
 
 
 @dataclasses.dataclass
@@ -60,29 +73,57 @@ def expand(names: str) -> list[pathlib.Path]:
     return paths
 
 
-def _lines(paths: list[pathlib.Path], report: Report) -> Iterator[tuple[pathlib.Path, int, bytes]]:
+class _Hashed(io.RawIOBase):
+    """A file that hashes what is read of it."""
+
+    def __init__(self, path: pathlib.Path):
+        self._file, self.hash = path.open("rb", buffering=0), hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        count = self._file.readinto(buffer)
+        self.hash.update(memoryview(buffer)[:count])
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _refuse_what_is_not_text(path: pathlib.Path, beginning: bytes) -> None:
+    for magic, (kind, command) in _NOT_TEXT.items():
+        if beginning.startswith(magic):
+            raise ValueError(f"{path} is {kind}. Expected UTF-8 text, plain or gzip: convert it with {command}.")
+
+
+def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterator[tuple[pathlib.Path, int, bytes]]:
     """(file, line number, line) of several files, gzip or plain, end to end."""
     for path in paths:
         number = 0
-        with path.open("rb") as file:
-            compressed = file.read(2) == b"\x1f\x8b"
         try:
-            with gzip.open(path) if compressed else path.open("rb") as file:
-                for line in file:
+            with _Hashed(path) as raw, io.BufferedReader(raw, _BUFFER) as plain:
+                for line in gzip.open(plain) if plain.peek(2).startswith(b"\x1f\x8b") else plain:
                     number += 1
-                    if number == 1 and line.startswith(BOM):
-                        line, report.byte_order_marks = line[len(BOM) :], report.byte_order_marks + 1
+                    if number == 1:
+                        _refuse_what_is_not_text(path, line)
+                        if line.startswith(BOM):
+                            line, report.byte_order_marks = line[len(BOM) :], report.byte_order_marks + 1
                     line = line.removesuffix(b"\n")
                     if line.endswith(b"\r"):
                         line, report.carriage_returns = line[:-1], report.carriage_returns + 1
                     yield path, number, line
+                hashes[path] = raw.hash.hexdigest()
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path} is a broken gzip file: it could be read up to line {number} ({error}). Fetch it again.") from error
+        except OSError as error:
+            raise OSError(f"Could not read line {number + 1} of {path} ({error.strerror or error}).") from error
         if not number:
             raise ValueError(f"{path} is empty. Expected a sentence on each line.")
 
 
-def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool = False) -> Iterator[Pair]:
+def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool = False, hashes: Hashes | None = None) -> Iterator[Pair]:
     """Pairs from aligned text files.
 
     Args:
@@ -90,13 +131,19 @@ def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool
         target: likewise; line n, counted over all files, translates line n of the source.
         report: counts what was read.
         skip_bad_lines: leave out pairs that are not UTF-8 instead of stopping.
+        hashes: gets the SHA-256 of each file once it is read to its end.
 
     Raises:
         FileNotFoundError: a file is missing.
         ValueError: a file is empty or broken, a line is not UTF-8, or the sides differ in their number of lines.
+        OSError: a file cannot be read.
     """
-    sides = [expand(source), expand(target)]
-    both = itertools.zip_longest(*(_lines(paths, report) for paths in sides))
+    sides = [_lines(expand(names), report, {} if hashes is None else hashes) for names in (source, target)]
+    return _aligned(source, target, sides, report, skip_bad_lines)
+
+
+def _aligned(source: str, target: str, sides: list[Iterator], report: Report, skip_bad_lines: bool) -> Iterator[Pair]:
+    both = itertools.zip_longest(*sides)
     for number, lines in enumerate(both, 1):
         if None in lines:
             shorter = lines.index(None)
@@ -167,8 +214,8 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
             report.empty += 1
 
 
-def pairs(data: DataConfig, split: str, seed: int, report: Report) -> Iterator[Pair]:
-    """Pairs of the `train`, `valid` or (built-in corpus only) `test` split of what `data` names."""
+def pairs(data: DataConfig, split: str, seed: int, report: Report, hashes: Hashes | None = None) -> Iterator[Pair]:
+    """Pairs of the `train`, `valid` or (built-in corpus only) `test` split of what `data` names; see `text_pairs`."""
     if data.dataset == "builtin":
         chosen = builtin_corpus.splits(data.builtin_pairs, seed)[split]
         report.pairs += len(chosen)
@@ -181,22 +228,33 @@ def pairs(data: DataConfig, split: str, seed: int, report: Report) -> Iterator[P
         if split == "valid":
             advice = "Give --valid_source and --valid_target: for instance the last 1,000 lines of the training files, taken out of them."
         raise ValueError(f"There is no {'training' if split == 'train' else 'validation'} text. {advice}")
-    return text_pairs(source, target, report, skip_bad_lines=data.skip_bad_lines)
+    return text_pairs(source, target, report, skip_bad_lines=data.skip_bad_lines, hashes=hashes)
 
 
-def identity(data: DataConfig, seed: int) -> dict:
-    """What tells one corpus from another: files by name, size and the hash of their first MiB, or the set's name."""
+def _hash(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
+    """What tells one corpus from another: files by name, size and the SHA-256 of all their bytes, or the set's name.
+
+    Args:
+        data: names the corpus.
+        seed: of the built-in corpus.
+        hashes: of files that are read already; the others are read here.
+    """
     if data.dataset == "builtin":
         return {"dataset": "builtin", "pairs": data.builtin_pairs, "seed": seed}
     if data.dataset:
         return {key: getattr(data, key) for key in ("dataset", "source_language", "target_language", "train_split", "valid_split")}
-
-    def file_identity(path: pathlib.Path) -> str:
-        with path.open("rb") as file:
-            return f"{path.name} {path.stat().st_size} {hashlib.sha256(file.read(2**20)).hexdigest()[:16]}"
-
+    hashes = hashes or {}
     names = ("train_source", "train_target", "valid_source", "valid_target")
-    return {name: [file_identity(path) for path in expand(getattr(data, name))] for name in names if getattr(data, name)}
+    return {
+        name: [f"{path.name} {path.stat().st_size} {hashes.get(path) or _hash(path)}" for path in expand(getattr(data, name))]
+        for name in names
+        if getattr(data, name)
+    }
 
 
 def _words(sentences: Iterable[bytes]) -> collections.Counter:

@@ -6,9 +6,12 @@ of an epoch, a fast worker would be epochs ahead of a slow one. Workers read the
 worker that fails held is lost to its epoch, which ends when the worker is there again, at the same address.
 """
 
+import contextlib
 import itertools
+import os
 import pathlib
 import socket
+import stat
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -40,9 +43,37 @@ def check(service: str, seconds: float = 10.0) -> None:
             if time.monotonic() > deadline:
                 raise ConnectionError(
                     f"Expected the dispatcher of a tf.data service at {service}. Received: {error}. "
-                    f"Start one there: python tools/data_service.py --port={address.port}"
+                    f"Start one there: python tools/data_service.py --host={address.hostname} --port={address.port}"
                 ) from error
             time.sleep(0.2)
+
+
+def check_free(port: int) -> None:
+    """Checks that nothing listens at a port of this machine: gRPC would share the port, and each would get a part of the calls.
+
+    Raises:
+        OSError: the port is in use, or needs a permission.
+    """
+    dual = socket.has_dualstack_ipv6()
+    try:
+        socket.create_server(("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual).close()
+    except OSError as error:
+        raise OSError(f"Could not listen at port {port} of this machine ({os.strerror(error.errno)}). Give another --port.") from error
+
+
+def keep_local(port: int) -> None:
+    """Closes a port that this process listens at to other machines. TensorFlow's servers listen on every network interface.
+
+    Raises:
+        OSError: the system does not permit it. Linux does from 5.7 on.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # Closed meanwhile.
+            if stat.S_ISSOCK(os.stat(f"/proc/self/fd/{name}").st_mode):
+                with socket.socket(fileno=os.dup(int(name))) as found:
+                    listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                    if listens and found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] == port:
+                        found.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
 
 
 def batches(

@@ -7,6 +7,7 @@ second would be another class here with `tokenize`, `detokenize` and `vocab_size
 import hashlib
 import io
 import random
+import re
 from collections.abc import Iterable
 
 import sentencepiece
@@ -17,6 +18,7 @@ from tensorflow_text.python.ops import sentencepiece_tokenizer
 from t2t_keras.config import BOS, EOS, PAD, UNK
 
 BYTES_PER_PIECE = 64  # At most: SentencePiece learns pieces of up to 16 characters.
+_SPECIAL_AND_BYTES = EOS + 1 + 256  # Ids that every vocabulary has.
 
 # SentencePiece writes a space as ▁, so a ▁ of the text itself is spelled in two characters of the private use area.
 _ESCAPE, _UNDERSCORE = "\ue0f0", "▁"
@@ -136,8 +138,15 @@ def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, no
         )
     except (RuntimeError, OSError) as error:
         reason = str(error).split(") ", 1)[-1].strip() or str(error)
-        raise ValueError(
-            f"Sub-words could not be learned: the text cannot give a vocabulary of {vocab_size}. SentencePiece says: {reason} "
-            "Give more text, or set --vocab_size to a number that it can give."
-        ) from error
+        if fewest := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
+            characters = int(fewest[1]) - _SPECIAL_AND_BYTES
+            reason = (
+                f"--vocab_size={vocab_size} is too small for this text, which needs {fewest[1]} or more: {EOS + 1} special ids, 256 bytes "
+                f"and {characters} characters. Raise it, or lower --character_coverage."
+            )
+        elif most := re.search(r"size too high .* <= (\d+)", reason):
+            reason = f"--vocab_size={vocab_size} is too large for this text, which gives {most[1]} at most. Lower it, or give more text."
+        else:
+            reason = f"SentencePiece cannot learn {vocab_size} sub-words of this text. It says: {reason}"
+        raise ValueError(reason) from error
     return written.getvalue()

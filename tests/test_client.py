@@ -1,6 +1,7 @@
 """Line for line, whatever is in a line and whatever goes wrong on the way: the client, against a model server in this process."""
 
 import contextlib
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -258,6 +259,37 @@ def test_something_else_that_answers_is_told_in_its_own_words(servers):
 def test_an_address_of_another_form_is_refused(address):
     with pytest.raises(ValueError, match="Expected a model server as one of grpc://host:port"):
         client.Model(address, "translate")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["user:hunter2@localhost:8501", "ftp://user:hunter2@localhost:21", "http://user:hunter2@localhost", "http://us/er:hunter2@x:80"]
+    + ["http://user:hunter2@localhost:port", "http://user:hun@ter2@[localhost:80", "grpc://user:hunter2@localhost:8500"],
+)
+def test_a_password_in_an_address_that_is_refused_is_not_repeated(address):
+    with pytest.raises(ValueError, match=r"Expected a model server.*Received: .*\*\*\*@") as refused:
+        client.Model(address, "translate")
+    assert "hunter2" not in str(refused.value) and "ter2" not in str(refused.value)
+
+
+def test_no_message_repeats_a_password(servers, requests):
+    address = servers["http"].replace("//", "//user:hunter2@")
+    model = client.Model(address, "translate")
+    assert client.connect(model)("serving_default", {"text": ["a"]})["text"] == ["A"]
+    shown = servers["http"].replace("//", "//***@")
+    requests.before = fail(99)
+    for other, expected in (
+        (model, f"{shown}: come back later"),
+        (dataclasses.replace(model, name="other"), f"{shown} has no model 'other'"),
+        (dataclasses.replace(model, server=f"{address}/proxy"), f"{shown}/proxy refused the request"),
+        (dataclasses.replace(model, server="http://user:hunter2@127.0.0.1:9"), r"http://***@127.0.0.1:9: HTTPConnection"),
+        (dataclasses.replace(model, server="http://user:hunter2@*:9"), r"http://***@*:9 refused the request"),
+    ):
+        with pytest.raises(client.ServerError) as failed:
+            client.connect(other)("serving_default", {"text": ["a"]})
+        assert str(failed.value).startswith(expected) and "hunter2" not in str(failed.value)
+    assert "hunter2" not in repr(model)
+    assert "hunter2" not in str(model.failed(f"Failed to parse: {address}/v1"))
 
 
 def test_a_server_that_loses_a_line_is_caught():

@@ -1,9 +1,17 @@
 """Sentence pairs: two files stay aligned, and what is wrong with them is named or counted."""
 
+import bz2
+import codecs
 import gzip
+import hashlib
+import io
 import itertools
 import json
+import lzma
+import pathlib
 import random
+import re
+import zipfile
 
 import pytest
 import tensorflow as tf
@@ -188,6 +196,60 @@ def test_a_broken_gzip_file_is_named(file, damage):
     assert "gzip" in message or "UTF-8" in message
 
 
+def zipped(content: bytes) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.writestr("a.txt", content)
+    return written.getvalue()
+
+
+OTHER_FILES = {
+    "in UTF-16.*iconv -f UTF-16 -t UTF-8": ("one\ntwo\n".encode("utf-16-le"), codecs.BOM_UTF16_LE),
+    "in UTF-16.*iconv": ("one\ntwo\n".encode("utf-16-be"), codecs.BOM_UTF16_BE),
+    "compressed with bzip2.*bunzip2": (bz2.compress(b"one\ntwo\n"), b""),
+    "compressed with bzip2.*": (bz2.compress(b"one\ntwo\n", 1), b""),
+    "compressed with xz.*xz -d": (lzma.compress(b"one\ntwo\n"), b""),
+    "compressed with zstd.*zstd -d": (bytes.fromhex("28b52ffd2008410000 6f6e650a74776f0a"), b""),
+    "a zip archive.*unzip": (zipped(b"one\ntwo\n"), b""),
+}
+
+
+@pytest.mark.parametrize("skip_bad_lines", [False, True])
+@pytest.mark.parametrize("told", OTHER_FILES)
+def test_a_file_that_is_not_text_or_is_in_utf16_is_told_with_what_makes_text_of_it(file, told, skip_bad_lines):
+    """Story: they were "not UTF-8: byte 0x81 at column 11", or, with --skip_bad_lines, left out line by line."""
+    content, mark = OTHER_FILES[told]
+    name = file(mark + content)
+    message = refusal(file("one\ntwo\n"), name, skip_bad_lines=skip_bad_lines)
+    assert re.match(rf"{name} is {told}", message)
+
+
+def test_utf16_in_gzip_is_told_too(file):
+    assert "UTF-16" in refusal(file(gzip.compress("one\n".encode("utf-16"))), file("one\n"))
+
+
+@pytest.mark.parametrize("line", ["BZh9 is a magic number", "PK is two letters", "(/ and ý7z"])
+def test_a_line_that_looks_a_little_like_such_a_file_is_text(file, line):
+    assert read(file(line), file("one"))[0] == [(line.encode(), b"one")]
+
+
+def test_a_file_that_cannot_be_read_is_named(file):
+    """Reading /proc/self/mem from its beginning is an input/output error."""
+    with pytest.raises(OSError, match=r"^Could not read line 1 of /proc/self/mem \(Input/output error\)\.$"):
+        read(file("one\n"), "/proc/self/mem")
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_file_is_hashed_while_it_is_read(file, compress):
+    """Oracle: the hash of its bytes. It is larger than what is read at once."""
+    text = b"".join(b"%d\n" % number for number in range(400_000))
+    content, hashes = compress(text), {}
+    name, target = file(content), file(text)
+    assert len(list(corpus.text_pairs(name, target, corpus.Report(), hashes=hashes))) == 400_000
+    assert len(text) > 2**21
+    assert hashes == {pathlib.Path(name): hashlib.sha256(content).hexdigest(), pathlib.Path(target): hashlib.sha256(text).hexdigest()}
+
+
 def test_the_report_says_what_was_left_out_and_no_more():
     assert str(corpus.Report(pairs=1234567)) == "1,234,567 pairs"
     assert str(corpus.Report(pairs=2, empty=1, too_long=3)) == "2 pairs, 1 with an empty side left out, 3 longer than --max_length left out"
@@ -209,6 +271,7 @@ def test_the_identity_of_files_changes_with_what_is_in_them(file):
     file("A\n", "s")
     after = corpus.identity(DataConfig(**names), seed=1)
     assert [name for name in before if before[name] != after[name]] == ["train_source"]
+    assert after["train_source"] == [f"s 2 {hashlib.sha256(b'A' + bytes([10])).hexdigest()}"]
 
 
 # Validation files given the wrong way round.

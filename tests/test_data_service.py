@@ -1,13 +1,17 @@
 """The tf.data service: a dispatcher and two workers in processes of their own make the batches that one machine makes."""
 
+import collections
 import concurrent.futures
+import functools
 import itertools
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 
@@ -18,6 +22,7 @@ from test_survival import FLAGS
 
 from t2t_keras import batching, checkpoint, data_service, shards
 from t2t_keras.config import EOS
+from tools import data_service as program
 from tools.workers import free_ports
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -51,46 +56,76 @@ def places(tmp_path_factory) -> pathlib.Path:
     return base
 
 
-@pytest.fixture(scope="module")
-def service(places):
-    """The dispatcher's address; the processes are started at once, and have to end when they are told to."""
-    dispatcher, *workers = free_ports(3)
-    address = f"grpc://localhost:{dispatcher}"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
-    def start(place: str, *flags: str) -> subprocess.Popen:
-        command = [sys.executable, str(ROOT / "tools/data_service.py"), *flags]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=places / place, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
-    processes = [start("trainer", f"--port={dispatcher}")]
-    processes += [start(place, f"--port={port}", f"--dispatcher={address}") for place, port in zip(("one", "two"), workers, strict=True)]
-    try:
-        assert [process.stdout.readline() for process in processes] == [
-            f"A dispatcher is ready: train with --data_service={address}\n",
-            *(f"A worker of {address} is ready at grpc://localhost:{port}\n" for port in workers),
-        ]
-        yield address
-        for process, number in zip(processes, (signal.SIGTERM, signal.SIGINT, signal.SIGTERM), strict=True):
-            process.send_signal(number)
-            assert process.wait(timeout=20) == -number
-    finally:
-        for process in processes:
+class Service:
+    """A dispatcher and two workers, in processes of their own; `address` is the dispatcher's."""
+
+    def __init__(self, places: pathlib.Path):
+        dispatcher, *workers = free_ports(3)
+        self.address, self.places, self.processes = f"grpc://localhost:{dispatcher}", places, {}
+        self.ports = {"trainer": dispatcher, **dict(zip(("one", "two"), workers, strict=True))}
+        self.start(*self.ports)
+
+    def start(self, *names: str) -> None:
+        """Starts the dispatcher, which runs where the trainer does, or workers; returns when all are ready."""
+        for name in names:
+            flags = [f"--port={self.ports[name]}", *([f"--dispatcher={self.address}"] if name != "trainer" else [])]
+            command = [sys.executable, str(ROOT / "tools/data_service.py"), *flags]
+            self.processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=self.places / name, env=ENVIRONMENT)
+        for name in names:
+            expected = f"A worker of {self.address} is ready at grpc://localhost:{self.ports[name]}\n"
+            if name == "trainer":
+                expected = f"A dispatcher is ready: train with --data_service={self.address}\n"
+            assert self.processes[name].stdout.readline() == expected
+
+    def kill(self, *names: str) -> None:
+        for process in (self.processes[name] for name in names):
             process.kill()
             process.wait()
             process.stdout.close()
 
 
+@pytest.fixture(scope="module")
+def service(places):
+    """The dispatcher's address; the processes have to end when they are told to."""
+    started = Service(places)
+    try:
+        yield started.address
+        for process, number in zip(started.processes.values(), (signal.SIGTERM, signal.SIGINT, signal.SIGTERM), strict=True):
+            process.send_signal(number)
+            assert process.wait(timeout=20) == -number
+    finally:
+        started.kill(*started.processes)
+
+
 @pytest.fixture
-def batches(service, places, monkeypatch):
-    """Iterators over what the service sends, each of a job of its own unless told otherwise."""
+def frail(places):
+    """A service for one test."""
+    started = Service(places)
+    yield started
+    started.kill(*started.processes)
+
+
+@pytest.fixture
+def trainer(places, monkeypatch):
+    """This process is where the trainer is, and has small windows."""
     monkeypatch.setattr(batching, "WINDOW_PAIRS", 90)
     monkeypatch.chdir(places / "trainer")
 
-    def served(job: str = "", start=batching.START):
-        return data_service.batches(
-            FOLDER, service=service, job=job or uuid.uuid4().hex, batch_tokens=BUDGET, seed=1, start=start
-        ).as_numpy_iterator()
 
-    return served
+@pytest.fixture
+def batches(service, trainer):
+    """Iterators over what the service sends, each of a job of its own unless told otherwise."""
+
+    return functools.partial(served_by, service)
+
+
+def served_by(address: str, job: str = "", start=batching.START):
+    return data_service.batches(
+        FOLDER, service=address, job=job or uuid.uuid4().hex, batch_tokens=BUDGET, seed=1, start=start
+    ).as_numpy_iterator()
 
 
 def local(epochs: int, start=batching.START) -> list[dict]:
@@ -158,7 +193,9 @@ def test_trainers_of_one_job_share_an_epoch_out(batches):
 def test_an_address_where_nothing_answers_is_told_within_seconds_with_what_to_start():
     [port] = free_ports(1)
     began = time.monotonic()
-    with pytest.raises(ConnectionError, match=rf"at grpc://localhost:{port}\. .*refused\. Start .*data_service.py --port={port}"):
+    with pytest.raises(
+        ConnectionError, match=rf"at grpc://localhost:{port}\. .*refused\. Start .*data_service.py --host=localhost --port={port}"
+    ):
         data_service.check(f"grpc://localhost:{port}", seconds=0.5)
     assert 0.5 <= time.monotonic() - began < 5
 
@@ -190,6 +227,151 @@ def test_a_run_trains_from_the_service_and_goes_on_with_two_workers(service, tmp
         assert result.returncode == 0, result.stderr
         assert checkpoint.step_of(checkpoint.kept(tmp_path)[-1]) == end
     assert "Going on from update 4" in result.stdout and "2 device(s)" in result.stdout
+
+
+@pytest.mark.parametrize("listener", [{"address": ("", 0), "reuse_port": True}, {"address": ("127.0.0.1", 0)}])
+def test_a_port_that_is_taken_is_refused_and_free_when_it_is_given_back(listener):
+    """gRPC's servers share a port with whoever lets them: two dispatchers would each get a part of the calls."""
+    with socket.create_server(**listener) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=rf"^Could not listen at port {port} .*Address already in use\)\. Give another --port\.$"):
+            data_service.check_free(port)
+    data_service.check_free(port)
+
+
+def test_a_second_dispatcher_or_worker_at_a_port_that_is_taken_is_refused_in_a_line(service):
+    """Story: two dispatchers listened at one port, and a worker registered at one of them by chance."""
+    port = service.rpartition(":")[2]
+    command = [sys.executable, str(ROOT / "tools/data_service.py"), f"--port={port}"]
+    second = [
+        subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        for flags in ([], [f"--dispatcher={service}"])
+    ]
+    for process in second:
+        said = process.communicate(timeout=60)[1].splitlines()[-1]
+        assert process.returncode == 1 and said.startswith(f"Error: Could not listen at port {port}")
+
+
+def bound_to(listener: socket.socket) -> bytes:
+    return listener.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0")
+
+
+def test_a_port_that_is_kept_local_takes_calls_of_this_machine_alone():
+    """Linux refuses what comes to it from elsewhere; every listener of the port is meant, and no other one."""
+    first = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, reuse_port=True)
+    port = first.getsockname()[1]
+    second = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, reuse_port=True)
+    other = socket.create_server(("", 0))
+    with first, second, other:
+        data_service.keep_local(port)
+        assert [bound_to(listener) for listener in (first, second, other)] == [b"lo", b"lo", b""]
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+
+
+def interfaces_of(port: int) -> list[str]:
+    """Where the listeners of a port take calls from, as `ss` prints it: `*` is everywhere, `*%lo` this machine."""
+    shown = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True, check=True).stdout
+    return [line.split()[3].rpartition(":")[0] for line in shown.splitlines()]
+
+
+@pytest.mark.skipif(not shutil.which("ss"), reason="ss (iproute2) is not installed")
+def test_as_localhost_the_service_takes_calls_of_this_machine_alone(service):
+    """Story: it listened on every interface, and let whoever reached it read files."""
+    assert interfaces_of(int(service.rpartition(":")[2])) == ["*%lo"]
+
+
+def test_under_another_name_the_service_warns_that_it_listens_everywhere(capsys):
+    program.restrict("dispatcher1", 5050)
+    assert capsys.readouterr().err.startswith("Warning: TensorFlow listens at port 5050 on every network interface of this machine")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_where_the_system_cannot_close_the_port_to_others_the_service_does_not_stay(monkeypatch, host):
+    def refused(port: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(data_service, "keep_local", refused)
+    with pytest.raises(OSError, match=r"cannot close port 5050 to other machines \(Operation not permitted\)\. Close it with a firewall"):
+        program.restrict(host, 5050)
+
+
+class Consumer(threading.Thread):
+    """Takes batches, at a trainer's leisure; `epochs` has the pairs of each epoch, in the order they came."""
+
+    def __init__(self, batches):
+        super().__init__(daemon=True)
+        self.batches, self.epochs, self.makers = batches, collections.defaultdict(list), set()
+
+    def run(self) -> None:
+        for batch in self.batches:
+            self.epochs[epoch_of(batch)] += names(batch)
+            self.makers.add(int(batch["source"][0, 2]))
+            time.sleep(0.02)
+
+    def newest(self) -> int:
+        return max(self.epochs, default=-1)
+
+    def count(self) -> int:
+        return sum(map(len, self.epochs.values()))
+
+
+def wait(condition, seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_lost_costs_its_epoch_what_it_held_and_the_next_ones_nothing(frail, trainer):
+    """The trainer waits until the worker is there again, at the same address."""
+    consumer = Consumer(served_by(frail.address))
+    consumer.start()
+    wait(lambda: MARKS["one"] in consumer.makers)
+    frail.kill("one")
+    received = -1
+    while consumer.count() > received:
+        received = consumer.count()
+        time.sleep(10)
+    lost = consumer.newest()
+    assert len(consumer.epochs[lost]) < PAIRS
+    frail.start("one")
+    wait(lambda: consumer.newest() > lost + 2)
+    assert consumer.is_alive()
+    assert len(set(consumer.epochs[lost])) == len(consumer.epochs[lost])
+    for epoch in (lost + 1, lost + 2):
+        assert sorted(consumer.epochs[epoch]) == list(range(PAIRS))
+
+
+@pytest.mark.slow
+def test_a_trainer_whose_dispatcher_is_lost_waits_and_a_second_start_with_a_new_service_goes_on(frail, tmp_path):
+    flags = [*(flag for flag in FLAGS if flag not in ("--deterministic", "--train_steps=20")), f"--model_dir={tmp_path}"]
+    command = [sys.executable, str(ROOT / "tools/train.py"), *flags, f"--data_service={frail.address}"]
+
+    def reached() -> int:
+        kept = checkpoint.kept(tmp_path)
+        return checkpoint.step_of(kept[-1]) if kept else 0
+
+    with subprocess.Popen([*command, "--train_steps=100000"], stdout=subprocess.DEVNULL, env=ENVIRONMENT) as process:
+        try:
+            wait(lambda: reached() > 0)
+            frail.kill("trainer")
+            step = -1
+            while reached() > step:
+                step = reached()
+                time.sleep(15)
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            time.sleep(2)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=20) != 0
+        finally:
+            process.kill()
+    frail.kill("one", "two")
+    frail.start("trainer", "one", "two")
+    result = subprocess.run([*command, f"--train_steps={step + 5}"], capture_output=True, text=True, env=ENVIRONMENT)
+    assert result.returncode == 0, result.stderr
+    assert reached() == step + 5
 
 
 def test_a_damaged_record_that_a_worker_finds_is_told_in_the_same_sentence(service, places, monkeypatch):

@@ -1,16 +1,22 @@
 """From text to a data folder: whole or not there, and never another corpus than was asked for."""
 
 import dataclasses
+import gzip
+import hashlib
 import json
 import os
 import pathlib
 import random
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from test_lock import HOLDER
 
-from t2t_keras import builtin_corpus, corpus, prepare, shards, tokenizer
+from t2t_keras import builtin_corpus, corpus, lock, prepare, shards, tokenizer
 from t2t_keras.config import EOS, DataConfig
 
 ENGLISH = "the small big red house tree car is stands runs and under".split()
@@ -57,9 +63,13 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def subwords_of(folder: pathlib.Path) -> tokenizer.Tokenizer:
+    return tokenizer.Tokenizer((folder / prepare.SUBWORDS).read_bytes())
+
+
 def texts(folder: pathlib.Path, split: str) -> list[tuple[str, str]]:
     """What the shards of a split say, as text."""
-    subwords = tokenizer.Tokenizer((folder / prepare.SUBWORDS).read_bytes())
+    subwords = subwords_of(folder)
     info = shards.read_info(folder / split)
     columns = shards.read(folder / split, list(range(len(info["shards"]))))
     sides = []
@@ -128,8 +138,7 @@ def test_held_out_pairs_take_no_more_files_than_they_fill(data, folder, monkeypa
 def test_pairs_longer_than_the_limit_are_left_out_and_counted(data, folder):
     """The limit counts sub-words and the end, on the longer side."""
     run(data, folder.parent / "all")
-    subwords = tokenizer.Tokenizer((folder.parent / "all" / prepare.SUBWORDS).read_bytes())
-
+    subwords = subwords_of(folder.parent / "all")
     longest = np.max([subwords.tokenize(tf.constant(side)).row_lengths() for side in zip(*TRAIN, strict=True)], axis=0)
     limit = int(np.median(longest))
     short = [pair for pair, length in zip(TRAIN, longest, strict=True) if length <= limit]
@@ -172,7 +181,74 @@ def test_text_that_is_not_given_is_asked_for(data, folder, missing):
 def test_swapped_validation_files_are_refused_before_anything_is_written(data, folder):
     with pytest.raises(ValueError, match="swapped"):
         run(dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source), folder)
+    assert contents(folder) == {prepare.LOCK: b""}
+
+
+def test_a_file_that_is_missing_is_told_before_a_folder_is_made(data, folder):
+    with pytest.raises(FileNotFoundError, match="gone.txt"):
+        run(dataclasses.replace(data, valid_target="gone.txt"), folder)
     assert not folder.exists()
+
+
+def test_validation_pairs_that_are_in_the_training_text_are_counted(data, folder, tmp_path):
+    """The pair, not one side of it; and every time that it is in the validation text."""
+    assert not set(VALID) & set(TRAIN)
+    assert not any("in the training text" in line for line in run(data, folder.parent / "other"))
+    source, target = TRAIN[0]
+    names = write_text(tmp_path, "valid", [*VALID, *TRAIN[:3], TRAIN[0], (source, target + " und"), ("and " + source, target)])
+    assert "4 of 26 validation pairs are also in the training text." in run(dataclasses.replace(data, **names), folder)
+
+
+@pytest.mark.parametrize(("identical", "told"), [(201, True), (200, False)])
+def test_training_text_that_is_mostly_the_same_on_both_sides_is_noticed(data, folder, tmp_path, identical, told):
+    """It may be a task of copying, which is why it is not refused."""
+    copies = [(source, source) for source, _ in sentences(identical, seed=3)]
+    said = run(dataclasses.replace(data, **write_text(tmp_path, "train", [*TRAIN, *copies])), folder)
+    assert any(line.startswith(f"In {identical} of {200 + identical} training pairs") for line in said) == told
+
+
+# Every option has its effect.
+
+
+@pytest.mark.parametrize(("normalization", "kept"), [("identity", "½ ﬁ"), ("nfkc", "1⁄2 fi")])
+def test_text_is_normalised_as_asked(data, folder, tmp_path, normalization, kept):
+    names = write_text(tmp_path, "train", [("½ ﬁ", "eins"), *TRAIN])
+    run(dataclasses.replace(data, **names, normalization=normalization), folder)
+    assert texts(folder, "train") == [(kept, "eins"), *TRAIN]
+
+
+@pytest.mark.parametrize(("coverage", "known"), [(1.0, True), (0.999, False)])
+def test_characters_are_covered_as_asked(data, folder, tmp_path, coverage, known):
+    """A character of one line in two hundred is a sub-word, or is spelled in bytes."""
+    names = write_text(tmp_path, "train", [("Ж", "eins"), *TRAIN])
+    run(dataclasses.replace(data, **names, character_coverage=coverage), folder)
+    assert ("Ж" in subwords_of(folder).pieces) == known
+    assert texts(folder, "train")[0] == ("Ж", "eins")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_sub_words_are_learned_from_a_sample_as_large_as_asked_drawn_by_the_seed(data, folder, seed):
+    run(dataclasses.replace(data, vocab_sample=101), folder, seed=seed)
+    lines = [line.encode() for pair in TRAIN for line in pair]
+    coverage = data.character_coverage
+    models = {
+        (sample, drawn_by): tokenizer.learn(
+            lines, VOCAB, sample=sample, seed=drawn_by, normalization="identity", character_coverage=coverage
+        )
+        for sample, drawn_by in ((101, 1), (101, 2), (10**6, 1))
+    }
+    assert [name for name, model in models.items() if model == subwords_of(folder).model] == [(101, seed)]
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_lines_that_are_not_utf8_stop_the_preparing_or_are_left_out_as_asked(data, folder, split):
+    path = pathlib.Path(getattr(data, f"{split}_source"))
+    path.write_bytes(b"\xe9 " + path.read_bytes())
+    with pytest.raises(ValueError, match=rf"{split}\.source, line 1 is not UTF-8"):
+        run(data, folder)
+    said = run(dataclasses.replace(data, skip_bad_lines=True), folder)
+    assert texts(folder, split) == {"train": TRAIN, "valid": VALID}[split][1:]
+    assert any("1 not UTF-8 left out" in line for line in said)
 
 
 # A folder that is there already.
@@ -210,6 +286,67 @@ def test_a_folder_prepared_with_another_vocabulary_is_refused(data, folder):
     run(data, folder)
     with pytest.raises(ValueError, match=f"vocab_size was {VOCAB}, and is now {VOCAB - 1}"):
         run(data, folder, VOCAB - 1)
+
+
+def test_every_option_that_differs_is_named_with_both_values(data, folder):
+    run(data, folder)
+    with pytest.raises(ValueError) as refused:
+        run(dataclasses.replace(data, max_length=100, normalization="nfkc"), folder, VOCAB - 1)
+    for change in ("max_length was 256, and is now 100", "normalization was identity, and is now nfkc", f"vocab_size was {VOCAB}"):
+        assert change in str(refused.value)
+    assert "train_source" not in str(refused.value) and "vocab_sample" not in str(refused.value)
+
+
+@pytest.mark.parametrize("broken", [b"", b"[]", b"{}", b'{"options": 3}', b"\xff"])
+def test_a_folder_whose_corpus_json_is_damaged_is_told(data, folder, broken):
+    run(data, folder)
+    (folder / prepare.CORPUS).write_bytes(broken)
+    with pytest.raises(ValueError, match=r"corpus\.json is damaged .*prepare again"):
+        run(data, folder)
+
+
+def test_a_byte_that_changes_behind_the_first_mebibyte_makes_another_corpus(data, folder):
+    """Story: of each file, the size and the first MiB were compared. The time of the file is not asked."""
+    path = pathlib.Path(data.train_source)
+    path.write_bytes(b"the small red house\n" * 60_000)
+    pathlib.Path(data.train_target).write_bytes(b"das kleine rote Haus\n" * 60_000)
+    run(data, folder)
+    assert run(data, folder) == [f"Using the data in {folder}."]
+    before = path.stat()
+    assert before.st_size > 2**20
+    with path.open("r+b") as file:
+        file.seek(-2, os.SEEK_END)
+        file.write(b"d")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    with pytest.raises(ValueError, match="another corpus.*train_source was"):
+        run(data, folder)
+
+
+def test_a_file_that_changes_while_it_is_read_is_told(data, folder, monkeypatch):
+    learn = tokenizer.learn
+
+    def learn_while_text_grows(lines, *args, **options):
+        model = learn(lines, *args, **options)
+        for path in (data.train_source, data.train_target):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write("one more\n")
+        return model
+
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"train\.source was changed while it was being read"):
+        patch.setattr(tokenizer, "learn", learn_while_text_grows)
+        run(data, folder)
+    assert not (folder / prepare.CORPUS).exists()
+
+
+def test_preparing_reads_no_file_once_more_for_its_hash(data, folder, monkeypatch):
+    """And a file that is compressed is hashed as it lies there."""
+    path = pathlib.Path(data.train_source)
+    path.write_bytes(gzip.compress(path.read_bytes()[:500]) + gzip.compress(path.read_bytes()[500:]))
+    expected = f"train.source {path.stat().st_size} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+    monkeypatch.setattr(corpus, "_hash", lambda path: pytest.fail(f"{path} was read again"))
+    run(data, folder)
+    assert json.loads((folder / prepare.CORPUS).read_text())["options"]["train_source"] == [expected]
 
 
 @pytest.mark.parametrize("name", ["train_source", "train_target", "valid_source", "valid_target"])
@@ -273,3 +410,119 @@ def test_a_folder_that_was_killed_half_way_is_made_again(data, folder, tmp_path,
     run(data, folder)
     whole, again = contents(tmp_path / "whole"), contents(folder)
     assert {name: again[name] for name in whole} == whole
+
+
+# A full disk.
+
+FILES = (
+    prepare.SUBWORDS,
+    "train/00000-of-00001.tfrecord",
+    "train/records.tsv",
+    "train/info.json",
+    "valid/00000-of-00001.tfrecord",
+    "valid.source.txt",
+    "valid.target.txt",
+    f"{prepare.CORPUS}.tmp",
+)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_there_is_room(data, folder, tmp_path, name):
+    """Whichever file it is that does not fit. /dev/full has no room for a byte."""
+    full = folder / name
+    full.parent.mkdir(parents=True)
+    (folder / prepare.LOCK).touch()
+    full.symlink_to("/dev/full")
+    with pytest.raises(
+        OSError, match=r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: make room"
+    ):
+        run(data, folder)
+    assert not (folder / prepare.CORPUS).exists()
+    full.unlink()
+    run(data, folder)
+    run(data, tmp_path / "whole")
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(data, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OSError, match=r"^Could not write .*file/data \(Not a directory\)"):
+        run(data, tmp_path / "file" / "data")
+    with pytest.raises(NotADirectoryError, match=r"^Expected a folder for the data\. .*file is a file: give another --data_dir\.$"):
+        run(data, tmp_path / "file")
+
+
+def test_a_folder_of_other_files_is_left_as_it_is(data, folder):
+    """Story: `--valid_source=data/valid.source.txt … --data_dir=data` wrote over the validation text."""
+    folder.mkdir(parents=True)
+    (folder / "valid.source.txt").write_text("mine\n")
+    with pytest.raises(FileExistsError, match="holds files and no prepared data. Give a new or an empty folder"):
+        run(data, folder)
+    assert contents(folder) == {"valid.source.txt": b"mine\n"}
+
+
+def test_text_that_cannot_be_read_is_not_taken_for_a_folder_that_cannot_be_written(data, folder):
+    def write_from_a_broken_disk(path, pairs, *args, **options):
+        raise OSError(f"Could not read line 7 of {data.train_source} (Input/output error).")
+
+    with pytest.raises(OSError, match=r"^Could not read line 7"):
+        prepare.prepare(data, VOCAB, 1, folder, say=[].append, write_train=write_from_a_broken_disk)
+
+
+# Two at a time.
+
+
+@pytest.fixture
+def holder(folder):
+    """Another process that is preparing the folder."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(folder / "lock")], stdout=subprocess.PIPE, env=environment) as process:
+        try:
+            assert process.stdout.readline() == b"held\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def run_beside(holder, data: DataConfig, folder: pathlib.Path, end) -> list[str]:
+    """Prepares; once this process says that it waits, the other one has an `end`."""
+    said = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if "Waiting" in text:
+            assert list(contents(folder)) == ["lock"]
+            end()
+            holder.kill()
+
+    prepare.prepare(data, VOCAB, 1, folder, say=say)
+    assert said[0].startswith(f"{folder} is in use by process {holder.pid} on ")
+    return said[1:]
+
+
+def test_the_second_of_two_waits_for_the_first_and_uses_what_it_made(data, folder, tmp_path, holder):
+    """Story: two trainers that were given one --data_dir wrote over each other's shards."""
+    run(data, tmp_path / "alone")
+    said = run_beside(holder, data, folder, lambda: shutil.copytree(tmp_path / "alone", folder, dirs_exist_ok=True))
+    assert said == [f"Using the data in {folder}."]
+    assert contents(folder) == contents(tmp_path / "alone")
+
+
+def test_the_second_of_two_refuses_what_the_first_made_of_another_corpus(data, folder, tmp_path, holder):
+    run(data, tmp_path / "alone", VOCAB - 1)
+    with pytest.raises(ValueError, match=f"vocab_size was {VOCAB - 1}, and is now {VOCAB}"):
+        run_beside(holder, data, folder, lambda: shutil.copytree(tmp_path / "alone", folder, dirs_exist_ok=True))
+
+
+def test_the_second_of_two_prepares_the_folder_where_the_first_was_killed(data, folder, tmp_path, holder):
+    said = run_beside(holder, data, folder, lambda: None)
+    assert said[0].startswith("Reading") and said[-1].startswith("valid: ")
+    run(data, tmp_path / "alone")
+    assert contents(folder) == contents(tmp_path / "alone")
+
+
+def test_a_prepared_folder_is_read_by_many_and_needs_no_lock(data, folder):
+    """It may be on a disk that is read only."""
+    run(data, folder)
+    with lock.exclusive(folder / "lock", "the folder"):
+        assert run(data, folder) == [f"Using the data in {folder}."]

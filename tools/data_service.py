@@ -1,19 +1,49 @@
 """Starts a tf.data service, which reads training data on other machines: one dispatcher, and workers beside it.
 
-python tools/data_service.py --port=5050
-python tools/data_service.py --port=5051 --host=worker1 --dispatcher=grpc://dispatcher1:5050
+python tools/data_service.py --host=dispatcher1 --port=5050
+python tools/data_service.py --host=worker1 --port=5051 --dispatcher=grpc://dispatcher1:5050
 python tools/train.py --data_service=grpc://dispatcher1:5050 …
 """
 
 import signal
+import sys
 
 from absl import flags
 
 from t2t_keras import flags as options
 
 _PORT = flags.DEFINE_integer("port", None, "Port to listen at.", required=True, lower_bound=1, upper_bound=2**16 - 1)
-_HOST = flags.DEFINE_string("host", "localhost", "This machine's name, as trainers and the other machines of the service reach it.")
+_HOST = flags.DEFINE_string(
+    "host",
+    "localhost",
+    "This machine's name, as trainers and the other machines of the service reach it; as localhost, only this machine's programs do.",
+)
 _DISPATCHER = flags.DEFINE_string("dispatcher", "", "Be a worker of the dispatcher at grpc://host:port; empty: be a dispatcher.")
+
+
+def restrict(host: str, port: int) -> None:
+    """Closes the port to other machines if the host is this one's name for itself; warns that it is open otherwise.
+
+    Raises:
+        OSError: the system cannot close it.
+    """
+    from t2t_keras import data_service
+
+    if host == "localhost" or host.startswith("127."):
+        try:
+            data_service.keep_local(port)
+        except OSError as error:
+            raise OSError(
+                f"TensorFlow listens on every network interface, and this system cannot close port {port} to other machines "
+                f"({error.strerror}). Close it with a firewall, and give this machine's name as --host."
+            ) from error
+    else:
+        print(
+            f"Warning: TensorFlow listens at port {port} on every network interface of this machine, not only at {host}. "
+            "Whoever reaches it can read what this program can read. Open it to your own machines only.",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def serve() -> None:
@@ -22,15 +52,17 @@ def serve() -> None:
     from t2t_keras import data_service
 
     address = f"{_HOST.value}:{_PORT.value}"
+    data_service.check_free(_PORT.value)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Like SIGTERM: Python's own handler would wait for `join`.
     if dispatcher := _DISPATCHER.value:
-        data_service.check(dispatcher, seconds=60)  # Which may be just starting too.
+        data_service.check(dispatcher, seconds=60)  # It may be starting too.
         config = service.WorkerConfig(dispatcher.removeprefix("grpc://"), worker_address=address, port=_PORT.value)
-        server = service.WorkerServer(config)
-        print(f"A worker of {dispatcher} is ready at grpc://{address}", flush=True)
+        server, ready = service.WorkerServer(config), f"A worker of {dispatcher} is ready at grpc://{address}"
     else:
         server = service.DispatchServer(service.DispatcherConfig(port=_PORT.value))
-        print(f"A dispatcher is ready: train with --data_service=grpc://{address}", flush=True)
+        ready = f"A dispatcher is ready: train with --data_service=grpc://{address}"
+    restrict(_HOST.value, _PORT.value)
+    print(ready, flush=True)
     server.join()
 
 
