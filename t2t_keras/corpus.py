@@ -82,7 +82,7 @@ def _lines(paths: list[pathlib.Path], report: Report) -> Iterator[tuple[pathlib.
             raise ValueError(f"{path} is empty. Expected a sentence on each line.")
 
 
-def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool = False) -> Iterator[Pair]:
+def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool = False, keep_blank: bool = False) -> Iterator[Pair]:
     """Pairs from aligned text files.
 
     Args:
@@ -90,6 +90,7 @@ def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool
         target: likewise; line n, counted over all files, translates line n of the source.
         report: counts what was read.
         skip_bad_lines: leave out pairs that are not UTF-8 instead of stopping.
+        keep_blank: keep pairs with an empty side, which are left out otherwise.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -120,7 +121,7 @@ def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool
                 good = False
         if not good:
             report.not_utf8 += 1
-        elif not all(line.strip() for _, _, line in lines):
+        elif not keep_blank and not all(line.strip() for _, _, line in lines):
             report.empty += 1
         else:
             report.pairs += 1

@@ -8,7 +8,7 @@ from t2t_keras import evaluation
 
 REFERENCES = ["The cat sat on the mat.", "He said: “1,000 dollars, then”.", "A well-known state-of-the-art model", "Yes"]
 HYPOTHESES = ["the cat sat on a mat .", "He said: 1,000 dollars, then.", "A well-known state of the art model", "No"]
-SCORES = (evaluation.bleu, evaluation.chrf, evaluation.rouge, lambda h, r: evaluation.compound_split_bleu(h, r, "de"))
+SCORES = (evaluation.bleu, evaluation.chrf, evaluation.rouge, lambda h, r: evaluation.compound_split_bleu(h, r, language="de"))
 
 
 def test_bleu_is_what_sacrebleu_says():
@@ -82,22 +82,22 @@ def test_compounds_are_split_at_hyphens_before_they_are_counted():
     """ "a-b" counts as three tokens, of which "a-c" shares two: by hand 5 of 6 words, 3 of 5 pairs, 2 of 4, 1 of 3."""
     hypotheses, references = ["w x y a-b"], ["w x y a-c"]
     # w x y a ##AT##-##AT## b against … c: 5/6 words, 4/5 pairs, 3/4 triples, 2/3 quadruples.
-    split = evaluation.compound_split_bleu(hypotheses, references, "de")["compound_split_bleu"]
+    split = evaluation.compound_split_bleu(hypotheses, references, language="de")["compound_split_bleu"]
     assert split == pytest.approx(100 * ((5 / 6) * (4 / 5) * (3 / 4) * (2 / 3)) ** 0.25)
     assert split > evaluation.bleu(hypotheses, references)["bleu"]
 
 
 def test_compound_splitting_changes_nothing_where_there_is_no_compound():
     hypotheses, references = ["der Hund - er bellt -", "nein , danke vielmals"], ["der Hund - er schlief -", "nein , danke vielmals"]
-    split = evaluation.compound_split_bleu(hypotheses, references, "de")["compound_split_bleu"]
+    split = evaluation.compound_split_bleu(hypotheses, references, language="de")["compound_split_bleu"]
     assert split == pytest.approx(evaluation.bleu(hypotheses, references, tokenize="none")["bleu"])
 
 
 def test_compound_split_bleu_sees_characters_and_not_their_escapes():
     """Moses writes & as &amp; for its own pipelines; the score of equal text is 100 and of an unequal sign below it."""
     text = ["Müller & Söhne 'sagt' <b> [c] | d"]
-    assert evaluation.compound_split_bleu(text, text, "de")["compound_split_bleu"] == pytest.approx(100)
-    assert evaluation.compound_split_bleu(text, [text[0].replace("&", "&amp;")], "de")["compound_split_bleu"] < 100
+    assert evaluation.compound_split_bleu(text, text, language="de")["compound_split_bleu"] == pytest.approx(100)
+    assert evaluation.compound_split_bleu(text, [text[0].replace("&", "&amp;")], language="de")["compound_split_bleu"] < 100
 
 
 @pytest.mark.parametrize("score", SCORES)

@@ -17,9 +17,10 @@ _DISPATCHER = flags.DEFINE_string("dispatcher", "", "Be a worker of the dispatch
 
 
 def serve() -> None:
-    from tensorflow.data.experimental import service
+    with options.without_noise():
+        from tensorflow.data.experimental import service
 
-    from t2t_keras import data_service
+        from t2t_keras import data_service
 
     address = f"{_HOST.value}:{_PORT.value}"
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Like SIGTERM: Python's own handler would wait for `join`.

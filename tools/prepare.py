@@ -26,7 +26,8 @@ options.define(ModelConfig, TrainConfig, DataConfig)
 
 def prepare() -> None:
     model, train, data = (options.read(group) for group in (ModelConfig, TrainConfig, DataConfig))
-    from t2t_keras import prepare  # After the options, so that a wrong one is told at once.
+    with options.without_noise():  # After the options, so that a wrong one is told at once.
+        from t2t_keras import prepare
 
     write = prepare.write
     if _RUNNER.value:
