@@ -248,7 +248,7 @@ MUTANTS = (
 
 
 def _copy(folder: pathlib.Path) -> pathlib.Path:
-    ignored = shutil.ignore_patterns(".git", ".venv", "runs", "build", "dist", "__pycache__", "*.egg-info", ".*_cache")
+    ignored = shutil.ignore_patterns(".git", ".venv*", "runs", "build", "dist", "__pycache__", "*.egg-info", ".*_cache")
     return pathlib.Path(shutil.copytree(ROOT, folder, ignore=ignored, dirs_exist_ok=True))
 
 

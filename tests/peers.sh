@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs PyTorch and transformers with the package into .venv-peers, then runs the tests that compare with them, slow ones too.
-# Arguments go to pytest. PyTorch is the version these tests were run with; a plain `torch` would bring several GB of CUDA.
+# Arguments go to pytest. PyPI's PyTorch brings several GB of CUDA; without: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-python3}

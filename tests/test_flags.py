@@ -145,11 +145,11 @@ def test_a_word_that_is_no_flag_is_refused():
 
 
 WRITES = """import os
-    noise = b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n" + b"".join(
-        b"I0000 00:00:1795302915.799832    8168 " + said for said in (
-            b"port.cc:153] oneDNN custom operations are on. You may see ...\\n", b"cudart_stub.cc:31] Could not find cuda drivers on your machine, GPU ...\\n"
-        )
-    )
+    noise = b"".join(line + b"\\n" for line in (
+        b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+        b"I0000 00:00:1795302915.799832    8168 port.cc:153] oneDNN custom operations are on. You may see slightly different ...",
+        b"I0000 00:00:1795302915.799832    8168 cudart_stub.cc:31] Could not find cuda drivers on your machine, GPU will not be used.",
+    ))
     with options.without_noise():
         os.write(2, noise + b"I0000 00:00:1795302915.799832    8168 other.cc:1] oneDNN is off.\\n")
         print("Python's own", file=sys.stderr)
