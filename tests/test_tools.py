@@ -279,8 +279,8 @@ def test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too(tmp_pa
 
 def test_a_figure_that_is_not_finite_is_null_in_json(tmp_path):
     """Story: Python writes Infinity and NaN, which no JSON parser but its own takes."""
-    for name in ("config.json", "text"):
-        (tmp_path / name).write_text("one\n")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "text").write_text("one\n")
     code = """
 experiment.load = lambda **model: None
 experiment.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chrf": float("inf"), "perplexity": float("nan")})
@@ -308,8 +308,8 @@ experiment.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chr
 )
 def test_evaluating_finds_out_what_cannot_be_before_it_loads_a_model(tmp_path, flags, named):
     """Story: an hour of translating was lost to a folder that was not there."""
-    for name in ("config.json", "text"):
-        (tmp_path / name).write_text("one\n")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "text").write_text("one\n")
     asked = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", f"--output={tmp_path}/out"]
     command = stand_in(STAND_IN.format(""), "evaluate", *asked, *(flag.format(tmp_path) for flag in flags))
     assert named in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
