@@ -10,6 +10,7 @@ import pathlib
 
 # The ids that sub-words are learned with. Padding is 0 and is never an unknown word.
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
+CONFIG = "config.json"  # In a model's folder.
 
 
 def option(default, text: str):
@@ -160,7 +161,7 @@ class DecodeConfig:
         _require(self, self.beam_size >= 1, "beam_size", "at least one hypothesis")
         _require(self, self.extra_length >= 0, "extra_length", "0 or more")
         _require(self, self.max_input >= 2, "max_input", "room for one sub-word and the end token")
-        _require(self, abs(self.alpha) < 100, "alpha", "a finite exponent, usually 0 to 1")
+        _require(self, 0 <= self.alpha < 100, "alpha", "an exponent of at least 0, usually at most 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,6 +229,18 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def config_of(model_dir: pathlib.Path) -> pathlib.Path:
+    """The file that describes a trained model.
+
+    Raises:
+        FileNotFoundError: the folder has none.
+    """
+    path = model_dir / CONFIG
+    if not path.exists():
+        raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the --model_dir of a training run.")
+    return path
 
 
 def to_json(**groups) -> str:

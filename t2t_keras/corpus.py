@@ -123,7 +123,9 @@ def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterato
             raise ValueError(f"{path} is empty. Expected a sentence on each line.")
 
 
-def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool = False, hashes: Hashes | None = None) -> Iterator[Pair]:
+def text_pairs(
+    source: str, target: str, report: Report, *, skip_bad_lines: bool = False, keep_blank: bool = False, hashes: Hashes | None = None
+) -> Iterator[Pair]:
     """Pairs from aligned text files.
 
     Args:
@@ -131,6 +133,7 @@ def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool
         target: likewise; line n, counted over all files, translates line n of the source.
         report: counts what was read.
         skip_bad_lines: leave out pairs that are not UTF-8 instead of stopping.
+        keep_blank: keep pairs with an empty side, which are left out otherwise.
         hashes: gets the SHA-256 of each file once it is read to its end.
 
     Raises:
@@ -167,7 +170,7 @@ def _aligned(source: str, target: str, sides: list[Iterator], report: Report, sk
                 good = False
         if not good:
             report.not_utf8 += 1
-        elif not all(line.strip() for _, _, line in lines):
+        elif not keep_blank and not all(line.strip() for _, _, line in lines):
             report.empty += 1
         else:
             report.pairs += 1

@@ -11,6 +11,7 @@ model_dir/lock             held by the process that trains
 
 import contextlib
 import dataclasses
+import math
 import pathlib
 import tempfile
 import time
@@ -35,7 +36,7 @@ from t2t_keras import (
     training,
     update,
 )
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json, write_whole
+from t2t_keras.config import CONFIG, DataConfig, DecodeConfig, ModelConfig, TrainConfig, config_of, from_json, to_json, write_whole
 from t2t_keras.events import Board
 from t2t_keras.int8 import Int8
 from t2t_keras.progress import Progress
@@ -43,7 +44,6 @@ from t2t_keras.tokenizer import Tokenizer
 from t2t_keras.transformer import Transformer
 from t2t_keras.translator import Translator, translate_lines
 
-CONFIG = "config.json"
 SAMPLES = 5  # Validation sentences shown in TensorBoard.
 # What decides the order of the data, and what the best validation so far means; all else may change when a run goes on.
 FIXED = ("seed", "batch_tokens", "batch_parts", "early_stopping")
@@ -199,9 +199,7 @@ def _load(
     model_dir: pathlib.Path, which: str, say: Callable, *, dtype: str = "float32", int8: bool = False, **decode_options
 ) -> tuple[Translator, dict]:
     """What `load` returns, and the state in the newest of its checkpoints."""
-    if not (model_dir / CONFIG).exists():
-        raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the --model_dir of a training run.")
-    model_config, decode_config = from_json(model_dir / CONFIG, model=ModelConfig, decode=DecodeConfig)
+    model_config, decode_config = from_json(config_of(model_dir), model=ModelConfig, decode=DecodeConfig)
     model = trained = Transformer(model_config)
     loaded, state = checkpoint.load(model_dir, which, trained)
     say(f"Using the {loaded}.")
@@ -244,13 +242,19 @@ def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "aver
     return savedmodel.export(translator, export_dir, about, say)
 
 
-def perplexity(translator: Translator, sources: list[str], references: list[str], device_tokens: int = 4096) -> float:
-    """exp of the mean negative log likelihood per sub-word, end tokens counted, of references given their sources."""
-    pairs = ((source.encode(), reference.encode()) for source, reference in zip(sources, references, strict=True))
+def perplexity(translator: Translator, sources: list[str], *references: list[str], device_tokens: int = 4096) -> float:
+    """exp of the mean negative log likelihood per sub-word, end tokens counted, of references given their sources.
+
+    Of pairs with text on both sides; NaN where there is none.
+    """
+    pairs = [pair for side in references for pair in zip(sources, side, strict=True) if all(line.strip() for line in pair)]
+    if not pairs:
+        return math.nan
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        ids = prepare.encode(pairs, translator.tokenizer, 2**15, corpus.Report())
-        info = shards.write(folder, ids, count=len(sources), vocab_size=translator.tokenizer.vocab_size, seed=0)
+        lines = ((source.encode(), reference.encode()) for source, reference in pairs)
+        ids = prepare.encode(lines, translator.tokenizer, 2**15, corpus.Report())
+        info = shards.write(folder, ids, count=len(pairs), vocab_size=translator.tokenizer.vocab_size, seed=0)
         budget = max(device_tokens, info["source_longest"], info["target_longest"])
         dataset = batching.batches(folder, batch_tokens=budget, seed=0, epochs=1)
         strategy = tf.distribute.get_strategy()
@@ -261,27 +265,23 @@ def perplexity(translator: Translator, sources: list[str], references: list[str]
 def evaluate(
     translator: Translator,
     sources: list[str],
-    references: list[str],
-    *,
+    *references: list[str],
     lowercase: bool = False,
     tokenize: str = "13a",
     batch_size: int = 64,
 ) -> tuple[list[str], dict]:
-    """Translates and scores (section 6.1).
+    """Translates and scores (section 6.1), by one reference for each source or several.
 
     Returns:
-        The translations, and {"bleu", "signature", "chrf", "chrf_signature", "perplexity": per sub-word of the references,
-        "exact_match": share of translations equal to their reference, "sentences", "decode_seconds", "beam_size", "alpha"}.
+        The translations, and what `evaluation.scores` gives with {"perplexity": per sub-word of the references, "decode_seconds",
+        "beam_size", "alpha"}.
     """
     started = time.monotonic()
     hypotheses = [result["text"] for result in translate_lines(translator, sources, batch_size=batch_size)]
     seconds = time.monotonic() - started
     return hypotheses, {
-        **evaluation.bleu(hypotheses, references, lowercase=lowercase, tokenize=tokenize),
-        **evaluation.chrf(hypotheses, references, lowercase=lowercase),
-        "perplexity": perplexity(translator, sources, references),
-        "exact_match": sum(map(str.__eq__, hypotheses, references)) / len(references),
-        "sentences": len(references),
+        **evaluation.scores(hypotheses, *references, lowercase=lowercase, tokenize=tokenize),
+        "perplexity": perplexity(translator, sources, *references),
         "decode_seconds": round(seconds, 2),
         "beam_size": translator.config.beam_size,
         "alpha": translator.config.alpha,

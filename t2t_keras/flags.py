@@ -1,17 +1,31 @@
 """Options as absl flags: every field of a dataclass of `config.py` is a flag of the same name, default and help."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
+import re
+import shutil
+import subprocess
 import sys
 
 from absl import app, flags, logging
 
-from t2t_keras.config import DecodeConfig
+from t2t_keras import __version__
+from t2t_keras.config import DecodeConfig, config_of
 from t2t_keras.interruption import EXIT_CODE, StoppedError
 
 # In a checkout, and where the package is installed.
 CONFIGS = [pathlib.Path(__file__).parent.parent / name for name in ("configs", "t2t_keras_configs")]
+
+_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# Lines that TensorFlow 2.21 writes whatever the level, on every machine or on every one without a GPU.
+_NOISE = "|".join((
+    "^WARNING: All log messages before absl::InitializeLog",
+    r"^I[0-9]{4} .*\] oneDNN custom operations are on",
+    r"^I[0-9]{4} .*\] Could not find cuda drivers on your machine",
+    r"LOG\(INFO\) precompiled_charsmap is empty",  # TF.Text, of sub-words that do not normalize.
+))  # fmt: skip
 
 
 def define(*groups) -> None:
@@ -22,9 +36,9 @@ def define(*groups) -> None:
             define_flag[field.type](field.name, field.default, field.metadata["help"])
 
 
-def define_trained_model() -> None:
+def define_trained_model(required: bool = True) -> None:
     """Defines what `trained_model` reads: which weights of a run, how they are kept, and how to search."""
-    flags.DEFINE_string("model_dir", None, "The folder of a training run.", required=True)
+    flags.DEFINE_string("model_dir", None, "The folder of a training run.", required=required)
     flags.DEFINE_enum("checkpoint", "average", ["average", "best", "latest"], "Which weights.")
     flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of weights and arithmetic; bfloat16 where a processor is fast at it.")
     flags.DEFINE_boolean("int8", False, "Keep matrices in 8 bits a weight: an export is several times smaller, and slower.")
@@ -32,14 +46,16 @@ def define_trained_model() -> None:
 
 
 def trained_model() -> dict:
-    """The arguments of `experiment.load`, but for `say`."""
+    """The arguments of `experiment.load`, but for `say`.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no such model, or it cannot search so. TensorFlow is not imported yet.
+    """
     values = {name: flags.FLAGS[name].value for name in ("model_dir", "checkpoint", "dtype", "int8")}
-    return {
-        "model_dir": pathlib.Path(values.pop("model_dir")).expanduser(),
-        "which": values.pop("checkpoint"),
-        **values,
-        **given(DecodeConfig),
-    }
+    model_dir, search = pathlib.Path(values.pop("model_dir")).expanduser(), given(DecodeConfig)
+    config_of(model_dir)
+    DecodeConfig(**search)
+    return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **search}
 
 
 def read(group):
@@ -77,6 +93,43 @@ def _find_flagfiles(arguments: list[str]) -> list[str]:
     return found
 
 
+def command(program: str) -> str:
+    """How a person runs a program here: `python tools/translate.py`, or `t2t-translate` where it is installed."""
+    if pathlib.Path(sys.argv[0]).name.startswith("t2t-"):
+        return f"t2t-{program.replace('_', '-')}"
+    return f"python tools/{program}.py"
+
+
+@contextlib.contextmanager
+def without_noise():
+    """Keeps what TensorFlow says on every machine from stderr, where its environment variables do not reach.
+
+    For its import and for loading a model. All else that is written meanwhile gets through, a crash's last words too. Does nothing
+    where a person set TF_CPP_MIN_LOG_LEVEL.
+    """
+    if _level_is_set or not shutil.which("grep"):
+        yield
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with subprocess.Popen(["grep", "-vE", "--line-buffered", _NOISE], stdin=subprocess.PIPE, stdout=2, start_new_session=True) as grep:
+        os.dup2(grep.stdin.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+def _parse(arguments: list[str]) -> list[str]:
+    """What remains beside the flags; a wrong one ends the program with a sentence."""
+    try:
+        return flags.FLAGS(arguments)
+    except flags.Error as error:
+        sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
+
+
 def run(main) -> None:
     """Parses flags and runs `main`; what a person did wrong is told in a sentence, not in a traceback."""
 
@@ -101,14 +154,27 @@ def run(main) -> None:
             print(f"Error: {error}", file=sys.stderr)
             return 1
 
-    if main.__module__ != "__main__":  # A console command: --help is the program's all the same.
-        program = sys.modules[main.__module__]
-        sys.modules["__main__"].__doc__ = program.__doc__
+    program = sys.modules[main.__module__]
+    if program.__name__ != "__main__":  # A console command: --help is the program's all the same.
         for flag in flags.FLAGS.get_key_flags_for_module(program):
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-    app.run(told, argv=[sys.argv[0], *_find_flagfiles(sys.argv[1:])])
+    # `--help` shows the docstring of this module.
+    sys.modules["__main__"].__doc__ = re.sub(r"python tools/(\w+)\.py", lambda found: command(found[1]), program.__doc__ or "")
+    app.run(told, argv=[sys.argv[0], *_find_flagfiles(sys.argv[1:])], flags_parser=_parse)
 
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Before TensorFlow is imported, most of whose notes are not news.
+class _VersionFlag(flags.BooleanFlag):
+    """Prints the version and ends the program, as --help does."""
+
+    def parse(self, argument):
+        if self._parse(argument):
+            print(f"t2t_keras {__version__}")
+            sys.exit(0)
+
+
+_level_is_set = _LEVEL in os.environ
+# Before TensorFlow is imported. 2 leaves errors, 3 hides them too: most that are only logged are about a GPU that is not there.
+os.environ.setdefault(_LEVEL, "2" if list(pathlib.Path("/dev").glob("nvidia*")) else "3")
 flags.DEFINE_boolean("traceback", False, "Show where in the program an error arose.")
+flags.DEFINE_flag(_VersionFlag("version", False, "Print the version and exit.", allow_hide_cpp=True))
 flags.disclaim_key_flags()  # What `define` defines from here on is shown by --help of the program that calls it.

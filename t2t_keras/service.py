@@ -9,9 +9,8 @@ Letters: B sentences, W beams, S source and T target sub-words.
 import tensorflow as tf
 
 from t2t_keras.chunks import in_chunks
-from t2t_keras.config import EOS, PAD
+from t2t_keras.config import PAD
 from t2t_keras.loss import shift_right, token_mask
-from t2t_keras.tokenizer import BYTES_PER_PIECE
 from t2t_keras.translator import Translator
 
 MOST_ALIGNED = 256  # Sub-words of a source that has an alignment, and half of those of its translation.
@@ -56,13 +55,6 @@ class Service(tf.Module):
         config = self.translator.config
         return config.max_input + config.extra_length
 
-    def _cut(self, text, longest: int):
-        """[B] string → sub-words [B, (S)], at most `longest` with the end token; and whether some were left out, [B] boolean."""
-        ids = self.translator.tokenizer.tokenize(text, max_length=longest + 1)
-        cut = tf.concat([ids[:, :-1][:, : longest - 1], tf.fill([ids.nrows(), 1], EOS)], axis=1)
-        unread = tf.strings.length(text) > (longest + 1) * BYTES_PER_PIECE
-        return cut, (ids.row_lengths() > longest) | unread
-
     @tf.function(input_signature=_inputs(text=tf.string))
     def translate(self, text):
         """[B] string → {"text": [B] string, "score": [B] float32}, the best translation by the configuration's search.
@@ -102,9 +94,9 @@ class Service(tf.Module):
         """
         _same_rows("text", text=text, alpha=alpha, max_length=max_length, n_best=n_best, prefix=prefix, alignment=alignment)
         config, beam_size = self.translator.config, self.translator.config.beam_size
-        source, truncated = self._cut(text, config.max_input)
+        source, truncated = self.translator.tokenizer.cut(text, config.max_input)
         length = tf.cast(source.row_lengths(), tf.int32)
-        forced, _ = self._cut(prefix, self._longest + 1)
+        forced, _ = self.translator.tokenizer.cut(prefix, self._longest + 1)
         forced = forced[:, :-1]
         wanted = tf.where(max_length == 0, length + config.extra_length, tf.minimum(max_length, self._longest))
         number = tf.cast(forced.row_lengths(), tf.int32)
@@ -190,8 +182,8 @@ class Service(tf.Module):
             InvalidArgumentError: there are not as many targets as sources.
         """
         _same_rows("source", source=source, target=target)
-        sources, source_cut = self._cut(source, self.translator.config.max_input)
-        targets, target_cut = self._cut(target, self._longest)
+        sources, source_cut = self.translator.tokenizer.cut(source, self.translator.config.max_input)
+        targets, target_cut = self.translator.tokenizer.cut(target, self._longest)
 
         def read(rows):
             source, target = rows["source"].to_tensor(PAD), rows["target"].to_tensor(PAD)

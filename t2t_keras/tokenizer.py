@@ -79,6 +79,13 @@ class Tokenizer(tf.Module):
             ids = ids[:, : max_length - 1]
         return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
 
+    def cut(self, text, longest: int):
+        """[B] string → ids [B, (length)] int32, at most `longest` with EOS; and whether some were left out, [B] boolean."""
+        ids = self.tokenize(text, max_length=longest + 1)
+        cut = tf.concat([ids[:, :-1][:, : longest - 1], tf.fill([ids.nrows(), 1], EOS)], axis=1)
+        unread = tf.strings.length(text) > (longest + 1) * BYTES_PER_PIECE
+        return cut, (ids.row_lengths() > longest) | unread
+
     def detokenize(self, ids: tf.RaggedTensor):
         """[B, (length)] int32, of which special ids are left out → [B] string."""
         text = self._pieces.detokenize(tf.ragged.boolean_mask(ids, ids > EOS))

@@ -55,6 +55,10 @@ class Translator(tf.Module):
         """[B] string → {"text": [B] string, "score": [B] float32}."""
         return {name: values[:, 0] for name, values in self._n_best(text, 1).items()}
 
+    def truncated(self, text):
+        """[B] string → [B] boolean, whether a source has more than `max_input` sub-words, of which only the first are translated."""
+        return self.tokenizer.cut(text, self.config.max_input)[1]
+
     def _n_best(self, text, number: int):
         source = self.tokenizer.tokenize(text, max_length=self.config.max_input)
         rows, length = tf.shape(text), tf.cast(source.row_lengths(), tf.int32)
@@ -131,7 +135,7 @@ def translate_lines(translate: Callable, lines: Iterable[str], *, batch_size: in
     Lines are read ahead, sorted by length so that a batch has little padding, and given back in their own order.
 
     Args:
-        translate: a `Translator` or its `n_best`.
+        translate: a `Translator` or its `n_best`; whatever else it returns for each line is passed on.
         lines: sentences.
         batch_size: sentences at once.
         read_ahead: lines held at once.
@@ -146,8 +150,8 @@ def translate_lines(translate: Callable, lines: Iterable[str], *, batch_size: in
         for first in range(0, len(order), batch_size):
             chosen = order[first : first + batch_size]
             output = translate(tf.constant([ahead[i] for i in chosen]))
-            texts, scores = output["text"].numpy(), output["score"].numpy().tolist()
+            texts, rest = output["text"].numpy(), {name: values.numpy().tolist() for name, values in output.items() if name != "text"}
             for row, index in enumerate(chosen):
                 found = [one_line(text.decode("utf-8", "replace")) for text in np.atleast_1d(texts[row])]
-                results[index] = {"text": found if texts.ndim == 2 else found[0], "score": scores[row]}
+                results[index] = {"text": found if texts.ndim == 2 else found[0], **{name: rest[name][row] for name in rest}}
         yield from results

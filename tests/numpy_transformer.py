@@ -23,12 +23,17 @@ def softmax(x):
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def attention(q, k, v, causal: bool = False):
-    """Equation 1. [T, K], [S, K], [S, E] → [T, E]."""
+def attention_weights(q, k, causal: bool = False):
+    """What equation 1 multiplies V by. [T, K], [S, K] → [T, S]."""
     scores = q @ k.T / math.sqrt(k.shape[1])
     if causal:  # Section 3.2.3: "masking out (setting to -∞)" what lies to the right.
         scores = np.where(np.tri(*scores.shape, dtype=bool), scores, -np.inf)
-    return softmax(scores) @ v
+    return softmax(scores)
+
+
+def attention(q, k, v, causal: bool = False):
+    """Equation 1. [T, K], [S, K], [S, E] → [T, E]."""
+    return attention_weights(q, k, causal) @ v
 
 
 def multi_head_attention(queries, memory, weights, causal: bool = False):
@@ -90,6 +95,19 @@ def logits(source, shifted_target, weights):
         x = add_and_norm(x, multi_head_attention(x, memory, layer["cross_attention"]), layer["cross_attention_norm"])
         x = add_and_norm(x, feed_forward(x, layer["feed_forward"]), layer["feed_forward_norm"])
     return x @ weights["matrix"].T
+
+
+def alignment(source, shifted_target, weights, layer: int):
+    """How the words of a target attend to those of the source in a layer of the decoder, the mean of its heads. S ids, T ids → [T, S]."""
+    memory = encode(source, weights)
+    x = embed(shifted_target, weights["matrix"])
+    for number, each in enumerate(weights["decoder"]):
+        x = add_and_norm(x, multi_head_attention(x, x, each["self_attention"], causal=True), each["self_attention_norm"])
+        if number == layer:
+            heads = zip(each["cross_attention"]["query"], each["cross_attention"]["key"], strict=True)
+            return np.mean([attention_weights(x @ w_q, memory @ w_k) for w_q, w_k in heads], axis=0)
+        x = add_and_norm(x, multi_head_attention(x, memory, each["cross_attention"]), each["cross_attention_norm"])
+        x = add_and_norm(x, feed_forward(x, each["feed_forward"]), each["feed_forward_norm"])
 
 
 def smoothed_loss(sentence_logits, target, label_smoothing: float):

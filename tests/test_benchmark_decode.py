@@ -1,4 +1,7 @@
-"""What is compared is alike: the peers have our weights, and the sources, lengths and ends are those it says."""
+"""What is compared is alike: the peers have our weights, and the sources, lengths and ends are those it says.
+
+`tests/peers.sh` installs PyTorch and transformers and runs these tests with them; elsewhere those that need them are skipped.
+"""
 
 import dataclasses
 import json
@@ -15,13 +18,14 @@ from t2t_keras.config import BOS, EOS, PAD, ModelConfig
 from t2t_keras.transformer import Transformer
 
 ROOT = pathlib.Path(__file__).parent.parent
+PEERS = "PyTorch and transformers are not installed: tests/peers.sh installs them and runs this test"
 SMALL = ModelConfig(60, encoder_layers=2, decoder_layers=3, d_model=16, d_ff=24, num_heads=2, d_k=8, d_v=8)
 
 
 @pytest.mark.parametrize("config", [SMALL, dataclasses.replace(SMALL, learned_positions=6)], ids=["sinusoids", "learned positions"])
 def test_marian_with_our_weights_has_our_logits(config):
-    torch = pytest.importorskip("torch", reason="the extra 'bench' is not installed: pip install -e '.[bench]'")
-    pytest.importorskip("transformers", reason="the extra 'bench' is not installed: pip install -e '.[bench]'")
+    torch = pytest.importorskip("torch", reason=PEERS)
+    pytest.importorskip("transformers", reason=PEERS)
     from tools import benchmark_decode
 
     model = Transformer(config)
@@ -37,7 +41,7 @@ def test_marian_with_our_weights_has_our_logits(config):
 
 
 def test_heads_that_marian_has_not_are_refused():
-    pytest.importorskip("transformers", reason="the extra 'bench' is not installed: pip install -e '.[bench]'")
+    pytest.importorskip("transformers", reason=PEERS)
     from tools import benchmark_decode
 
     with pytest.raises(ValueError, match="Received: num_heads=2, d_k=6, d_v=8, d_model=16"):

@@ -407,4 +407,6 @@ def test_a_missing_package_is_told_with_what_to_install(monkeypatch, scheme, pac
 def test_help_shows_how_to_call_it_and_every_option():
     shown = program("--help").stdout.decode()
     assert "python tools/client.py --server=" in shown
-    assert all(f"--{name}" in shown for name in ("model_name", "version", "n_best", "alpha", "prefix", "parallel", "attempts", "timeout"))
+    assert all(
+        f"--{name}" in shown for name in ("model_name", "model_version", "n_best", "alpha", "prefix", "parallel", "attempts", "timeout")
+    )

@@ -97,7 +97,7 @@ INVALID = [
     (TrainConfig, {"early_stopping": "bleu", "valid_sentences": 0}),
     (TrainConfig, {"checkpoint_steps": 0, "checkpoint_minutes": 0}),
     (DecodeConfig, {"beam_size": 0}),
-    (DecodeConfig, {"alpha": float("inf")}),
+    *((DecodeConfig, {"alpha": alpha}) for alpha in (-0.1, -5.0, float("inf"))),
     (DecodeConfig, {"extra_length": -1}),
     (DecodeConfig, {"max_input": 1}),
     (DataConfig, {"train_source": "a.en"}),

@@ -103,6 +103,13 @@ def test_pairs_with_an_empty_side_are_left_out_and_counted(file):
     assert report == corpus.Report(pairs=2, empty=4, carriage_returns=1)
 
 
+def test_pairs_with_an_empty_side_are_kept_where_they_are_scored(file):
+    source, target = b"one\n\n  \nfour\n", b"eins\nzwei\n\n\n"
+    pairs, report = read(file(source), file(target), keep_blank=True)
+    assert pairs == list(zip(source.split(b"\n")[:-1], target.split(b"\n")[:-1], strict=True))
+    assert report == corpus.Report(pairs=4)
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_unequal_numbers_of_lines_are_told_with_the_first_line_that_has_no_partner(file, swapped):
     short, first, second = file("a\nb\nc\n"), file("A\nB\n"), file("C\nD\nE\nF\n")

@@ -1,5 +1,7 @@
 """Scores are those of the reference programs; only what is fed to them is ours."""
 
+import sys
+
 import pytest
 import sacrebleu
 from rouge_score import rouge_scorer
@@ -8,7 +10,7 @@ from t2t_keras import evaluation
 
 REFERENCES = ["The cat sat on the mat.", "He said: “1,000 dollars, then”.", "A well-known state-of-the-art model", "Yes"]
 HYPOTHESES = ["the cat sat on a mat .", "He said: 1,000 dollars, then.", "A well-known state of the art model", "No"]
-SCORES = (evaluation.bleu, evaluation.chrf, evaluation.rouge, lambda h, r: evaluation.compound_split_bleu(h, r, "de"))
+SCORES = (evaluation.bleu, evaluation.chrf, evaluation.rouge, lambda h, r: evaluation.compound_split_bleu(h, r, language="de"))
 
 
 def test_bleu_is_what_sacrebleu_says():
@@ -82,22 +84,22 @@ def test_compounds_are_split_at_hyphens_before_they_are_counted():
     """ "a-b" counts as three tokens, of which "a-c" shares two: by hand 5 of 6 words, 3 of 5 pairs, 2 of 4, 1 of 3."""
     hypotheses, references = ["w x y a-b"], ["w x y a-c"]
     # w x y a ##AT##-##AT## b against … c: 5/6 words, 4/5 pairs, 3/4 triples, 2/3 quadruples.
-    split = evaluation.compound_split_bleu(hypotheses, references, "de")["compound_split_bleu"]
+    split = evaluation.compound_split_bleu(hypotheses, references, language="de")["compound_split_bleu"]
     assert split == pytest.approx(100 * ((5 / 6) * (4 / 5) * (3 / 4) * (2 / 3)) ** 0.25)
     assert split > evaluation.bleu(hypotheses, references)["bleu"]
 
 
 def test_compound_splitting_changes_nothing_where_there_is_no_compound():
     hypotheses, references = ["der Hund - er bellt -", "nein , danke vielmals"], ["der Hund - er schlief -", "nein , danke vielmals"]
-    split = evaluation.compound_split_bleu(hypotheses, references, "de")["compound_split_bleu"]
+    split = evaluation.compound_split_bleu(hypotheses, references, language="de")["compound_split_bleu"]
     assert split == pytest.approx(evaluation.bleu(hypotheses, references, tokenize="none")["bleu"])
 
 
 def test_compound_split_bleu_sees_characters_and_not_their_escapes():
     """Moses writes & as &amp; for its own pipelines; the score of equal text is 100 and of an unequal sign below it."""
     text = ["Müller & Söhne 'sagt' <b> [c] | d"]
-    assert evaluation.compound_split_bleu(text, text, "de")["compound_split_bleu"] == pytest.approx(100)
-    assert evaluation.compound_split_bleu(text, [text[0].replace("&", "&amp;")], "de")["compound_split_bleu"] < 100
+    assert evaluation.compound_split_bleu(text, text, language="de")["compound_split_bleu"] == pytest.approx(100)
+    assert evaluation.compound_split_bleu(text, [text[0].replace("&", "&amp;")], language="de")["compound_split_bleu"] < 100
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -117,3 +119,69 @@ def test_nothing_to_score_is_refused(score):
 @pytest.mark.parametrize("score", SCORES)
 def test_an_empty_translation_is_a_bad_one_and_no_error(score):
     assert 0 <= next(iter(score(["", "x y"], ["a b", "x z"]).values())) < 60
+
+
+@pytest.mark.parametrize("score", SCORES[:3])
+def test_one_of_several_references_that_agrees_is_enough(score):
+    other = ["the cat sat on a mat .", "k l", "m n", "o p"]
+    once, again = score(REFERENCES, REFERENCES), score(REFERENCES, other, REFERENCES)
+    figures = {name: value for name, value in once.items() if not isinstance(value, str)}
+    assert {name: again[name] for name in figures} == pytest.approx(figures)
+    assert score(HYPOTHESES, other, REFERENCES) != score(HYPOTHESES, REFERENCES)
+
+
+def test_rouge_of_several_references_is_by_the_best_of_each_sentence():
+    """Each sentence has all words of one reference and none of the other."""
+    assert evaluation.rouge(["a b", "c d"], ["a b", "x y"], ["x y", "c d"])["rouge1"] == 100
+
+
+def test_compound_split_bleu_splits_each_reference():
+    """Whole tokens of either reference: ##AT##-##AT## counts on both sides."""
+    assert evaluation.compound_split_bleu(["w x a-b c"], ["k l m n"], ["w x a-b c"], language="de")["compound_split_bleu"] == pytest.approx(
+        100
+    )
+
+
+def test_an_exact_match_is_equal_to_one_of_its_references():
+    """The first to the first, the second to the second; the third to another sentence's, which does not count."""
+    scores = evaluation.scores(["a", "b", "c", "d"], ["a", "x", "y", "c"], ["z", "b", "", "D"])
+    assert (scores["exact_match"], scores["sentences"]) == (2 / 4, 4)
+
+
+def test_a_set_of_scores_is_counted_as_each_of_them():
+    count = {"lowercase": True, "tokenize": "char"}
+    scores = evaluation.scores(HYPOTHESES, REFERENCES, HYPOTHESES[::-1], **count)
+    expected = evaluation.bleu(HYPOTHESES, REFERENCES, HYPOTHESES[::-1], **count)
+    expected |= evaluation.chrf(HYPOTHESES, REFERENCES, HYPOTHESES[::-1], lowercase=True)
+    assert {name: scores[name] for name in expected} == expected
+    assert "nrefs:2" in scores["signature"] and "nrefs:2" in scores["chrf_signature"]
+
+
+def test_every_reference_has_as_many_lines():
+    with pytest.raises(ValueError, match="2 and 3"):
+        evaluation.bleu(["a", "b"], ["a", "b"], ["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "named"),
+    [
+        ({"tokenize": "ja-mecab"}, r"tokenize=ja-mecab .* pip install sacrebleu\[ja\]$"),
+        ({"tokenize": "ko-mecab"}, r"tokenize=ko-mecab .* pip install sacrebleu\[ko\]$"),
+        ({"tokenize": "mosses"}, "one of .*13a.* Received: mosses"),
+        ({"compound_split": "german"}, "code of Moses: .*de, .* Received: german"),
+        ({"rouge": True}, "pip install rouge-score"),
+    ],
+)
+def test_what_cannot_be_counted_here_is_told_before_there_is_anything_to_count(monkeypatch, wanted, named):
+    """In one line. Story: Moses takes an unknown language for English, and says nothing."""
+    for language in ("ja", "ko"):
+        monkeypatch.setattr(f"sacrebleu.tokenizers.tokenizer_{language}_mecab.MeCab", None, raising=False)
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ko_mecab.mecab_ko", None, raising=False)
+    monkeypatch.setitem(sys.modules, "rouge_score", None)
+    with pytest.raises(ValueError, match=named) as told:
+        evaluation.require(**wanted)
+    assert "\n" not in str(told.value)
+
+
+def test_what_can_be_counted_here_is_not_refused():
+    evaluation.require(tokenize="intl", compound_split="fr", rouge=True)

@@ -167,14 +167,25 @@ def test_scores_are_of_the_lines_that_translating_gives(run):
     sources, references = (side[:4] for side in prepare.read_text(run[0] / "data", "valid"))
     translated = [result["text"] for result in translate_lines(translator, sources)]
     references = [*references[:3], translated[3]]  # So that one is exactly right.
-    hypotheses, scores = experiment.evaluate(translator, sources, references, lowercase=True)
+    hypotheses, scores = experiment.evaluate(translator, sources, references, lowercase=True, tokenize="char")
     assert hypotheses == translated
-    assert scores["bleu"] == evaluation.bleu(translated, references, lowercase=True)["bleu"]
-    assert "case:lc" in scores["signature"]
-    assert scores["chrf"] == evaluation.chrf(translated, references)["chrf"]
+    expected = evaluation.scores(translated, references, lowercase=True, tokenize="char")
+    assert {name: scores[name] for name in expected} == expected
+    assert "case:lc" in scores["signature"] and "tok:char" in scores["signature"]
+    assert scores["perplexity"] == experiment.perplexity(translator, sources, references)
     assert scores["exact_match"] == 1 / 4
     assert (scores["sentences"], scores["beam_size"], scores["alpha"]) == (4, 3, 0.5)
     assert json.loads(json.dumps(scores)) == scores
+
+
+def test_perplexity_is_of_all_references_and_leaves_out_pairs_with_a_blank_side(run):
+    translator = experiment.load(run[0], say=lambda text: None)
+    sources, references = (side[:4] for side in prepare.read_text(run[0] / "data", "valid"))
+    pairs = [(sources[0], references[0]), (sources[3], references[3]), *zip(sources[:2], references[2:], strict=True)]
+    expected = experiment.perplexity(translator, *map(list, zip(*pairs, strict=True)))
+    lines = [sources[0], sources[1], sources[3]], [references[0], "", references[3]], [references[2], references[3], ""]
+    assert experiment.perplexity(translator, *lines) == pytest.approx(expected, rel=1e-5)
+    assert math.isnan(experiment.perplexity(translator, ["", "one"], ["eins", "\t"]))
 
 
 @pytest.mark.parametrize("which", ["average", "best", "latest"])

@@ -99,6 +99,7 @@ def test_a_flagfile_and_the_command_line_are_one_and_the_later_wins(tmp_path):
         ("--beam_size=1.5", "beam_size=1.5"),
         ("--deterministic=perhaps", "deterministic"),
         ("--d_model=3", "even d_model"),
+        ("--alpha=-5", "at least 0, usually at most 1. Received: alpha=-5.0"),
         ("--alpha=nan", "alpha=nan"),
         ("--dropout=nan", "dropout=nan"),
         ("--rate_factor=nan", "rate_factor=nan"),
@@ -110,7 +111,8 @@ def test_a_flagfile_and_the_command_line_are_one_and_the_later_wins(tmp_path):
 def test_a_wrong_value_is_refused_in_words_that_name_it(argument, expected):
     result = program(argument)
     assert result.returncode == 1
-    assert expected in result.stderr and "Traceback" not in result.stderr
+    [said] = result.stderr.splitlines()
+    assert said.startswith("Error: ") and expected in said
     assert result.stdout == ""
 
 
@@ -140,6 +142,44 @@ def test_a_word_that_is_no_flag_is_refused():
     result = program("runs/x", "--d_model=8")
     assert result.returncode != 0
     assert "runs/x" in result.stderr and "--name=value" in result.stderr
+
+
+WRITES = """import os
+    noise = b"".join(line + b"\\n" for line in (
+        b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+        b"I0000 00:00:1795302915.799832    8168 port.cc:153] oneDNN custom operations are on. You may see slightly different ...",
+        b"I0000 00:00:1795302915.799832    8168 cudart_stub.cc:31] Could not find cuda drivers on your machine, GPU will not be used.",
+    ))
+    with options.without_noise():
+        os.write(2, noise + b"I0000 00:00:1795302915.799832    8168 other.cc:1] oneDNN is off.\\n")
+        print("Python's own", file=sys.stderr)
+        os.write(2, noise + b"F the last words\\n")
+        {}
+    os.write(2, noise)"""
+ON_EVERY_MACHINE = ("WARNING: All log", "oneDNN custom operations are on", "Could not find cuda drivers")
+
+
+def said_by_native_code(end: str = "", **environment) -> list[str]:
+    """What a program says whose native code says what TensorFlow's does, inside `without_noise` and once after it."""
+    kept = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    command = [sys.executable, "-c", PROGRAM.format(main=WRITES.format(end))]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**kept, "PYTHONPATH": str(ROOT), **environment})
+    return result.stderr.splitlines()
+
+
+def test_what_tensorflow_says_on_every_machine_is_held_back_and_nothing_else():
+    *said, warning, one_dnn, cuda = said_by_native_code()
+    assert [line.rpartition("] ")[2] for line in said] == ["oneDNN is off.", "Python's own", "F the last words"]
+    assert all(expected in line for expected, line in zip(ON_EVERY_MACHINE, (warning, one_dnn, cuda), strict=True))
+
+
+def test_the_last_words_of_a_crash_are_not_held_back():
+    assert "F the last words" in said_by_native_code("os.abort()")
+
+
+def test_who_sets_how_much_tensorflow_says_gets_all_of_it():
+    said = said_by_native_code(TF_CPP_MIN_LOG_LEVEL="0")
+    assert all(sum(expected in line for line in said) == 3 for expected in ON_EVERY_MACHINE)
 
 
 CONFIGS = sorted((ROOT / "configs").glob("*.flags"))

@@ -1,6 +1,9 @@
 """Line n of what comes out belongs to line n of what came in, whatever bytes the lines hold."""
 
 import io
+import pathlib
+
+import pytest
 
 from t2t_keras import lines
 
@@ -13,3 +16,56 @@ def test_only_a_line_feed_ends_a_line_and_a_byte_order_mark_is_dropped():
 
 def test_what_a_model_wrote_is_one_line():
     assert lines.one_line("one\ntwo\r\u2028 three") == "one two\r\u2028 three"
+
+
+def test_lines_are_counted_from_where_a_file_stands():
+    file = io.BytesIO(b"one\ntwo\nthree")
+    file.readline()
+    assert (lines.count(file), file.readline(), lines.count(io.BytesIO())) == (2, b"two\n", 0)
+
+
+def test_lines_of_a_pipe_cannot_be_counted():
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+    assert lines.count(Pipe(b"one\n")) is None
+
+
+def test_a_file_gets_its_name_when_all_is_written(tmp_path):
+    path = tmp_path / "out"
+    path.write_bytes(b"before")
+    with lines.written_whole(path) as file:
+        file.write(b"after")
+        assert path.read_bytes() == b"before"
+    assert path.read_bytes() == b"after" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_what_was_written_before_an_error_is_kept_beside_the_file(tmp_path, capsys, error):
+    path = tmp_path / "out"
+    path.write_bytes(b"before")
+    with pytest.raises(error), lines.written_whole(path) as file:
+        file.write(b"half")
+        raise error
+    partial = tmp_path / "out.partial"
+    assert (path.read_bytes(), partial.read_bytes()) == (b"before", b"half")
+    assert str(partial) in capsys.readouterr().err
+
+
+def test_an_error_before_anything_is_written_leaves_nothing(tmp_path):
+    with pytest.raises(ValueError), lines.written_whole(tmp_path / "out"):
+        raise ValueError
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_regular_file_is_written_directly():
+    with lines.written_whole("/dev/null") as file:
+        file.write(b"gone")
+    assert pathlib.Path("/dev/null").is_char_device() and not pathlib.Path("/dev/null.partial").exists()
+
+
+@pytest.mark.parametrize("name", ["", "missing/out"])
+def test_a_file_that_cannot_be_written_is_told_before_it_is(tmp_path, name):
+    with pytest.raises(OSError, match=f"{tmp_path / name} cannot be written"), lines.written_whole(tmp_path / name):
+        pytest.fail("the block ran")

@@ -3,6 +3,8 @@
 The Keras side reads a padded batch at once; the oracle reads each sentence alone and unpadded.
 """
 
+import dataclasses
+
 import numpy as np
 import numpy_transformer as paper
 import pytest
@@ -11,6 +13,7 @@ from keras import ops
 
 from t2t_keras.config import BOS, EOS, PAD
 from t2t_keras.loss import cross_entropy, shift_right
+from t2t_keras.transformer import Transformer
 
 SOURCES = [[7, 12, 33, 5, EOS], [39, 4, EOS], [9, 9, 21, 30, 18, 6, EOS]]
 TARGETS = [[14, 8, EOS], [25, 4, 17, 17, 36, EOS], [5, EOS]]
@@ -26,6 +29,10 @@ SOURCE, TARGET = padded(SOURCES), padded(TARGETS)
 
 @pytest.fixture
 def model(model):
+    return randomized(model)
+
+
+def randomized(model):
     """Every weight is random, so that biases and gains count too."""
     rng = np.random.default_rng(3)
     for weight in model.trainable_variables:
@@ -88,6 +95,18 @@ def test_the_logits_of_a_padded_batch_are_the_papers_for_each_sentence_alone(mod
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         expected = paper.logits(source, [BOS, *target[:-1]], weights)
         np.testing.assert_allclose(logits[row, : len(target)], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("layers", "aligning"), [(1, 0), (2, 0), (3, 1)])
+def test_alignments_of_a_padded_batch_are_the_papers_attention_in_the_last_layer_but_one(tiny, layers, aligning):
+    """The mean of its heads; where there is one layer, of that."""
+    model = randomized(Transformer(dataclasses.replace(tiny, decoder_layers=layers)))
+    weights = as_in_the_paper(values_of(model), model.config)
+    found = model.align(shift_right(TARGET), model.encode(SOURCE))
+    for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        expected = paper.alignment(source, [BOS, *target[:-1]], weights, aligning)
+        np.testing.assert_allclose(found[row, : len(target), : len(source)], expected, atol=1e-5)
+        assert not np.any(found[row, : len(target), len(source) :])
 
 
 def test_the_smoothed_loss_of_a_padded_batch_is_the_papers_for_each_sentence_alone(model):

@@ -3,21 +3,23 @@
 import json
 import os
 import pathlib
+import pty
 import random
-import re
 import subprocess
 import sys
+import termios
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Its operations are in exports.
 
-from t2t_keras import builtin_corpus
+from t2t_keras import __version__, builtin_corpus
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service")
-NEEDED = {"prepare": "data_dir", "data_service": "port"}  # Of the others: model_dir.
+NEEDED = {"prepare": "data_dir", "data_service": "port", "evaluate": "reference"}  # Of the others: model_dir.
 LINES_THAT_TRY_IT = [
     b"two hundred and seven",
     b"",
@@ -31,19 +33,59 @@ LINES_THAT_TRY_IT = [
 ]  # fmt: skip
 
 
+# Of a person, who has not set how much TensorFlow says, as the tests do.
+ENVIRONMENT = {**{name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}, "PYTHONPATH": str(ROOT)}
+# Runs a program with a module that stands in for `experiment`, and without TensorFlow. {}: what is to be in it.
+STAND_IN = """
+import runpy, sys, types
+experiment, translator = (types.ModuleType(f"t2t_keras.{{name}}") for name in ("experiment", "translator"))
+sys.modules |= {{module.__name__: module for module in (experiment, translator)}}
+{}
+program = sys.argv.pop(1)
+sys.argv[0] = program
+try:
+    runpy.run_path(program, run_name="__main__")
+finally:
+    assert "tensorflow" not in sys.modules
+"""
+SHOUTING = STAND_IN.format("""
+class Translator:
+    config = types.SimpleNamespace(beam_size=2, max_input=6)
+    def __call__(self, line):
+        if line == "stop":
+            raise ValueError("Told to stop.")
+        return {"text": line.upper()}
+    def n_best(self, line):
+        return {"text": [line.upper(), line], "score": [-0.5, -1.5]}
+    def truncated(self, line):
+        return len(line) > self.config.max_input
+
+def translate_lines(translate, lines, *, batch_size, read_ahead):
+    lines = iter(lines)
+    while ahead := [line for _, line in zip(range(read_ahead), lines)]:
+        yield from map(translate, ahead)
+
+experiment.load, translator.translate_lines = lambda **model: Translator(), translate_lines
+""")
+
+
 def tool(name: str, *arguments: str, stdin: bytes = b"", cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess:
     """Runs tools/NAME.py; output as bytes, as a file would get it."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(ROOT / "tools" / f"{name}.py"), *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=environment)
+    return subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=ENVIRONMENT)
+
+
+def stand_in(code: str, name: str, *arguments: str) -> list[str]:
+    """The command that runs tools/NAME.py after some code."""
+    return [sys.executable, "-c", code, str(ROOT / "tools" / f"{name}.py"), *arguments]
 
 
 def complaint(result: subprocess.CompletedProcess) -> str:
-    """What a program that failed for a person's mistake said: one line, after TensorFlow's own, and no traceback."""
-    said = [line for line in result.stderr.decode().splitlines() if not re.match(r"[IWE]\d{4} |WARNING: All log messages", line)]
+    """What a program that failed for a person's mistake said: one line, no traceback, and nothing of TensorFlow's."""
     assert result.returncode == 1, result.stderr.decode()
-    assert len(said) == 1 and said[0].startswith("Error: "), said
-    return said[0]
+    [said] = result.stderr.decode().splitlines()
+    assert said.startswith("Error: ")
+    return said
 
 
 @pytest.fixture(scope="module")
@@ -87,41 +129,191 @@ def test_training_tells_what_it_read_what_it_trains_and_what_to_do_next(trained)
     assert len(list((model_dir / "checkpoints").glob("step-*.npz"))) == 3
 
 
-def test_every_line_is_answered_by_one_line_whatever_is_in_it(trained):
+@pytest.fixture(scope="module")
+def translated(trained) -> subprocess.CompletedProcess:
+    return tool("translate", f"--model_dir={trained[0]}", stdin=b"\n".join(LINES_THAT_TRY_IT))
+
+
+def test_every_line_is_answered_by_one_line_whatever_is_in_it(translated):
     """Only \\n ends a line: the 207th translation stands beside the 207th sentence."""
-    result = tool("translate", f"--model_dir={trained[0]}", stdin=b"\n".join(LINES_THAT_TRY_IT))
-    assert result.returncode == 0, result.stderr.decode()
-    translations = result.stdout.decode("utf-8").split("\n")
+    assert translated.returncode == 0, translated.stderr.decode()
+    translations = translated.stdout.decode("utf-8").split("\n")
     assert translations.pop() == ""
     assert len(translations) == len(LINES_THAT_TRY_IT)
     assert [bool(line) for line in translations][1:3] == [False, False]
-    assert b"average of" in result.stderr
 
 
-def test_n_best_lines_are_numbered_scored_and_best_first(trained):
-    result = tool("translate", f"--model_dir={trained[0]}", "--n_best=2", "--beam_size=3", stdin=b"\n".join(LINES_THAT_TRY_IT) + b"\n")
-    assert result.returncode == 0, result.stderr.decode()
-    rows = [line.split("\t", 2) for line in result.stdout.decode("utf-8").split("\n")[:-1]]
+def test_a_program_says_what_it_does_and_nothing_of_tensorflows(translated):
+    [said] = translated.stderr.decode().splitlines()
+    assert said.startswith("Using the average of")
+
+
+def test_n_best_lines_are_numbered_scored_and_best_first(trained, translated, tmp_path):
+    """And the best is what is written without --n_best; from one file to another it is the same as from stream to stream."""
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(b"\n".join(LINES_THAT_TRY_IT) + b"\n")
+    result = tool("translate", f"--model_dir={trained[0]}", "--n_best=2", f"--input={source}", f"--output={target}")
+    assert (result.returncode, result.stdout) == (0, b""), result.stderr.decode()
+    rows = [line.split("\t", 2) for line in target.read_text("utf-8").split("\n")[:-1]]
     assert [len(row) for row in rows] == [3] * 2 * len(LINES_THAT_TRY_IT)
     assert [int(row[0]) for row in rows] == [number for number in range(1, len(LINES_THAT_TRY_IT) + 1) for _ in range(2)]
     # A score of an unfinished translation may be above that of a finished one; those of an untrained model are far apart.
+    assert [row[2] for row in rows[::2]] == translated.stdout.decode("utf-8").split("\n")[:-1]
+    assert rows[0][2] != rows[1][2]
     assert rows[2][1:] == rows[3][1:] == ["0.0000", ""]
     assert all(float(row[1]) < 0 for row in rows[:2] + rows[6:])
 
 
+@pytest.fixture
+def shouting(tmp_path):
+    """Runs `translate` with what shouts in place of a model, which takes 6 letters of a line and stops at the line "stop"."""
+    (tmp_path / "config.json").write_text("{}")
+
+    def run(*arguments: str, start=subprocess.run, **options):
+        command = stand_in(SHOUTING, "translate", f"--model_dir={tmp_path}", *arguments)
+        return start(command, env=ENVIRONMENT, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
+
+    return run
+
+
+def test_flushing_answers_a_line_before_the_next_comes(shouting):
+    """Story: a program at the other end of a pipe got its first answer when it had sent its last line."""
+    with shouting("--flush", start=subprocess.Popen, stdin=subprocess.PIPE) as process:
+        for line in (b"one\n", b"two\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert process.stdout.readline() == line.upper()
+        process.stdin.close()
+        assert process.wait(timeout=30) == 0
+
+
+def test_a_line_that_is_cut_is_told_by_its_number(shouting):
+    result = shouting(input=b"one\nseventy\ntwo\nhundred\n")
+    assert result.stdout == b"ONE\nSEVENTY\nTWO\nHUNDRED\n"
+    said = result.stderr.decode().splitlines()
+    assert [line.partition(":")[0] for line in said] == ["Line 2", "Line 4"] and all("--max_input" in line for line in said)
+
+
+def test_an_output_file_is_replaced_when_all_lines_are_translated(shouting, tmp_path):
+    source, target = tmp_path / "in", tmp_path / "out"
+    target.write_text("before")
+    source.write_text("one\nstop\n")
+    result = shouting(f"--input={source}", f"--output={target}")
+    assert (result.returncode, result.stdout) == (1, b"")
+    assert result.stderr.decode().splitlines() == [
+        f"Not finished; what there is so far is in {target}.partial.", "Error: Told to stop."
+    ]  # fmt: skip
+    assert (target.read_text(), (tmp_path / "out.partial").read_text()) == ("before", "ONE\n")
+    source.write_text("one\ntwo\n")
+    assert shouting(f"--input={source}", f"--output={target}").returncode == 0
+    assert target.read_text() == "ONE\nTWO\n" and not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("output", ["file", "terminal"])
+def test_progress_is_shown_on_a_terminal_that_the_translations_do_not_go_to(shouting, tmp_path, output):
+    (tmp_path / "in").write_text("one\ntwo\nthree\n")
+    terminal, end = pty.openpty()
+    termios.tcsetwinsize(end, (24, 80))
+    result = shouting(f"--input={tmp_path}/in", stderr=end, stdout=subprocess.PIPE if output == "file" else end)
+    os.close(end)
+    shown = os.read(terminal, 2**16)
+    os.close(terminal)
+    assert result.returncode == 0
+    assert (b"3/3" in shown) == (output == "file") and (b"THREE" in shown) == (output == "terminal")
+
+
 def test_evaluating_prints_one_json_object_and_writes_the_translations(trained, text, tmp_path):
+    """Blank lines and several references are counted as sacreBLEU counts them."""
     model_dir, _ = trained
-    names = [f"--source={text}/valid.en", f"--reference={text}/valid.back", f"--output={tmp_path}/out.txt"]
-    result = tool(
-        "evaluate", f"--model_dir={model_dir}", *names, "--json", "--checkpoint=latest", "--alpha=1", "--rouge", "--compound_split=de"
-    )
+    lines = {name: (text / f"valid.{name}").read_text().split("\n")[:-1] for name in ("en", "back")}
+    lines["en"][3] = lines["back"][5] = lines["en"][7] = lines["back"][7] = ""
+    lines["other"] = [line.upper() for line in lines["back"]]
+    for name, side in lines.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in side))
+    names = [f"--source={tmp_path}/en", f"--reference={tmp_path}/back", f"--reference={tmp_path}/other", f"--output={tmp_path}/out"]
+    options = ["--checkpoint=latest", "--alpha=1", "--lowercase", "--tokenize=char", "--rouge", "--compound_split=de"]
+    result = tool("evaluate", f"--model_dir={model_dir}", *names, *options, "--json")
     assert result.returncode == 0, result.stderr.decode()
     scores = json.loads(result.stdout)
     assert {"bleu", "chrf", "perplexity", "signature", "exact_match", "rougeL", "compound_split_bleu"} <= set(scores)
     assert (scores["sentences"], scores["beam_size"], scores["alpha"], scores["checkpoint"]) == (40, 2, 1.0, "latest")
     assert 0 <= scores["bleu"] <= 100 and 0 <= scores["chrf"] <= 100 and 1 < scores["perplexity"] < 1000
-    assert "tok:13a" in scores["signature"]
-    assert len((tmp_path / "out.txt").read_bytes().split(b"\n")) == 40 + 1
+    assert scores["exact_match"] == 1 / 40  # Where both sides are blank.
+    translations = (tmp_path / "out").read_text().split("\n")
+    assert len(translations) == 40 + 1 and [row for row, line in enumerate(translations) if not line] == [3, 7, 40]
+    expected = sacrebleu_says(tmp_path / "out", tmp_path / "back", tmp_path / "other", lowercase=True, tokenize="char")
+    assert {name: scores[name] for name in expected} == pytest.approx(expected)
+
+
+def sacrebleu_says(hypothesis, *references, lowercase: bool = False, tokenize: str = "13a") -> dict:
+    """What the command sacrebleu prints of files; it knows only --lowercase of BLEU."""
+    found = {}
+    for metric, options in (("bleu", ["-tok", tokenize, *["-lc"] * lowercase]), ("chrf", ["--chrf-lowercase"] * lowercase)):
+        command = [sys.executable, "-m", "sacrebleu", *map(str, references), "-i", str(hypothesis), "-m", metric, *options, "-w", "12"]
+        result = subprocess.run(command, capture_output=True, check=True)
+        found[metric] = json.loads(result.stdout)["score"]
+    return found
+
+
+@pytest.mark.parametrize("options", [{}, {"lowercase": True}, {"tokenize": "char"}, {"lowercase": True, "tokenize": "none"}], ids=str)
+@pytest.mark.parametrize("number", [1, 2])
+def test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too(tmp_path, options, number):
+    """Without a model, and without TensorFlow."""
+    texts = {
+        "hypothesis": "the cat Sat.\n\nfoo bar\nHe said: yes-no, or so.\nA A b c d\n \n",
+        "0": "The cat sat.\n\n  \nHe said: Yes-no, or so.\nA a b c d\nx\n",
+        "1": "A cat sat.\nx y\n\nHe said yes-no\n\n\n",
+    }
+    for name, content in texts.items():
+        (tmp_path / name).write_text(content)
+    references = [tmp_path / name for name in ("0", "1")[:number]]
+    flags = [f"--{name}={value}" for name, value in options.items()] + [f"--reference={path}" for path in references]
+    command = stand_in(STAND_IN.format(""), "evaluate", f"--hypothesis={tmp_path}/hypothesis", *flags, "--json")
+    result = subprocess.run(command, capture_output=True, env=ENVIRONMENT)
+    assert (result.returncode, result.stderr) == (0, b"")
+    scores = json.loads(result.stdout)
+    expected = sacrebleu_says(tmp_path / "hypothesis", *references, **options)
+    assert {name: scores[name] for name in expected} == pytest.approx(expected, rel=1e-9)
+    assert "perplexity" not in scores and scores["exact_match"] == 1 / 6
+
+
+def test_a_figure_that_is_not_finite_is_null_in_json(tmp_path):
+    """Story: Python writes Infinity and NaN, which no JSON parser but its own takes."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "text").write_text("one\n")
+    code = """
+experiment.load = lambda **model: None
+experiment.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chrf": float("inf"), "perplexity": float("nan")})
+"""
+    flags = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", "--json"]
+    result = subprocess.run(stand_in(STAND_IN.format(code), "evaluate", *flags), capture_output=True, env=ENVIRONMENT, check=True)
+    scores = json.loads(result.stdout, parse_constant=lambda name: pytest.fail(name))
+    assert (scores["bleu"], scores["chrf"], scores["perplexity"]) == (1.5, None, None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--output={}/missing/out"], "missing/out cannot be written"),
+        (["--output={}"], "cannot be written: Is a directory"),
+        (["--compound_split=german"], "Received: german"),
+        pytest.param(
+            ["--tokenize=ja-mecab"], "sacrebleu[ja]", marks=pytest.mark.skipif(bool(find_spec("MeCab")), reason="MeCab is installed")
+        ),
+        (["--alpha=-5"], "alpha=-5"),
+        (["--hypothesis={}/text"], "no --output"),
+        (["--source="], "--source, or --hypothesis"),
+    ],
+    ids=str,
+)
+def test_evaluating_finds_out_what_cannot_be_before_it_loads_a_model(tmp_path, flags, named):
+    """Story: an hour of translating was lost to a folder that was not there."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "text").write_text("one\n")
+    asked = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", f"--output={tmp_path}/out"]
+    command = stand_in(STAND_IN.format(""), "evaluate", *asked, *(flag.format(tmp_path) for flag in flags))
+    assert named in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "text"}
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
@@ -188,8 +380,24 @@ def test_files_of_unequal_length_are_told_in_a_line(trained, text):
     assert "40" in complaint(tool("evaluate", *flags))
 
 
-def test_a_folder_that_is_no_model_is_told_in_a_line(tmp_path):
-    assert "config.json" in complaint(tool("translate", f"--model_dir={tmp_path}", stdin=b"one\n"))
+@pytest.mark.parametrize(
+    ("flag", "named"),
+    [
+        ("--model_dir={}", "config.json"),
+        ("--alpha=-5", "alpha=-5.0"),
+        ("--beam_size=0", "beam_size=0"),
+        ("--checkpoint=newest", "average|best"),
+    ],
+)
+@pytest.mark.parametrize("name", ["translate", "export"])
+def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, named):
+    """TensorFlow takes seconds to import, and then speaks first."""
+    arguments = {"translate": [], "export": ["--export_dir=x"]}[name]
+    command = stand_in(STAND_IN.format(""), name, f"--model_dir={tmp_path}", *arguments, flag.format(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    if "{}" in flag:
+        (tmp_path / "config.json").unlink()
+    assert named in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
 
 
 def test_more_translations_than_the_beam_holds_are_refused(trained):
@@ -228,6 +436,21 @@ def test_help_shows_the_program_and_every_option_with_its_default(name):
     assert all(word in shown for word in expected.get(name, ["--model_dir", "--checkpoint", "average|best|latest"]))
 
 
+@pytest.mark.parametrize("name", [*PROGRAMS, "client"])
+def test_help_of_an_installed_program_shows_its_own_name(name):
+    command = f"t2t-{name.replace('_', '-')}"
+    code = f"import sys; sys.argv = ['/somewhere/bin/{command}', '--help']; from tools import {name}; {name}.main()"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, env=ENVIRONMENT).stdout.decode()
+    assert f"\n{command} --" in shown and "tools/" not in shown
+    assert f"--{dict(NEEDED, client='server').get(name, 'model_dir')}:" in shown and "--traceback" not in shown
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "tools").glob("*.py")) if "options.run" in path.read_text()])
+def test_every_program_tells_its_version_without_tensorflow(name):
+    result = subprocess.run(stand_in(STAND_IN.format(""), name, "--version"), capture_output=True, env=ENVIRONMENT)
+    assert (result.returncode, result.stdout.decode(), result.stderr) == (0, f"t2t_keras {__version__}\n", b"")
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_mistyped_flag_is_answered_by_the_one_that_was_meant(name):
     flag = NEEDED.get(name, "model_dir")
@@ -242,8 +465,3 @@ def test_a_flag_that_is_needed_is_asked_for(name):
     assert result.returncode == 1
     assert f"--{NEEDED.get(name, 'model_dir')}" in result.stderr.decode()
     assert "Traceback" not in result.stderr.decode()
-
-
-def test_an_unknown_choice_of_weights_names_those_there_are():
-    result = tool("translate", "--model_dir=x", "--checkpoint=newest")
-    assert result.returncode == 1 and b"average|best|latest" in result.stderr

@@ -123,6 +123,13 @@ def test_a_source_that_is_too_long_is_cut(model, tokenizer, translator):
     assert results(cut(tf.constant([kept + rest]))) != results(translator(tf.constant([kept + rest])))
 
 
+def test_a_source_with_more_sub_words_than_max_input_is_truncated(tokenizer, translator):
+    lines = ["two", "", "one million and two", "one million and two hundred", "x" * 100_000, "½ " * 50]
+    sizes = [len(ids) for ids in tokenizer.tokenize(tf.constant(lines))]
+    cut = Translator(translator.model, tokenizer, DecodeConfig(max_input=sizes[2]))
+    assert cut.truncated(tf.constant(lines)).numpy().tolist() == [size > sizes[2] for size in sizes] == [False] * 3 + [True] * 3
+
+
 def test_a_translation_is_at_most_extra_length_longer_than_its_source(model):
     """In sub-words, the end token counted on both sides (section 6.1: input length + 50)."""
     translator = Translator(model, Numbers(), DecodeConfig(beam_size=8, extra_length=2))
@@ -200,6 +207,14 @@ def test_batches_hold_lines_of_about_one_length():
     lines = ["a" * length for length in np.random.default_rng(0).permutation(40)]
     list(translate_lines(translate, lines, batch_size=8, read_ahead=40))
     assert [sorted(map(len, batch)) for batch in translate.batches] == [list(range(first, first + 8)) for first in range(0, 40, 8)]
+
+
+def test_what_else_is_told_of_a_line_stays_with_it():
+    def translate(text):
+        return {**Upper()(text), "truncated": tf.strings.length(text) > 3}
+
+    lines = ["a" * length for length in np.random.default_rng(0).permutation(9)]
+    assert [result["truncated"] for result in translate_lines(translate, lines, batch_size=2)] == [len(line) > 3 for line in lines]
 
 
 def test_lines_without_end_are_translated_as_they_come():

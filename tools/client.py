@@ -15,7 +15,7 @@ _SERVER = flags.DEFINE_string(
     "server", "grpc://localhost:8500", "The model server: grpc://host:port or http://host:port; with TLS, grpcs:// or https://."
 )
 _MODEL_NAME = flags.DEFINE_string("model_name", "translate", "The model's name at the server.")
-_VERSION = flags.DEFINE_integer("version", 0, "The model's version; 0: the newest.", lower_bound=0)
+_VERSION = flags.DEFINE_integer("model_version", 0, "The model's version; 0: the newest.", lower_bound=0)
 _N_BEST = flags.DEFINE_integer(
     "n_best", None, "Print this many translations a line, as: line number, tab, score, tab, text.", lower_bound=1
 )

@@ -47,9 +47,10 @@ def restrict(host: str, port: int) -> None:
 
 
 def serve() -> None:
-    from tensorflow.data.experimental import service
+    with options.without_noise():
+        from tensorflow.data.experimental import service
 
-    from t2t_keras import data_service
+        from t2t_keras import data_service
 
     address = f"{_HOST.value}:{_PORT.value}"
     data_service.check_free(_PORT.value)

@@ -20,23 +20,22 @@ options.define_trained_model()
 
 
 def export() -> None:
-    from t2t_keras import experiment
-
     if "://" in _EXPORT_DIR.value:
         raise ValueError(f"Expected --export_dir on this machine; copy it from there. Received: {_EXPORT_DIR.value}.")
     model, export_dir = options.trained_model(), pathlib.Path(_EXPORT_DIR.value).expanduser()
     if _FORMAT.value == "ctranslate2":
-        from t2t_keras import ctranslate2_format
-
         if model["dtype"] != "float32" or model["int8"]:
             received = f"--dtype={model['dtype']} --int8={model['int8']}"
             raise ValueError(f"--format=ctranslate2 takes --quantization, not --dtype or --int8. Received: {received}.")
+    elif _QUANTIZATION.value:
+        raise ValueError(f"--quantization is for --format=ctranslate2. Received: --quantization={_QUANTIZATION.value}.")
+    with options.without_noise():
+        from t2t_keras import ctranslate2_format, experiment
+    if _FORMAT.value == "ctranslate2":
         ctranslate2_format.write(experiment.load(**model), export_dir, _QUANTIZATION.value)
         print(f"Exported to {export_dir}. Its README.md says how to use it.")
-        return
-    if _QUANTIZATION.value:
-        raise ValueError(f"--quantization is for --format=ctranslate2. Received: --quantization={_QUANTIZATION.value}.")
-    experiment.export(export_dir, **model)
+    else:
+        experiment.export(export_dir, **model)
 
 
 def main() -> None:

@@ -28,7 +28,8 @@ def prepare() -> None:
     model, train, data = (options.read(group) for group in (ModelConfig, TrainConfig, DataConfig))
     if not _DATA_DIR.value:
         raise ValueError("Expected a folder as --data_dir. Received none.")
-    from t2t_keras import prepare  # After the options, so that a wrong one is told at once.
+    with options.without_noise():  # After the options, so that a wrong one is told at once.
+        from t2t_keras import prepare
 
     write = prepare.write
     if _RUNNER.value:

@@ -22,7 +22,8 @@ options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)
 
 def train() -> None:
     groups = [options.read(group) for group in (ModelConfig, TrainConfig, DecodeConfig, DataConfig)]
-    from t2t_keras import devices, experiment  # After the options, so that a wrong one is told at once.
+    with options.without_noise():  # After the options, so that a wrong one is told at once.
+        from t2t_keras import devices, experiment
 
     devices.virtual_cpu_devices(_CPU_DEVICES.value)
     strategy = devices.make_strategy(_CPU_DEVICES.value)
@@ -35,7 +36,7 @@ def train() -> None:
         dry_run=_DRY_RUN.value,
     )
     if devices.is_chief(strategy) and not _DRY_RUN.value:
-        print(f"Trained. Translate with: python tools/translate.py --model_dir={model_dir} < text")
+        print(f"Trained. Translate with: {options.command('translate')} --model_dir={model_dir} < text")
 
 
 def main() -> None:

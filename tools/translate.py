@@ -1,41 +1,64 @@
-"""Translates standard input to standard output, line for line.
+"""Translates text line for line, standard input to standard output unless files are given.
 
 python tools/translate.py --model_dir=runs/x < text.en > text.de
+python tools/translate.py --model_dir=runs/x --input=text.en --output=text.de
 """
 
+import contextlib
+import pathlib
 import sys
 
 from absl import flags
 
 from t2t_keras import flags as options
 
+_INPUT = flags.DEFINE_string("input", "", "Text to translate, a sentence a line; empty: standard input.")
+_OUTPUT = flags.DEFINE_string(
+    "output", "", "Write the translations to this file, which is replaced when all are there; empty: standard output."
+)
+_FLUSH = flags.DEFINE_boolean("flush", False, "Answer each line before the next is read, for a program at the other end; slower.")
 _N_BEST = flags.DEFINE_integer("n_best", 0, "Print this many translations a line, as: line number, tab, score, tab, text.", lower_bound=0)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Sentences translated at once.", lower_bound=1)
 options.define_trained_model()
 
 
 def translate() -> None:
-    from t2t_keras import experiment
-    from t2t_keras.lines import read_lines
-    from t2t_keras.translator import translate_lines
+    model = options.trained_model()
+    import tqdm
 
-    translator = experiment.load(**options.trained_model(), say=lambda text: print(text, file=sys.stderr))
-    if _N_BEST.value > translator.config.beam_size:
-        raise ValueError(f"Expected --n_best of at most --beam_size, {translator.config.beam_size}. Received: {_N_BEST.value}.")
-    if sys.stdin.isatty():
-        print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
-    write = sys.stdout.buffer.write
-    read_ahead = 1 if sys.stdin.isatty() else 4096  # A person at the keyboard waits for an answer.
-    function = translator.n_best if _N_BEST.value else translator
-    for number, result in enumerate(
-        translate_lines(function, read_lines(sys.stdin.buffer), batch_size=_BATCH_SIZE.value, read_ahead=read_ahead), 1
-    ):
-        if _N_BEST.value:
-            for text, score in list(zip(result["text"], result["score"], strict=True))[: _N_BEST.value]:
-                write(f"{number}\t{score:.4f}\t{text}\n".encode())
-        else:
-            write(f"{result['text']}\n".encode())
-        sys.stdout.buffer.flush()
+    from t2t_keras import lines
+
+    with contextlib.ExitStack() as files:
+        source = files.enter_context(pathlib.Path(_INPUT.value).expanduser().open("rb")) if _INPUT.value else sys.stdin.buffer
+        target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
+        with options.without_noise():
+            from t2t_keras import experiment
+            from t2t_keras.translator import translate_lines
+
+            translator = experiment.load(**model, say=lambda text: print(text, file=sys.stderr))
+        if _N_BEST.value > translator.config.beam_size:
+            raise ValueError(f"Expected --n_best of at most --beam_size, {translator.config.beam_size}. Received: {_N_BEST.value}.")
+        function = translator.n_best if _N_BEST.value else translator
+        at_keyboard = source.isatty()
+        if at_keyboard:
+            print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
+        results = translate_lines(
+            lambda text: {**function(text), "truncated": translator.truncated(text)},
+            lines.read_lines(source),
+            batch_size=_BATCH_SIZE.value,
+            read_ahead=1 if at_keyboard or _FLUSH.value else 4096,
+        )
+        hidden = True if at_keyboard or target.isatty() else None  # None: unless stderr is a terminal.
+        for number, result in enumerate(tqdm.tqdm(results, total=lines.count(source), unit=" lines", disable=hidden), 1):
+            if result["truncated"]:
+                said = f"Line {number}: only the first {translator.config.max_input:,} sub-words are translated (--max_input)."
+                tqdm.tqdm.write(said, file=sys.stderr)
+            if _N_BEST.value:
+                for text, score in list(zip(result["text"], result["score"], strict=True))[: _N_BEST.value]:
+                    target.write(f"{number}\t{score:.4f}\t{text}\n".encode())
+            else:
+                target.write(f"{result['text']}\n".encode())
+            target.flush()
 
 
 def main() -> None:

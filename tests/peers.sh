@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Installs PyTorch and transformers with the package into .venv-peers, then runs the tests that compare with them, slow ones too.
+# Arguments go to pytest. PyPI's PyTorch brings several GB of CUDA; without: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+python=${PYTHON:-python3}
+[ -x "$root/.venv-peers/bin/python" ] || "$python" -m venv "$root/.venv-peers"
+"$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root[test]" torch==2.13.0 'transformers>=4.56' >&2
+cd "$root"
+exec .venv-peers/bin/python -m pytest -m "slow or not slow" tests/test_benchmark_decode.py "$@"
