@@ -4,6 +4,7 @@ python tools/train.py --train_source=a.en --train_target=a.de --valid_source=v.e
 python tools/train.py --flagfile=wmt14_en_de_base --model_dir=runs/base
 """
 
+import os
 import pathlib
 
 from absl import flags
@@ -39,7 +40,14 @@ def train() -> None:
 
 
 def main() -> None:
-    options.run(train)
+    try:
+        options.run(train)
+    except SystemExit as ended:
+        if "TF_CONFIG" in os.environ:
+            from t2t_keras import devices
+
+            devices.leave(ended.code)
+        raise
 
 
 if __name__ == "__main__":
