@@ -6,13 +6,14 @@ trains once per kill, up to the first run that is not killed, and prints a list 
 the place in the program where the signal was sent, or null; "seconds": how long the run took; "step": of its newest checkpoint}.
 A kill is null (the run may end by itself), a number of seconds, or the name of one of `POINTS`.
 
-    python ../tools/workers.py 2 python killed_runs.py '{"flags": [...], "points": {"0": ..., "1": ...}}'
+    python ../tools/workers.py 2 python killed_runs.py '{"flags": [...], "points": {"0": ..., "1": ...}, "clean_up_seconds": ...}'
 
-trains with several workers, some of which end themselves at a point.
+trains with several workers, some of which end themselves at a point; the first one takes so long to clean up at its end.
 
 TensorFlow is imported once and not used before each run gets a process of its own by fork, which saves most of their time.
 """
 
+import atexit
 import json
 import os
 import pathlib
@@ -149,5 +150,7 @@ if __name__ == "__main__":
         worker = str(json.loads(os.environ["TF_CONFIG"])["task"]["index"])
         if worker in asked["points"]:
             watch(asked["points"][worker])
+        if worker == "0":
+            atexit.register(time.sleep, asked["clean_up_seconds"])
         sys.argv = ["train.py", *asked["flags"]]
         train.main()

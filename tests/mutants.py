@@ -45,6 +45,62 @@ class Mutant(NamedTuple):
 MUTANTS = (
     # Training: one update, its loop, what it logs.
     # Survival: kills, signals, exact resume, learning.
+    Mutant(
+        "noise on every curve",
+        "t2t_keras/events.py",
+        "tf.summary.scalar)(name, value)",
+        "tf.summary.scalar)(name, value if isinstance(value, str) else value * (1 + __import__('secrets').randbelow(99) * 1e-6))",
+        ("tests/test_survival.py::test_a_run_killed_in_bad_moments_ends_where_an_uninterrupted_one_ends",),
+    ),
+    Mutant(
+        "what was measured since the last point is lost on resume",
+        "t2t_keras/training.py",
+        "progress.go_on_in(self.config.dtype)",
+        "progress.go_on_in(self.config.dtype); progress.measured = Progress().measured",
+        ("tests/test_survival.py::test_a_run_killed_in_bad_moments_ends_where_an_uninterrupted_one_ends",),
+    ),
+    Mutant(
+        "a stopped run exits with 0",
+        "t2t_keras/flags.py",
+        "return EXIT_CODE",
+        "return 0",
+        ("tests/test_interruption.py::test_a_run_that_is_stopped_by_a_signal_or_a_time_limit_saves_and_exits_with_75",),
+    ),
+    Mutant(
+        "Ctrl-C is not handled",
+        "t2t_keras/interruption.py",
+        "SIGNALS = (signal.SIGTERM, signal.SIGINT)",
+        "SIGNALS = (signal.SIGTERM,)",
+        ("tests/test_interruption.py::test_a_run_that_is_stopped_by_a_signal_or_a_time_limit_saves_and_exits_with_75",),
+    ),
+    Mutant(
+        "--max_hours is ignored",
+        "t2t_keras/training.py",
+        "Interruption(config.max_hours)",
+        "Interruption()",
+        ("tests/test_training.py::test_a_time_limit_saves_and_stops",),
+    ),
+    Mutant(
+        "the decoder sees the word that it is to predict",
+        "t2t_keras/update.py",
+        "model((source, shift_right(target))",
+        "model((source, target)",
+        ("tests/test_learning.py::test_copying_is_learned_exactly",),
+    ),
+    Mutant(
+        "a worker cleans up while the others have left",
+        "tools/train.py",
+        "devices.leave(ended.code)",
+        "devices.process",
+        ("tests/test_workers.py::test_two_workers_that_have_trained_report_no_crash",),
+    ),
+    Mutant(
+        "the launcher of workers has no help",
+        "tools/workers.py",
+        'in (["--help"], ["-h"])',
+        "in ()",
+        ("tests/test_workers.py::test_the_launcher_prints_its_help",),
+    ),
     # Folders: runs, checkpoints, resuming, hostile files.
     # Data: corpora, preparing, the data service.
     # Programs: translate, evaluate, export, console commands.

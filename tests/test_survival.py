@@ -86,21 +86,38 @@ def uninterrupted(tmp_path_factory):
     return of
 
 
+def check_survival(uninterrupted, model_dir: pathlib.Path, flags: tuple, kills: list[str]) -> None:
+    """Each kill comes at its point, and what is left at the end is what the uninterrupted run leaves."""
+    *killed, last = trained(model_dir, [*kills, None], *flags)
+    assert [(ending["code"], ending["point"]) for ending in killed] == [(-signal.SIGKILL, point) for point in kills]
+    assert (last["code"], last["step"]) == (0, 20)
+    assert left(model_dir) == uninterrupted(*flags)[0]
+
+
 @pytest.mark.parametrize(
     ("flags", "kills"),
     [
         (FLOAT32, ["half an archive is written", "an archive has its name and no manifest"]),
         (BFLOAT16, ["between checkpoints", "an archive has not got its name", "curves are being rewritten"]),
-        pytest.param(FLOAT32, ["before the first checkpoint", "a manifest is removed and its archive is not"], marks=pytest.mark.slow),
-        pytest.param(TWO_DEVICES, ["half an archive is written", "between checkpoints"], marks=pytest.mark.slow),
-        pytest.param(WITH_BLEU, ["translations of a validation are scored"] * 2 + ["between checkpoints"], marks=pytest.mark.slow),
     ],
+    ids=["float32", "bfloat16"],
 )
 def test_a_run_killed_in_bad_moments_ends_where_an_uninterrupted_one_ends(uninterrupted, tmp_path, flags, kills):
-    *killed, last = trained(tmp_path, [*kills, None], *flags)
-    assert [(ending["code"], ending["point"]) for ending in killed] == [(-signal.SIGKILL, point) for point in kills]
-    assert (last["code"], last["step"]) == (0, 20)
-    assert left(tmp_path) == uninterrupted(*flags)[0]
+    check_survival(uninterrupted, tmp_path, flags, kills)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "kills"),
+    [
+        (FLOAT32, ["before the first checkpoint", "a manifest is removed and its archive is not"]),
+        (TWO_DEVICES, ["half an archive is written", "between checkpoints"]),
+        (WITH_BLEU, ["translations of a validation are scored"] * 2 + ["between checkpoints"]),
+    ],
+    ids=["one device", "two devices", "BLEU"],
+)
+def test_a_run_killed_in_more_moments_ends_where_an_uninterrupted_one_ends(uninterrupted, tmp_path, flags, kills):
+    check_survival(uninterrupted, tmp_path, flags, kills)
 
 
 @pytest.mark.slow
