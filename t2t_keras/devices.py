@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from t2t_keras import batching
 
-CHIEF_LEAVES_AFTER_SECONDS = 1.0  # TensorFlow takes no notice of a worker that is gone for less than ten.
+CHIEF_LEAVES_AFTER_SECONDS = 1.0  # After ten, TensorFlow reports the others as crashed.
 
 
 def _cluster() -> dict[str, list[str]]:
@@ -96,14 +96,15 @@ def process(strategy) -> int:
 def leave(code: int) -> None:
     """Ends this process where TF_CONFIG names several workers, without the interpreter's clean-up; otherwise does nothing.
 
-    The clean-up can take seconds, and at different speeds. TensorFlow 2.21 reports a worker that ended before another as crashed, and
-    has no way to sign off. The chief, which the others send their heartbeats to, ends last.
+    The clean-up can take one worker seconds longer than another. TensorFlow 2.21 has no way to sign off, and reports a worker that is
+    gone as crashed. The chief, which the others send their heartbeats to, ends last.
     """
-    if sum(map(len, _cluster().values())) > 1:
+    cluster = _cluster()
+    if sum(map(len, cluster.values())) > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         task = json.loads(os.environ["TF_CONFIG"])["task"]
-        if task["type"] == "chief" or (task["index"] == 0 and "chief" not in _cluster()):
+        if (task["type"], int(task["index"])) == (next(iter(cluster)), 0):
             time.sleep(CHIEF_LEAVES_AFTER_SECONDS)
         os._exit(code)
 

@@ -11,6 +11,7 @@ from absl import flags
 
 from t2t_keras import flags as options
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.interruption import EXIT_CODE
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "The run's folder: options, sub-words, checkpoints, TensorBoard logs.", required=True)
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "Prepared data, or where to prepare it; empty: model_dir/data.")
@@ -43,7 +44,7 @@ def main() -> None:
     try:
         options.run(train)
     except SystemExit as ended:
-        if "TF_CONFIG" in os.environ:
+        if "TF_CONFIG" in os.environ and ended.code in (0, EXIT_CODE):
             from t2t_keras import devices
 
             devices.leave(ended.code)
