@@ -1,6 +1,8 @@
 """The first signal is a request, the second the end; and a time limit. Signals are real ones."""
 
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -8,10 +10,12 @@ import threading
 import time
 
 import pytest
+from test_survival import FLAGS
 
-from t2t_keras import interruption
+from t2t_keras import checkpoint, interruption
 from t2t_keras.interruption import Interruption
 
+ROOT = pathlib.Path(__file__).parent.parent
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 
 
@@ -97,3 +101,37 @@ def test_another_thread_than_the_main_one_trains_without_handling_signals():
     thread.start()
     thread.join()
     assert seen == [""]
+
+
+def start_training(model_dir: pathlib.Path, *flags: str) -> subprocess.Popen:
+    """`train.py` as a person starts it in a terminal, which sends Ctrl-C to its group; it would train for hours."""
+    command = [sys.executable, str(ROOT / "tools" / "train.py"), *FLAGS, f"--model_dir={model_dir}", "--train_steps=1000000", *flags]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen([*command, "--valid_steps=1000000"], env=environment, text=True, start_new_session=True, **pipes)
+
+
+def assert_stopped(process: subprocess.Popen, model_dir: pathlib.Path, reason: str) -> None:
+    """It saved where it stopped, said why, and ended with the code that README.md promises."""
+    said, _ = process.communicate()
+    assert process.returncode == 75, said
+    (step,) = re.findall(rf"Stopped at \w+ ([\d,]+): {reason}", said)
+    assert checkpoint.step_of(checkpoint.kept(model_dir)[-1]) == int(step.replace(",", "")) > 0
+
+
+def test_a_run_that_is_stopped_by_a_signal_or_a_time_limit_saves_and_exits_with_75(tmp_path):
+    """Two at once, to save time: one gets SIGTERM, the other Ctrl-C. Then the first goes on with a time limit that is over."""
+    signals = {"SIGTERM": tmp_path / "SIGTERM", "SIGINT": tmp_path / "SIGINT"}
+    processes = {name: start_training(model_dir) for name, model_dir in signals.items()}
+    try:
+        for name, model_dir in signals.items():
+            while not checkpoint.kept(model_dir) and processes[name].poll() is None:
+                time.sleep(0.05)
+            os.killpg(processes[name].pid, signal.Signals[name])
+        for name, model_dir in signals.items():
+            assert_stopped(processes[name], model_dir, f"received {name}")
+        processes["limit"] = start_training(signals["SIGTERM"], "--max_hours=0.0001")
+        assert_stopped(processes["limit"], signals["SIGTERM"], "--max_hours=0.0001")
+    finally:
+        for process in processes.values():
+            process.kill()

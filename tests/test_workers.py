@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from test_survival import FLAGS, curves
+from test_survival import FLAGS, left
 from toy import TWENTY, adam, assert_moved_alike, by_one_tape, joined, sgd
 
 from t2t_keras import checkpoint, devices
@@ -37,28 +38,62 @@ def test_two_workers_go_where_one_tape_goes(tmp_path):
                 assert_moved_alike(dict(archive), expected)
 
 
-def train(model_dir, *flags: str) -> subprocess.Popen:
-    return workers(str(ROOT / "tools" / "train.py"), *FLAGS, f"--model_dir={model_dir}", *flags)
-
-
-def test_two_workers_train_are_told_to_end_and_go_on(tmp_path):
-    """One folder, one lock, one curve: what the chief writes. A signal to all saves and ends with the code for that."""
-    process = train(tmp_path, "--train_steps=100000")
-    while not checkpoint.kept(tmp_path) and process.poll() is None:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
+def train(model_dir, points: dict | None = None, clean_up_seconds: float = 0) -> subprocess.CompletedProcess:
+    """A run of two workers, some of which end at a point; see `killed_runs.py`."""
+    asked = json.dumps({"flags": [*FLAGS, f"--model_dir={model_dir}"], "points": points or {}, "clean_up_seconds": clean_up_seconds})
+    process = workers(str(ROOT / "tests" / "killed_runs.py"), asked)
     said, errors = process.communicate()
-    assert process.returncode == 75, errors
-    assert said.count("Stopped at update ") == 1
+    return subprocess.CompletedProcess(process.args, process.returncode, said, errors)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> tuple[pathlib.Path, str]:
+    """The folder of a run that nothing happened to, and what it wrote to stderr.
+
+    The interpreter's clean-up would take the chief longer than TensorFlow waits before it reports the other worker as crashed.
+    """
+    model_dir = tmp_path_factory.mktemp("runs") / "whole"
+    ended = train(model_dir, clean_up_seconds=20)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("Trained.") == 1
+    return model_dir, ended.stderr
+
+
+def test_two_workers_that_have_trained_report_no_crash(uninterrupted):
+    """At the level of TensorFlow's log that shows errors."""
+    assert os.environ["TF_CPP_MIN_LOG_LEVEL"] <= "2"
+    assert not re.search(r"crash|unhealthy|UNAVAILABLE|StartAbort|Failed to send RPC|Traceback", uninterrupted[1]), uninterrupted[1]
+
+
+def test_two_workers_that_are_stopped_and_killed_end_where_uninterrupted_ones_end(uninterrupted, tmp_path):
+    """One folder, one lock, one curve: what the chief writes. A signal to the launcher saves, and the exit code says so."""
+    stopped = train(tmp_path, {"1": "all workers get SIGTERM in update 7"})
+    assert stopped.returncode == 75, stopped.stderr
+    assert stopped.stdout.count("received SIGTERM") == 1
     stopped_at = checkpoint.step_of(checkpoint.kept(tmp_path)[-1])
-    end = stopped_at + 4
-    process = train(tmp_path, f"--train_steps={end}")
-    said, errors = process.communicate()
-    assert process.returncode == 0, errors
-    assert f"Going on from update {stopped_at:,}" in said and said.count("Trained.") == 1
-    assert checkpoint.step_of(checkpoint.kept(tmp_path)[-1]) == end
-    steps = curves(tmp_path)["train/loss"]
-    assert steps == sorted(set(steps))
+    assert 7 <= stopped_at < 11
+
+    killed = train(tmp_path, {"0": "in update 11", "1": "in update 11"})
+    assert killed.returncode == 128 + signal.SIGKILL, killed.stderr
+    assert re.search(rf"from (?:update|step) {stopped_at}\b", killed.stdout)
+    assert checkpoint.step_of(checkpoint.kept(tmp_path)[-1]) in (9, stopped_at)
+
+    ended = train(tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("Trained.") == 1
+    assert left(tmp_path) == left(uninterrupted[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worker", ["0", "1"], ids=["the chief", "another"])
+def test_a_run_of_two_workers_survives_a_kill_of_one(uninterrupted, tmp_path, worker):
+    """The launcher ends the other one, which waits for it; the same command goes on."""
+    points = {"0": "an archive has its name and no manifest", "1": "in update 11"}
+    killed = train(tmp_path, {worker: points[worker]})
+    assert killed.returncode == 128 + signal.SIGKILL, killed.stderr
+    assert checkpoint.step_of(checkpoint.kept(tmp_path)[-1]) == 9
+    assert train(tmp_path).returncode == 0
+    assert left(tmp_path) == left(uninterrupted[0])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}}'])
@@ -74,6 +109,13 @@ def test_a_cluster_of_one_is_this_machine_alone(monkeypatch, text):
     strategy = devices.make_strategy(2)
     assert strategy.num_replicas_in_sync == 2 and devices.is_chief(strategy) and not devices.several_workers(strategy)
     assert devices.from_chief(strategy, 3.0) == 3 and devices.any_worker(strategy, True)
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_launcher_prints_its_help(option):
+    result = subprocess.run([sys.executable, str(ROOT / "tools" / "workers.py"), option], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "python tools/workers.py 2 python tools/train.py" in result.stdout
 
 
 @pytest.mark.parametrize("arguments", [[], ["2"], ["two", "python"], ["0", "python"]])

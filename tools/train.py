@@ -4,12 +4,14 @@ python tools/train.py --train_source=a.en --train_target=a.de --valid_source=v.e
 python tools/train.py --flagfile=wmt14_en_de_base --model_dir=runs/base
 """
 
+import os
 import pathlib
 
 from absl import flags
 
 from t2t_keras import flags as options
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.interruption import EXIT_CODE
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "The run's folder: options, sub-words, checkpoints, TensorBoard logs.", required=True)
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "Prepared data, or where to prepare it; empty: model_dir/data.")
@@ -40,7 +42,14 @@ def train() -> None:
 
 
 def main() -> None:
-    options.run(train)
+    try:
+        options.run(train)
+    except SystemExit as ended:
+        if "TF_CONFIG" in os.environ and ended.code in (0, EXIT_CODE):
+            from t2t_keras import devices
+
+            devices.leave(ended.code)
+        raise
 
 
 if __name__ == "__main__":

@@ -53,6 +53,9 @@ def wait(workers: list[subprocess.Popen]) -> int:
 
 
 def main() -> None:
+    if sys.argv[1:2] in (["--help"], ["-h"]):
+        print(__doc__)
+        return
     if len(sys.argv) < 3 or not sys.argv[1].isdecimal() or int(sys.argv[1]) < 1:
         sys.exit(f"Expected a number of workers and a command. Received: {' '.join(sys.argv[1:]) or 'nothing'}.\n\n{__doc__}")
     workers = start(int(sys.argv[1]), sys.argv[2:])
