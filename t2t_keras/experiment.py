@@ -86,8 +86,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
         data_service.check(train.data_service)
     before = run_folder.read(model_dir) if run_folder.check(model_dir) else None
     resumed = bool(before and checkpoint.kept(model_dir))
-    if before:
-        run_folder.check_changes(model_dir, before, options, say)
+    changes = run_folder.changes(model_dir, before, options) if before else ""
     if resumed:
         checkpoint.check_size(model_dir, checkpoint.LATEST, model.num_weights)
         run_folder.read_subwords(model_dir)
@@ -101,6 +100,8 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     subwords, records = folder / prepare.SUBWORDS, folder / "train" / shards.RECORDS
     if resumed:
         run_folder.check_data(model_dir, subwords, records)
+    if changes:
+        say(changes)
     if not (resumed and dry_run):
         run_folder.write(model_dir, options, subwords, records)
 

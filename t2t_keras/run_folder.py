@@ -7,7 +7,6 @@ others: their size and SHA-256. A run's folder is one that has such a file; a fo
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable
 
 from t2t_keras import checkpoint
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, describe, from_json, read_json, to_json, write_whole
@@ -109,28 +108,27 @@ def stored(model_dir: pathlib.Path, data_dir: str | os.PathLike) -> str:
     return "" if path == os.path.abspath(model_dir / DATA) else path
 
 
-def check_changes(model_dir: pathlib.Path, before: Options, after: Options, say: Callable) -> None:
-    """Names the options that differ from the run's. Where there are weights, some may not.
+def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
+    """A sentence that names the options that differ from the run's, if any. Where there are weights, some may not.
 
     Raises:
         ValueError: naming every one that may not, with both values.
     """
-    changes = []
+    found = []
     for name in GROUPS:
         old, new = getattr(before, name), getattr(after, name)
         if name != "data" or (old.names_corpus and new.names_corpus):
             fields = [field.name for field in dataclasses.fields(old)]
-            changes += [(field, getattr(old, field), getattr(new, field)) for field in fields if getattr(old, field) != getattr(new, field)]
+            found += [(field, getattr(old, field), getattr(new, field)) for field in fields if getattr(old, field) != getattr(new, field)]
     if before.data_dir != after.data_dir:
-        changes.append(("data_dir", *(each.data_folder(model_dir) for each in (before, after))))
-    refused = [change for change in changes if change[0] in _FIXED]
+        found.append(("data_dir", *(each.data_folder(model_dir) for each in (before, after))))
+    refused = [name for name, _, _ in found if name in _FIXED]
     if refused and checkpoint.kept(model_dir):
-        told = ", ".join(f"--{name}={new} (the run: {old})" for name, old, new in changes if name in _FIXED | _FILES)
+        told = ", ".join(f"--{name}={new} (the run: {old})" for name, old, new in found if name in _FIXED | _FILES)
         raise ValueError(
             f"Expected the options that {model_dir} was trained with. Received: {told}. Leave them out, or give another --model_dir."
         )
-    if changes:
-        say(f"Changed: {', '.join(f'--{name} {old} → {new}' for name, old, new in changes)}.")
+    return f"Changed: {', '.join(f'--{name} {old} → {new}' for name, old, new in found)}." if found else ""
 
 
 def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, records: pathlib.Path) -> None:

@@ -42,15 +42,17 @@ def test_the_lock_is_given_back_after_an_error(tmp_path):
             raise ZeroDivisionError
 
 
-def test_a_lock_that_is_a_link_does_not_empty_what_it_points_to(tmp_path):
+@pytest.mark.parametrize("content", ["years of work", "", None])
+def test_a_lock_that_is_a_link_does_not_change_what_it_points_to(tmp_path, content):
     """Story: a folder from somebody else, with `lock` as a link to one's own file, emptied that file."""
     mine = tmp_path / "mine.txt"
-    mine.write_text("years of work")
+    if content is not None:
+        mine.write_text(content)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(mine)
     with pytest.raises(FileExistsError, match="run/lock is not a lock"), lock.exclusive(tmp_path / "run" / "lock", "x"):
         pass
-    assert mine.read_text() == "years of work"
+    assert mine.read_text() == content if content is not None else not mine.exists()
 
 
 def test_a_file_called_lock_that_is_somebody_s_own_is_left_alone(tmp_path):

@@ -41,11 +41,7 @@ def rewrite(model_dir: pathlib.Path, change) -> None:
 
 def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
     """What is said when a run is started again with these options."""
-    said = []
-    run_folder.check_changes(
-        model_dir, run_folder.read(model_dir), run_folder.resolve(model_dir, given, data_dir), lambda text: said.append(text)
-    )
-    return "".join(said)
+    return run_folder.changes(model_dir, run_folder.read(model_dir), run_folder.resolve(model_dir, given, data_dir))
 
 
 # Resuming.
