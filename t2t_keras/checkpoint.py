@@ -2,24 +2,32 @@
 
 A checkpoint is a NumPy `.npz` archive of plain arrays, `model/…` and `optimizer/…` by the variables' paths, and `state`, a
 JSON text; and, written last, a manifest of the same name in `.json`: the archive's size and SHA-256. Without its manifest
-an archive is unfinished and does not count. It is read without unpickling; names, shapes and dtypes must match.
+an archive is unfinished and does not count. It is read without unpickling, and an array is read only if its name, shape and
+dtype are those of a variable, and it is not compressed: a file cannot take more memory than it has bytes.
+
+Files of other names than `path_of` gives are somebody's own: they are not used, and not removed.
 """
 
 import contextlib
-import hashlib
 import json
+import math
 import os
 import pathlib
 import re
 import sys
+import zipfile
 from collections.abc import Callable
 
 import numpy as np
+from numpy.lib import format as npy
 
-from t2t_keras.config import write_whole
+from t2t_keras.config import describe, read_json, write_whole
 
 FOLDER = "checkpoints"
 STEP, BEST = "step", "best"  # Kinds of checkpoints: the newest, and that of the best validation.
+AVERAGE, LATEST = "average", "latest"  # With BEST or a step, what `load` takes.
+MOST_STATE = 2**20  # Bytes of a checkpoint's state.
+_NAME = re.compile(rf"({STEP}|{BEST})-([0-9]{{9}}|[1-9][0-9]{{9,17}})\.(npz|json|tmp|json\.tmp|damaged)")
 
 
 def model_variables(model) -> dict:
@@ -37,12 +45,6 @@ class DamagedError(ValueError):
 
 def _manifest(path: pathlib.Path) -> pathlib.Path:
     return path.with_suffix(".json")
-
-
-def _describe(path: pathlib.Path) -> dict:
-    """What a manifest says of an archive."""
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def _sync(path: pathlib.Path) -> None:
@@ -68,7 +70,7 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
         with unfinished.open("wb") as file:
             np.savez(file, state=np.array(json.dumps(state)), **arrays)
         _sync(unfinished)
-        described = json.dumps(_describe(unfinished)).encode()
+        described = json.dumps(describe(unfinished)).encode()
         _manifest(path).unlink(missing_ok=True)  # Of an archive of that name.
         os.replace(unfinished, path)
         write_whole(_manifest(path), described)
@@ -85,39 +87,65 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
 def _verify(path: pathlib.Path) -> None:
     """Compares an archive with its manifest."""
     try:
-        expected = json.loads(_manifest(path).read_text(encoding="utf-8"))
+        expected = read_json(_manifest(path))
     except ValueError as error:
-        raise DamagedError(f"{_manifest(path)} is damaged ({error}).") from error
+        raise DamagedError(str(error)) from error
     if not path.exists():
         raise DamagedError(f"{path} is missing; only its manifest is there.")
     try:
-        received = _describe(path)
+        received = describe(path)
     except OSError as error:
         raise DamagedError(f"{path} cannot be read ({error.strerror or error}).") from error
     if received != expected:
         raise DamagedError(f"{path} is damaged. Expected: {expected}. Received: {received}.")
 
 
+class _OtherModelError(ValueError):
+    """A checkpoint is whole, and of another model."""
+
+
+def _array(archive: zipfile.ZipFile, name: str, expected: tuple | None) -> np.ndarray:
+    """An array of an open `.npz`. Its header is checked before its content is read.
+
+    Args:
+        archive: the file.
+        name: of the array.
+        expected: its shape and the name of its dtype; None: a text of at most MOST_STATE bytes.
+    """
+    member = archive.getinfo(f"{name}.npy")
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"'{name}' is compressed")
+    with archive.open(member) as file:
+        read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(file)]
+        shape, fortran_order, dtype = read_header(file)
+        size = dtype.itemsize * math.prod(shape)
+        if expected and (shape, dtype.name) != expected:
+            raise _OtherModelError(f"Expected '{name}' of shape and dtype {expected} in {archive.filename}. Received: {shape, dtype.name}.")
+        if not expected and ((shape, dtype.kind) != ((), "U") or size > MOST_STATE):
+            raise ValueError(f"'{name}' is not a text of at most {MOST_STATE:,} bytes")
+        if member.file_size != file.tell() + size:
+            raise ValueError(f"'{name}' does not have the size that its header says")
+        return np.frombuffer(file.read(), dtype).reshape(shape, order="F" if fortran_order else "C")
+
+
 def _read(path: pathlib.Path, variables: dict) -> tuple[dict, dict]:
-    """The arrays of these names, checked against the variables' shapes and dtypes, and the state."""
+    """The arrays of these names, of the variables' shapes and dtypes, and the state."""
     _verify(path)
     prefixes = tuple({name.split("/")[0] + "/" for name in variables})  # `()` matches nothing.
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            names = {name for name in archive.files if name.startswith(prefixes)}
-            arrays = {name: archive[name] for name in variables if name in names}
-            state = json.loads(str(archive["state"]))
+        with zipfile.ZipFile(path) as archive:
+            names = {name.removesuffix(".npy") for name in archive.namelist() if name.startswith(prefixes)}
+            for those, verb in ((set(variables) - names, "has no"), (names - set(variables), "has")):
+                if those:
+                    raise _OtherModelError(f"{path} {verb} '{min(those)}' and {len(those) - 1} others: it is of another model.")
+            arrays = {name: _array(archive, name, (tuple(each.shape), each.dtype)) for name, each in variables.items()}
+            state = json.loads(str(_array(archive, "state", None)))
+        if not isinstance(state, dict):
+            raise ValueError("its state is not a JSON object")
+    except _OtherModelError:
+        raise
     except Exception as error:
         raise DamagedError(f"{path} is no checkpoint ({error}).") from error
-    missing, unknown = sorted(set(variables) - names), sorted(names - set(variables))
-    if missing:
-        raise ValueError(f"{path} has no '{missing[0]}' and {len(missing) - 1} others: it is of another model.")
-    if unknown:
-        raise ValueError(f"{path} has '{unknown[0]}' and {len(unknown) - 1} others: it is of another model.")
-    for name, array in arrays.items():
-        expected = (tuple(variables[name].shape), variables[name].dtype)
-        if (array.shape, array.dtype.name) != expected:
-            raise ValueError(f"Expected '{name}' of shape and dtype {expected} in {path}. Received: {array.shape, array.dtype.name}.")
     return arrays, state
 
 
@@ -143,7 +171,7 @@ def restore_newest(model_dir: pathlib.Path, model, optimizer, say: Callable) -> 
         ValueError: it is of another model.
     """
     paths = kept(model_dir)
-    unfinished = sorted(set((model_dir / FOLDER).glob(f"{STEP}-*.npz")) - set(paths))
+    unfinished = sorted(set(_files(model_dir, (STEP,), ("npz",))) - set(paths))
     if not paths and len(unfinished) > 1:  # A kill leaves one at most.
         raise DamagedError(f"{unfinished[-1]} and others have no manifest (.json). Copy those too, or give another --model_dir.")
     for path in unfinished:
@@ -169,9 +197,15 @@ def put_aside(model_dir: pathlib.Path, after: pathlib.Path) -> None:
                 path.rename(path.with_suffix(".damaged"))
 
 
+def _files(model_dir: pathlib.Path, kinds: tuple[str, ...], endings: tuple[str, ...]) -> list[pathlib.Path]:
+    """The files of a run of these kinds and endings, as `path_of` names them."""
+    names = ((path, _NAME.fullmatch(path.name)) for path in (model_dir / FOLDER).glob("*"))
+    return [path for path, name in names if name and name[1] in kinds and name[3] in endings and not path.is_dir()]
+
+
 def kept(model_dir: pathlib.Path, kind: str = STEP) -> list[pathlib.Path]:
     """The checkpoints of a run, oldest first."""
-    return sorted((path.with_suffix(".npz") for path in (model_dir / FOLDER).glob(f"{kind}-*.json")), key=step_of)
+    return sorted((path.with_suffix(".npz") for path in _files(model_dir, (kind,), ("json",))), key=step_of)
 
 
 def path_of(model_dir: pathlib.Path, step: int, kind: str = STEP) -> pathlib.Path:
@@ -181,7 +215,7 @@ def path_of(model_dir: pathlib.Path, step: int, kind: str = STEP) -> pathlib.Pat
 
 def step_of(path: pathlib.Path) -> int:
     """The update a checkpoint was written after."""
-    return int(re.fullmatch(rf"(?:{STEP}|{BEST})-(\d+)", path.stem).group(1))
+    return int(_NAME.fullmatch(path.name)[2])
 
 
 def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP, last: int = sys.maxsize) -> None:
@@ -190,10 +224,9 @@ def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP, last: int =
     for path in kept(model_dir, kind):
         if path not in newest:
             _manifest(path).unlink()
-    for pattern in ("*.tmp", f"{kind}-*.npz"):
-        for path in (model_dir / FOLDER).glob(pattern):
-            if path not in newest:
-                path.unlink()
+    for path in _files(model_dir, (kind,), ("npz",)) + _files(model_dir, (STEP, BEST), ("tmp", "json.tmp")):
+        if path not in newest:
+            path.unlink()
 
 
 def load_average(paths: list[pathlib.Path], model) -> dict:
@@ -210,16 +243,39 @@ def load_average(paths: list[pathlib.Path], model) -> dict:
 
 
 def _chosen(model_dir: pathlib.Path, which: str) -> list[pathlib.Path]:
-    paths = {"average": kept(model_dir), "latest": kept(model_dir)[-1:], "best": kept(model_dir, BEST)[-1:]}
-    if which not in paths:
-        raise ValueError(f"--checkpoint must be one of {', '.join(paths)}. Received: {which}.")
-    if not paths[which]:
-        raise FileNotFoundError(f"No checkpoint for --checkpoint={which} in {model_dir}. Train first, or give another --model_dir.")
-    return paths[which]
+    steps, best = kept(model_dir), kept(model_dir, BEST)
+    paths = {AVERAGE: steps, LATEST: steps[-1:], BEST: best[-1:]}
+    if which not in paths and not re.fullmatch("[0-9]{1,18}", which):
+        raise ValueError(f"--checkpoint must be one of {', '.join(paths)}, or the number of an update. Received: {which}.")
+    chosen = paths[which] if which in paths else [path for path in (*steps, *best) if step_of(path) == int(which)][:1]
+    if not chosen:
+        there = "; ".join(
+            f"{kind}: {', '.join(str(step_of(path)) for path in found)}" for kind, found in ((STEP, steps), (BEST, best)) if found
+        )
+        advice = f"There are {there}." if there else "Train first, or give another --model_dir."
+        raise FileNotFoundError(f"No checkpoint for --checkpoint={which} in {model_dir}. {advice}")
+    return chosen
+
+
+def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:
+    """Stops where the files that `load` would read are too small for a model, before that takes memory.
+
+    Args:
+        model_dir: a run's folder.
+        which: see `load`.
+        weights: how many the model has.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedError: naming the file.
+    """
+    for path in _chosen(model_dir, which):
+        if path.exists() and (size := path.stat().st_size) < 4 * weights:
+            raise DamagedError(f"Expected {weights:,} float32 weights in {path}. Received {size:,} bytes: damaged, or of another model.")
 
 
 def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:
-    """Sets a model to a run's `average`, `best` or `latest` weights.
+    """Sets a model to a run's `average`, `best` or `latest` weights, or those after an update, by its number.
 
     A run that goes on meanwhile may remove one that is to be read; those of the moment are read then.
 
@@ -238,4 +294,5 @@ def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:
             raise
         return load(model_dir, which, model)
     steps = ", ".join(str(step_of(path)) for path in paths)
-    return f"{which} of {model_dir}: update{'s' * (len(paths) > 1)} {steps}", state
+    what = "checkpoint" if which.isdecimal() else which
+    return f"{what} of {model_dir}: update{'s' * (len(paths) > 1)} {steps}", state

@@ -4,48 +4,84 @@ A field's help text is what `--help` prints; `flags.py` turns the fields into fl
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
+import reprlib
+import sys
 
+MOST_JSON = 2**20  # Bytes of a file that `read_json` reads.
 # The ids that sub-words are learned with. Padding is 0 and is never an unknown word.
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-CONFIG = "config.json"  # In a model's folder.
 
 
-def option(default, text: str):
-    """A dataclass field with a default and its help text."""
-    return dataclasses.field(default=default, metadata={"help": text})
+MOST = 2**31 - 1  # Of a whole number, where an option has no smaller limit.
+_TYPES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
+_SHORT = reprlib.Repr()  # Of values that may be of any size.
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
+
+
+def option(default, text: str, most: int = MOST):
+    """A dataclass field with a default, its help text, and the largest value of a whole number."""
+    return dataclasses.field(default=default, metadata={"help": text, "most": most})
 
 
 def _require(fields, condition: bool, names: str, expected: str) -> None:
     if not condition:
-        received = ", ".join(f"{name}={getattr(fields, name)!r}" for name in names.split())
+        received = ", ".join(f"{name}={_SHORT.repr(getattr(fields, name))}" for name in names.split())
         raise ValueError(f"Expected {expected}. Received: {received}.")
+
+
+def _require_types(fields) -> None:
+    """Every field has a value of its type; numbers are finite, and whole ones at most what the field allows."""
+    for field in dataclasses.fields(fields):
+        value = getattr(fields, field.name)
+        fits = isinstance(value, (int, float) if field.type is float else field.type) and (
+            field.type is bool or not isinstance(value, bool)
+        )
+        if fits and field.type is float:
+            fits = abs(value) <= sys.float_info.max
+        _require(fields, fits, field.name, _TYPES[field.type])
+        if field.type is int:
+            most = field.metadata["most"]
+            _require(fields, value <= most, field.name, f"at most {most:,}")
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """The columns of Table 3. The defaults are the base model."""
 
-    vocab_size: int = option(37000, "Sub-words shared by source and target (section 5.1).")
-    encoder_layers: int = option(6, "N of the encoder (section 3.1).")
-    decoder_layers: int = option(6, "N of the decoder (section 3.1).")
-    d_model: int = option(512, "Width of every layer's output (section 3.1).")
-    d_ff: int = option(2048, "Inner width of the feed-forward networks (section 3.3).")
-    num_heads: int = option(8, "h, parallel attention heads (section 3.2.2).")
-    d_k: int = option(64, "Width of one head's queries and keys (section 3.2.2).")
-    d_v: int = option(64, "Width of one head's values (section 3.2.2).")
+    vocab_size: int = option(37000, "Sub-words shared by source and target (section 5.1).", 2**24)
+    encoder_layers: int = option(6, "N of the encoder (section 3.1).", 1000)
+    decoder_layers: int = option(6, "N of the decoder (section 3.1).", 1000)
+    d_model: int = option(512, "Width of every layer's output (section 3.1).", 2**16)
+    d_ff: int = option(2048, "Inner width of the feed-forward networks (section 3.3).", 2**20)
+    num_heads: int = option(8, "h, parallel attention heads (section 3.2.2).", 2**12)
+    d_k: int = option(64, "Width of one head's queries and keys (section 3.2.2).", 2**16)
+    d_v: int = option(64, "Width of one head's values (section 3.2.2).", 2**16)
     dropout: float = option(0.1, "P_drop, on sub-layer outputs and embedding sums (section 5.4).")
-    learned_positions: int = option(0, "Rows of a learned position table (Table 3, row E); 0 means sinusoids (section 3.5).")
+    learned_positions: int = option(0, "Rows of a learned position table (Table 3, row E); 0 means sinusoids (section 3.5).", 2**20)
 
     def __post_init__(self):
+        _require_types(self)
         for name in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"):
             _require(self, getattr(self, name) >= 1, name, "a positive number")
         _require(self, self.vocab_size > EOS + 1, "vocab_size", f"more than the {EOS + 1} special ids")
         _require(self, self.d_model % 2 == 0, "d_model", "an even d_model: sinusoids come in pairs (section 3.5)")
         _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
         _require(self, self.learned_positions >= 0, "learned_positions", "a number of rows, or 0 for sinusoids")
+
+    @property
+    def num_weights(self) -> int:
+        """Every matrix and vector of section 3, counted: Table 3's last column."""
+        attention = 2 * self.d_model * self.num_heads * (self.d_k + self.d_v)  # W^Q, W^K; W^V, W^O; no bias.
+        feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model  # W_1, W_2; b_1, b_2.
+        norm = 2 * self.d_model
+        encoder_layer = attention + feed_forward + 2 * norm
+        decoder_layer = 2 * attention + feed_forward + 3 * norm
+        embeddings = (self.vocab_size + self.learned_positions) * self.d_model
+        return embeddings + self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer
 
 
 BASE = ModelConfig()
@@ -114,6 +150,7 @@ class TrainConfig:
     early_stopping: str = option("bleu", "What 'better' is, for patience and --checkpoint=best: bleu or loss.")
 
     def __post_init__(self):
+        _require_types(self)
         for name in (
             "train_steps",
             "warmup_steps",
@@ -126,9 +163,9 @@ class TrainConfig:
             "max_skipped",
         ):
             _require(self, getattr(self, name) >= 1, name, "a positive number")
-        for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm", "max_hours"):
+        for name in ("seed", "checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm", "max_hours"):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
-        _require(self, 0 < self.rate_factor < float("inf"), "rate_factor", "a positive factor")
+        _require(self, self.rate_factor > 0, "rate_factor", "a positive factor")
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
         _require(self, self.dtype in ("float32", "bfloat16", "float16"), "dtype", "float32, bfloat16 or float16")
         _require(
@@ -152,12 +189,13 @@ class TrainConfig:
 class DecodeConfig:
     """Section 6.1: beam search."""
 
-    beam_size: int = option(4, "Hypotheses kept at each step; 1 is greedy search (section 6.1).")
+    beam_size: int = option(4, "Hypotheses kept at each step; 1 is greedy search (section 6.1).", 2**12)
     alpha: float = option(0.6, "Length penalty (section 6.1): score = log P / ((5 + |Y|) / 6)^alpha.")
-    extra_length: int = option(50, "A translation is at most its source's length plus this, in sub-words (section 6.1).")
-    max_input: int = option(1024, "Sources are cut at this many sub-words, the end token counted.")
+    extra_length: int = option(50, "A translation is at most its source's length plus this, in sub-words (section 6.1).", 2**16)
+    max_input: int = option(1024, "Sources are cut at this many sub-words, the end token counted.", 2**16)
 
     def __post_init__(self):
+        _require_types(self)
         _require(self, self.beam_size >= 1, "beam_size", "at least one hypothesis")
         _require(self, self.extra_length >= 0, "extra_length", "0 or more")
         _require(self, self.max_input >= 2, "max_input", "room for one sub-word and the end token")
@@ -189,6 +227,7 @@ class DataConfig:
     skip_bad_lines: bool = option(False, "Leave out, and count, lines that are not UTF-8 instead of stopping.")
 
     def __post_init__(self):
+        _require_types(self)
         pairs = (("train_source", "train_target"), ("valid_source", "valid_target"))
         for names in pairs:
             given = [bool(getattr(self, name)) for name in names]
@@ -220,6 +259,11 @@ class DataConfig:
         _require(self, self.builtin_pairs >= 1, "builtin_pairs", "a positive number of pairs")
         _require(self, self.vocab_sample > 100, "vocab_sample", "more than 100 sentences")
 
+    @property
+    def names_corpus(self) -> bool:
+        """Whether there is training text, or else data that is prepared already."""
+        return bool(self.dataset or self.train_source)
+
 
 def write_whole(path: pathlib.Path, content: bytes) -> None:
     """Writes a small file under another name first, so that a kill leaves the old one or the new one, never half of one."""
@@ -231,41 +275,55 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def config_of(model_dir: pathlib.Path) -> pathlib.Path:
-    """The file that describes a trained model.
+def describe(path: pathlib.Path) -> dict:
+    """{"bytes", "sha256"} of a file."""
+    with path.open("rb") as file:
+        return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def read_json(path: pathlib.Path) -> dict:
+    """The JSON object in a small file.
 
     Raises:
-        FileNotFoundError: the folder has none.
+        ValueError: there is something else in it.
     """
-    path = model_dir / CONFIG
-    if not path.exists():
-        raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the --model_dir of a training run.")
-    return path
+    with path.open("rb") as file:
+        content = file.read(MOST_JSON + 1)
+    if len(content) > MOST_JSON:
+        raise ValueError(f"Expected {path} to have at most {MOST_JSON:,} bytes. It has more.")
+    try:
+        value = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}.") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"Expected {path} to hold a JSON object. Received: {_SHORT.repr(value)}.")
+    return value
 
 
 def to_json(**groups) -> str:
-    """Groups of options by name, as readable JSON."""
-    return json.dumps({name: dataclasses.asdict(group) for name, group in groups.items()}, indent=2) + "\n"
+    """Groups of options by name, and whatever else JSON can hold, as readable JSON."""
+    values = {name: dataclasses.asdict(group) if dataclasses.is_dataclass(group) else group for name, group in groups.items()}
+    return json.dumps(values, indent=2) + "\n"
 
 
 def from_json(path: str | pathlib.Path, **classes) -> tuple:
-    """The groups of options in a file that `to_json` wrote, in the order of `classes`.
+    """The groups of options in a file that `to_json` wrote, in the order of `classes`. What the file lacks has its default.
 
     Raises:
-        ValueError: the file is damaged, or an option is missing or unknown: it belongs to another version.
+        ValueError: the file is damaged, or an option is unknown (another version's) or invalid.
     """
-    try:
-        written = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
-    groups = []
+    written, groups = read_json(pathlib.Path(path)), []
     for name, group in classes.items():
-        expected = {field.name for field in dataclasses.fields(group)}
-        received = set(written.get(name, {}))
-        if expected != received:
+        options = written.get(name, {})
+        if not isinstance(options, dict):
+            raise ValueError(f"Expected '{name}' in {path} to be options. Received: {_SHORT.repr(options)}.")
+        if unknown := sorted(set(options) - {field.name for field in dataclasses.fields(group)}):
             raise ValueError(
-                f"Expected {path} to hold the '{name}' options of this version. Missing: {sorted(expected - received)}; "
-                f"unknown: {sorted(received - expected)}. Use the version that wrote the file."
+                f"Expected the '{name}' options of this version in {path}. Unknown: {_SHORT.repr(unknown)}. "
+                "Use the version that wrote the file."
             )
-        groups.append(group(**written[name]))
+        try:
+            groups.append(group(**options))
+        except ValueError as error:
+            raise ValueError(f"{path} is not valid: {error}") from error
     return tuple(groups)

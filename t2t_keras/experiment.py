@@ -1,6 +1,6 @@
 """A run and its folder: what `tools/` call. A model folder describes itself, so what comes after training asks no model flags.
 
-model_dir/config.json      options of model, training and decoding
+model_dir/config.json      every option, where the data is, and what tells the run's data from other
 model_dir/subwords.model   the sub-words
 model_dir/data/            what `prepare` wrote, unless --data_dir is elsewhere
 model_dir/checkpoints/     the newest updates, and the best validation
@@ -31,12 +31,13 @@ from t2t_keras import (
     lock,
     optimizer,
     prepare,
+    run_folder,
     savedmodel,
     shards,
     training,
     update,
 )
-from t2t_keras.config import CONFIG, DataConfig, DecodeConfig, ModelConfig, TrainConfig, config_of, from_json, to_json, write_whole
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.events import Board
 from t2t_keras.int8 import Int8
 from t2t_keras.progress import Progress
@@ -45,8 +46,6 @@ from t2t_keras.transformer import Transformer
 from t2t_keras.translator import Translator, translate_lines
 
 SAMPLES = 5  # Validation sentences shown in TensorBoard.
-# What decides the order of the data, and what the best validation so far means; all else may change when a run goes on.
-FIXED = ("seed", "batch_tokens", "batch_parts", "early_stopping")
 
 
 def _policy(dtype: str) -> str:
@@ -55,18 +54,6 @@ def _policy(dtype: str) -> str:
 
 def _say_nothing(text: str) -> None:
     """What workers other than the chief say."""
-
-
-def _check_options(model_dir: pathlib.Path, model: ModelConfig, train: TrainConfig) -> None:
-    """Stops where the folder holds weights of another model."""
-    path = model_dir / CONFIG
-    if checkpoint.kept(model_dir):
-        before = from_json(path, model=ModelConfig, train=TrainConfig)
-        changes = [(f.name, getattr(before[0], f.name), getattr(model, f.name)) for f in dataclasses.fields(model)]
-        changes += [(name, getattr(before[1], name), getattr(train, name)) for name in FIXED]
-        for name, old, new in changes:
-            if old != new:
-                raise ValueError(f"{model_dir} holds a run with --{name}={old}. Received: {new}. Give another --model_dir, or that value.")
 
 
 def _validation(strategy, model, translator: Translator, folder: pathlib.Path, config: TrainConfig) -> Callable[[int], dict]:
@@ -93,28 +80,40 @@ def _validation(strategy, model, translator: Translator, folder: pathlib.Path, c
     return validate
 
 
-def _prepare_folders(
-    model_dir: pathlib.Path,
-    folder: pathlib.Path,
-    model: ModelConfig,
-    train: TrainConfig,
-    decode: DecodeConfig,
-    data: DataConfig,
-    say: Callable,
-) -> None:
-    """Writes the data folder and what describes the model, or checks that those there are of this run."""
+def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_run: bool, say: Callable) -> None:
+    """Writes the data folder and what describes the run, or checks that those there are of this run."""
+    model, train, data = options.model, options.train, options.data
     if train.data_service:
         data_service.check(train.data_service)
-    _check_options(model_dir, model, train)
-    prepare.prepare(data, model.vocab_size, train.seed, folder, say)
+    before = run_folder.read(model_dir) if run_folder.check(model_dir) else None
+    resumed = bool(before and checkpoint.kept(model_dir))
+    changes = run_folder.changes(model_dir, before, options) if before else ""
+    if resumed:
+        checkpoint.check_size(model_dir, checkpoint.LATEST, model.num_weights)
+        run_folder.read_subwords(model_dir)
+    folder = options.data_folder(model_dir)
+    if before and not data.names_corpus:
+        options = dataclasses.replace(options, data=before.data)
+    prepare.prepare(data if (folder / prepare.CORPUS).exists() else options.data, model.vocab_size, train.seed, folder, say)
     written = shards.read_info(folder / "train")["vocab_size"]
     if written != model.vocab_size:
         raise ValueError(f"{folder} was prepared with --vocab_size={written}. Received: {model.vocab_size}.")
-    subwords, kept = (folder / prepare.SUBWORDS).read_bytes(), model_dir / prepare.SUBWORDS
-    if checkpoint.kept(model_dir) and kept.read_bytes() != subwords:
-        raise ValueError(f"{model_dir} holds a model of other sub-words than {folder}. Give another --model_dir.")
-    write_whole(model_dir / CONFIG, to_json(model=model, train=train, decode=decode).encode())
-    write_whole(kept, subwords)
+    subwords, records = folder / prepare.SUBWORDS, folder / "train" / shards.RECORDS
+    if resumed:
+        run_folder.check_data(model_dir, subwords, records)
+    if changes:
+        say(changes)
+    if not (resumed and dry_run):
+        run_folder.write(model_dir, options, subwords, records)
+
+
+def _tokenizer(model_dir: pathlib.Path, config: ModelConfig) -> Tokenizer:
+    """A run's sub-words."""
+    tokenizer = Tokenizer(run_folder.read_subwords(model_dir))
+    if tokenizer.vocab_size != config.vocab_size:
+        received = f"{tokenizer.vocab_size:,} in {model_dir / run_folder.SUBWORDS}"
+        raise ValueError(f"Expected the model's {config.vocab_size:,} sub-words. Received: {received}. Restore that file.")
+    return tokenizer
 
 
 def train(
@@ -133,14 +132,16 @@ def train(
 
     Args:
         model_dir: the run's folder.
-        model_config, train_config, decode_config, data_config: the options.
+        model_config, train_config, decode_config, data_config: all options; see `run_folder.resolve` for those of a run that is
+            there. Where `data_config` names no corpus, it is the run's, or what the data folder was prepared from.
         data_dir: prepared data, or where to prepare it; None: `model_dir/data`.
         strategy: usually `devices.make_strategy()`.
-        dry_run: prepare, rehearse the largest updates, and leave it at that; returns None.
+        dry_run: prepare, rehearse the largest updates, and leave it at that; returns None. A run that is there keeps its options.
         say: told what happens.
 
     Raises:
-        FileNotFoundError, ValueError: the corpus is not usable, or the folders hold another one, or another model.
+        FileNotFoundError, ValueError: the corpus is not usable; or the folders hold another one, or a run of other options, all
+            of which are named, or no run and somebody's files.
         BlockingIOError: another process trains in `model_dir`.
         interruption.StoppedError: it was told to end, and has saved.
     """
@@ -150,12 +151,19 @@ def train(
     keras.utils.set_random_seed(train_config.seed)
     if train_config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    folder = data_dir or model_dir / "data"
+    options = run_folder.Options(model_config, train_config, decode_config, data_config)
+    if data_dir:
+        options = dataclasses.replace(options, data_dir=run_folder.stored(model_dir, data_dir))
+    run_folder.check(model_dir)
     with lock.exclusive(model_dir / "lock", str(model_dir)) if chief else contextlib.nullcontext():
         if chief:
-            _prepare_folders(model_dir, folder, model_config, train_config, decode_config, data_config, say)
+            _prepare_folders(model_dir, options, dry_run, say)
         devices.from_chief(strategy, 0.0)  # The others wait for the folders.
-        tokenizer = Tokenizer((model_dir / prepare.SUBWORDS).read_bytes())
+        if not (chief or dry_run):
+            options = run_folder.read(model_dir)  # The chief's, whatever this process was given.
+            model_config, train_config, decode_config = options.model, options.train, options.decode
+        folder = options.data_folder(model_dir)
+        tokenizer = _tokenizer(model_dir, model_config)
         with strategy.scope():
             model = Transformer(model_config, dtype=_policy(train_config.dtype))
             schedule = optimizer.TransformerSchedule(model_config.d_model, train_config.warmup_steps, train_config.rate_factor)
@@ -199,7 +207,10 @@ def _load(
     model_dir: pathlib.Path, which: str, say: Callable, *, dtype: str = "float32", int8: bool = False, **decode_options
 ) -> tuple[Translator, dict]:
     """What `load` returns, and the state in the newest of its checkpoints."""
-    model_config, decode_config = from_json(config_of(model_dir), model=ModelConfig, decode=DecodeConfig)
+    model_config, decode_config = run_folder.groups(model_dir, "model", "decode")
+    decode_config = dataclasses.replace(decode_config, **decode_options)
+    checkpoint.check_size(model_dir, which, model_config.num_weights)
+    tokenizer = _tokenizer(model_dir, model_config)
     model = trained = Transformer(model_config)
     loaded, state = checkpoint.load(model_dir, which, trained)
     say(f"Using the {loaded}.")
@@ -207,8 +218,6 @@ def _load(
         model = Transformer(model_config, dtype=dtype)
         for variable, value in zip(model.trainable_variables, trained.trainable_variables, strict=True):
             variable.assign(value)
-    tokenizer = Tokenizer((model_dir / prepare.SUBWORDS).read_bytes())
-    decode_config = dataclasses.replace(decode_config, **decode_options)
     return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None), state
 
 
@@ -217,7 +226,7 @@ def load(model_dir: pathlib.Path, which: str = "average", say: Callable = print,
 
     Args:
         model_dir: a run's folder.
-        which: `average`, `best` or `latest` weights.
+        which: `average`, `best` or `latest` weights, or those after an update, by its number.
         say: told what was loaded.
         options: `dtype` of weights and arithmetic, float32 unless given, or bfloat16; `int8`, whether to keep the matrices in 8 bits;
             and fields of `DecodeConfig` to be other than they were in training.
@@ -231,14 +240,15 @@ def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "aver
     Args:
         export_dir: of all versions.
         model_dir: a run's folder.
-        which: `average`, `best` or `latest` weights.
+        which: `average`, `best` or `latest` weights, or those after an update, by its number.
         say: told what was loaded, and where the export is.
         options: of `load`.
     """
     translator, state = _load(model_dir, which, say, **options)
-    (train_config,) = from_json(model_dir / CONFIG, train=TrainConfig)
-    best = {train_config.early_stopping: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
-    about = {"checkpoint": which, "update": state["step"], "best_validation": best}
+    (train_config,) = run_folder.groups(model_dir, "train")
+    progress = Progress.read(state)
+    best = {train_config.early_stopping: abs(progress.best), "update": progress.best_step} if progress.best_step else None
+    about = {"checkpoint": which, "update": progress.step, "best_validation": best}
     return savedmodel.export(translator, export_dir, about, say)
 
 

@@ -11,8 +11,8 @@ import sys
 
 from absl import app, flags, logging
 
-from t2t_keras import __version__
-from t2t_keras.config import DecodeConfig, config_of
+from t2t_keras import __version__, run_folder
+from t2t_keras.config import DecodeConfig
 from t2t_keras.interruption import EXIT_CODE, StoppedError
 
 # In a checkout, and where the package is installed.
@@ -39,7 +39,12 @@ def define(*groups) -> None:
 def define_trained_model(required: bool = True) -> None:
     """Defines what `trained_model` reads: which weights of a run, how they are kept, and how to search."""
     flags.DEFINE_string("model_dir", None, "The folder of a training run.", required=required)
-    flags.DEFINE_enum("checkpoint", "average", ["average", "best", "latest"], "Which weights.")
+    flags.DEFINE_string("checkpoint", "average", "<average|best|latest|STEP>: Which weights; STEP is the number of an update.")
+    flags.register_validator(
+        "checkpoint",
+        lambda value: re.fullmatch("average|best|latest|[0-9]+", value) is not None,
+        message="expected average|best|latest, or the number of an update.",
+    )
     flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of weights and arithmetic; bfloat16 where a processor is fast at it.")
     flags.DEFINE_boolean("int8", False, "Keep matrices in 8 bits a weight: an export is several times smaller, and slower.")
     define(DecodeConfig)
@@ -53,7 +58,7 @@ def trained_model() -> dict:
     """
     values = {name: flags.FLAGS[name].value for name in ("model_dir", "checkpoint", "dtype", "int8")}
     model_dir, search = pathlib.Path(values.pop("model_dir")).expanduser(), given(DecodeConfig)
-    config_of(model_dir)
+    run_folder.groups(model_dir, "model", "decode")
     DecodeConfig(**search)
     return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **search}
 
@@ -63,9 +68,10 @@ def read(group):
     return group(**{field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(group)})
 
 
-def given(group) -> dict:
-    """The fields of a dataclass that the command line sets."""
-    return {field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(group) if flags.FLAGS[field.name].present}
+def given(*groups) -> dict:
+    """The fields of some dataclasses that the command line sets."""
+    found = {field.name: flags.FLAGS[field.name] for group in groups for field in dataclasses.fields(group)}
+    return {name: flag.value for name, flag in found.items() if flag.present}
 
 
 def _find_flagfile(name: str) -> str:

@@ -12,6 +12,17 @@ def _nothing_measured() -> dict:
     return dict.fromkeys(("updates", "seconds", *SUMS), 0.0)
 
 
+def _is_like(value, start) -> bool:
+    """Whether a value from JSON has the type that a field has at the start."""
+    if isinstance(start, dict):
+        return isinstance(value, dict) and all(_is_like(number, 0.0) for number in value.values())
+    if isinstance(start, tuple):
+        return isinstance(value, list) and len(value) == len(start) and all(map(_is_like, value, start))
+    if isinstance(start, int):
+        return type(value) is int and 0 <= value < 2**63
+    return type(value) in ((int, float) if isinstance(start, float) else (str,))
+
+
 @dataclasses.dataclass
 class Progress:
     """With the weights and the optimizer, all that a checkpoint holds; the rest of a run follows from it and from the options."""
@@ -33,6 +44,22 @@ class Progress:
     def __post_init__(self):
         if self.measured.keys() != _nothing_measured().keys():  # An older version measured something else.
             self.measured = _nothing_measured()
+
+    @classmethod
+    def read(cls, state: dict) -> "Progress":
+        """The progress in the state of a checkpoint; a field that it lacks is as at the start.
+
+        Raises:
+            ValueError: a field is unknown, or not of its type.
+        """
+        start = dataclasses.asdict(cls())
+        for name, value in state.items():
+            if name not in start or not _is_like(value, start[name]):
+                received = f"{name[:100]}={str(value)[:100]}"
+                raise ValueError(
+                    f"Expected a checkpoint's state to have the fields of {cls.__name__} and their types. Received: {received}."
+                )
+        return cls(**state)
 
     def go_on_in(self, dtype: str) -> None:
         """A run that begins, or goes on in another dtype, has the loss scale of that."""

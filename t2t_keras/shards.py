@@ -13,11 +13,14 @@ import contextlib
 import json
 import pathlib
 import re
+import reprlib
 import sys
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
+
+from t2t_keras.config import read_json
 
 SIDES = ("source", "target")
 PAIRS_PER_RECORD = 1024
@@ -78,7 +81,10 @@ class Shard:
 
 def names(count: int) -> list[str]:
     """Of the shards for about that many pairs."""
-    number = max(1, min(MAX_SHARDS, -(-count // PAIRS_PER_SHARD)))
+    return _names(max(1, min(MAX_SHARDS, -(-count // PAIRS_PER_SHARD))))
+
+
+def _names(number: int) -> list[str]:
     return [f"{index:05d}-of-{number:05d}.tfrecord" for index in range(number)]
 
 
@@ -132,8 +138,23 @@ def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int) -> 
 
 
 def read_info(folder: pathlib.Path) -> dict:
-    """What `write` returned for this folder."""
-    return json.loads((folder / INFO).read_text(encoding="utf-8"))
+    """What `write` returned for this folder.
+
+    Raises:
+        FileNotFoundError: it was not written to its end.
+        ValueError: the file is damaged.
+    """
+    path = folder / INFO
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing. Remove {folder.parent} and prepare again.")
+    info = read_json(path)
+    for name in ("pairs", "vocab_size", *(f"{side}_{part}" for side in SIDES for part in ("tokens", "longest"))):
+        if type(info.get(name)) is not int or not 0 <= info[name] < 2**62:
+            raise ValueError(f"Expected '{name}' in {path} to be a whole number. Received: {reprlib.repr(info.get(name))}.")
+    written = info.get("shards")
+    if not isinstance(written, list) or not written or written != _names(len(written)):
+        raise ValueError(f"Expected 'shards' in {path} to be names like {_names(1)[0]}. Received: {reprlib.repr(written)}.")
+    return info
 
 
 def read_records(folder: pathlib.Path) -> np.ndarray:
@@ -142,12 +163,23 @@ def read_records(folder: pathlib.Path) -> np.ndarray:
     Raises:
         ValueError: the file is missing or damaged.
     """
-    path = folder / RECORDS
+    path, number_of_shards = folder / RECORDS, len(read_info(folder)["shards"])
     try:
         header, *lines = path.read_text(encoding="utf-8").splitlines()
         if header.split("\t") != list(COLUMNS):
-            raise ValueError(f"its first line is {header!r}")
-        return np.array([line.split("\t") for line in lines], np.int64).reshape(-1, len(COLUMNS))
+            raise ValueError(f"its first line is {header[:100]!r}")
+        records, end, last = [], 0, 0
+        for line_number, line in enumerate(lines, 2):
+            record = [int(number) for number in line.split("\t")]
+            shard, offset, length, pairs, fingerprint = record
+            if shard != last:
+                end = 0
+            follows = last <= shard < number_of_shards and offset == end + FRAME_BEFORE
+            if not (follows and 0 <= length < 2**31 and 0 <= pairs < 2**31 and 0 <= fingerprint < 2**62):
+                raise ValueError(f"line {line_number} is {line[:100]!r}")
+            records.append(record)
+            end, last = offset + length + FRAME_AFTER, shard
+        return np.array(records, np.int64).reshape(-1, len(COLUMNS))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is missing or damaged: {error}. Remove {folder.parent} and prepare again.") from error
 

@@ -74,7 +74,7 @@ class _Run:
         progress = Progress()
         if restored:
             path, state = restored
-            progress = Progress(**state)
+            progress = Progress.read(state)
             self.say(f"Going on from update {progress.step:,} ({path}).")
         progress.go_on_in(self.config.dtype)
         if devices.from_chief(self.strategy, float(progress.step)) != progress.step:

@@ -2,13 +2,18 @@
 
 import dataclasses
 import hashlib
+import io
 import json
 import os
+import pathlib
 import shutil
+import tracemalloc
+import zipfile
 
 import keras
 import numpy as np
 import pytest
+from numpy.lib import format as npy
 
 from t2t_keras import checkpoint, config, optimizer
 from t2t_keras.transformer import Transformer
@@ -248,13 +253,39 @@ def test_a_write_that_dies_half_way_leaves_the_file_of_that_name_whole(monkeypat
     assert read_state(written)["step"] == 13
 
 
-def test_the_file_is_on_disk_before_it_has_its_name(monkeypatch, tmp_path, trained):
+def test_archive_manifest_and_names_are_on_disk_each_before_what_relies_on_it(monkeypatch, tmp_path, trained):
     happened = []
     synced, renamed = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (happened.append("on disk"), synced(descriptor)))
-    monkeypatch.setattr(os, "replace", lambda old, new: (happened.append("named"), renamed(old, new)))
+
+    def sync(descriptor):
+        happened.append(("on disk", pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
+        synced(descriptor)
+
+    def rename(old, new):
+        happened.append(("named", pathlib.Path(new)))
+        renamed(old, new)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", rename)
     checkpoint.write(tmp_path / "x.npz", *trained, STATE)
-    assert happened == ["on disk", "named"] * 2 + ["on disk"]  # The archive, its manifest, and their names.
+    assert happened == [
+        ("on disk", tmp_path / "x.tmp"), ("named", tmp_path / "x.npz"), ("on disk", tmp_path / "x.json.tmp"),
+        ("named", tmp_path / "x.json"), ("on disk", tmp_path),
+    ]  # fmt: skip
+
+
+def test_a_write_that_dies_between_archive_and_manifest_leaves_no_manifest_of_another_archive(monkeypatch, trained, written):
+    class Killed(BaseException):
+        pass
+
+    def killed(path, content):
+        raise Killed
+
+    random_updates(*trained, 1, seed=3)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(checkpoint, "write_whole", killed)
+        checkpoint.write(written, *trained, STATE)
+    assert not written.with_suffix(".json").exists() and checkpoint.kept(written.parent.parent) == []
 
 
 class Surprise:
@@ -366,6 +397,28 @@ def test_a_run_that_goes_on_while_its_checkpoints_are_read_may_remove_them(tmp_p
     assert said.endswith("updates 2, 3") and state["step"] == 3
     for name, received in arrays(model).items():
         np.testing.assert_array_equal(received, ((weights[2][name].astype(np.float64) + weights[3][name]) / 2).astype(np.float32))
+
+
+def test_the_weights_after_an_update_are_chosen_by_its_number(tmp_path):
+    weights = write_run(tmp_path, [2, 9, 10])
+    as_best(tmp_path, 2)
+    model = new_model()
+    for step in (9, 2, 10):
+        said, _ = checkpoint.load(tmp_path, str(step), model)
+        assert_equal(arrays(model), weights[step])
+        assert said == f"checkpoint of {tmp_path}: update {step}"
+    # The best one stays when the newest have moved on.
+    checkpoint.remove_old(tmp_path, 1)
+    checkpoint.load(tmp_path, "2", model)
+    assert_equal(arrays(model), weights[2])
+
+
+@pytest.mark.parametrize("which", ["3", "0", "9" * 18])
+def test_the_number_of_no_checkpoint_is_answered_by_those_there_are(tmp_path, which):
+    write_run(tmp_path, [2, 9])
+    as_best(tmp_path, 2)
+    with pytest.raises(FileNotFoundError, match=f"No checkpoint for --checkpoint={which} in {tmp_path}. There are step: 2, 9; best: 2."):
+        checkpoint.load(tmp_path, which, new_model())
 
 
 def test_an_unknown_choice_of_weights_names_those_there_are(tmp_path):
@@ -501,3 +554,132 @@ def test_what_lies_after_the_last_update_is_of_a_run_that_was_left(tmp_path):
         as_best(tmp_path, step)
     checkpoint.remove_old(tmp_path, 1, checkpoint.BEST, last=2)
     assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path, checkpoint.BEST)] == [2]
+
+
+# Somebody's own files.
+
+STRANGERS = (
+    "step-000000001-keep.npz", "step-000000001-keep.json", "step-000000080 (copy).json", "step-000000080 (copy).npz", "step-1.json",
+    "step-1.npz", "step-0000000001.npz", "step-0000000001.json", "step-٠٠٠٠٠٠٠٠١.json", "step-000000001.npz.bak", "step-000000001.json\n",
+    "best-of-all.npz", "notes.tmp", "my.npz", "step-000000001.damaged", "Step-000000001.npz",
+)  # fmt: skip
+
+
+def test_what_somebody_keeps_in_the_folder_is_not_used_and_not_removed(tmp_path):
+    """Story: a copy kept as `step-000000040-keep.npz` was removed, and `step-000000080 (copy).json` stopped every program."""
+    weights = write_run(tmp_path, [1, 2, 3])
+    folder = tmp_path / checkpoint.FOLDER
+    for name in STRANGERS:
+        (folder / name).write_text("mine")
+    (folder / "step-000000009.json").mkdir()
+    for kind in (checkpoint.STEP, checkpoint.BEST):
+        checkpoint.remove_old(tmp_path, 1, kind)
+    assert checkpoint.kept(tmp_path) == [checkpoint.path_of(tmp_path, 3)] and checkpoint.kept(tmp_path, checkpoint.BEST) == []
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        (*STRANGERS, "step-000000003.json", "step-000000003.npz", "step-000000009.json")
+    )
+    assert all((folder / name).read_text() == "mine" for name in STRANGERS)
+    model = new_model()
+    said = []
+    assert checkpoint.restore_newest(tmp_path, model, new_adam(model), said.append)[0] == checkpoint.path_of(tmp_path, 3)
+    assert said == []
+    assert_equal(arrays(model), weights[3])
+
+
+def test_all_that_a_killed_write_leaves_is_removed(tmp_path):
+    write_run(tmp_path, [1])
+    for name in ("step-000000002.tmp", "step-000000002.json.tmp", "best-000000002.tmp", "best-000000002.json.tmp", "step-000000002.npz"):
+        (tmp_path / checkpoint.FOLDER / name).write_text("half")
+    checkpoint.remove_old(tmp_path, 1)
+    assert sorted(path.name for path in (tmp_path / checkpoint.FOLDER).iterdir()) == ["step-000000001.json", "step-000000001.npz"]
+
+
+# Archives from somebody who means harm: their manifests are right.
+
+BOMB = 2**24  # Bytes, of zeros.
+
+
+def member(shape=(BOMB // 4,), dtype="<f4", zeros: int = BOMB) -> bytes:
+    """A `.npy` of these words in its header, whatever follows."""
+    written = io.BytesIO()
+    npy.write_array_header_1_0(written, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return written.getvalue() + bytes(zeros)
+
+
+def replace_member(path, name: str, content: bytes, compression: int) -> None:
+    """Puts content in place of a member of an archive, or beside them."""
+    with zipfile.ZipFile(path) as archive:
+        contents = {each: archive.read(each) for each in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for each, bytes_ in {**contents, f"{name}.npy": content}.items():
+            archive.writestr(each, bytes_, compression if each == f"{name}.npy" else zipfile.ZIP_STORED)
+    describe(path)
+
+
+# In place of which member, what, given a weight's shape; and how it is refused.
+BOMBS = {
+    "another shape, compressed": ("weight", lambda shape: member(), zipfile.ZIP_DEFLATED, "is compressed"),
+    "another shape": ("weight", lambda shape: member(), zipfile.ZIP_STORED, "Expected .* of shape"),
+    "the right shape, compressed": ("weight", lambda shape: member(shape), zipfile.ZIP_DEFLATED, "is compressed"),
+    "the right shape, and more": ("weight", lambda shape: member(shape), zipfile.ZIP_STORED, "does not have the size"),
+    "the right shape, and less": ("weight", lambda shape: member(shape, zeros=3), zipfile.ZIP_STORED, "does not have the size"),
+    "a shape without end": ("weight", lambda shape: member((2**62, 2**62), zeros=8), zipfile.ZIP_STORED, "Expected .* of shape"),
+    "a negative shape": ("weight", lambda shape: member((-1,), zeros=8), zipfile.ZIP_STORED, "Expected .* of shape"),
+    "a long state": ("state", lambda shape: member((), f"<U{BOMB // 4}"), zipfile.ZIP_STORED, "is not a text"),
+    "a state that is no text": ("state", lambda shape: member((), "<f4", 4), zipfile.ZIP_STORED, "is not a text"),
+    "a state that is no object": (
+        "state",
+        lambda shape: member((), "<U2", 0) + "[]".encode("utf-32-le"),
+        zipfile.ZIP_STORED,
+        "JSON object",
+    ),
+    "no array": ("weight", lambda shape: b"#!/bin/sh", zipfile.ZIP_STORED, "is no checkpoint"),
+    "one more array": ("model/x", lambda shape: member(), zipfile.ZIP_DEFLATED, "has 'model/x'"),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_an_array_is_read_only_if_its_header_is_a_weight_s(tmp_path, trained, written, name):
+    """Story: 9.9 MB of compressed zeros took 2 GiB before their shape was compared."""
+    model = trained[0]
+    weight, variable = next(iter(checkpoint.model_variables(model).items()))
+    place, content, compression, expected = BOMBS[name]
+    replace_member(written, weight if place == "weight" else place, content(tuple(variable.shape)), compression)
+    before = arrays(*trained)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=expected) as raised:
+            checkpoint.load(tmp_path, "latest", model)
+        with pytest.raises(ValueError, match=expected):
+            checkpoint.restore(written, *trained)
+        assert tracemalloc.get_traced_memory()[1] < BOMB / 8
+    finally:
+        tracemalloc.stop()
+    assert written.name in str(raised.value)
+    assert_equal(arrays(*trained), before)
+
+
+def test_what_nobody_asks_for_is_not_read(tmp_path, trained, written):
+    replace_member(written, "other/x", member(), zipfile.ZIP_DEFLATED)
+    tracemalloc.start()
+    try:
+        assert checkpoint.restore(written, *trained) == STATE
+        assert tracemalloc.get_traced_memory()[1] < BOMB / 8
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "3", "[" * 10**5, '{"bytes": 1}', " " * 2**21 + "{}"])
+def test_a_manifest_of_another_shape_is_a_damaged_one(trained, written, content):
+    written.with_suffix(".json").write_text(content)
+    with pytest.raises(checkpoint.DamagedError, match=written.stem):
+        checkpoint.restore(written, *trained)
+
+
+def test_files_too_small_for_a_model_are_found_before_it_is_made(tmp_path, trained, written):
+    weights = trained[0].config.num_weights
+    checkpoint.check_size(tmp_path, "latest", weights)
+    with pytest.raises(checkpoint.DamagedError, match=f"1,000,000,000 float32 weights in {written}"):
+        checkpoint.check_size(tmp_path, "average", 10**9)
+    with pytest.raises(FileNotFoundError, match="--checkpoint=best"):
+        checkpoint.check_size(tmp_path, "best", weights)

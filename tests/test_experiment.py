@@ -11,8 +11,21 @@ import pytest
 import stand_in
 import tensorflow as tf
 
-from t2t_keras import builtin_corpus, checkpoint, corpus, devices, evaluation, experiment, lock, prepare, shards, training, update
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json
+from t2t_keras import (
+    builtin_corpus,
+    checkpoint,
+    corpus,
+    devices,
+    evaluation,
+    experiment,
+    lock,
+    prepare,
+    run_folder,
+    shards,
+    training,
+    update,
+)
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.progress import Progress
 from t2t_keras.tokenizer import Tokenizer
 from t2t_keras.transformer import Transformer
@@ -25,6 +38,12 @@ TRAIN = TrainConfig(
 )  # fmt: skip
 DECODE = DecodeConfig(beam_size=3, alpha=0.5, extra_length=2)
 DATA = DataConfig(dataset="builtin", builtin_pairs=600)
+
+
+def resume(model_dir, **given) -> tuple:
+    """`train` as `train.py --model_dir` with some options does it."""
+    options = run_folder.resolve(model_dir, given)
+    return train(model_dir, model=options.model, train=options.train, decode=options.decode, data=options.data)
 
 
 def train(model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data_dir=None, number=1, dry_run=False) -> tuple:
@@ -62,7 +81,7 @@ def test_the_folder_holds_what_the_module_says_and_no_more(run):
     model_dir, _, _ = run
     assert {path.name for path in model_dir.iterdir()} == {"config.json", "subwords.model", "data", "checkpoints", "logs", "lock"}
     assert [path.name for path in checkpoint.kept(model_dir)] == [f"step-00000000{step}.npz" for step in (2, 3, 4)]
-    assert from_json(model_dir / "config.json", model=ModelConfig, train=TrainConfig, decode=DecodeConfig) == (MODEL, TRAIN, DECODE)
+    assert run_folder.read(model_dir) == run_folder.Options(MODEL, TRAIN, DECODE, DATA)
     assert (model_dir / "subwords.model").read_bytes() == (model_dir / "data" / "subwords.model").read_bytes()
     assert Tokenizer((model_dir / "subwords.model").read_bytes()).vocab_size == MODEL.vocab_size
 
@@ -227,46 +246,105 @@ def copy(run, tmp_path):
     return model_dir
 
 
-def test_a_finished_run_that_is_started_again_ends_at_once(copy):
-    """In the same process too, as in a notebook."""
+@pytest.mark.parametrize("start", [train, resume])
+def test_a_finished_run_that_is_started_again_ends_at_once(copy, start):
+    """In the same process too, as in a notebook; with all of its options, or with none of them."""
     before = files(copy)
-    progress, said = train(copy)
-    assert progress.step == 4 and "Going on from update 4" in said
+    progress, said = start(copy)
+    assert progress.step == 4 and "update 4" in said and "Changed" not in said
     after = files(copy)
     assert {name for name in before if after[name] != before[name]} == set()
     assert {name.parts[0] for name in set(after) - set(before)} <= {"logs"}
 
 
-def test_a_run_goes_on_to_a_later_end_with_other_options_that_do_not_change_the_data(copy):
-    longer = dataclasses.replace(TRAIN, train_steps=5, warmup_steps=20, keep_checkpoints=2, valid_sentences=1)
-    progress, said = train(copy, train=longer, decode=dataclasses.replace(DECODE, beam_size=2))
+def test_a_run_is_resumed_with_its_options_but_for_those_given_which_are_announced(copy):
+    """Story: without --warmup_steps, the learning rate was silently another one, and config.json was overwritten."""
+    progress, said = resume(copy, train_steps=5, keep_checkpoints=2, valid_sentences=1, beam_size=2)
     assert progress.step == 5 and "Using the data in" in said and "Learning" not in said
+    assert "Changed: --train_steps 4 → 5, --keep_checkpoints 3 → 2, --valid_sentences 7 → 1, --beam_size 3 → 2." in said
     assert [checkpoint.step_of(path) for path in checkpoint.kept(copy)] == [4, 5]
-    assert points(copy)["train/learning_rate"][5] == pytest.approx(8**-0.5 * 5 * 20**-1.5)
-    assert experiment.load(copy, say=lambda text: None).config.beam_size == 2
+    assert points(copy)["train/learning_rate"][5] == pytest.approx(8**-0.5 * 5 * TRAIN.warmup_steps**-1.5)
+    changed = dataclasses.replace(TRAIN, train_steps=5, keep_checkpoints=2, valid_sentences=1)
+    assert run_folder.read(copy) == run_folder.Options(MODEL, changed, dataclasses.replace(DECODE, beam_size=2), DATA)
 
 
-@pytest.mark.parametrize(
-    ("part", "name", "value"),
-    [
-        ("model", "d_ff", 32), ("model", "encoder_layers", 2), ("model", "dropout", 0.3), ("model", "vocab_size", 350),
-        ("train", "seed", 2), ("train", "batch_tokens", 500), ("train", "batch_parts", 3), ("train", "early_stopping", "loss"),
-    ],
-)  # fmt: skip
-def test_another_model_in_the_same_folder_is_refused_by_the_name_of_its_flag(run, part, name, value):
+def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch):
+    monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
+    progress, _ = train(copy, train=dataclasses.replace(TRAIN, train_steps=8), decode=dataclasses.replace(DECODE, beam_size=1))
+    assert progress.step == 4
+    assert run_folder.read(copy).train == TRAIN
+
+
+def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(run):
+    """See test_run_folder for every option."""
     model_dir, _, _ = run
     before = files(model_dir)
-    old = getattr({"model": MODEL, "train": TRAIN}[part], name)
-    changed = dataclasses.replace({"model": MODEL, "train": TRAIN}[part], **{name: value})
-    with pytest.raises(ValueError, match=f"--{name}={old}.*Received: {value}.*--model_dir"):
-        train(model_dir, **{part: changed})
+    with pytest.raises(ValueError, match=r"--d_ff=32 \(the run: 16\), --seed=2 \(the run: 1\)\. .*--model_dir"):
+        train(model_dir, model=dataclasses.replace(MODEL, d_ff=32), train=dataclasses.replace(TRAIN, seed=2, train_steps=9))
     assert files(model_dir) == before
+
+
+def test_a_folder_of_somebody_s_own_files_stays_as_it_is(tmp_path):
+    """Story: config.json and subwords.model of another program were replaced."""
+    (tmp_path / "config.json").write_text('{"architectures": ["MarianMTModel"]}')
+    (tmp_path / "subwords.model").write_bytes(b"theirs")
+    before = files(tmp_path)
+    with pytest.raises(ValueError, match=f"{tmp_path}/config.json is not the config.json of a run.*--model_dir"):
+        train(tmp_path)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("use", [experiment.load, resume, lambda folder: experiment.export(folder.parent / "export", folder)])
+def test_sub_words_of_another_run_are_refused_by_all_that_use_a_run(run, copy, use):
+    """Story: translating failed inside TensorFlow, and an export took them along."""
+    (copy / "subwords.model").write_bytes((run[0] / "subwords.model").read_bytes() + b" ")
+    before = files(copy)
+    with pytest.raises(ValueError, match="subwords.model is not what .* was trained with"):
+        use(copy)
+    assert files(copy) == before and not (copy.parent / "export").exists()
+
+
+def test_sub_words_of_another_number_are_refused_where_the_folder_has_no_hash_of_its_own(copy):
+    """A folder of before there were any."""
+    config = json.loads((copy / "config.json").read_text())
+    del config["version"], config["subwords"], config["records"]
+    (copy / "config.json").write_text(json.dumps({**config, "model": {**config["model"], "vocab_size": 339}}))
+    with pytest.raises(ValueError, match="Expected the model's 339 sub-words. Received: 340"):
+        experiment.load(copy, say=lambda text: None)
+
+
+def test_the_same_sub_words_with_other_pairs_are_refused(copy):
+    """One pair more or less, and a run would go on elsewhere in its data."""
+    folder = copy / "data" / "train"
+    columns = shards.read(folder, [0])
+    sides = [tf.RaggedTensor.from_row_lengths(columns[f"{side}_ids"], columns[f"{side}_lengths"]).to_list() for side in shards.SIDES]
+    pairs = [tuple(map(np.array, pair)) for pair in zip(*sides, strict=True)]
+    shards.write(folder, pairs[:-1], count=len(pairs), vocab_size=MODEL.vocab_size, seed=1)
+    with pytest.raises(ValueError, match="was trained on other pairs than"):
+        resume(copy)
+
+
+def test_a_model_far_larger_than_its_checkpoints_is_refused_before_it_takes_memory(copy):
+    """1,000 layers of 65,536 would take 70 terabytes."""
+    config = json.loads((copy / "config.json").read_text())
+    config["model"].update(encoder_layers=1000, decoder_layers=1000, d_model=2**16, d_ff=2**20)
+    (copy / "config.json").write_text(json.dumps(config))
+    for use in (experiment.load, resume):
+        with pytest.raises(checkpoint.DamagedError, match="float32 weights in .*npz. Received"):
+            use(copy)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_loaded_translator_calculates_in_the_type_that_was_asked_for(run, dtype):
+    model = experiment.load(run[0], say=lambda text: None, dtype=dtype).model
+    assert model.compute_dtype == dtype
+    assert {weight.dtype for weight in model.trainable_variables} == {dtype}
 
 
 def test_another_corpus_in_the_same_folder_is_refused(run):
     model_dir, _, _ = run
     before = files(model_dir)
-    with pytest.raises(ValueError, match="600.*700.*--model_dir"):
+    with pytest.raises(ValueError, match=r"--builtin_pairs=700 \(the run: 600\).*--model_dir"):
         train(model_dir, data=dataclasses.replace(DATA, builtin_pairs=700))
     assert files(model_dir) == before
 
@@ -275,9 +353,9 @@ def test_sub_words_of_other_data_are_refused(run, tmp_path):
     """The same number of them, learned from other text: every id would mean something else."""
     model_dir, _, _ = run
     before = files(model_dir)
-    other = DataConfig(dataset="builtin", builtin_pairs=200)
+    prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=200), MODEL.vocab_size, 1, tmp_path, say=lambda text: None)
     with pytest.raises(ValueError, match="other sub-words"):
-        train(model_dir, data=other, data_dir=tmp_path)
+        train(model_dir, data=DataConfig(), data_dir=tmp_path)
     assert files(model_dir) == before
 
 
@@ -328,6 +406,14 @@ def test_a_dry_run_prepares_and_rehearses_and_binds_nobody_to_its_sizes(tmp_path
     assert checkpoint.kept(tmp_path) == [] and not (tmp_path / "logs").exists()
     progress, said = train(tmp_path, dry_run=True, model=dataclasses.replace(MODEL, d_ff=8))
     assert "Using the data in" in said and "Rehearsed " in said
+    assert run_folder.read(tmp_path).model.d_ff == 8
+
+
+def test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options(copy):
+    before = files(copy)
+    _, said = train(copy, dry_run=True, train=dataclasses.replace(TRAIN, device_tokens=500))
+    assert "Changed: --device_tokens 1000 → 500." in said
+    assert files(copy) == before
 
 
 def test_a_damaged_checkpoint_is_not_averaged_in_silence(run, tmp_path):

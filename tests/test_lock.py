@@ -1,6 +1,7 @@
 """One process at a time in a folder, and a kill gives the lock back."""
 
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -39,3 +40,52 @@ def test_the_lock_is_given_back_after_an_error(tmp_path):
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), lock.exclusive(tmp_path / "new" / "lock", "x"):
             raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("content", ["years of work", "", None])
+def test_a_lock_that_is_a_link_does_not_change_what_it_points_to(tmp_path, content):
+    """Story: a folder from somebody else, with `lock` as a link to one's own file, emptied that file."""
+    mine = tmp_path / "mine.txt"
+    if content is not None:
+        mine.write_text(content)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lock").symlink_to(mine)
+    with pytest.raises(FileExistsError, match="run/lock is not a lock"), lock.exclusive(tmp_path / "run" / "lock", "x"):
+        pass
+    assert mine.read_text() == content if content is not None else not mine.exists()
+
+
+def test_a_file_called_lock_that_is_somebody_s_own_is_left_alone(tmp_path):
+    (tmp_path / "lock").write_text("combination: 1234")
+    with pytest.raises(FileExistsError, match="is not a lock"), lock.exclusive(tmp_path / "lock", "x"):
+        pass
+    assert (tmp_path / "lock").read_text() == "combination: 1234"
+
+
+def test_a_pipe_or_a_folder_called_lock_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(FileExistsError, match="is not a lock"), lock.exclusive(tmp_path / name, "x"):
+            pass
+
+
+def test_a_file_in_place_of_a_folder_is_told_in_a_sentence(tmp_path):
+    (tmp_path / "run").write_text("")
+    for path in (tmp_path / "run" / "lock", tmp_path / "run" / "deeper" / "lock"):
+        with (
+            pytest.raises(OSError, match=r"^Expected a folder that can be written to\. Received: .*run") as raised,
+            lock.exclusive(path, "x"),
+        ):
+            pass
+        assert raised.value.errno is None
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_in_a_sentence():
+    """/proc takes no file, from root either."""
+    for folder in (pathlib.Path("/proc"), pathlib.Path("/proc/run")):
+        with (
+            pytest.raises(OSError, match=rf"^Expected a folder that can be written to\. Received: {folder} \("),
+            lock.exclusive(folder / "lock", "x"),
+        ):
+            pass

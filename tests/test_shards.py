@@ -239,6 +239,56 @@ def test_a_damaged_index_is_told_by_its_name(tmp_path):
         shards.read_records(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("shards", value) for value in ([], ["/etc/passwd"], ["../train/00000-of-00001.tfrecord"], [3], "00000-of-00001.tfrecord", None)),
+        *((name, value) for name in ("pairs", "vocab_size", "source_longest") for value in (-1, 2**70, 1.5, "9", True, None)),
+    ],
+)  # fmt: skip
+def test_an_info_that_was_not_written_by_this_program_is_told_by_its_name(tmp_path, name, value):
+    """Story: the names of shards were opened whatever they were, wherever they led."""
+    info = shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
+    (tmp_path / shards.INFO).write_text(json.dumps({**info, name: value}))
+    with pytest.raises(ValueError, match=f"Expected '{name}' in {tmp_path / shards.INFO} to be .* Received: "):
+        shards.read_info(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b"[" * 10**5, b"\xff"])
+def test_an_info_that_is_no_object_is_told_by_its_name(tmp_path, content):
+    (tmp_path / shards.INFO).write_bytes(content)
+    with pytest.raises(ValueError, match=str(tmp_path / shards.INFO)):
+        shards.read_info(tmp_path)
+
+
+def test_a_folder_without_an_info_says_what_to_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match="info.json is missing.*prepare again"):
+        shards.read_info(tmp_path)
+
+
+@pytest.mark.parametrize("column", range(5))
+@pytest.mark.parametrize("value", [2**70, -(2**70), -1, 2**62 + 1, "", "x", "9" * 5000])
+def test_a_number_that_cannot_be_in_the_index_is_told_with_its_line(tmp_path, small_shards, column, value):
+    """Story: an offset of 2^70 was an OverflowError with a traceback, and one of -1 an error of TensorFlow's."""
+    shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
+    path = tmp_path / shards.RECORDS
+    lines = [line.split("\t") for line in path.read_text().splitlines()]
+    lines[7][column] = str(value)
+    path.write_text("".join("\t".join(line) + "\n" for line in lines))
+    with pytest.raises(ValueError, match=f"{path} is missing or damaged: .*prepare again"):
+        shards.read_records(tmp_path)
+
+
+def test_records_that_overlap_or_lie_in_no_shard_are_told(tmp_path, small_shards):
+    shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
+    path = tmp_path / shards.RECORDS
+    header, *lines = path.read_text().splitlines(keepends=True)
+    for wrong in (lines + lines[-1:], lines[1:], lines[::-1], [*lines, "4" + lines[0][1:]], [*lines[:3], "0\t1\n", *lines[3:]]):
+        path.write_text("".join([header, *wrong]))
+        with pytest.raises(ValueError, match=f"{path} is missing or damaged"):
+            shards.read_records(tmp_path)
+
+
 def test_a_stop_at_a_damaged_record_reaches_a_person_as_one_sentence_whatever_the_folder_is_called(tmp_path):
     folder = tmp_path / "Köln's [data]" / "train"
     info = shards.write(folder, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)

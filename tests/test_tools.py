@@ -351,12 +351,34 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
     assert not (tmp_path / "new").exists()
 
 
-def test_training_on_two_devices_goes_on_where_one_stopped(trained, text):
-    """And the same flags again end at once, in a process that has seen nothing before."""
-    result = tool("train", *train_flags(text, trained[0]), "--cpu_devices=2")
+def test_training_on_two_devices_goes_on_where_one_stopped_and_needs_no_more_than_the_folder(trained, tmp_path):
+    """It ends at once, in a process that has seen nothing before, from wherever it is started."""
+    before = (trained[0] / "config.json").read_bytes()
+    result = tool("train", f"--model_dir={trained[0]}", "--cpu_devices=2", cwd=tmp_path)
     assert result.returncode == 0, result.stderr.decode()
-    assert "Going on from update 3" in result.stdout.decode() and "2 device(s)" in result.stdout.decode()
-    assert "Learning" not in result.stdout.decode()
+    assert "update 3" in result.stdout.decode() and "2 device(s)" in result.stdout.decode()
+    assert "Learning" not in result.stdout.decode() and "Changed" not in result.stdout.decode()
+    assert (trained[0] / "config.json").read_bytes() == before
+
+
+def test_all_flags_that_differ_from_the_run_s_are_told_in_a_line(trained):
+    """Without waiting for TensorFlow where they cannot be at all."""
+    said = complaint(tool("train", f"--model_dir={trained[0]}", "--d_ff=32", "--seed=7", "--train_steps=9"))
+    assert "--d_ff=32 (the run: 16), --seed=7 (the run: 1)." in said
+
+
+def test_the_checkpoint_of_an_update_is_used_or_those_there_are_are_told(trained):
+    result = tool("translate", f"--model_dir={trained[0]}", "--checkpoint=2", stdin=b"one\n")
+    assert result.returncode == 0 and f"Using the checkpoint of {trained[0]}: update 2." in result.stderr.decode()
+    assert "There are step: 1, 2, 3" in complaint(tool("translate", f"--model_dir={trained[0]}", "--checkpoint=7", stdin=b"one\n"))
+
+
+@pytest.mark.parametrize("name", ["model_dir", "data_dir"])
+def test_a_file_in_place_of_a_folder_is_told_in_a_line(trained, text, tmp_path, name):
+    (tmp_path / "file").write_text("mine")
+    flags = [*train_flags(text, tmp_path / "run"), f"--{name}={tmp_path / 'file'}"]
+    assert f"Expected a folder that can be written to. Received: {tmp_path / 'file'} (a file)" in complaint(tool("train", *flags))
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_vocabulary_that_the_text_cannot_give_is_told_in_a_line(text, tmp_path):

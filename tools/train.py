@@ -2,6 +2,7 @@
 
 python tools/train.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de --model_dir=runs/x
 python tools/train.py --flagfile=wmt14_en_de_base --model_dir=runs/base
+python tools/train.py --model_dir=runs/base      # Resumes a run, with the options that it was started with.
 """
 
 import os
@@ -10,30 +11,33 @@ import pathlib
 from absl import flags
 
 from t2t_keras import flags as options
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras import run_folder
 from t2t_keras.interruption import EXIT_CODE
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "The run's folder: options, sub-words, checkpoints, TensorBoard logs.", required=True)
-_DATA_DIR = flags.DEFINE_string("data_dir", "", "Prepared data, or where to prepare it; empty: model_dir/data.")
+_DATA_DIR = flags.DEFINE_string("data_dir", "", "Prepared data, or where to prepare it; empty: model_dir/data, or the run's.")
 _CPU_DEVICES = flags.DEFINE_integer(
     "cpu_devices", 1, "Without a GPU: train on this many virtual CPU devices, to try out several.", lower_bound=1
 )
 _DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Prepare the data, run the largest updates without changing a weight, and end.")
-options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)
+options.define(*run_folder.GROUPS.values())
 
 
 def train() -> None:
-    groups = [options.read(group) for group in (ModelConfig, TrainConfig, DecodeConfig, DataConfig)]
+    model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
+    chosen = run_folder.resolve(model_dir, options.given(*run_folder.GROUPS.values()), os.path.expanduser(_DATA_DIR.value))
     with options.without_noise():  # After the options, so that a wrong one is told at once.
         from t2t_keras import devices, experiment
 
     devices.virtual_cpu_devices(_CPU_DEVICES.value)
     strategy = devices.make_strategy(_CPU_DEVICES.value)
-    model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     experiment.train(
         model_dir,
-        *groups,
-        data_dir=pathlib.Path(_DATA_DIR.value).expanduser() if _DATA_DIR.value else None,
+        chosen.model,
+        chosen.train,
+        chosen.decode,
+        chosen.data,
+        data_dir=chosen.data_folder(model_dir),
         strategy=strategy,
         dry_run=_DRY_RUN.value,
     )

@@ -1,0 +1,37 @@
+"""What a checkpoint says of a run's progress, whoever wrote it."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from t2t_keras.progress import Progress
+from t2t_keras.update import LossScale
+
+
+def as_written(progress: Progress) -> dict:
+    return json.loads(json.dumps(dataclasses.asdict(progress)))
+
+
+def test_what_was_written_is_what_is_read():
+    for progress in (Progress(), Progress(step=3, position=(1, 2), best=2.5, dtype="float16", loss_scale=LossScale(2.0, 7.0))):
+        assert as_written(Progress.read(as_written(progress))) == as_written(progress)
+
+
+def test_a_field_that_a_checkpoint_lacks_is_as_at_the_start():
+    assert Progress.read({"step": 7}) == Progress(step=7)
+    assert Progress.read({}).best == -math.inf
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"speed": 1}, {"step": -1}, {"step": 1.5}, {"step": "1"}, {"step": True}, {"step": 2**70}, {"position": [1]}, {"position": 3},
+        {"position": [1, "2"]}, {"dtype": 32}, {"best": "high"}, {"measured": [1]}, {"measured": {"loss": []}}, {"loss_scale": [1.0]},
+    ],
+)  # fmt: skip
+def test_a_state_of_other_fields_or_types_is_refused_in_a_sentence(state):
+    """Story: it was a TypeError with a traceback."""
+    with pytest.raises(ValueError, match=f"checkpoint's state .* Received: {next(iter(state))}="):
+        Progress.read(state)

@@ -1,0 +1,244 @@
+"""A run's folder keeps all that the run was started with, says how another start differs, and is not mistaken for somebody's own."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from t2t_keras import checkpoint, config, run_folder
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+
+ROOT = pathlib.Path(run_folder.__file__).parent.parent
+OPTIONS = run_folder.Options(
+    ModelConfig(340, d_model=8),
+    TrainConfig(train_steps=10, warmup_steps=20, batch_tokens=400),
+    DecodeConfig(beam_size=2),
+    DataConfig(train_source="a.en", train_target="a.de", max_length=100),
+    "/data/x",
+)
+
+
+def write(model_dir: pathlib.Path, options=OPTIONS, *, weights: bool = True, subwords: bytes = b"sub-words") -> None:
+    """A run's folder; of the weights there is no more than a manifest."""
+    (model_dir / "prepared").mkdir(parents=True, exist_ok=True)
+    for name, content in (("subwords.model", subwords), ("records.tsv", b"records")):
+        (model_dir / "prepared" / name).write_bytes(content)
+    run_folder.write(model_dir, options, model_dir / "prepared" / "subwords.model", model_dir / "prepared" / "records.tsv")
+    if weights:
+        (model_dir / "checkpoints").mkdir()
+        checkpoint.path_of(model_dir, 3).with_suffix(".json").write_text("{}")
+
+
+def rewrite(model_dir: pathlib.Path, change) -> None:
+    contents = json.loads((model_dir / "config.json").read_text())
+    change(contents)
+    (model_dir / "config.json").write_text(json.dumps(contents))
+
+
+def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
+    """What is said when a run is started again with these options."""
+    return run_folder.changes(model_dir, run_folder.read(model_dir), run_folder.resolve(model_dir, given, data_dir))
+
+
+# Resuming.
+
+
+def other(field):
+    """A valid value that is not the default."""
+    texts = {
+        "dtype": "bfloat16", "damaged_records": "skip", "early_stopping": "loss", "normalization": "nfkc", "dataset": "ted/x",
+        "source_language": "en", "target_language": "de",
+    }  # fmt: skip
+    if field.type is str:
+        return texts.get(field.name, "" if "_source" in field.name or "_target" in field.name else "grpc://host:1")
+    return {bool: lambda: not field.default, int: lambda: field.default + 2, float: lambda: field.default / 2 or 0.25}[field.type]()
+
+
+def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path):
+    """Story: --warmup_steps=20, forgotten at the second start, became 4000, and the rate 0.00030 instead of 0.0051."""
+    groups = {}
+    for name, group in run_folder.GROUPS.items():
+        values = {field.name: other(field) for field in dataclasses.fields(group)}
+        groups[name] = group(**{**values, **({"deterministic": False} if name == "train" else {})})
+        same = [field.name for field in dataclasses.fields(group) if getattr(groups[name], field.name) == field.default]
+        assert set(same) <= {"deterministic", "train_source", "train_target", "valid_source", "valid_target"}
+    options = run_folder.Options(**groups, data_dir="/data/x")
+    write(tmp_path, options)
+    assert run_folder.read(tmp_path) == options
+    # Of the data the folder is enough; `experiment.train` takes the text's names from the run if that is gone.
+    assert run_folder.resolve(tmp_path, {}) == dataclasses.replace(options, data=DataConfig())
+    assert run_folder.resolve(tmp_path, {"max_length": 99}).data == dataclasses.replace(options.data, max_length=99)
+    assert changes(tmp_path, {}) == ""
+
+
+def test_a_new_run_has_the_options_given_and_the_defaults(tmp_path):
+    assert run_folder.resolve(tmp_path / "new", {}) == run_folder.Options()
+    expected = run_folder.Options(ModelConfig(d_ff=8), TrainConfig(seed=2), DecodeConfig(alpha=1.0), DataConfig(dataset="builtin"))
+    assert run_folder.resolve(tmp_path / "new", {"d_ff": 8, "seed": 2, "alpha": 1.0, "dataset": "builtin"}) == expected
+
+
+def test_an_option_given_wins_over_the_run_s(tmp_path):
+    write(tmp_path)
+    resolved = run_folder.resolve(tmp_path, {"train_steps": 30, "alpha": 1.5}, "/data/y")
+    assert resolved.train == dataclasses.replace(OPTIONS.train, train_steps=30)
+    assert resolved.decode == DecodeConfig(beam_size=2, alpha=1.5)
+    assert resolved.data_dir == "/data/y"
+
+
+def test_an_option_that_does_not_fit_the_run_s_others_is_told_with_where_those_are(tmp_path):
+    write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(early_stopping="loss", valid_sentences=0)))
+    assert run_folder.resolve(tmp_path, {"patience": 3}).train.early_stopping == "loss"
+    with pytest.raises(ValueError, match="early_stopping='bleu', valid_sentences=0.*Options not given are those of .*config.json"):
+        run_folder.resolve(tmp_path, {"early_stopping": "bleu"})
+
+
+def test_what_changes_is_announced_with_both_values(tmp_path):
+    write(tmp_path)
+    said = changes(tmp_path, {"warmup_steps": 4000, "train_steps": 10, "dtype": "bfloat16", "beam_size": 5}, str(tmp_path / "data"))
+    expected = f"--warmup_steps 20 → 4000, --dtype float32 → bfloat16, --beam_size 2 → 5, --data_dir /data/x → {tmp_path}/data"
+    assert said == f"Changed: {expected}."
+
+
+def test_all_options_that_may_not_change_are_named_at_once_with_both_values(tmp_path):
+    """Story: a run of ten model options took ten tries."""
+    write(tmp_path)
+    given = {"vocab_size": 350, "d_ff": 16, "seed": 2, "batch_tokens": 500, "train_source": "b.en", "max_length": 50, "train_steps": 11}
+    with pytest.raises(ValueError) as raised:
+        changes(tmp_path, given)
+    assert str(raised.value) == (
+        f"Expected the options that {tmp_path} was trained with. Received: --vocab_size=350 (the run: 340), --d_ff=16 (the run: 2048), "
+        "--batch_tokens=500 (the run: 400), --seed=2 (the run: 1), --train_source=b.en (the run: a.en), --max_length=50 (the run: 100). "
+        "Leave them out, or give another --model_dir."
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(field.name for field in dataclasses.fields(ModelConfig)), "seed", "batch_tokens", "batch_parts", "early_stopping",
+        "max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines", "builtin_pairs", "train_split",
+    ],
+)  # fmt: skip
+def test_what_decides_weights_or_the_order_of_the_data_may_not_change(tmp_path, name):
+    write(tmp_path)
+    [field] = [field for group in run_folder.GROUPS.values() for field in dataclasses.fields(group) if field.name == name]
+    with pytest.raises(ValueError, match=f"Received: --{name}="):
+        changes(tmp_path, {name: other(field)})
+
+
+def test_where_there_are_no_weights_anything_may_change_and_is_announced(tmp_path):
+    write(tmp_path, weights=False)
+    assert changes(tmp_path, {"d_ff": 16, "seed": 2}) == "Changed: --d_ff 2048 → 16, --seed 1 → 2."
+
+
+def test_text_under_another_name_is_left_to_those_who_read_it(tmp_path):
+    """The same file may be elsewhere now; `prepare.check_folder` compares what is in it."""
+    write(tmp_path)
+    assert changes(tmp_path, {"train_source": "/abs/a.en"}) == "Changed: --train_source a.en → /abs/a.en."
+
+
+def test_a_run_on_data_prepared_elsewhere_learns_of_its_text_later(tmp_path):
+    write(tmp_path, dataclasses.replace(OPTIONS, data=DataConfig()))
+    assert changes(tmp_path, {"dataset": "builtin", "max_length": 99}) == ""
+
+
+def test_the_data_folder_is_kept_wherever_the_run_and_the_shell_go(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model_dir = tmp_path / "run"
+    assert run_folder.resolve(model_dir, {}, "shared/x").data_dir == f"{tmp_path}/shared/x"
+    assert run_folder.resolve(model_dir, {}, "run/data").data_dir == ""
+    options = run_folder.Options()
+    assert options.data_folder(model_dir) == model_dir / "data"
+    assert dataclasses.replace(options, data_dir="/data/x").data_folder(model_dir) == pathlib.Path("/data/x")
+
+
+def test_options_are_resolved_without_tensorflow():
+    """So that a wrong one is told at once."""
+    program = "import sys, t2t_keras.run_folder; print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert finished.stdout.strip() == "[]"
+
+
+# Whose folder it is.
+
+
+@pytest.mark.parametrize("name", ["config.json", "subwords.model", "checkpoints/model.h5", "logs/events.out.tfevents.1"])
+def test_a_folder_with_somebody_s_own_files_is_refused(tmp_path, name):
+    """Story: a config.json and a subwords.model of another program were replaced."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text('{"architectures": ["MarianMTModel"], "d_model": 512}')
+    with pytest.raises(ValueError, match="--model_dir") as raised:
+        run_folder.check(tmp_path)
+    assert str(tmp_path) in str(raised.value) and name.split("/")[0] in str(raised.value)
+
+
+def test_a_folder_with_other_files_can_become_a_run_s(tmp_path):
+    for name in ("notes.txt", "train.en", "config.json.bak"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "data").mkdir()
+    assert not run_folder.check(tmp_path)
+    write(tmp_path)
+    assert run_folder.check(tmp_path) and (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"version": 2}, "another version"), ({"version": "1"}, "not the config.json of a run"), ({"surprise": 1}, "another version"),
+        ({"data_dir": 7}, "'data_dir'"), ({"train": {"width": 3}}, "Unknown: .'width'"), ({"train": {"seed": "1"}}, "seed='1'"),
+        ({"model": {"encoder_layers": 10**7}}, "encoder_layers=10000000"), ({"model": {"d_model": 2**40}}, "d_model=1099511627776"),
+    ],
+)  # fmt: skip
+def test_a_config_that_this_version_did_not_write_is_refused_in_a_sentence(tmp_path, change, expected):
+    write(tmp_path)
+    rewrite(tmp_path, lambda contents: contents.update(change))
+    with pytest.raises(ValueError, match=expected) as raised:
+        run_folder.read(tmp_path)
+    assert str(tmp_path / "config.json") in str(raised.value)
+
+
+def test_a_run_of_before_there_were_versions_is_read(tmp_path):
+    groups = {"model": OPTIONS.model, "train": OPTIONS.train, "decode": OPTIONS.decode}
+    (tmp_path / "config.json").write_text(config.to_json(**groups))
+    (tmp_path / "subwords.model").write_bytes(b"any")
+    assert run_folder.read(tmp_path) == run_folder.Options(**groups)
+    assert run_folder.read_subwords(tmp_path) == b"any"
+
+
+# Sub-words and data.
+
+
+def test_sub_words_are_those_of_the_run(tmp_path):
+    write(tmp_path)
+    assert run_folder.read_subwords(tmp_path) == b"sub-words"
+    written = json.loads((tmp_path / "config.json").read_text())["subwords"]
+    assert written == {"bytes": 9, "sha256": hashlib.sha256(b"sub-words").hexdigest()}
+
+
+@pytest.mark.parametrize("content", [b"", b"sub-wordz", b"sub-words of another run"])
+def test_other_sub_words_are_refused_in_a_sentence(tmp_path, content):
+    write(tmp_path)
+    (tmp_path / "subwords.model").write_bytes(content)
+    with pytest.raises(ValueError, match=f"{tmp_path}/subwords.model is not what .* was trained with. Expected: .* Received: "):
+        run_folder.read_subwords(tmp_path)
+
+
+def test_missing_sub_words_are_told(tmp_path):
+    write(tmp_path)
+    (tmp_path / "subwords.model").unlink()
+    with pytest.raises(FileNotFoundError, match="subwords.model is missing"):
+        run_folder.read_subwords(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("subwords.model", "other sub-words"), ("records.tsv", "other pairs")])
+def test_a_run_does_not_go_on_with_other_data(tmp_path, name, expected):
+    write(tmp_path)
+    files = [tmp_path / "prepared" / name for name in ("subwords.model", "records.tsv")]
+    run_folder.check_data(tmp_path, *files)
+    (tmp_path / "prepared" / name).write_bytes(b"of another corpus")
+    with pytest.raises(ValueError, match=f"{expected}.*--model_dir"):
+        run_folder.check_data(tmp_path, *files)
