@@ -142,10 +142,12 @@ def text_pairs(
         OSError: a file cannot be read.
     """
     sides = [_lines(expand(names), report, {} if hashes is None else hashes) for names in (source, target)]
-    return _aligned(source, target, sides, report, skip_bad_lines)
+    return _aligned(source, target, sides, report, skip_bad_lines, keep_blank)
 
 
-def _aligned(source: str, target: str, sides: list[Iterator], report: Report, skip_bad_lines: bool) -> Iterator[Pair]:
+def _aligned(
+    source: str, target: str, sides: list[Iterator], report: Report, skip_bad_lines: bool, keep_blank: bool = False
+) -> Iterator[Pair]:
     both = itertools.zip_longest(*sides)
     for number, lines in enumerate(both, 1):
         if None in lines:
