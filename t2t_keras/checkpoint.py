@@ -258,7 +258,7 @@ def _chosen(model_dir: pathlib.Path, which: str) -> list[pathlib.Path]:
 
 
 def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:
-    """Stops where the files that `load` would read are too small for a model, before that takes memory.
+    """Stops where all files that `load` would read are too small for a model, before that takes memory.
 
     Args:
         model_dir: a run's folder.
@@ -267,11 +267,13 @@ def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:
 
     Raises:
         FileNotFoundError: there is none.
-        DamagedError: naming the file.
+        DamagedError: naming the largest.
     """
-    for path in _chosen(model_dir, which):
-        if path.exists() and (size := path.stat().st_size) < 4 * weights:
-            raise DamagedError(f"Expected {weights:,} float32 weights in {path}. Received {size:,} bytes: damaged, or of another model.")
+    sizes = {path: path.stat().st_size for path in _chosen(model_dir, which) if path.exists()}
+    largest = max(sizes, key=sizes.get, default=None)
+    if largest and sizes[largest] < 4 * weights:
+        received = f"{sizes[largest]:,} bytes"
+        raise DamagedError(f"Expected {weights:,} float32 weights in {largest}. Received {received}: damaged, or of another model.")
 
 
 def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:

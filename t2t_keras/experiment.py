@@ -89,7 +89,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     resumed = bool(before and checkpoint.kept(model_dir))
     changes = run_folder.changes(model_dir, before, options) if before else ""
     if resumed:
-        checkpoint.check_size(model_dir, checkpoint.LATEST, model.num_weights)
+        checkpoint.check_size(model_dir, checkpoint.AVERAGE, model.num_weights)
         run_folder.read_subwords(model_dir)
     folder = options.data_folder(model_dir)
     if before and not data.names_corpus:

@@ -678,7 +678,10 @@ def test_a_manifest_of_another_shape_is_a_damaged_one(trained, written, content)
 
 def test_files_too_small_for_a_model_are_found_before_it_is_made(tmp_path, trained, written):
     weights = trained[0].config.num_weights
-    checkpoint.check_size(tmp_path, "latest", weights)
+    newer = checkpoint.path_of(tmp_path, 13)
+    newer.write_bytes(b"")  # A truncated one is told of by those who read it.
+    describe(newer)
+    checkpoint.check_size(tmp_path, "average", weights)
     with pytest.raises(checkpoint.DamagedError, match=f"1,000,000,000 float32 weights in {written}"):
         checkpoint.check_size(tmp_path, "average", 10**9)
     with pytest.raises(FileNotFoundError, match="--checkpoint=best"):
