@@ -315,7 +315,7 @@ class Consumer(threading.Thread):
         return sum(map(len, self.epochs.values()))
 
 
-def wait(condition, seconds: float = 120.0) -> None:
+def wait(condition, seconds: float = 600.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -369,9 +369,10 @@ def test_a_trainer_whose_dispatcher_is_lost_waits_and_a_second_start_with_a_new_
             process.kill()
     frail.kill("one", "two")
     frail.start("trainer", "one", "two")
-    result = subprocess.run([*command, f"--train_steps={step + 5}"], capture_output=True, text=True, env=ENVIRONMENT)
+    end = reached() + 5
+    result = subprocess.run([*command, f"--train_steps={end}"], capture_output=True, text=True, env=ENVIRONMENT)
     assert result.returncode == 0, result.stderr
-    assert reached() == step + 5
+    assert reached() == end
 
 
 def test_a_damaged_record_that_a_worker_finds_is_told_in_the_same_sentence(service, places, monkeypatch):

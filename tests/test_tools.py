@@ -391,6 +391,14 @@ def test_a_vocabulary_that_the_text_cannot_give_is_told_in_a_line(text, tmp_path
     assert "--vocab_size" in said and "30000" in said
 
 
+def test_preparing_into_no_folder_is_refused(tmp_path):
+    """Story: `--data_dir=$UNSET` wrote into the working directory."""
+    assert complaint(tool("prepare", "--data_dir=", "--dataset=builtin", cwd=tmp_path)).endswith(
+        "Expected a folder as --data_dir. Received none."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_missing_file_is_told_in_a_line(text, tmp_path):
     flags = [*train_flags(text, tmp_path / "run"), f"--train_target={text}/trian.back"]
     assert "trian.back" in complaint(tool("train", *flags))
