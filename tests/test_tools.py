@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import random
+import select
 import subprocess
 import sys
 import termios
@@ -182,6 +183,7 @@ def test_flushing_answers_a_line_before_the_next_comes(shouting):
         for line in (b"one\n", b"two\n"):
             process.stdin.write(line)
             process.stdin.flush()
+            assert select.select([process.stdout], [], [], 30)[0], "no answer"
             assert process.stdout.readline() == line.upper()
         process.stdin.close()
         assert process.wait(timeout=30) == 0
