@@ -32,7 +32,7 @@ class Mutant(NamedTuple):
         file: path from the root of the repository.
         old: text that occurs once in the file.
         new: what the fault puts in its place.
-        tests: pytest node ids from the root, without parameters; at least one must fail.
+        tests: pytest node ids from the root; at least one must fail.
     """
 
     name: str
@@ -98,42 +98,42 @@ MUTANTS = (
         "t2t_keras/training.py",
         "**reading), config.device_tokens, parts)",
         "**reading), 10**6, parts)",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names",),
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[device_tokens]",),
     ),
     Mutant(
         "validation ignores --device_tokens",
         "t2t_keras/experiment.py",
         "devices.distribute(strategy, dataset, config.device_tokens)",
         "devices.distribute(strategy, dataset, 10**6)",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names",),
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[device_tokens-1]",),
     ),
     Mutant(
         "--batch_parts is ignored",
         "t2t_keras/training.py",
         "config.batch_tokens, config.batch_parts)\n    reading",
         "config.batch_tokens, 1)\n    reading",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names",),
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[batch_parts]",),
     ),
     Mutant(
         "--rate_factor is ignored",
         "t2t_keras/experiment.py",
         "train_config.warmup_steps, train_config.rate_factor)",
         "train_config.warmup_steps)",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names",),
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[rate_factor]",),
     ),
     Mutant(
         "--deterministic is ignored",
         "t2t_keras/experiment.py",
         "tf.config.experimental.enable_op_determinism()",
         "pass",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names",),
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[deterministic]",),
     ),
     Mutant(
         "--valid_sentences is ignored",
         "t2t_keras/experiment.py",
         "lines[: config.valid_sentences]",
         "lines",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names",),
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[valid_sentences]",),
     ),
     Mutant(
         "BLEU in TensorBoard is of the first weights",

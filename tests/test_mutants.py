@@ -16,7 +16,7 @@ def test_a_fault_applies_to_the_code_and_names_tests_that_exist(mutant):
         compile(changed, mutant.file, "exec")
     assert mutant.tests
     for test in mutant.tests:
-        file, _, name = test.partition("::")
+        file, _, name = test.partition("[")[0].partition("::")
         assert re.search(rf"^def {name}\(", (mutants.ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), test
 
 
