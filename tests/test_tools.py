@@ -379,7 +379,8 @@ def test_the_checkpoint_of_an_update_is_used_or_those_there_are_are_told(trained
 def test_a_file_in_place_of_a_folder_is_told_in_a_line(trained, text, tmp_path, name):
     (tmp_path / "file").write_text("mine")
     flags = [*train_flags(text, tmp_path / "run"), f"--{name}={tmp_path / 'file'}"]
-    assert f"Expected a folder that can be written to. Received: {tmp_path / 'file'} (a file)" in complaint(tool("train", *flags))
+    said = complaint(tool("train", *flags))
+    assert "Expected a folder" in said and str(tmp_path / "file") in said and "a file" in said
     assert (tmp_path / "file").read_text() == "mine"
 
 
