@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import pathlib
 
 import numpy as np
 import pytest
