@@ -594,11 +594,11 @@ MUTANTS = (
         ("tests/test_prepare.py::test_every_option_that_differs_is_named_with_both_values",),
     ),
     Mutant(
-        "two processes prepare one folder at once",
+        "a process that waits for a lock goes on without it",
         "t2t_keras/lock.py",
         "            fcntl.flock(file, fcntl.LOCK_EX)\n",
         "            pass\n",
-        ("tests/test_prepare.py::test_the_second_of_two_waits_for_the_first_and_uses_what_it_made",),
+        ("tests/test_lock.py::test_a_process_that_waits_says_for_whom_and_gets_the_lock_after_it",),
     ),
     Mutant(
         "the second of two prepares again what the first made",
