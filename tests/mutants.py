@@ -32,7 +32,7 @@ class Mutant(NamedTuple):
         file: path from the root of the repository.
         old: text that occurs once in the file.
         new: what the fault puts in its place.
-        tests: pytest node ids from the root; at least one must fail.
+        tests: pytest node ids from the root, of a whole test or one of its cases; at least one must fail.
     """
 
     name: str
