@@ -58,8 +58,8 @@ def trained_model() -> dict:
     """
     values = {name: flags.FLAGS[name].value for name in ("model_dir", "checkpoint", "dtype", "int8")}
     model_dir, search = pathlib.Path(values.pop("model_dir")).expanduser(), given(DecodeConfig)
-    run_folder.groups(model_dir, "model", "decode")
     DecodeConfig(**search)
+    run_folder.groups(model_dir, "model", "decode")
     return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **search}
 
 

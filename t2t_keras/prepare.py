@@ -96,10 +96,8 @@ def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: 
 
 
 def _check_own(folder: pathlib.Path) -> None:
-    """Stops where a folder is a file, or holds files and was never one to prepare: they may be somebody's own."""
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"Expected a folder for the data. {folder} is a file: give another --data_dir.")
-    if folder.exists() and any(folder.iterdir()) and not (folder / LOCK).exists():
+    """Stops where a folder holds files and was never one to prepare: they may be somebody's own."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists():
         raise FileExistsError(f"{folder} holds files and no prepared data. Give a new or an empty folder as --data_dir.")
 
 

@@ -446,10 +446,10 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_the
 
 def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(data, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(OSError, match=r"^Could not write .*file/data \(Not a directory\)"):
-        run(data, tmp_path / "file" / "data")
-    with pytest.raises(NotADirectoryError, match=r"^Expected a folder for the data\. .*file is a file: give another --data_dir\.$"):
-        run(data, tmp_path / "file")
+    for name, why in (("file", "a file"), ("file/data", "Not a directory")):
+        with pytest.raises(OSError, match=rf"^Expected a folder that can be written to\. Received: .*/{name} \({why}\)\. Give another"):
+            run(data, tmp_path / name)
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_folder_of_other_files_is_left_as_it_is(data, folder):

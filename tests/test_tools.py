@@ -34,6 +34,7 @@ LINES_THAT_TRY_IT = [
 ]  # fmt: skip
 
 
+CONFIG = '{"version": 1, "model": {}}'  # Of a run, for programs that do not load it.
 # Of a person, who has not set how much TensorFlow says, as the tests do.
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}, "PYTHONPATH": str(ROOT)}
 # Runs a program with a module that stands in for `experiment`, and without TensorFlow. {}: what is to be in it.
@@ -168,7 +169,7 @@ def test_n_best_lines_are_numbered_scored_and_best_first(trained, translated, tm
 @pytest.fixture
 def shouting(tmp_path):
     """Runs `translate` with what shouts in place of a model, which takes 6 letters of a line and stops at the line "stop"."""
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(CONFIG)
 
     def run(*arguments: str, start=subprocess.run, **options):
         command = stand_in(SHOUTING, "translate", f"--model_dir={tmp_path}", *arguments)
@@ -281,7 +282,7 @@ def test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too(tmp_pa
 
 def test_a_figure_that_is_not_finite_is_null_in_json(tmp_path):
     """Story: Python writes Infinity and NaN, which no JSON parser but its own takes."""
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "text").write_text("one\n")
     code = """
 experiment.load = lambda **model: None
@@ -310,7 +311,7 @@ experiment.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chr
 )
 def test_evaluating_finds_out_what_cannot_be_before_it_loads_a_model(tmp_path, flags, named):
     """Story: an hour of translating was lost to a folder that was not there."""
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "text").write_text("one\n")
     asked = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", f"--output={tmp_path}/out"]
     command = stand_in(STAND_IN.format(""), "evaluate", *asked, *(flag.format(tmp_path) for flag in flags))
@@ -427,7 +428,7 @@ def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, na
     """TensorFlow takes seconds to import, and then speaks first."""
     arguments = {"translate": [], "export": ["--export_dir=x"]}[name]
     command = stand_in(STAND_IN.format(""), name, f"--model_dir={tmp_path}", *arguments, flag.format(tmp_path))
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(CONFIG)
     if "{}" in flag:
         (tmp_path / "config.json").unlink()
     assert named in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
