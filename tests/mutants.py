@@ -967,25 +967,25 @@ def _copy(folder: pathlib.Path) -> pathlib.Path:
     return pathlib.Path(shutil.copytree(ROOT, folder, ignore=ignored, dirs_exist_ok=True))
 
 
-def _pytest(root: pathlib.Path, tests, *options: str) -> tuple[int, str]:
-    """The exit code of pytest (0: passed, 1: a test failed), and its output."""
+def _pytest(root: pathlib.Path, tests, *options: str, timeout: float | None = None) -> tuple[int, str]:
+    """The exit code of pytest (0: passed, 1: a test failed), and its output. It gets `timeout` seconds; None: as many as it takes."""
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, *PYTEST, *options, *tests]
-    result = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+    result = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=timeout)
     return result.returncode, result.stdout[-3000:] + result.stderr[-1000:]
 
 
 def verdict(mutant: Mutant, root: pathlib.Path) -> str:
-    """`caught`, `survived`, or what else happened when the tests ran with the fault in a copy of the repository."""
+    """`caught`, `survived`, `timed out`, or what else happened when the tests ran with the fault in a copy of the repository."""
     path = root / mutant.file
     text = path.read_text(encoding="utf-8")
     if text.count(mutant.old) != 1:
         return f"not applied: its text occurs {text.count(mutant.old)} times"
     try:
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-        code, output = _pytest(root, mutant.tests)
+        code, output = _pytest(root, mutant.tests, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        return "caught (timeout)"
+        return "timed out"
     finally:
         path.write_text(text, encoding="utf-8")
     return {0: "survived", 1: "caught"}.get(code, f"pytest ended with {code}:\n{output}")
@@ -1024,9 +1024,12 @@ def run(mutants=MUTANTS, say=print) -> dict[str, str]:
 def main() -> None:
     words = sys.argv[1:]
     chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
-    verdicts = run(chosen)
-    missed = [name for name, found in verdicts.items() if not found.startswith("caught")]
-    print(f"{len(verdicts) - len(missed)} of {len(verdicts)} faults caught." + "".join(f"\n  not caught: {name}" for name in missed))
+    try:
+        verdicts = run(chosen)
+    except RuntimeError as error:
+        sys.exit(str(error))
+    missed = [name for name, found in verdicts.items() if found != "caught"]
+    print(f"{len(verdicts) - len(missed)} of {len(verdicts)} faults caught." + "".join(f"\n  {verdicts[name]}: {name}" for name in missed))
     sys.exit(bool(missed))
 
 
