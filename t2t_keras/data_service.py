@@ -43,7 +43,7 @@ def check(service: str, seconds: float = 10.0) -> None:
             if time.monotonic() > deadline:
                 raise ConnectionError(
                     f"Expected the dispatcher of a tf.data service at {service}. Received: {error}. "
-                    f"Start one there: python tools/data_service.py --host={address.hostname} --port={address.port}"
+                    f"Start the program data_service there, with --host={address.hostname} --port={address.port}."
                 ) from error
             time.sleep(0.2)
 

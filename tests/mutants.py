@@ -923,6 +923,27 @@ MUTANTS = (
         'if not shutil.which("grep"):',
         ("tests/test_flags.py::test_who_sets_how_much_tensorflow_says_gets_all_of_it",),
     ),
+    Mutant(
+        "help of the installed launcher names the file of a checkout",
+        "tools/workers.py",
+        "return options.name_programs(__doc__)",
+        "return __doc__",
+        ("tests/test_workers.py::test_help_of_the_installed_launcher_names_installed_programs",),
+    ),
+    Mutant(
+        "the launcher sets how much TensorFlow says in its workers",
+        "tools/workers.py",
+        "from t2t_keras import __version__\n",
+        "from t2t_keras import __version__, flags\n",
+        ("tests/test_workers.py::test_workers_inherit_the_environment_of_a_person_and_no_more",),
+    ),
+    Mutant(
+        "the launcher has no --version",
+        "tools/workers.py",
+        'if sys.argv[1:2] == ["--version"]:',
+        "if False:",
+        ("tests/test_tools.py::test_every_program_tells_its_version_without_tensorflow[workers]",),
+    ),
     # The built-in corpus and the quick start.
     Mutant(
         "held-out sentences of the built-in corpus are in its training text",

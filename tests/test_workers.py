@@ -119,6 +119,23 @@ def test_the_launcher_prints_its_help(option):
     assert "python tools/workers.py 2 python tools/train.py" in result.stdout
 
 
+def test_help_of_the_installed_launcher_names_installed_programs(monkeypatch, capsys):
+    from tools import workers as launcher
+
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/t2t-workers", "--help"])
+    launcher.main()
+    shown = capsys.readouterr().out
+    assert "\nt2t-workers 2 t2t-train --model_dir" in shown and "tools/" not in shown
+
+
+def test_workers_inherit_the_environment_of_a_person_and_no_more():
+    """Story: the launcher would set how much TensorFlow says, and the programs take that for a person's wish."""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"} | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "tools/workers.py"), "1", sys.executable, "-c", "import os; print(*os.environ, sep=chr(10))"]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert set(result.stdout.split()) - set(environment) - {"LC_CTYPE"} == {"TF_CONFIG"}
+
+
 @pytest.mark.parametrize("arguments", [[], ["2"], ["two", "python"], ["0", "python"]])
 def test_the_launcher_says_what_it_expects(arguments):
     result = subprocess.run([sys.executable, str(ROOT / "tools" / "workers.py"), *arguments], capture_output=True, text=True)

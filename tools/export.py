@@ -31,11 +31,12 @@ def export() -> None:
         raise ValueError(f"--quantization is for --format=ctranslate2. Received: --quantization={_QUANTIZATION.value}.")
     with options.without_noise():
         from t2t_keras import ctranslate2_format, experiment
-    if _FORMAT.value == "ctranslate2":
-        ctranslate2_format.write(experiment.load(**model), export_dir, _QUANTIZATION.value)
-        print(f"Exported to {export_dir}. Its README.md says how to use it.")
-    else:
-        experiment.export(export_dir, **model)
+
+        if _FORMAT.value == "ctranslate2":
+            ctranslate2_format.write(experiment.load(**model), export_dir, _QUANTIZATION.value)
+            print(f"Exported to {export_dir}. Its README.md says how to use it.")
+        else:
+            experiment.export(export_dir, **model)
 
 
 def main() -> None:
