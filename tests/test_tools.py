@@ -280,6 +280,38 @@ def test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too(tmp_pa
     assert "perplexity" not in scores and scores["exact_match"] == 1 / 6
 
 
+def score_files(tmp_path, hypothesis: str, *flags: str, **options) -> subprocess.CompletedProcess:
+    (tmp_path / "reference").write_text("one\ntwo\n")
+    command = stand_in(STAND_IN.format(""), "evaluate", f"--hypothesis={hypothesis}", f"--reference={tmp_path}/reference", *flags)
+    return subprocess.run(command, capture_output=True, env=ENVIRONMENT, **options)
+
+
+def test_translations_are_scored_from_a_pipe(tmp_path):
+    """With two references, for which they are read once."""
+    result = score_files(tmp_path, "/dev/stdin", f"--reference={tmp_path}/reference", "--json", input=b"one\nthree\n")
+    assert result.returncode == 0, result.stderr.decode()
+    assert json.loads(result.stdout)["exact_match"] == 1 / 2
+
+
+@pytest.mark.parametrize("flag", ["--beam_size=2", "--checkpoint=best", "--dtype=float32", "--int8", "--batch_size=8"])
+def test_an_option_of_a_model_is_refused_where_there_is_none(tmp_path, flag):
+    (tmp_path / "hypothesis").write_text("one\ntwo\n")
+    assert f"{flag.partition('=')[0]} is for a model" in complaint(score_files(tmp_path, f"{tmp_path}/hypothesis", flag))
+
+
+def test_scored_files_of_unequal_length_are_told_by_their_flags(tmp_path):
+    (tmp_path / "hypothesis").write_text("one\n")
+    said = complaint(score_files(tmp_path, f"{tmp_path}/hypothesis"))
+    assert f"1 in --hypothesis={tmp_path}/hypothesis, 2 in --reference={tmp_path}/reference." in said
+
+
+def test_a_scored_line_that_is_not_utf_8_is_told_without_advice_that_cannot_be_taken(tmp_path):
+    """Story: evaluate.py advised --skip_bad_lines, which it does not have."""
+    (tmp_path / "hypothesis").write_bytes(b"one\ntw\xff\n")
+    said = complaint(score_files(tmp_path, f"{tmp_path}/hypothesis"))
+    assert "hypothesis, line 2 is not UTF-8: byte 0xff at column 3." in said and "--skip_bad_lines" not in said
+
+
 def test_a_figure_that_is_not_finite_is_null_in_json(tmp_path):
     """Story: Python writes Infinity and NaN, which no JSON parser but its own takes."""
     (tmp_path / "config.json").write_text(CONFIG)
