@@ -10,6 +10,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -446,7 +447,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_the
 
 def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(data, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(OSError, match=r"^Could not write .*file/data \(Not a directory\)"):
+    with pytest.raises(OSError, match=r"^Expected a folder that can be written to\. .*file/data \(Not a directory\)"):
         run(data, tmp_path / "file" / "data")
     with pytest.raises(NotADirectoryError, match=r"^Expected a folder for the data\. .*file is a file: give another --data_dir\.$"):
         run(data, tmp_path / "file")
@@ -485,15 +486,18 @@ def holder(folder):
 
 
 def run_beside(holder, data: DataConfig, folder: pathlib.Path, end) -> list[str]:
-    """Prepares; once this process says that it waits, the other one has an `end`."""
+    """Prepares; while this process waits, the other one has an `end`."""
     said = []
+
+    def finish() -> None:
+        end()
+        holder.kill()
 
     def say(text: str) -> None:
         said.append(text)
         if "Waiting" in text:
             assert list(contents(folder)) == ["lock"]
-            end()
-            holder.kill()
+            threading.Timer(0.5, finish).start()
 
     prepare.prepare(data, VOCAB, 1, folder, say=say)
     assert said[0].startswith(f"{folder} is in use by process {holder.pid} on ")
