@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import errno
 import functools
 import itertools
 import os
@@ -266,6 +267,16 @@ def test_a_port_that_is_kept_local_takes_calls_of_this_machine_alone():
         data_service.keep_local(port)
         assert [bound_to(listener) for listener in (first, second, other)] == [b"lo", b"lo", b""]
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
+
+
+def test_a_connection_that_is_closed_while_listeners_are_looked_for_is_none(monkeypatch):
+    def closed(descriptor: int) -> int:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(os, "dup", closed)
+    with socket.create_server(("", 0)) as listener:
+        data_service.keep_local(listener.getsockname()[1])
+        assert bound_to(listener) == b""
 
 
 def interfaces_of(port: int) -> list[str]:
