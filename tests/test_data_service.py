@@ -150,8 +150,8 @@ def epoch_of(batch: dict) -> int:
 
 
 def test_every_pair_comes_exactly_once_an_epoch_in_the_batches_that_one_machine_makes(batches):
-    expected, served = local(epochs=3), batches()
-    for epoch in range(3):
+    expected, served = local(epochs=2), batches()
+    for epoch in range(2):
         here = [batch for batch in expected if epoch_of(batch) == epoch]
         received = list(itertools.islice(served, len(here)))
         assert sorted(itertools.chain(*map(names, received))) == list(range(PAIRS))
@@ -217,6 +217,7 @@ def test_what_is_no_address_is_refused(address):
         data_service.check(address)
 
 
+@pytest.mark.slow
 def test_a_run_trains_from_the_service_and_goes_on_with_two_workers(service, tmp_path):
     """Of two workers, each gets batches of its own, of half the tokens."""
     flags = [*(flag for flag in FLAGS if flag != "--deterministic"), f"--model_dir={tmp_path}", f"--data_service={service}"]
