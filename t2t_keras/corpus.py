@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from t2t_keras import builtin_corpus
-from t2t_keras.config import DataConfig
+from t2t_keras.config import TEXTS, DataConfig, describe
 
 Pair = tuple[bytes, bytes]
 Hashes = dict[pathlib.Path, str]  # The SHA-256 of files.
@@ -254,11 +254,6 @@ def pairs(data: DataConfig, split: str, seed: int, report: Report, hashes: Hashe
     return text_pairs(source, target, report, skip_bad_lines=data.skip_bad_lines, hashes=hashes)
 
 
-def _hash(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
     """What tells one corpus from another: files by name, size and the SHA-256 of all their bytes, or the set's name.
 
@@ -268,14 +263,13 @@ def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
         hashes: of files that are read already; the others are read here.
     """
     if data.dataset == "builtin":
-        return {"dataset": "builtin", "pairs": data.builtin_pairs, "seed": seed}
+        return {"dataset": "builtin", "builtin_pairs": data.builtin_pairs, "seed": seed}
     if data.dataset:
         return {key: getattr(data, key) for key in ("dataset", "source_language", "target_language", "train_split", "valid_split")}
     hashes = hashes or {}
-    names = ("train_source", "train_target", "valid_source", "valid_target")
     return {
-        name: [f"{path.name} {path.stat().st_size} {hashes.get(path) or _hash(path)}" for path in expand(getattr(data, name))]
-        for name in names
+        name: [f"{path.name} {path.stat().st_size} {hashes.get(path) or describe(path)['sha256']}" for path in expand(getattr(data, name))]
+        for name in TEXTS
         if getattr(data, name)
     }
 

@@ -378,7 +378,7 @@ MUTANTS = (
     Mutant(
         "only the first option that differs is named",
         "t2t_keras/run_folder.py",
-        "in found if name in _FIXED | _FILES)",
+        "in found if name in _FIXED or name in TEXTS)",
         "in found[:1])",
         ("tests/test_run_folder.py::test_all_options_that_may_not_change_are_named_at_once_with_both_values",),
     ),
@@ -392,15 +392,15 @@ MUTANTS = (
     Mutant(
         "options change in silence",
         "t2t_keras/experiment.py",
-        "        say(changes)\n",
-        "        pass\n",
+        "        say(f\"{'Changed' if",
+        "        str(f\"{'Changed' if",
         ("tests/test_experiment.py::test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options",),
     ),
     Mutant(
         "a dry run changes a run's options",
         "t2t_keras/experiment.py",
-        "    if not (resumed and dry_run):\n",
-        "    if True:\n",
+        "keeps = not (resumed and dry_run)",
+        "keeps = True",
         ("tests/test_experiment.py::test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options",),
     ),
     Mutant(
@@ -483,7 +483,7 @@ MUTANTS = (
     Mutant(
         "a file of JSON is read whatever its size",
         "t2t_keras/config.py",
-        "    if len(content) > MOST_JSON:\n",
+        "    if len(content) > most:\n",
         "    if False:\n",
         ("tests/test_config.py::test_a_file_of_another_shape_is_refused_in_a_sentence",),
     ),
@@ -560,9 +560,9 @@ MUTANTS = (
     ),
     Mutant(
         "of a corpus the first MiB alone is compared",
-        "t2t_keras/corpus.py",
-        '        return hashlib.file_digest(file, "sha256").hexdigest()',
-        "        return hashlib.sha256(file.read(2**20)).hexdigest()",
+        "t2t_keras/config.py",
+        'hashlib.file_digest(file, "sha256").hexdigest()',
+        "hashlib.sha256(file.read(2**20)).hexdigest()",
         ("tests/test_prepare.py::test_a_byte_that_changes_behind_the_first_mebibyte_makes_another_corpus",),
     ),
     Mutant(
@@ -613,6 +613,48 @@ MUTANTS = (
         "    check_folder(folder, data, vocab_size, seed)\n    say",
         "    say",
         ("tests/test_prepare.py::test_the_second_of_two_refuses_what_the_first_made_of_another_corpus",),
+    ),
+    Mutant(
+        "a process without a corpus does not wait for the one that prepares",
+        "t2t_keras/prepare.py",
+        "if not (folder / LOCK).exists():  # Where",
+        "if True:  # Where",
+        ("tests/test_prepare.py::test_who_names_no_corpus_waits_for_the_one_that_prepares_and_uses_what_it_made",),
+    ),
+    Mutant(
+        "data options without a corpus are not compared",
+        "t2t_keras/prepare.py",
+        "if data == DataConfig():",
+        "if not data.names_corpus:",
+        ("tests/test_prepare.py::test_data_options_are_compared_where_no_corpus_is_named",),
+    ),
+    Mutant(
+        "a run does not keep what its data was prepared with",
+        "t2t_keras/experiment.py",
+        "data=prepare.prepared_with(folder)",
+        "data=options.data",
+        ("tests/test_experiment.py::test_a_run_keeps_what_its_data_was_prepared_with",),
+    ),
+    Mutant(
+        "a data folder of an older version is told to be of another corpus",
+        "t2t_keras/prepare.py",
+        "not _HASHED.search(",
+        "False and _HASHED.search(",
+        ("tests/test_prepare.py::test_a_folder_that_an_older_version_prepared_is_used_without_its_text_alone",),
+    ),
+    Mutant(
+        "a corpus.json of other types is a traceback",
+        "t2t_keras/prepare.py",
+        "if not isinstance(options, dict):",
+        "if options is None:",
+        ("tests/test_prepare.py::test_a_folder_whose_corpus_json_is_damaged_is_told",),
+    ),
+    Mutant(
+        "an error in reading a file is told as one in writing the folder",
+        "t2t_keras/prepare.py",
+        "error.errno is None or elsewhere:",
+        "error.errno is None:",
+        ("tests/test_prepare.py::test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it",),
     ),
     Mutant(
         "preparing overwrites other files",
@@ -716,7 +758,7 @@ MUTANTS = (
         "one listener of the port alone is closed to others",
         "t2t_keras/data_service.py",
         'socket.SO_BINDTODEVICE, b"lo")',
-        'socket.SO_BINDTODEVICE, b"lo")\n                        return',
+        'socket.SO_BINDTODEVICE, b"lo")\n                    return',
         ("tests/test_data_service.py::test_a_port_that_is_kept_local_takes_calls_of_this_machine_alone",),
     ),
     Mutant(

@@ -387,7 +387,7 @@ ROWS = {
         "batch_parts": [Row(2, of_run(most_micro_batches), 2)],
         "device_tokens": [
             Row(20, of_run(largest_micro_batch), lambda found: 8 < found <= 20),
-            Row(20, of_parts(validated), lambda found: 0 < found[1] <= 20, usual={"damaged_records": "skip"}),
+            Row(40, of_parts(validated), lambda found: 0 < found[1] <= 40, usual={"damaged_records": "skip"}),
         ],
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
         "seed": [
