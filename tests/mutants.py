@@ -877,8 +877,8 @@ MUTANTS = (
     Mutant(
         "an unfinished file takes its name",
         "t2t_keras/lines.py",
-        "partial = path if direct else path.with_name",
-        "partial = path if True else path.with_name",
+        "partial = path if direct else target.with_name",
+        "partial = path if True else target.with_name",
         ("tests/test_lines.py::test_a_file_gets_its_name_when_all_is_written",),
     ),
     Mutant(
