@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras import batching, shards
+from t2t_keras.data import batching, shards
 from t2t_keras.config import EOS, PAD, TrainConfig
 
 PAIRS, LONGEST, BUDGET = 230, 24, 240

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.beam_search import beam_search, largest, length_penalty, likeliest
+from t2t_keras.decoding.beam_search import beam_search, largest, length_penalty, likeliest
 
 START, EOS = 2, 3
 ALPHAS = (0.0, 0.6, 1.0, -0.5)

@@ -15,7 +15,7 @@ import tensorflow as tf
 import toy
 
 from t2t_keras.config import BOS, EOS, PAD, ModelConfig
-from t2t_keras.transformer import Transformer
+from t2t_keras.model.transformer import Transformer
 
 ROOT = pathlib.Path(__file__).parent.parent
 PEERS = "PyTorch and transformers are not installed: tests/peers.sh installs them and runs this test"

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, PAD
-from t2t_keras.constants import Constants, are_weights_constant, values_of
-from t2t_keras.transformer import Transformer
+from t2t_keras.model.constants import Constants, are_weights_constant, values_of
+from t2t_keras.model.transformer import Transformer
 
 SOURCE = np.array([[7, 12, 33, 5, EOS], [39, 4, EOS, PAD, PAD]], "int32")
 TARGET = np.array([[BOS, 14, 8], [BOS, 25, 4]], "int32")
@@ -152,7 +152,7 @@ def test_outside_the_scope_variables_are_read(model):
 
 def test_outside_the_scope_a_bias_learns_from_all_rows_again():
     """`add_bias` is left out inside, where nothing learns."""
-    from t2t_keras.dense import Dense
+    from t2t_keras.model.dense import Dense
 
     layer, x = Dense(3, dtype="mixed_bfloat16"), tf.ones([50, 100, 2])
     layer(x)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.constants import Constants, values_of
-from t2t_keras.dense import Dense, leading, product
+from t2t_keras.model.constants import Constants, values_of
+from t2t_keras.model.dense import Dense, leading, product
 
 D, F = 6, 10
 

@@ -11,25 +11,15 @@ import pytest
 import stand_in
 import tensorflow as tf
 
-from t2t_keras import (
-    builtin_corpus,
-    checkpoint,
-    corpus,
-    devices,
-    evaluation,
-    experiment,
-    lock,
-    prepare,
-    run_folder,
-    shards,
-    training,
-    update,
-)
+from t2t_keras import checkpoint, files, run_folder
+from t2t_keras.data import builtin_corpus, corpora, prepare, shards
+from t2t_keras.evaluation import scores
+from t2t_keras.training import devices, loop, run, train_step
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.progress import Progress
-from t2t_keras.tokenizer import Tokenizer
-from t2t_keras.transformer import Transformer
-from t2t_keras.translator import Translator, translate_lines
+from t2t_keras.training.state import Progress
+from t2t_keras.text.tokenizer import Tokenizer
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.decoding.translator import Translator, translate_lines
 
 MODEL = ModelConfig(340, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
 TRAIN = TrainConfig(
@@ -50,7 +40,7 @@ def train(model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data
     """The run's progress and what it said."""
     said = []
     strategy = devices.make_strategy(number)
-    progress = experiment.train(
+    progress = run.train(
         model_dir, model, train, decode, data, data_dir=data_dir, strategy=strategy, dry_run=dry_run, say=said.append
     )
     return progress, "\n".join(said)
@@ -92,7 +82,7 @@ def test_a_model_folder_can_do_without_its_data(run, tmp_path):
         if name.parts[0] not in ("data", "logs"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_bytes(content)
-    assert experiment.load(tmp_path, say=lambda text: None).config == DECODE
+    assert run.load(tmp_path, say=lambda text: None).config == DECODE
 
 
 def test_tensorboard_shows_training_speed_padding_and_validation(run):
@@ -133,7 +123,7 @@ def prepared(tmp_path_factory) -> pathlib.Path:
 
 
 def handed_over(monkeypatch, model_dir, prepared, **options) -> types.SimpleNamespace:
-    """What `experiment.train` makes of prepared data and hands to the loop, which is not run."""
+    """What `run.train` makes of prepared data and hands to the loop, which is not run."""
     found = types.SimpleNamespace()
 
     def loop(strategy, model, optimizer, config, **others):
@@ -174,44 +164,44 @@ def test_a_run_computes_in_the_dtype_that_was_asked_for_and_keeps_its_weights_in
 def test_perplexity_is_the_exponential_of_the_validation_loss_of_the_same_text(run):
     """Two ways to one figure: shards that training validates on, and lines of text."""
     model_dir, _, _ = run
-    translator = experiment.load(model_dir, "latest", say=lambda text: None)
+    translator = run.load(model_dir, "latest", say=lambda text: None)
     sources, references = prepare.read_text(model_dir / "data", "valid")
     expected = math.exp(points(model_dir)["valid/loss"][4])
-    assert experiment.perplexity(translator, sources, references) == pytest.approx(expected, rel=1e-5)
-    assert experiment.perplexity(translator, sources, references, device_tokens=50) == pytest.approx(expected, rel=1e-5)
+    assert run.perplexity(translator, sources, references) == pytest.approx(expected, rel=1e-5)
+    assert run.perplexity(translator, sources, references, device_tokens=50) == pytest.approx(expected, rel=1e-5)
 
 
 def test_scores_are_of_the_lines_that_translating_gives(run):
-    translator = experiment.load(run[0], say=lambda text: None)
+    translator = run.load(run[0], say=lambda text: None)
     sources, references = (side[:4] for side in prepare.read_text(run[0] / "data", "valid"))
     translated = [result["text"] for result in translate_lines(translator, sources)]
     references = [*references[:3], translated[3]]  # So that one is exactly right.
-    hypotheses, scores = experiment.evaluate(translator, sources, references, lowercase=True, tokenize="char")
+    hypotheses, scores = run.evaluate(translator, sources, references, lowercase=True, tokenize="char")
     assert hypotheses == translated
-    expected = evaluation.scores(translated, references, lowercase=True, tokenize="char")
+    expected = scores.scores(translated, references, lowercase=True, tokenize="char")
     assert {name: scores[name] for name in expected} == expected
     assert "case:lc" in scores["signature"] and "tok:char" in scores["signature"]
-    assert scores["perplexity"] == experiment.perplexity(translator, sources, references)
+    assert scores["perplexity"] == run.perplexity(translator, sources, references)
     assert scores["exact_match"] == 1 / 4
     assert (scores["sentences"], scores["beam_size"], scores["alpha"]) == (4, 3, 0.5)
     assert json.loads(json.dumps(scores)) == scores
 
 
 def test_perplexity_is_of_all_references_and_leaves_out_pairs_with_a_blank_side(run):
-    translator = experiment.load(run[0], say=lambda text: None)
+    translator = run.load(run[0], say=lambda text: None)
     sources, references = (side[:4] for side in prepare.read_text(run[0] / "data", "valid"))
     pairs = [(sources[0], references[0]), (sources[3], references[3]), *zip(sources[:2], references[2:], strict=True)]
-    expected = experiment.perplexity(translator, *map(list, zip(*pairs, strict=True)))
+    expected = run.perplexity(translator, *map(list, zip(*pairs, strict=True)))
     lines = [sources[0], sources[1], sources[3]], [references[0], "", references[3]], [references[2], references[3], ""]
-    assert experiment.perplexity(translator, *lines) == pytest.approx(expected, rel=1e-5)
-    assert math.isnan(experiment.perplexity(translator, ["", "one"], ["eins", "\t"]))
+    assert run.perplexity(translator, *lines) == pytest.approx(expected, rel=1e-5)
+    assert math.isnan(run.perplexity(translator, ["", "one"], ["eins", "\t"]))
 
 
 @pytest.mark.parametrize("which", ["average", "best", "latest"])
 def test_a_loaded_translator_has_the_weights_that_were_asked_for(run, which):
     model_dir, progress, _ = run
     said = []
-    translator = experiment.load(model_dir, which, say=said.append)
+    translator = run.load(model_dir, which, say=said.append)
     paths = {
         "average": checkpoint.kept(model_dir),
         "latest": checkpoint.kept(model_dir)[-1:],
@@ -225,15 +215,15 @@ def test_a_loaded_translator_has_the_weights_that_were_asked_for(run, which):
 
 
 def test_a_loaded_translator_searches_as_it_was_trained_to_unless_told_otherwise(run):
-    assert experiment.load(run[0], say=lambda text: None).config == DECODE
-    assert experiment.load(run[0], say=lambda text: None, beam_size=2).config == dataclasses.replace(DECODE, beam_size=2)
+    assert run.load(run[0], say=lambda text: None).config == DECODE
+    assert run.load(run[0], say=lambda text: None, beam_size=2).config == dataclasses.replace(DECODE, beam_size=2)
     with pytest.raises(ValueError, match="beam_size=0"):
-        experiment.load(run[0], say=lambda text: None, beam_size=0)
+        run.load(run[0], say=lambda text: None, beam_size=0)
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="config.json.*--model_dir"):
-        experiment.load(tmp_path)
+        run.load(tmp_path)
 
 
 @pytest.fixture
@@ -294,7 +284,7 @@ def test_a_folder_of_somebody_s_own_files_stays_as_it_is(tmp_path):
     assert files(tmp_path) == before
 
 
-@pytest.mark.parametrize("use", [experiment.load, resume, lambda folder: experiment.export(folder.parent / "export", folder)])
+@pytest.mark.parametrize("use", [run.load, resume, lambda folder: run.export(folder.parent / "export", folder)])
 def test_sub_words_of_another_run_are_refused_by_all_that_use_a_run(run, copy, use):
     """Story: translating failed inside TensorFlow, and an export took them along."""
     (copy / "subwords.model").write_bytes((run[0] / "subwords.model").read_bytes() + b" ")
@@ -310,7 +300,7 @@ def test_sub_words_of_another_number_are_refused_where_the_folder_has_no_hash_of
     del config["version"], config["subwords"], config["records"]
     (copy / "config.json").write_text(json.dumps({**config, "model": {**config["model"], "vocab_size": 339}}))
     with pytest.raises(ValueError, match="Expected the model's 339 sub-words. Received: 340"):
-        experiment.load(copy, say=lambda text: None)
+        run.load(copy, say=lambda text: None)
 
 
 def test_the_same_sub_words_with_other_pairs_are_refused(copy):
@@ -329,14 +319,14 @@ def test_a_model_far_larger_than_its_checkpoints_is_refused_before_it_takes_memo
     config = json.loads((copy / "config.json").read_text())
     config["model"].update(encoder_layers=1000, decoder_layers=1000, d_model=2**16, d_ff=2**20)
     (copy / "config.json").write_text(json.dumps(config))
-    for use in (experiment.load, resume):
+    for use in (run.load, resume):
         with pytest.raises(checkpoint.DamagedError, match="float32 weights in .*npz. Received"):
             use(copy)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_loaded_translator_calculates_in_the_type_that_was_asked_for(run, dtype):
-    model = experiment.load(run[0], say=lambda text: None, dtype=dtype).model
+    model = run.load(run[0], say=lambda text: None, dtype=dtype).model
     assert model.compute_dtype == dtype
     assert {weight.dtype for weight in model.trainable_variables} == {dtype}
 
@@ -379,7 +369,7 @@ def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a
     assert not (tmp_path / "data").exists()
     with np.load(checkpoint.kept(tmp_path)[-1]) as archive:
         assert {archive[name].dtype.name for name in archive.files if name.startswith("model/")} == {"float32"}
-    translator = experiment.load(tmp_path, say=lambda text: None, beam_size=1)
+    translator = run.load(tmp_path, say=lambda text: None, beam_size=1)
     assert np.isfinite(translator(tf.constant(["two"]))["score"]).all()
     # The seed decides the weights, so that two such runs differ by rounding alone.
     expected = points(run[0])["valid/loss"][2]
@@ -388,7 +378,7 @@ def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a
 
 def test_a_translator_lives_on_when_another_model_is_trained(run, copy):
     """See test_translator: setting the seed takes TF.Text's sub-words away."""
-    translator = experiment.load(run[0], say=lambda text: None, beam_size=1)
+    translator = run.load(run[0], say=lambda text: None, beam_size=1)
     before = translator(tf.constant(["two"]))["text"].numpy().tolist()
     train(copy)
     assert translator(tf.constant(["two"]))["text"].numpy().tolist() == before
@@ -396,7 +386,7 @@ def test_a_translator_lives_on_when_another_model_is_trained(run, copy):
 
 def test_the_test_split_of_the_builtin_corpus_lies_beside_the_data(run):
     sources, references = prepare.read_text(run[0] / "data", "test")
-    expected = [tuple(side.decode() for side in pair) for pair in corpus.pairs(DATA, "test", TRAIN.seed, corpus.Report())]
+    expected = [tuple(side.decode() for side in pair) for pair in corpora.pairs(DATA, "test", TRAIN.seed, corpora.Report())]
     assert list(zip(sources, references, strict=True)) == expected
 
 
@@ -423,7 +413,7 @@ def test_a_damaged_checkpoint_is_not_averaged_in_silence(run, tmp_path):
             (tmp_path / name).write_bytes(content)
     checkpoint.kept(tmp_path)[0].write_bytes(b"")
     with pytest.raises(checkpoint.DamagedError, match="step-000000002.npz"):
-        experiment.load(tmp_path, say=lambda text: None)
+        run.load(tmp_path, say=lambda text: None)
 
 
 def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch, tmp_path):
@@ -447,7 +437,7 @@ def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch,
 def test_a_second_trainer_in_the_same_folder_is_refused_and_changes_nothing(run):
     model_dir = run[0]
     before = files(model_dir)
-    with lock.exclusive(model_dir / "lock", "a first trainer"), pytest.raises(BlockingIOError, match=f"{model_dir} is in use by process"):
+    with files.exclusive(model_dir / "lock", "a first trainer"), pytest.raises(BlockingIOError, match=f"{model_dir} is in use by process"):
         train(model_dir, train=dataclasses.replace(TRAIN, train_steps=8))
     before.pop(pathlib.Path("lock"))
     assert {name: content for name, content in files(model_dir).items() if name.name != "lock"} == before

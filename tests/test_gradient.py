@@ -6,10 +6,10 @@ import weakref
 import pytest
 import tensorflow as tf
 
-from t2t_keras import gradient
-from t2t_keras.constants import Constants, values_of
-from t2t_keras.gradient import custom_gradient
-from t2t_keras.layer_norm import LayerNorm
+from t2t_keras.model import gradient
+from t2t_keras.model.constants import Constants, values_of
+from t2t_keras.model.gradient import custom_gradient
+from t2t_keras.model.layer_norm import LayerNorm
 
 
 @custom_gradient

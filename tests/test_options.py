@@ -23,11 +23,13 @@ from test_experiment import MODEL, handed_over, prepared  # noqa: F401
 from test_prepare import sentences, texts, write_text
 from test_training import NO_BLEU, Run, steps_on_disk
 
-from t2t_keras import batching, corpus, data_service, experiment, interruption, prepare, shards, tokenizer, training, update
+from t2t_keras.data import batching, corpora, data_service, prepare, shards
+from t2t_keras.text import tokenizer
+from t2t_keras.training import interruption, loop, run, train_step
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.dropout import Dropout
-from t2t_keras.transformer import Transformer
-from t2t_keras.translator import Translator
+from t2t_keras.model.dropout import Dropout
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.decoding.translator import Translator
 
 TEXTS = {"train_source": "train.source", "train_target": "train.target", "valid_source": "valid.source", "valid_target": "valid.target"}
 TRAIN_PAIRS, VALID_PAIRS = sentences(200, seed=1), sentences(20, seed=2)
@@ -194,7 +196,7 @@ def of_damaged(lab, config) -> str:
     return found.ended if found.run is None else f"skipped {found.run.progress.damaged_records > 0}"
 
 
-# What `experiment.train` hands to the loop.
+# What `run.train` hands to the loop.
 
 
 def hands_over(lab, config) -> types.SimpleNamespace:
@@ -253,7 +255,7 @@ def smoothing(lab, config) -> float:
     """Smoothed loss over loss."""
     model, [pair] = toy.Toy(), toy.random_updates([3])
     toy.set_weights(model)
-    _, sums = update.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
+    _, sums = train_step.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
     return float(sums["smoothed_loss"] / sums["loss"])
 
 
@@ -261,7 +263,7 @@ def dropped(lab, config) -> float:
     """The loss with dropout."""
     model, [pair] = toy.Toy(dropout=0.5), toy.random_updates([3])
     toy.set_weights(model)
-    _, sums = update.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
+    _, sums = train_step.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
     return float(sums["loss"])
 
 
@@ -328,13 +330,13 @@ def side(pairs: list, number: int) -> list:
 
 def of_tfds(split: str) -> Callable:
     """config → the pairs of a TFDS set, which `lab` has a stand-in for."""
-    return lambda lab, config: [tuple(text.decode() for text in pair) for pair in corpus.pairs(config, split, 1, corpus.Report())]
+    return lambda lab, config: [tuple(text.decode() for text in pair) for pair in corpora.pairs(config, split, 1, corpora.Report())]
 
 
 def splits_of_tfds(lab, config) -> list:
     lab.splits.clear()
     for split in ("train", "valid"):
-        list(corpus.pairs(config, split, 1, corpus.Report()))
+        list(corpora.pairs(config, split, 1, corpora.Report()))
     return list(lab.splits)
 
 

@@ -16,7 +16,9 @@ import pytest
 import tensorflow as tf
 from test_lock import HOLDER
 
-from t2t_keras import builtin_corpus, corpus, lock, prepare, shards, tokenizer
+from t2t_keras import files
+from t2t_keras.data import builtin_corpus, corpora, prepare, shards
+from t2t_keras.text import tokenizer
 from t2t_keras.config import EOS, DataConfig
 
 ENGLISH = "the small big red house tree car is stands runs and under".split()
@@ -88,8 +90,8 @@ def test_two_text_files_become_a_folder_that_says_the_same(data, folder):
     assert texts(folder, "train") == TRAIN
     assert texts(folder, "valid") == VALID
     described = json.loads((folder / prepare.CORPUS).read_text())
-    assert described["report"]["train"] == dataclasses.asdict(corpus.Report(pairs=200))
-    assert described["report"]["valid"] == dataclasses.asdict(corpus.Report(pairs=20))
+    assert described["report"]["train"] == dataclasses.asdict(corpora.Report(pairs=200))
+    assert described["report"]["valid"] == dataclasses.asdict(corpora.Report(pairs=20))
 
 
 def test_the_chunks_that_text_is_encoded_in_leave_no_trace(data, folder, tmp_path, monkeypatch):
@@ -376,7 +378,7 @@ def test_a_folder_prepared_from_another_builtin_corpus_is_refused(folder, change
 # Killed half-way.
 
 
-@pytest.mark.parametrize("killed_at", ["learning", "train shards", "valid shards", "valid text", "corpus.json", "half of corpus.json"])
+@pytest.mark.parametrize("killed_at", ["learning", "train shards", "valid shards", "valid text", "corpus.json", "half of corpora.json"])
 def test_a_folder_that_was_killed_half_way_is_made_again(data, folder, tmp_path, monkeypatch, killed_at):
     run(data, tmp_path / "whole")
 
@@ -524,5 +526,5 @@ def test_the_second_of_two_prepares_the_folder_where_the_first_was_killed(data, 
 def test_a_prepared_folder_is_read_by_many_and_needs_no_lock(data, folder):
     """It may be on a disk that is read only."""
     run(data, folder)
-    with lock.exclusive(folder / "lock", "the folder"):
+    with files.exclusive(folder / "lock", "the folder"):
         assert run(data, folder) == [f"Using the data in {folder}."]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras import shards
+from t2t_keras.data import shards
 
 SMALL, LARGE = 60_000, 70_000  # Sub-words: ids of two bytes, and of four.
 

@@ -13,7 +13,7 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from t2t_keras import tokenizer
+from t2t_keras.text import tokenizer
 from t2t_keras.config import BOS, EOS, PAD, UNK, DataConfig
 
 ESCAPE, UNDERSCORE = "\ue0f0", "▁"

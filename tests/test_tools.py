@@ -16,7 +16,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Its operations are in exports.
 
-from t2t_keras import __version__, builtin_corpus
+from t2t_keras import __version__
+from t2t_keras.data import builtin_corpus
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service")

@@ -23,7 +23,7 @@ import time
 
 from absl import flags
 
-from t2t_keras import flags as options
+from t2t_keras.cli import flags as options
 from t2t_keras.config import BOS, EOS, PAD, TABLE_3, DecodeConfig, ModelConfig, from_json, to_json
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "The folder of a training run.")
@@ -76,7 +76,7 @@ def load_model(folder: pathlib.Path, dtype: str):
     """The `Transformer` that `prepare` wrote."""
     import numpy as np
 
-    from t2t_keras.transformer import Transformer
+    from t2t_keras.model.transformer import Transformer
 
     [config] = from_json(folder / "config.json", model=ModelConfig)
     model = Transformer(config, dtype=dtype)
@@ -90,7 +90,7 @@ def load_ours(task: dict, system: dict):
     import tensorflow as tf
 
     from t2t_keras.config import DecodeConfig
-    from t2t_keras.translator import Translator
+    from t2t_keras.decoding.translator import Translator
 
     # An operation of this size is done sooner by one thread than it is divided. Parts of a batch are worked on side by side, but a
     # sentence alone is done sooner where no operation is handed to another thread.
@@ -156,7 +156,7 @@ def to_marian(model, positions: int):
     import torch
     from transformers import MarianConfig, MarianMTModel
 
-    from t2t_keras.ctranslate2_format import positions_of
+    from t2t_keras.export.ctranslate2 import positions_of
 
     config = model.config
     if not config.num_heads * config.d_k == config.num_heads * config.d_v == config.d_model:
@@ -268,7 +268,7 @@ def never_ending(config: ModelConfig, seed: int = 1):
     import keras
     import numpy as np
 
-    from t2t_keras.transformer import Transformer
+    from t2t_keras.model.transformer import Transformer
 
     keras.utils.set_random_seed(seed)
     model = Transformer(config)
@@ -290,7 +290,7 @@ def prepare(folder: pathlib.Path) -> dict:
     import numpy as np
     import tensorflow as tf
 
-    from t2t_keras import experiment
+    from t2t_keras.training import run
 
     threads, largest = _THREADS.value or len(os.sched_getaffinity(0)), max(map(int, _BATCH_SIZES.value))
     number = max(_SENTENCES.value, largest * threads)  # Of a worker of CTranslate2's that has no batch a core is idle.
@@ -298,7 +298,7 @@ def prepare(folder: pathlib.Path) -> dict:
         if not _SOURCE.value:
             raise ValueError("Expected --source, text to translate, with --model_dir. Received none.")
         lines = pathlib.Path(_SOURCE.value).expanduser().read_bytes().split(b"\n")[:-1]
-        translator = experiment.load(pathlib.Path(_MODEL_DIR.value).expanduser(), say=lambda text: print(text, file=sys.stderr))
+        translator = run.load(pathlib.Path(_MODEL_DIR.value).expanduser(), say=lambda text: print(text, file=sys.stderr))
         model, pieces, target_length = translator.model, list(translator.tokenizer.pieces), 0
         sources = translator.tokenizer.tokenize(tf.constant(lines), max_length=translator.config.max_input).to_list()
     else:
@@ -314,9 +314,9 @@ def prepare(folder: pathlib.Path) -> dict:
     np.savez(folder / "weights.npz", **{str(index): variable.numpy() for index, variable in enumerate(model.variables)})
     (folder / "config.json").write_text(to_json(model=model.config), encoding="utf-8")
     if installed("ctranslate2"):
-        from t2t_keras import ctranslate2_format
+        from t2t_keras.export import ctranslate2
 
-        spec = ctranslate2_format.specification(model, pieces, positions)
+        spec = ctranslate2.specification(model, pieces, positions)
         spec.validate()
         spec.optimize()
         (folder / "ctranslate2").mkdir()

@@ -11,7 +11,7 @@ import sys
 
 from absl import flags
 
-from t2t_keras import flags as options
+from t2t_keras.cli import flags as options
 
 _SOURCE = flags.DEFINE_string("source", "", "Text to translate, a sentence a line; files and globs as in training.")
 _REFERENCE = flags.DEFINE_multi_string(
@@ -37,44 +37,45 @@ options.define_trained_model(required=False)
 
 def _aligned(first: str, second: str) -> list[list[str]]:
     """The lines of two sides, blank ones too."""
-    from t2t_keras import corpus
+    from t2t_keras.data import corpora
 
-    pairs = corpus.text_pairs(first, second, corpus.Report(), keep_blank=True)
+    pairs = corpora.text_pairs(first, second, corpora.Report(), keep_blank=True)
     return [[line.decode("utf-8") for line in side] for side in zip(*pairs, strict=True)]
 
 
 def evaluate() -> None:
-    from t2t_keras import evaluation, lines
+    from t2t_keras.evaluation import scores
+    from t2t_keras.text import lines
 
     given = flags.FLAGS["model_dir"].value
     if not (_HYPOTHESIS.value or given and _SOURCE.value):
         raise ValueError("Expected --model_dir and --source, or --hypothesis.")
     if _HYPOTHESIS.value and (_OUTPUT.value or bool(given) != bool(_SOURCE.value)):
         raise ValueError("With --hypothesis, expected both of --model_dir and --source (for perplexity) or neither, and no --output.")
-    evaluation.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
+    scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
     model = options.trained_model() if given else None
     names = [name for name in (_SOURCE.value, _HYPOTHESIS.value) if name]
     references = [_aligned(names[0], name)[1] for name in _REFERENCE.value]
     sources, hypotheses = _aligned(names[0], names[-1])
     count = {"lowercase": _LOWERCASE.value, "tokenize": _TOKENIZE.value}
-    scores = evaluation.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}
+    scores = scores.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}
     with lines.written_whole(_OUTPUT.value) if _OUTPUT.value else contextlib.nullcontext() as output:
         if model:
             with options.without_noise():
-                from t2t_keras import experiment
+                from t2t_keras.training import run
 
-                translator = experiment.load(**model, say=lambda text: print(text, file=sys.stderr))
+                translator = run.load(**model, say=lambda text: print(text, file=sys.stderr))
             if _HYPOTHESIS.value:
-                scores["perplexity"] = experiment.perplexity(translator, sources, *references)
+                scores["perplexity"] = run.perplexity(translator, sources, *references)
             else:
-                hypotheses, scores = experiment.evaluate(translator, sources, *references, **count, batch_size=_BATCH_SIZE.value)
+                hypotheses, scores = run.evaluate(translator, sources, *references, **count, batch_size=_BATCH_SIZE.value)
             scores |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
         if output:
             output.write("".join(f"{line}\n" for line in hypotheses).encode())
     if _COMPOUND_SPLIT.value:
-        scores |= evaluation.compound_split_bleu(hypotheses, *references, language=_COMPOUND_SPLIT.value)
+        scores |= scores.compound_split_bleu(hypotheses, *references, language=_COMPOUND_SPLIT.value)
     if _ROUGE.value:
-        scores |= evaluation.rouge(hypotheses, *references)
+        scores |= scores.rouge(hypotheses, *references)
     if _JSON.value:
         finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in scores.items()}
         print(json.dumps(finite, allow_nan=False))

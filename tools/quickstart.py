@@ -15,7 +15,7 @@ import time
 
 from absl import flags
 
-from t2t_keras import flags as options
+from t2t_keras.cli import flags as options
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
 SHORT = 3  # Words of a short sentence, at most.
@@ -57,14 +57,15 @@ def exactly_right(rows: list[tuple[str, str, str]], most_words: float = math.inf
 
 def quickstart() -> None:
     started = time.monotonic()
-    from t2t_keras import devices, experiment, prepare
-    from t2t_keras.translator import translate_lines
+    from t2t_keras.data import prepare
+    from t2t_keras.training import devices, run
+    from t2t_keras.decoding.translator import translate_lines
 
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     train = options.read(TrainConfig)
     if "dtype" not in options.given(TrainConfig):
         train = dataclasses.replace(train, dtype=fastest_dtype())
-    progress = experiment.train(
+    progress = run.train(
         model_dir,
         options.read(ModelConfig),
         train,
@@ -73,9 +74,9 @@ def quickstart() -> None:
         strategy=devices.make_strategy(),
         say=say,
     )
-    translator = experiment.load(model_dir, say=say)
+    translator = run.load(model_dir, say=say)
     sources, references = prepare.read_text(model_dir / "data", "test")
-    hypotheses, scores = experiment.evaluate(translator, sources, references)
+    hypotheses, scores = run.evaluate(translator, sources, references)
     rows = list(zip(sources, hypotheses, references, strict=True))
     right, short = exactly_right(rows), exactly_right(rows, SHORT)
     say(f"Test: {sum(right)} of {len(right)} new sentences are exactly right, BLEU {scores['bleu']:.2f}.")

@@ -1,0 +1,56 @@
+"""Label-smoothed cross entropy (section 5.4): the model is asked for (1 - ε) · the word + ε · every word of V alike."""
+
+from keras import ops
+
+from t2t_keras.config import BOS, PAD
+from t2t_keras.model.gradient import custom_gradient
+
+
+def shift_right(target):
+    """What the decoder reads when it is to write `target`: BOS, then all but the last column. [B, T] int → [B, T]."""
+    return ops.concatenate([ops.full_like(target[:, :1], BOS), target[:, :-1]], axis=1)
+
+
+def token_mask(target):
+    """1 at tokens, 0 at padding. [B, T] int → [B, T] float32."""
+    return ops.cast(ops.not_equal(target, PAD), "float32")
+
+
+def _pick(values, index):
+    """values [B, T, V], index [B, T] → [B, T]."""
+    return ops.squeeze(ops.take_along_axis(values, index[..., None], axis=-1), axis=-1)
+
+
+def cross_entropy(logits, target, label_smoothing: float) -> tuple:
+    """-Σ_w q(w) log p(w) at every token, in nats, and beside it -log p(token); both 0 at padding.
+
+    The first is what training minimises, and alone has a gradient; the second compares with that of validation. With ε = 0 they
+    are the same. The gradient, p - q, is written out: derived op by op it passes over [B, T, V] many more times, which on a CPU
+    cost more than the matrix products of a small model.
+
+    Args:
+        logits: [B, T, V] float32.
+        target: [B, T] int, not shifted.
+        label_smoothing: ε; q is (1 - ε) · one-hot + ε / V (Szegedy et al. 2016, section 7).
+
+    Returns:
+        The smoothed cross entropy and the negative log likelihood, each [B, T] float32.
+    """
+    vocab_size = logits.shape[-1]
+
+    @custom_gradient
+    def both(logits):
+        p = ops.softmax(logits)
+        # log Σ exp(logits), from the likeliest word alone: its p is at least 1 / V, so the logarithm is safe.
+        log_sum = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
+        token = _pick(logits, target)
+        smoothed = log_sum - (1 - label_smoothing) * token - label_smoothing * ops.mean(logits, axis=-1)
+
+        def gradient(upstream):
+            q = (1 - label_smoothing) * ops.one_hot(target, vocab_size) + label_smoothing / vocab_size
+            return (p - q) * upstream[0][..., None]
+
+        return ops.stack([smoothed, log_sum - token]), gradient  # One tensor: PyTorch takes the gradient of one.
+
+    smoothed, negative_log_likelihood = ops.unstack(both(logits) * token_mask(target), 2)
+    return smoothed, negative_log_likelihood

@@ -1,0 +1,286 @@
+"""A run and its folder: what `tools/` call. A model folder describes itself, so what comes after training asks no model flags.
+
+model_dir/config.json      every option, where the data is, and what tells the run's data from other
+model_dir/subwords.model   the sub-words
+model_dir/data/            what `prepare` wrote, unless --data_dir is elsewhere
+model_dir/checkpoints/     the newest updates, and the best validation
+model_dir/logs/            for TensorBoard
+model_dir/not_finite/      updates that could not be made, for study
+model_dir/lock             held by the process that trains
+"""
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import tempfile
+import time
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from t2t_keras import checkpoint, files, run_folder
+from t2t_keras.data import batching, corpora, data_service, prepare, shards
+from t2t_keras.evaluation import scores
+from t2t_keras.export import savedmodel
+from t2t_keras.training import devices, diagnosis, loop, optimizer, train_step
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.training.tensorboard import Board
+from t2t_keras.decoding.int8 import Int8
+from t2t_keras.training.state import Progress
+from t2t_keras.text.tokenizer import Tokenizer
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.decoding.translator import Translator, translate_lines
+
+SAMPLES = 5  # Validation sentences shown in TensorBoard.
+
+
+def _policy(dtype: str) -> str:
+    return dtype if dtype == "float32" else f"mixed_{dtype}"
+
+
+def _say_nothing(text: str) -> None:
+    """What workers other than the chief say."""
+
+
+def _validation(strategy, model, translator: Translator, folder: pathlib.Path, config: TrainConfig) -> Callable[[int], dict]:
+    """step → loss, perplexity and BLEU of the validation set, and a few translations."""
+    longest = max(shards.read_info(folder / "valid")[f"{side}_longest"] for side in shards.SIDES)
+    budget = max(config.device_tokens, longest)
+    dataset = batching.batches(folder / "valid", batch_tokens=budget, seed=0, epochs=1, damaged_records=config.damaged_records)
+    batches = devices.distribute(strategy, dataset, config.device_tokens)
+    negative_log_likelihood = train_step.make_validation(strategy, model, batches)
+    sources, references = (lines[: config.valid_sentences] for lines in prepare.read_text(folder, "valid"))
+
+    def validate(step: int) -> dict:
+        with shards.plain_errors():
+            loss = negative_log_likelihood()
+        metrics = {"valid/loss": loss, "valid/perplexity": float(tf.exp(loss))}
+        if sources and devices.is_chief(strategy):
+            hypotheses = [result["text"] for result in translate_lines(translator, sources)]
+            metrics["valid/bleu"] = scores.bleu(hypotheses, references)["bleu"]
+            rows = zip(sources[:SAMPLES], hypotheses, references, strict=False)
+            table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+            metrics["valid/samples"] = f"| source | translation | reference |\n|---|---|---|\n{table}"
+        return metrics
+
+    return validate
+
+
+def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_run: bool, say: Callable) -> None:
+    """Writes the data folder and what describes the run, or checks that those there are of this run."""
+    model, train, data = options.model, options.train, options.data
+    if train.data_service:
+        data_service.check(train.data_service)
+    before = run_folder.read(model_dir) if run_folder.check(model_dir) else None
+    resumed = bool(before and checkpoint.kept(model_dir))
+    changes = run_folder.changes(model_dir, before, options) if before else ""
+    if resumed:
+        checkpoint.check_size(model_dir, checkpoint.AVERAGE, model.num_weights)
+        run_folder.read_subwords(model_dir)
+    folder = options.data_folder(model_dir)
+    if before and not data.names_corpus:
+        options = dataclasses.replace(options, data=before.data)
+    prepare.prepare(data if (folder / prepare.CORPUS).exists() else options.data, model.vocab_size, train.seed, folder, say)
+    written = shards.read_info(folder / "train")["vocab_size"]
+    if written != model.vocab_size:
+        raise ValueError(f"{folder} was prepared with --vocab_size={written}. Received: {model.vocab_size}.")
+    subwords, records = folder / prepare.SUBWORDS, folder / "train" / shards.RECORDS
+    if resumed:
+        run_folder.check_data(model_dir, subwords, records)
+    if changes:
+        say(changes)
+    if not (resumed and dry_run):
+        run_folder.write(model_dir, options, subwords, records)
+
+
+def _tokenizer(model_dir: pathlib.Path, config: ModelConfig) -> Tokenizer:
+    """A run's sub-words."""
+    tokenizer = Tokenizer(run_folder.read_subwords(model_dir))
+    if tokenizer.vocab_size != config.vocab_size:
+        received = f"{tokenizer.vocab_size:,} in {model_dir / run_folder.SUBWORDS}"
+        raise ValueError(f"Expected the model's {config.vocab_size:,} sub-words. Received: {received}. Restore that file.")
+    return tokenizer
+
+
+def train(
+    model_dir: pathlib.Path,
+    model_config: ModelConfig,
+    train_config: TrainConfig,
+    decode_config: DecodeConfig,
+    data_config: DataConfig,
+    *,
+    data_dir: pathlib.Path | None = None,
+    strategy,
+    dry_run: bool = False,
+    say: Callable = print,
+) -> Progress | None:
+    """Prepares the data if need be, trains, or goes on training, and leaves all in `model_dir`.
+
+    Args:
+        model_dir: the run's folder.
+        model_config, train_config, decode_config, data_config: all options; see `run_folder.resolve` for those of a run that is
+            there. Where `data_config` names no corpus, it is the run's, or what the data folder was prepared from.
+        data_dir: prepared data, or where to prepare it; None: `model_dir/data`.
+        strategy: usually `devices.make_strategy()`.
+        dry_run: prepare, rehearse the largest updates, and leave it at that; returns None. A run that is there keeps its options.
+        say: told what happens.
+
+    Raises:
+        FileNotFoundError, ValueError: the corpus is not usable; or the folders hold another one, or a run of other options, all
+            of which are named, or no run and somebody's files.
+        BlockingIOError: another process trains in `model_dir`.
+        interruption.StoppedError: it was told to end, and has saved.
+    """
+    chief = devices.is_chief(strategy)
+    if not chief:
+        say = _say_nothing
+    keras.utils.set_random_seed(train_config.seed)
+    if train_config.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    options = run_folder.Options(model_config, train_config, decode_config, data_config)
+    if data_dir:
+        options = dataclasses.replace(options, data_dir=run_folder.stored(model_dir, data_dir))
+    run_folder.check(model_dir)
+    with files.exclusive(model_dir / "lock", str(model_dir)) if chief else contextlib.nullcontext():
+        if chief:
+            _prepare_folders(model_dir, options, dry_run, say)
+        devices.from_chief(strategy, 0.0)  # The others wait for the folders.
+        if not (chief or dry_run):
+            options = run_folder.read(model_dir)  # The chief's, whatever this process was given.
+            model_config, train_config, decode_config = options.model, options.train, options.decode
+        folder = options.data_folder(model_dir)
+        tokenizer = _tokenizer(model_dir, model_config)
+        with strategy.scope():
+            model = Transformer(model_config, dtype=_policy(train_config.dtype))
+            schedule = optimizer.TransformerSchedule(model_config.d_model, train_config.warmup_steps, train_config.rate_factor)
+            adam = optimizer.adam(schedule)
+            adam.build(model.trainable_variables)
+        names = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
+        say(
+            f"{model.count_params():,} parameters, {train_config.dtype}, {strategy.num_replicas_in_sync} device(s): {names}; "
+            f"{train_config.batch_tokens:,} tokens a side in an update. TensorBoard: tensorboard --logdir {model_dir / 'logs'}"
+        )
+        if dry_run:
+            loop.rehearse(strategy, model, adam, train_config, folder=folder / "train", say=say)
+            return None
+
+        def text_of(ids) -> list[str]:
+            return [text.decode(errors="replace") for text in tokenizer.detokenize(tf.constant(ids)).numpy()]
+
+        def examine(batch, step: int, scale: float) -> str:
+            path = model_dir / "not_finite" / f"update-{step:09d}-worker-{devices.process(strategy)}.npz"
+            iterations = int(adam.iterations.numpy())
+            return diagnosis.write_report(path, strategy, model, train_config, batch, iterations=iterations, scale=scale, text_of=text_of)
+
+        greedy = Translator(model, tokenizer, dataclasses.replace(decode_config, beam_size=1))
+        progress = loop.train(
+            strategy,
+            model,
+            adam,
+            train_config,
+            folder=folder / "train",
+            model_dir=model_dir,
+            validate=_validation(strategy, model, greedy, folder, train_config),
+            examine=examine,
+            board=Board(model_dir / "logs"),
+            say=say,
+        )
+    say(f"{progress.step:,} updates in {progress.seconds / 60:.1f} minutes, over all runs of it.")
+    return progress
+
+
+def _load(
+    model_dir: pathlib.Path, which: str, say: Callable, *, dtype: str = "float32", int8: bool = False, **decode_options
+) -> tuple[Translator, dict]:
+    """What `load` returns, and the state in the newest of its checkpoints."""
+    model_config, decode_config = run_folder.groups(model_dir, "model", "decode")
+    decode_config = dataclasses.replace(decode_config, **decode_options)
+    checkpoint.check_size(model_dir, which, model_config.num_weights)
+    tokenizer = _tokenizer(model_dir, model_config)
+    model = trained = Transformer(model_config)
+    loaded, state = checkpoint.load(model_dir, which, trained)
+    say(f"Using the {loaded}.")
+    if dtype != "float32":
+        model = Transformer(model_config, dtype=dtype)
+        for variable, value in zip(model.trainable_variables, trained.trainable_variables, strict=True):
+            variable.assign(value)
+    return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None), state
+
+
+def load(model_dir: pathlib.Path, which: str = "average", say: Callable = print, **options) -> Translator:
+    """The trained model of a folder, ready to translate.
+
+    Args:
+        model_dir: a run's folder.
+        which: `average`, `best` or `latest` weights, or those after an update, by its number.
+        say: told what was loaded.
+        options: `dtype` of weights and arithmetic, float32 unless given, or bfloat16; `int8`, whether to keep the matrices in 8 bits;
+            and fields of `DecodeConfig` to be other than they were in training.
+    """
+    return _load(model_dir, which, say, **options)[0]
+
+
+def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", say: Callable = print, **options) -> pathlib.Path:
+    """Writes a folder's model as the next version of a SavedModel, see `savedmodel.export`.
+
+    Args:
+        export_dir: of all versions.
+        model_dir: a run's folder.
+        which: `average`, `best` or `latest` weights, or those after an update, by its number.
+        say: told what was loaded, and where the export is.
+        options: of `load`.
+    """
+    translator, state = _load(model_dir, which, say, **options)
+    (train_config,) = run_folder.groups(model_dir, "train")
+    progress = Progress.read(state)
+    best = {train_config.early_stopping: abs(progress.best), "update": progress.best_step} if progress.best_step else None
+    about = {"checkpoint": which, "update": progress.step, "best_validation": best}
+    return savedmodel.export(translator, export_dir, about, say)
+
+
+def perplexity(translator: Translator, sources: list[str], *references: list[str], device_tokens: int = 4096) -> float:
+    """exp of the mean negative log likelihood per sub-word, end tokens counted, of references given their sources.
+
+    Of pairs with text on both sides; NaN where there is none.
+    """
+    pairs = [pair for side in references for pair in zip(sources, side, strict=True) if all(line.strip() for line in pair)]
+    if not pairs:
+        return math.nan
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        lines = ((source.encode(), reference.encode()) for source, reference in pairs)
+        ids = prepare.encode(lines, translator.tokenizer, 2**15, corpora.Report())
+        info = shards.write(folder, ids, count=len(pairs), vocab_size=translator.tokenizer.vocab_size, seed=0)
+        budget = max(device_tokens, info["source_longest"], info["target_longest"])
+        dataset = batching.batches(folder, batch_tokens=budget, seed=0, epochs=1)
+        strategy = tf.distribute.get_strategy()
+        batches = devices.distribute(strategy, dataset, budget)
+        return float(tf.exp(train_step.make_validation(strategy, translator.model, batches)()))
+
+
+def evaluate(
+    translator: Translator,
+    sources: list[str],
+    *references: list[str],
+    lowercase: bool = False,
+    tokenize: str = "13a",
+    batch_size: int = 64,
+) -> tuple[list[str], dict]:
+    """Translates and scores (section 6.1), by one reference for each source or several.
+
+    Returns:
+        The translations, and what `scores.scores` gives with {"perplexity": per sub-word of the references, "decode_seconds",
+        "beam_size", "alpha"}.
+    """
+    started = time.monotonic()
+    hypotheses = [result["text"] for result in translate_lines(translator, sources, batch_size=batch_size)]
+    seconds = time.monotonic() - started
+    return hypotheses, {
+        **scores.scores(hypotheses, *references, lowercase=lowercase, tokenize=tokenize),
+        "perplexity": perplexity(translator, sources, *references),
+        "decode_seconds": round(seconds, 2),
+        "beam_size": translator.config.beam_size,
+        "alpha": translator.config.alpha,
+    }
