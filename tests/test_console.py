@@ -8,9 +8,9 @@ import pytest
 from test_training import Run
 from toy import pretended_updates
 
-from t2t_keras.cli import console
+from t2t_keras.training import console
 from t2t_keras.training import loop
-from t2t_keras.cli.console import Console
+from t2t_keras.training.console import Console
 
 LINE = (
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d update (\d+) of 8: "
