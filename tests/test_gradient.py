@@ -6,8 +6,8 @@ import weakref
 import pytest
 import tensorflow as tf
 
+from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.model import gradient
-from t2t_keras.model.constants import Constants, values_of
 from t2t_keras.model.gradient import custom_gradient
 from t2t_keras.model.layer_norm import LayerNorm
 
@@ -47,7 +47,7 @@ def test_a_graph_of_constant_weights_goes_with_its_function():
 
     def constant_graph():
         def call(x):
-            with Constants(values):
+            with FrozenWeights(values):
                 return layer(x)
 
         return tf.function(call, input_signature=[tf.TensorSpec([None, None, 8])]).get_concrete_function().graph

@@ -8,7 +8,7 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.model.constants import values_of
+from t2t_keras.decoding.frozen_weights import values_of
 
 
 def quantize(values, axis: int):
@@ -55,7 +55,7 @@ class Int8:
         trained: one with the same weights in float32, where the model has them in less; they are what is rounded.
 
     Attributes:
-        values: what `Constants` takes.
+        values: what `FrozenWeights` takes.
         matrices: those of them in 8 bits.
     """
 

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.decoding.beam_search import beam_search
+from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
+from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.sub_batches import in_chunks
 from t2t_keras.config import BOS, EOS, PAD, DecodeConfig
-from t2t_keras.model.constants import Constants, values_of
-from t2t_keras.decoding.int8 import Int8
 from t2t_keras.text.lines import one_line
 from t2t_keras.text.tokenizer import Tokenizer
 
@@ -41,7 +41,7 @@ class Translator(tf.Module):
         super().__init__(name="translator")
         self.model, self.tokenizer, self.config, self.int8 = model, tokenizer, config, int8
         values = int8.values if int8 else values_of(model) if frozen else None
-        self._search_weights = (lambda: Constants(values)) if values else contextlib.nullcontext
+        self._search_weights = (lambda: FrozenWeights(values)) if values else contextlib.nullcontext
         # A graph outside the search has no gain of constants, which it would hold a second time.
         self.weights = self._search_weights if int8 else contextlib.nullcontext
 

@@ -9,9 +9,10 @@ Letters: B sentences, W beams, S source and T target sub-words.
 import tensorflow as tf
 
 from t2t_keras.decoding.sub_batches import in_chunks
-from t2t_keras.config import PAD
-from t2t_keras.model.loss import shift_right, token_mask
 from t2t_keras.decoding.translator import Translator
+from t2t_keras.model.masks import shift_right, token_mask
+from t2t_keras.text.tokenizer import BYTES_PER_PIECE
+from t2t_keras.config import PAD
 
 MOST_ALIGNED = 256  # Sub-words of a source that has an alignment, and half of those of its translation.
 MOST_ALIGNMENTS = 2**27  # Numbers of all alignments in an answer, with padding.

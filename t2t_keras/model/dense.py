@@ -1,13 +1,45 @@
-"""The linear map x W + b, over rows of any shape."""
+"""The linear map x W + b over rows of any shape."""
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
 
 import keras
 from keras import ops
 
 from t2t_keras.model.bias import add_bias
-from t2t_keras.model.constants import are_weights_constant
 
-# Too little to change any bfloat16 above 10⁻²⁷. TensorFlow leaves out a bias of zeros.
-_NO_BIAS = 1e-30
+_override: contextvars.ContextVar[Callable | None] = contextvars.ContextVar("linear", default=None)
+
+
+def linear(x, kernel, bias=None):
+    """x W + b as one matrix product.
+
+    Args:
+        x: [..., D].
+        kernel: [D, F].
+        bias: [F], or None.
+
+    Returns:
+        [rows, F], where rows is the product of all sizes of `x` but the last.
+    """
+    function = _override.get() or _linear
+    return function(ops.reshape(x, (-1, x.shape[-1])), kernel, bias)
+
+
+def _linear(rows, kernel, bias):
+    rows = ops.matmul(rows, kernel)
+    return rows if bias is None else add_bias(rows, bias)
+
+
+@contextlib.contextmanager
+def computed_by(function: Callable) -> Iterator[None]:
+    """Inside, `linear` is `function(rows [N, D], kernel, bias)`: for an engine that has a faster way to the same result."""
+    token = _override.set(function)
+    try:
+        yield
+    finally:
+        _override.reset(token)
 
 
 def leading(x) -> tuple:
@@ -16,25 +48,11 @@ def leading(x) -> tuple:
     return (-1 if others and all(isinstance(size, int) and size for size in others) else first), *others
 
 
-def product(x, kernel, bias=None):
-    """x W + b. [..., D] and [D, F] → [rows, F]."""
-    width = kernel.shape[-1]
-    rows = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel)
-    if not are_weights_constant():
-        return rows if bias is None else add_bias(rows, bias)
-    # TensorFlow on a CPU makes one operation of a product with a constant weight and a bias, which keeps the weight in the order
-    # that the first call's number of rows wants. In bfloat16 all numbers want the same, and that is the fastest product. In float32
-    # others want others and reorder all of it at each call, 40 ms for 16 M weights: there, nothing is to be made one.
-    if keras.backend.standardize_dtype(rows.dtype) == "bfloat16":
-        return rows + (ops.full((width,), _NO_BIAS, rows.dtype) if bias is None else bias)
-    return rows if bias is None else ops.reshape(ops.reshape(rows, (1, -1, width)) + bias, (-1, width))
-
-
 @keras.saving.register_keras_serializable("t2t_keras")
 class Dense(keras.layers.Dense):
-    """`keras.layers.Dense` of [B, T, D] as one product of matrices, whose bias learns in bfloat16 too: see `add_bias`."""
+    """`keras.layers.Dense` of [B, T, D] as one product of matrices. Its bias learns in bfloat16 too: see `add_bias`."""
 
     def call(self, inputs):
         bias = None if self.bias is None else ops.ravel(self.bias)  # A tensor: a custom gradient is not of variables.
-        rows = product(inputs, ops.convert_to_tensor(self.kernel), bias)
+        rows = linear(inputs, ops.convert_to_tensor(self.kernel), bias)
         return self.activation(ops.reshape(rows, (*leading(inputs), self.units)))

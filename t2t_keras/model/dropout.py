@@ -24,6 +24,7 @@ class Dropout(keras.layers.Layer):
             raise ValueError(f"rate must be in [0, 1). Received: rate={rate}.")
         self.rate, self.seed = rate, seed
         self.seed_generator = keras.random.SeedGenerator(seed)
+        self.supports_masking = True
         self.built = True
 
     def call(self, x, training=False):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from t2t_keras.model.dense import leading, product
+from t2t_keras.model.dense import leading, linear
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -32,7 +32,7 @@ class SharedEmbedding(keras.layers.Layer):
     def logits(self, hidden):
         """hidden · Eᵀ: [B, T, D] → [B, T, V] in the layer's compute dtype."""
         # Called from outside `call`, where Keras does not cast weights.
-        logits = product(ops.cast(hidden, self.compute_dtype), ops.transpose(ops.cast(self.matrix, self.compute_dtype)))
+        logits = linear(ops.cast(hidden, self.compute_dtype), ops.transpose(ops.cast(self.matrix, self.compute_dtype)))
         return ops.reshape(logits, (*leading(hidden), self.vocab_size))
 
     def compute_output_shape(self, input_shape):

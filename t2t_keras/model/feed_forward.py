@@ -17,6 +17,7 @@ class FeedForward(keras.layers.Layer):
         super().__init__(**kwargs)
         self.d_ff = d_ff
         self.inner = Dense(d_ff, activation="relu", name="inner", dtype=self.dtype_policy)
+        self.supports_masking = True
 
     def build(self, input_shape):
         self.inner.build(input_shape)

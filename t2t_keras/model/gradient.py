@@ -1,17 +1,31 @@
 """Functions with a gradient of their own, written out."""
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
 
 from keras import ops
 
-from t2t_keras.model.constants import are_weights_constant
+_wanted: contextvars.ContextVar[bool] = contextvars.ContextVar("gradients", default=True)
+
+
+@contextlib.contextmanager
+def no_gradients() -> Iterator[None]:
+    """Inside, no gradient is recorded. TensorFlow keeps recorded gradients for ever, and with them the graph they are in."""
+    token = _wanted.set(False)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
 
 
 def custom_gradient(function: Callable) -> Callable:
-    """A function that returns its result and, from the gradient of that, those of its arguments; it gives the result alone.
+    """A function of the same arguments that returns the result alone and has the gradient written beside it.
 
-    As `ops.custom_gradient`, whose gradients are called in one way on TensorFlow and JAX and in another on PyTorch. Where weights
-    are constants no gradient is wanted, and TensorFlow, which keeps gradients for ever, would keep the weights with them.
+    As `ops.custom_gradient`, which TensorFlow and JAX call in one way and PyTorch in another.
+
+    Args:
+        function: returns its result, and a function from the gradient of the result to those of the arguments.
     """
 
     def with_arguments(*arguments):
@@ -23,6 +37,6 @@ def custom_gradient(function: Callable) -> Callable:
         return result, of_backend
 
     def call(*arguments):
-        return function(*arguments)[0] if are_weights_constant() else ops.custom_gradient(with_arguments)(*arguments)
+        return ops.custom_gradient(with_arguments)(*arguments) if _wanted.get() else function(*arguments)[0]
 
     return call

@@ -2,18 +2,8 @@
 
 from keras import ops
 
-from t2t_keras.config import BOS, PAD
 from t2t_keras.model.gradient import custom_gradient
-
-
-def shift_right(target):
-    """What the decoder reads when it is to write `target`: BOS, then all but the last column. [B, T] int → [B, T]."""
-    return ops.concatenate([ops.full_like(target[:, :1], BOS), target[:, :-1]], axis=1)
-
-
-def token_mask(target):
-    """1 at tokens, 0 at padding. [B, T] int → [B, T] float32."""
-    return ops.cast(ops.not_equal(target, PAD), "float32")
+from t2t_keras.model.masks import token_mask
 
 
 def _pick(values, index):

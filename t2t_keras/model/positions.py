@@ -21,6 +21,10 @@ def sinusoids(positions, d_model: int):
 class SinusoidalPositions(keras.layers.Layer):
     """Adds the sinusoids of section 3.5. [B, T, D] → [B, T, D]; column t stands at `position` + t · `step`."""
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
     def call(self, x, position=0, step=1):
         return x + ops.cast(sinusoids(position + step * ops.arange(ops.shape(x)[1]), x.shape[-1]), x.dtype)
 
@@ -39,6 +43,7 @@ class LearnedPositions(keras.layers.Layer):
     def __init__(self, rows: int, **kwargs):
         super().__init__(**kwargs)
         self.rows = rows
+        self.supports_masking = True
 
     def build(self, input_shape):
         self.table = self.add_weight(

@@ -9,36 +9,19 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from t2t_keras.model.attention import attention_weights
-from t2t_keras.config import PAD, ModelConfig
+from t2t_keras.config import ModelConfig
 from t2t_keras.model.dropout import Dropout
 from t2t_keras.model.embedding import SharedEmbedding
+from t2t_keras.model.masks import ancestry_mask, causal_mask, padding_mask
 from t2t_keras.model.positions import LearnedPositions, SinusoidalPositions
 from t2t_keras.model.stacks import DecoderLayer, EncoderLayer
 
 
-class Memory(NamedTuple):
-    """An encoded source: every decoder layer's keys and values, projected once, and which positions are words."""
+class EncodedSource(NamedTuple):
+    """What the decoder needs of a source: each decoder layer's keys and values, projected once, and the padding mask."""
 
-    keys_values: list  # of ([B, H, S, K], [B, H, S, E]), a pair for each decoder layer
+    keys_values: list  # ([B, H, S, K], [B, H, S, E]) for each decoder layer
     mask: object  # boolean [B, 1, 1, S]
-
-
-def padding_mask(ids):
-    """True at words. [B, S] int → boolean [B, 1, 1, S]."""
-    return ops.not_equal(ids, PAD)[:, None, None, :]
-
-
-def causal_mask(position, length):
-    """key position <= query position, for queries at position … position + length - 1 → boolean [1, 1, T, position + T]."""
-    return (ops.arange(position + length)[None, :] <= position + ops.arange(length)[:, None])[None, None]
-
-
-def ancestry_mask(ancestors):
-    """Beam w sees what beam ancestors[w, p] wrote at position p. [B, W, P] int → boolean [B, 1, W, P · W], keys by position, then beam."""
-    batch, beams, positions = ops.shape(ancestors)
-    seen = ops.equal(ancestors[..., None], ops.arange(beams))
-    return ops.reshape(seen, (batch, 1, beams, positions * beams))
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -79,24 +62,24 @@ class Transformer(keras.Model):
             layer.build(shape, shape)
         self.built = True
 
-    def encode(self, source, training=False) -> Memory:
-        """Reads the source. [B, S] int → what `decode` looks up."""
+    def encode(self, source, training=False) -> EncodedSource:
+        """Reads the source. [B, S] int → what `decode` attends to."""
         mask = padding_mask(source)
         x = self.source_dropout(self.positions(self.embedding(source)), training=training)
         for layer in self.encoder:
-            x = layer(x, mask=mask, training=training)
-        return Memory([layer.cross_attention.keys_values(x) for layer in self.decoder], mask)
+            x = layer(x, attention_mask=mask, training=training)
+        return EncodedSource([layer.cross_attention.keys_values(x) for layer in self.decoder], mask)
 
-    def decode(self, target, memory: Memory, cache=None, position=0, ancestors=None, training=False):
-        """Continues a target. One path for training (`cache=None`, whole sentences) and for search (a token at a time, T beams).
+    def decode(self, target, encoded: EncodedSource, cache=None, position=0, ancestors=None, training=False):
+        """Continues a target. One path for training (`cache=None`, whole sentences) and for search (one token at a time, T beams).
 
         Args:
-            target: [B, T] int, which stands at `position` … `position + T - 1`; the first token of all is BOS.
-            memory: what `encode` returned.
-            cache: what the last `decode` returned: keys and values of the targets before.
+            target: [B, T] int, at `position` … `position + T - 1`; the first token of all is BOS.
+            encoded: what `encode` returned.
+            cache: what the previous `decode` returned: keys and values of the targets before.
             position: int or int32 scalar, the number of positions in `cache`.
             ancestors: [B, T, position + 1] int, for beam search. The targets are then not T positions but T beams at one
-                `position`; beam t goes on from what the beams ancestors[t] wrote, a beam for each position, the last itself.
+                `position`; beam t continues what the beams ancestors[t] wrote, one beam for each position, the last of them itself.
                 Nothing in the cache is ever reordered.
 
         Returns:
@@ -105,39 +88,41 @@ class Transformer(keras.Model):
         mask = causal_mask(position, ops.shape(target)[1]) if ancestors is None else ancestry_mask(ancestors)
         x = self.positions(self.embedding(target), position=position, step=1 if ancestors is None else 0)
         x = self.target_dropout(x, training=training)
-        grown = []
-        for index, layer in enumerate(self.decoder):
-            queries, *keys_values = layer.self_attention.queries_keys_values(x)
-            if cache is not None:
-                keys_values = [ops.concatenate(pair, axis=2) for pair in zip(cache[index], keys_values, strict=True)]
-            grown.append(keys_values)
-            x = layer.look_back(x, queries, keys_values, mask, training)
-            x = layer.look_up(x, memory.keys_values[index], memory.mask, training)
-        return ops.cast(self.embedding.logits(x), "float32"), grown
+        x, cache = self._decoder_layers(self.decoder, x, encoded, mask, cache, training)
+        return ops.cast(self.embedding.logits(x), "float32"), cache
 
-    def align(self, target, memory: Memory):
-        """How each target attends to the source: the mean over the heads of the last decoder layer but one.
+    def _decoder_layers(self, layers: list, x, encoded: EncodedSource, mask, cache=None, training=False):
+        """x [B, T, D] through the first layers of the decoder → [B, T, D] and their cache."""
+        grown = []
+        for index, layer in enumerate(layers):
+            x, keys_values = layer(
+                x,
+                encoded.keys_values[index],
+                attention_mask=mask,
+                cross_attention_mask=encoded.mask,
+                cache=() if cache is None else cache[index],
+                training=training,
+            )
+            grown.append(keys_values)
+        return x, grown
+
+    def align(self, target, encoded: EncodedSource):
+        """How far each target attends to each source position: the mean over the heads of the last decoder layer but one.
 
         That layer aligns best (Garg et al. 2019, https://aclanthology.org/D19-1453, section 4.1).
 
         Args:
             target: [B, T] int; the first is BOS.
-            memory: what `encode` returned.
+            encoded: what `encode` returned.
 
         Returns:
-            [B, T, S] float32, rows that sum to 1: where the model looks in order to write the token after each.
+            [B, T, S] float32, rows that sum to 1: where the model looks when it writes the token after each target.
         """
+        *before, layer = self.decoder[:-1] or self.decoder
         mask = causal_mask(0, ops.shape(target)[1])
-        x = self.positions(self.embedding(target))
-        layers = self.decoder[:-1] or self.decoder
-        for index, layer in enumerate(layers):
-            queries, *keys_values = layer.self_attention.queries_keys_values(x)
-            x = layer.look_back(x, queries, keys_values, mask)
-            if index < len(layers) - 1:
-                x = layer.look_up(x, memory.keys_values[index], memory.mask)
-        keys, _ = memory.keys_values[index]
-        weights = attention_weights(layer.cross_attention.queries(x), keys, memory.mask)
-        return ops.mean(ops.cast(weights, "float32"), axis=1)
+        x, _ = self._decoder_layers(before, self.positions(self.embedding(target)), encoded, mask)
+        x, _ = layer.self_attend(x, mask)
+        return ops.mean(layer.cross_attention.weights_of(x, encoded.keys_values[len(before)], encoded.mask), axis=1)
 
     def empty_cache(self, batch):
         """The cache before the first token, of no length: for each layer ([B, H, 0, K], [B, H, 0, E])."""

@@ -11,8 +11,9 @@ import keras
 import tensorflow as tf
 
 from t2t_keras.data.batching import trimmed
+from t2t_keras.model.loss import cross_entropy
+from t2t_keras.model.masks import shift_right, token_mask
 from t2t_keras.config import TrainConfig
-from t2t_keras.model.loss import cross_entropy, shift_right, token_mask
 
 SUMS = ("loss", "smoothed_loss", "tokens", "words", "positions")
 

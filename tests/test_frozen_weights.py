@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, PAD
-from t2t_keras.model.constants import Constants, are_weights_constant, values_of
+from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.model.transformer import Transformer
 
 SOURCE = np.array([[7, 12, 33, 5, EOS], [39, 4, EOS, PAD, PAD]], "int32")
@@ -34,7 +34,7 @@ def logits_of(model):
 
     @tf.function(input_signature=[IDS, IDS])
     def logits(source, target):
-        with Constants(values):
+        with FrozenWeights(values):
             return model((source, target))
 
     return logits
@@ -64,7 +64,7 @@ def test_inside_the_scope_a_graph_gives_the_same_logits(tiny, dtype):
 
 def test_inside_the_scope_a_layer_called_at_once_gives_the_same_result(model):
     expected = model((SOURCE, TARGET))
-    with Constants(values_of(model)):
+    with FrozenWeights(values_of(model)):
         received = model((SOURCE, TARGET))
     np.testing.assert_allclose(received, expected, atol=1e-5)
 
@@ -94,7 +94,7 @@ def test_only_the_weights_that_are_used_are_in_the_graph(model):
 
     @tf.function(input_signature=[IDS])
     def keys_values(source):
-        with Constants(values):
+        with FrozenWeights(values):
             return model.encode(source).keys_values
 
     expected = {path for path in paths(model) if path.startswith(("embedding", "encoder")) or "cross_attention/key" in path}
@@ -134,14 +134,14 @@ def test_a_loop_whose_body_has_a_scope_of_its_own_gives_the_same_tokens(model):
         return run
 
     values = values_of(model)
-    frozen = greedy(lambda: Constants(values))
-    np.testing.assert_array_equal(frozen(SOURCE), greedy(lambda: Constants({id(v): v.value for v in model.variables}))(SOURCE))
+    frozen = greedy(lambda: FrozenWeights(values))
+    np.testing.assert_array_equal(frozen(SOURCE), greedy(lambda: FrozenWeights({id(v): v.value for v in model.variables}))(SOURCE))
     assert frozen.get_concrete_function().graph.captures == []
 
 
 def test_outside_the_scope_variables_are_read(model):
     values = values_of(model)
-    with Constants(values):
+    with FrozenWeights(values):
         model((SOURCE, TARGET))
     before = np.array(model((SOURCE, TARGET)))
     model.embedding.matrix.assign(0.5 * model.embedding.matrix)
@@ -156,7 +156,7 @@ def test_outside_the_scope_a_bias_learns_from_all_rows_again():
 
     layer, x = Dense(3, dtype="mixed_bfloat16"), tf.ones([50, 100, 2])
     layer(x)
-    with Constants(values_of(layer)):
+    with FrozenWeights(values_of(layer)):
         layer(x)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.cast(layer(x), tf.float32))
@@ -169,25 +169,25 @@ def variable(value: float):
 
 def test_scopes_may_stand_in_one_another_and_the_inner_one_counts():
     weight = variable(1)
-    assert not are_weights_constant()
-    with Constants({id(weight): np.float32(2)}):
-        assert are_weights_constant() and float(weight.value) == 2
-        with Constants({id(weight): np.float32(3)}):
-            assert are_weights_constant() and float(weight.value) == 3
-        assert are_weights_constant() and float(weight.value) == 2
-    assert not are_weights_constant() and float(weight.value) == 1
+    assert float(weight.value) == 1
+    with FrozenWeights({id(weight): np.float32(2)}):
+        assert float(weight.value) == 2
+        with FrozenWeights({id(weight): np.float32(3)}):
+            assert float(weight.value) == 3
+        assert float(weight.value) == 2
+    assert float(weight.value) == 1
 
 
 def test_an_error_inside_leaves_the_scope_and_is_not_swallowed():
     weight = variable(1)
-    with Constants({id(weight): np.float32(2)}):
+    with FrozenWeights({id(weight): np.float32(2)}):
         with pytest.raises(RuntimeError, match="inside"):
-            with Constants({id(weight): np.float32(3)}):
+            with FrozenWeights({id(weight): np.float32(3)}):
                 raise RuntimeError("inside")
-        assert are_weights_constant() and float(weight.value) == 2
-    with pytest.raises(RuntimeError, match="inside"), Constants({}):
+        assert float(weight.value) == 2
+    with pytest.raises(RuntimeError, match="inside"), FrozenWeights({}):
         raise RuntimeError("inside")
-    assert not are_weights_constant() and float(weight.value) == 1
+    assert float(weight.value) == 1
 
 
 def test_the_values_are_copies_of_every_weight(model):
