@@ -3,10 +3,13 @@
 Letters: B sentences, R of them that the step still works on, W beams, V vocabulary, T tokens written so far.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import tensorflow as tf
 
 IMPOSSIBLE = float("-inf")
-_FEWER = 0.75  # When this share of the sentences in the state is left, the others leave it.
+_FEWER = 0.75  # When at most this share of the sentences in the state is still searched, the others leave it.
 
 
 def length_penalty(length, alpha):
@@ -42,16 +45,169 @@ def largest(x, number: int):
     return values, tf.gather(chosen, index // block, batch_dims=1) * block + index % block
 
 
-def likeliest(logits, number: int):
-    """log P of the likeliest tokens. [N, V] float32 → log P [N, number], largest first; tokens [N, number] int32; log Σ exp [N, 1].
+def top_log_probs(logits, number: int):
+    """log P of the most likely tokens. [N, V] float32 → log P [N, number], largest first; tokens [N, number] int32; log Σ exp [N, 1].
 
-    What has P < 10⁻³⁸, float32's end, beside others of the row counts as one.
+    Tokens with P < 10⁻³⁸, the least that float32 holds, are not told apart.
     """
     # One pass of softmax over V where a log-softmax makes several; log Σ exp(x) = x - log P(x), most exact for the largest.
     probabilities, tokens = largest(tf.nn.softmax(logits), number)
     values = tf.gather(logits, tokens, batch_dims=1)
     normalizer = values[:, :1] - tf.math.log(probabilities[:, :1])
     return values - normalizer, tokens, normalizer
+
+
+class Hypotheses(NamedTuple):
+    """Beams that have not ended, best first."""
+
+    log_probs: tf.Tensor  # [B, W] float32, -inf in a place that no hypothesis takes
+    tokens: tf.Tensor  # [B, W] int32, the last token of each
+    sequences: tf.Tensor  # [B, W, T] int32, all tokens but the first
+    ancestors: tf.Tensor  # [B, W, T + 1] int32, the beam that wrote each token
+
+
+class Finished(NamedTuple):
+    """The best hypotheses that have ended, best first."""
+
+    scores: tf.Tensor  # [B, W] float32, -inf in a place that no hypothesis takes
+    sequences: tf.Tensor  # [B, W, T] int32, 0 after the end
+
+
+class BeamState(NamedTuple):
+    """The state of the search after T tokens."""
+
+    position: tf.Tensor  # [] int32, T
+    done: tf.Tensor  # [B] boolean, whether no running hypothesis can still be among the best
+    running: Hypotheses
+    finished: Finished
+    rows: tf.Tensor  # [R] int32, the sentences that the step works on
+    model: object  # nest of tensors [R, …], the step's state
+
+
+class Candidates(NamedTuple):
+    """Continuations of running hypotheses by one token, best first; 2 W for each sentence, 1 where W is 1."""
+
+    log_probs: tf.Tensor  # [B, 2 W] float32
+    parents: tf.Tensor  # [B, 2 W] int32, the beam that each continues
+    tokens: tf.Tensor  # [B, 2 W] int32
+    sequences: tf.Tensor  # [B, 2 W, T + 1] int32
+    ends: tf.Tensor  # [B, 2 W] boolean
+
+
+class _Search:
+    """One call of `beam_search`; see there for the arguments. `max_length` and `alpha` are [B, 1] here, `last` is [B, 1]."""
+
+    def __init__(self, step: Callable, eos_id: int, beam_size: int, max_length, alpha, last, prefix):
+        self.step, self.eos_id, self.beam_size = step, eos_id, beam_size
+        self.max_length, self.alpha, self.last, self.prefix = max_length, alpha, last, prefix
+        # Every beam ends at most once, so that W of 2 W candidates go on.
+        self.number = 2 * beam_size if beam_size > 1 else 1
+        self.best_penalty = tf.maximum(length_penalty(max_length, alpha), length_penalty(1, alpha))
+        self.batch = tf.shape(max_length)[0]
+        self.beams = tf.tile(tf.range(beam_size)[None, :, None], [self.batch, 1, 1])  # [B, W, 1]
+
+    def start(self, tokens, model) -> BeamState:
+        """All beams start with the same token, so all but the first are ruled out."""
+        only_first = tf.where(tf.range(self.beam_size) == 0, 0.0, IMPOSSIBLE)[None]
+        nothing = tf.zeros([self.batch, self.beam_size, 0], tf.int32)
+        log_probs, tokens = tf.tile(only_first, [self.batch, 1]), tf.tile(tokens[:, None], [1, self.beam_size])
+        running = Hypotheses(log_probs, tokens, nothing, self.beams)
+        finished = Finished(tf.fill([self.batch, self.beam_size], IMPOSSIBLE), nothing)
+        return BeamState(tf.constant(0), tf.zeros([self.batch], tf.bool), running, finished, tf.range(self.batch), model)
+
+    def shapes(self, state: BeamState) -> BeamState:
+        """What may change from step to step: the length T, the rows R, and axes of the step's state that are 0 at first."""
+        number, written = tf.TensorShape([None, self.beam_size]), tf.TensorShape([None, self.beam_size, None])
+        return BeamState(
+            tf.TensorShape([]),
+            tf.TensorShape([None]),
+            Hypotheses(number, number, written, written),
+            Finished(number, written),
+            tf.TensorShape([None]),
+            tf.nest.map_structure(lambda x: tf.TensorShape([None] + [size or None for size in x.shape[1:]]), state.model),
+        )
+
+    def searched(self, state: BeamState):
+        """Which sentences are still searched, [B] boolean."""
+        return tf.logical_not(state.done) & (state.position < self.max_length[:, 0])
+
+    def one_token(self, state: BeamState) -> BeamState:
+        """The state after one more token."""
+        state = self.retire(state)
+        candidates, model = self.extend(state)
+        finished = self.finish(state, candidates)
+        running = self.go_on(state, candidates)
+        best_to_come = running.log_probs[:, :1] / self.best_penalty
+        done = state.done | tf.squeeze(best_to_come <= tf.gather(finished.scores, self.last, batch_dims=1), axis=1)
+        return BeamState(state.position + 1, done, running, finished, state.rows, model)
+
+    def retire(self, state: BeamState) -> BeamState:
+        """Sentences that are no longer searched leave the step's state, once they are many enough to pay for the copy."""
+        searched = tf.gather(self.searched(state), state.rows)
+
+        def without_the_others():
+            kept = tf.boolean_mask(tf.range(tf.size(state.rows)), searched)
+            return tf.nest.map_structure(lambda x: tf.gather(x, kept), (state.rows, state.model))
+
+        few = tf.reduce_sum(tf.cast(searched, tf.float32)) <= _FEWER * tf.cast(tf.size(state.rows), tf.float32)
+        rows, model = tf.cond(few, without_the_others, lambda: (state.rows, state.model))
+        return state._replace(rows=rows, model=model)
+
+    def extend(self, state: BeamState) -> tuple[Candidates, object]:
+        """The best continuations of the running hypotheses, and the step's next state."""
+        running, rows = state.running, state.rows
+        log_probs, tokens, ancestors = (tf.gather(x, rows) for x in (running.log_probs, running.tokens, running.ancestors))
+        logits, model = self.step(tokens, ancestors, state.position, state.model)
+        found = self._best(state.position, log_probs, logits, tf.gather(self.prefix, rows))
+        totals, parents, tokens = (tf.scatter_nd(rows[:, None], x, [self.batch, self.number]) for x in found)
+        sequences = tf.concat([_gather(running.sequences, parents), tokens[:, :, None]], axis=2)
+        return Candidates(totals, parents, tokens, sequences, tokens == self.eos_id), model
+
+    def _best(self, position, log_probs, logits, prefix):
+        """log P [R, W], logits [R, W, V] and prefix [R, P] → log P, parents and tokens of the best continuations, each [R, 2 W]."""
+        vocab_size = logits.shape[-1]
+        number = min(self.number, vocab_size)
+        values, tokens, normalizer = top_log_probs(tf.reshape(logits, [-1, vocab_size]), number)
+        totals = tf.reshape(log_probs, [-1, 1]) + values
+        totals, index = tf.math.top_k(tf.reshape(totals, [-1, self.beam_size * number]), self.number)
+        tokens = tf.gather(tf.reshape(tokens, [-1, self.beam_size * number]), index, batch_dims=1)
+        parents = index // number
+        if prefix.shape[1] == 0:
+            return totals, parents, tokens
+        wanted = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(position, tf.shape(prefix)[1])]
+        forced = tf.gather(logits[:, 0], wanted, batch_dims=1) - tf.reshape(normalizer, [-1, self.beam_size])[:, 0] + log_probs[:, 0]
+        only = tf.concat([forced[:, None], tf.fill([tf.size(wanted), self.number - 1], IMPOSSIBLE)], axis=1)
+        is_forced = (wanted > 0)[:, None]
+        return tf.where(is_forced, only, totals), tf.where(is_forced, 0, parents), tf.where(is_forced, wanted[:, None], tokens)
+
+    def finish(self, state: BeamState, candidates: Candidates) -> Finished:
+        """The W best of the hypotheses that ended before and those that end now."""
+        now = candidates.ends & self.searched(state)[:, None]
+        scores = tf.where(now, candidates.log_probs / length_penalty(state.position + 1, self.alpha), IMPOSSIBLE)
+        scores, kept = tf.math.top_k(tf.concat([state.finished.scores, scores], axis=1), self.beam_size)
+        sequences = tf.concat([tf.pad(state.finished.sequences, [[0, 0], [0, 0], [0, 1]]), candidates.sequences], axis=1)
+        return Finished(scores, _gather(sequences, kept))
+
+    def go_on(self, state: BeamState, candidates: Candidates) -> Hypotheses:
+        """The W best candidates that have not ended; sentences that are no longer searched keep what they had."""
+        log_probs, kept = tf.math.top_k(tf.where(candidates.ends, IMPOSSIBLE, candidates.log_probs), self.beam_size)
+        ancestors = _gather(state.running.ancestors, _gather(candidates.parents, kept))
+        following = Hypotheses(log_probs, _gather(candidates.tokens, kept), _gather(candidates.sequences, kept), ancestors)
+        before = state.running._replace(sequences=tf.pad(state.running.sequences, [[0, 0], [0, 0], [0, 1]]))
+        searched = self.searched(state)
+        running = tf.nest.map_structure(
+            lambda new, old: tf.where(tf.reshape(searched, [-1] + [1] * (len(new.shape) - 1)), new, old), following, before
+        )
+        return running._replace(ancestors=tf.concat([running.ancestors, self.beams], axis=2))
+
+    def result(self, state: BeamState):
+        """Those that ended come first; running ones, all of one length and sorted already, take the places left."""
+        beams = tf.range(self.beam_size)[None]
+        ended = tf.reduce_sum(tf.cast(state.finished.scores > IMPOSSIBLE, tf.int32), axis=1, keepdims=True)
+        running_scores = state.running.log_probs / length_penalty(self.max_length, self.alpha)
+        chosen = tf.where(beams < ended, beams, self.beam_size + beams - ended)
+        sequences = tf.concat([state.finished.sequences, state.running.sequences], axis=1)
+        return _gather((sequences, tf.concat([state.finished.scores, running_scores], axis=1)), chosen)
 
 
 def beam_search(step, state, start, *, eos_id: int, beam_size: int, max_length, alpha, n_best=None, prefix=None):
@@ -78,97 +234,21 @@ def beam_search(step, state, start, *, eos_id: int, beam_size: int, max_length, 
         sequences: [B, W, T] int32, 0 after the end. One without `eos_id` did not end in time; it comes after all that did.
         scores: [B, W] float32; -inf in a place that no hypothesis takes.
     """
-    batch, beams = tf.shape(start)[0], tf.range(beam_size)
-    alpha = tf.broadcast_to(tf.convert_to_tensor(alpha, tf.float32), [batch])[:, None]
-    last = tf.fill([batch, 1], beam_size - 1) if n_best is None else n_best[:, None] - 1
-    prefix = tf.zeros([batch, 0], tf.int32) if prefix is None else prefix
-    longest = tf.reshape(max_length, [batch, 1])
-    best_penalty = tf.maximum(length_penalty(longest, alpha), length_penalty(1, alpha))
-    number_of_candidates = 2 * beam_size if beam_size > 1 else 1
-
-    def candidates(position, log_probs, logits, prefix):
-        """The best ways to go on from beams of log P [R, W]: log P, parent and token, each [R, 2 W]."""
-        vocab_size = logits.shape[-1]
-        # Every beam ends at most once, so 2 W candidates hold W that go on.
-        number = min(number_of_candidates, vocab_size)
-        values, tokens, normalizer = likeliest(tf.reshape(logits, [-1, vocab_size]), number)
-        totals = tf.reshape(log_probs, [-1, 1]) + values
-        totals, index = tf.math.top_k(tf.reshape(totals, [-1, beam_size * number]), number_of_candidates)
-        tokens = tf.gather(tf.reshape(tokens, [-1, beam_size * number]), index, batch_dims=1)
-        parents = index // number
-        if prefix.shape[1] != 0:
-            wanted = tf.pad(prefix, [[0, 0], [0, 1]])[:, tf.minimum(position, tf.shape(prefix)[1])]
-            forced = tf.gather(logits[:, 0], wanted, batch_dims=1) - tf.reshape(normalizer, [-1, beam_size])[:, 0] + log_probs[:, 0]
-            only = tf.concat([forced[:, None], tf.fill([tf.size(wanted), number_of_candidates - 1], IMPOSSIBLE)], axis=1)
-            is_forced = (wanted > 0)[:, None]
-            totals, tokens = tf.where(is_forced, only, totals), tf.where(is_forced, wanted[:, None], tokens)
-            parents = tf.where(is_forced, 0, parents)
-        return totals, parents, tokens
-
-    def body(position, done, running, finished, rows, state):
-        active = tf.logical_not(done) & (position < max_length)
-        working = tf.gather(active, rows)
-        left = tf.reduce_sum(tf.cast(working, tf.float32))
-
-        def without_those_done():
-            kept = tf.boolean_mask(tf.range(tf.size(rows)), working)
-            return tf.nest.map_structure(lambda x: tf.gather(x, kept), (rows, state))
-
-        rows, state = tf.cond(left <= _FEWER * tf.cast(tf.size(rows), tf.float32), without_those_done, lambda: (rows, state))
-        here = {name: tf.gather(running[name], rows) for name in ("tokens", "ancestors", "log_probs")}
-        logits, state = step(here["tokens"], here["ancestors"], position, state)
-        found = candidates(position, here["log_probs"], logits, tf.gather(prefix, rows))
-        totals, parent, token = (tf.scatter_nd(rows[:, None], x, [batch, number_of_candidates]) for x in found)
-        ends = token == eos_id
-        sequences = tf.concat([_gather(running["sequences"], parent), token[:, :, None]], axis=2)
-
-        # The W best of those that ended before and those that end now.
-        ended = tf.where(ends & active[:, None], totals / length_penalty(position + 1, alpha), IMPOSSIBLE)
-        scores, kept = tf.math.top_k(tf.concat([finished["scores"], ended], axis=1), beam_size)
-        both = tf.concat([tf.pad(finished["sequences"], [[0, 0], [0, 0], [0, 1]]), sequences], axis=1)
-        finished = {"scores": scores, "sequences": _gather(both, kept)}
-
-        going_on, kept = tf.math.top_k(tf.where(ends, IMPOSSIBLE, totals), beam_size)
-        ancestors = _gather(running["ancestors"], _gather(parent, kept))
-        following = {"log_probs": going_on, "tokens": _gather(token, kept), "sequences": _gather(sequences, kept), "ancestors": ancestors}
-        unchanged = {**running, "sequences": tf.pad(running["sequences"], [[0, 0], [0, 0], [0, 1]])}
-        running = tf.nest.map_structure(
-            lambda new, old: tf.where(tf.reshape(active, [-1] + [1] * (len(new.shape) - 1)), new, old), following, unchanged
-        )
-        running["ancestors"] = tf.concat([running["ancestors"], themselves], axis=2)
-        best_to_come = running["log_probs"][:, :1] / best_penalty
-        done |= tf.squeeze(best_to_come <= tf.gather(finished["scores"], last, batch_dims=1), axis=1)
-        return position + 1, done, running, finished, rows, state
-
-    def goes_on(position, done, *_):
-        return tf.reduce_any(tf.logical_not(done) & (position < max_length))
-
-    nothing = tf.zeros([batch, beam_size, 0], tf.int32)
-    themselves = tf.tile(beams[None, :, None], [batch, 1, 1])
-    running = {
-        # All beams start alike, so all but the first are ruled out.
-        "log_probs": tf.tile(tf.where(beams == 0, 0.0, IMPOSSIBLE)[None], [batch, 1]),
-        "tokens": tf.tile(start[:, None], [1, beam_size]),
-        "sequences": nothing,
-        "ancestors": themselves,
-    }
-    finished = {"scores": tf.fill([batch, beam_size], IMPOSSIBLE), "sequences": nothing}
-    initial = (tf.constant(0), tf.zeros([batch], tf.bool), running, finished, tf.range(batch), state)
-
-    written, scores = tf.TensorShape([None, beam_size, None]), tf.TensorShape([None, beam_size])
-    shapes = (
-        tf.TensorShape([]),
-        tf.TensorShape([None]),
-        {"log_probs": scores, "tokens": scores, "sequences": written, "ancestors": written},
-        {"scores": scores, "sequences": written},
-        tf.TensorShape([None]),
-        tf.nest.map_structure(lambda x: tf.TensorShape([None] + [size or None for size in x.shape[1:]]), state),
+    batch = tf.shape(start)[0]
+    search = _Search(
+        step,
+        eos_id,
+        beam_size,
+        max_length=tf.reshape(max_length, [batch, 1]),
+        alpha=tf.broadcast_to(tf.convert_to_tensor(alpha, tf.float32), [batch])[:, None],
+        last=tf.fill([batch, 1], beam_size - 1) if n_best is None else n_best[:, None] - 1,
+        prefix=tf.zeros([batch, 0], tf.int32) if prefix is None else prefix,
     )
-    _, _, running, finished, _, _ = tf.while_loop(goes_on, body, initial, shape_invariants=shapes)
-
-    # Those that ended come first; running ones, all of one length and sorted already, fill the places left.
-    number_ended = tf.reduce_sum(tf.cast(finished["scores"] > IMPOSSIBLE, tf.int32), axis=1, keepdims=True)
-    running_scores = running["log_probs"] / length_penalty(longest, alpha)
-    chosen = tf.where(beams[None] < number_ended, beams[None], beam_size + beams[None] - number_ended)
-    sequences = tf.concat([finished["sequences"], running["sequences"]], axis=1)
-    return _gather((sequences, tf.concat([finished["scores"], running_scores], axis=1)), chosen)
+    initial = search.start(start, state)
+    final = tf.while_loop(
+        lambda *state: tf.reduce_any(search.searched(BeamState(*state))),
+        lambda *state: tuple(search.one_token(BeamState(*state))),
+        tuple(initial),
+        shape_invariants=tuple(search.shapes(initial)),
+    )
+    return search.result(BeamState(*final))
