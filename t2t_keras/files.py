@@ -1,13 +1,56 @@
-"""One process at a time that writes into a folder: a lock of the kernel, which ends with the process however that ends."""
+"""Files that are whole or not there, JSON of a bounded size, and folders that one process at a time writes into.
+
+The lock is the kernel's, which ends with the process however that ends.
+"""
 
 import contextlib
 import fcntl
+import hashlib
+import json
 import os
 import pathlib
 import re
+import reprlib
 import socket
 import stat
 from collections.abc import Callable, Iterator
+
+MOST_JSON = 2**20  # Bytes of a file that `read_json` reads.
+
+
+def write_whole(path: pathlib.Path, content: bytes) -> None:
+    """Writes a small file under another name first, so that a kill leaves the old one or the new one, never half of one."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def describe(path: pathlib.Path) -> dict:
+    """{"bytes", "sha256"} of a file."""
+    with path.open("rb") as file:
+        return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def read_json(path: pathlib.Path) -> dict:
+    """The JSON object in a small file.
+
+    Raises:
+        ValueError: there is something else in it.
+    """
+    with path.open("rb") as file:
+        content = file.read(MOST_JSON + 1)
+    if len(content) > MOST_JSON:
+        raise ValueError(f"Expected {path} to have at most {MOST_JSON:,} bytes. It has more.")
+    try:
+        value = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}.") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"Expected {path} to hold a JSON object. Received: {reprlib.repr(value)}.")
+    return value
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ import pytest
 import toy
 
 from t2t_keras import config
-from t2t_keras.training import devices
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.training import devices
 
 devices.virtual_cpu_devices(4)
 

@@ -29,12 +29,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import numpy as np
 
 from t2t_keras import checkpoint
-from t2t_keras.evaluation import scores
-from t2t_keras.training import diagnosis, run, state, tensorboard
 from t2t_keras.cli import flags as options
+from t2t_keras.evaluation import scores
+from t2t_keras.training import diagnosis, state, tensorboard
+from t2t_keras.training import run as training_run
 from tools import train
 
-assert experiment and diagnosis  # Imported before the fork.
+assert training_run and diagnosis  # Imported before the fork.
 
 
 def die(*_) -> None:
@@ -77,7 +78,7 @@ POINTS = {
     "in update 11": Before(state.Progress, "note_update", _in_update(11)),
     "a manifest is removed and its archive is not": Before(pathlib.Path, "unlink", _named("step-000000009.npz")),
     "curves are being rewritten": Before(pathlib.Path, "replace", _named("*tfevents*")),
-    "translations of a validation are scored": Before(evaluation, "bleu", lambda *_: True),
+    "translations of a validation are scored": Before(scores, "bleu", lambda *_: True),
     "all workers get SIGTERM in update 7": Before(state.Progress, "note_update", _in_update(7), _end_all_workers),
 }
 

@@ -6,11 +6,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.data import builtin_corpus
 from t2t_keras.config import EOS, DecodeConfig, ModelConfig
-from t2t_keras.text.tokenizer import Tokenizer, learn
-from t2t_keras.model.transformer import Transformer
+from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding.translator import Translator
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.text.tokenizer import Tokenizer, learn
 
 BEAM_SIZE = 2
 VOCAB_SIZE = 330

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.data import batching, shards
 from t2t_keras.config import EOS, PAD, TrainConfig
+from t2t_keras.data import batching, shards
 
 PAIRS, LONGEST, BUDGET = 230, 24, 240
 cut_in_graph = tf.function(batching.cut)

@@ -17,8 +17,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from t2t_keras.data import builtin_corpus, corpora
 from t2t_keras.config import DataConfig
+from t2t_keras.data import builtin_corpus, corpora
 
 BOM = b"\xef\xbb\xbf"
 
@@ -259,7 +259,9 @@ def test_a_file_is_hashed_while_it_is_read(file, compress):
 
 def test_the_report_says_what_was_left_out_and_no_more():
     assert str(corpora.Report(pairs=1234567)) == "1,234,567 pairs"
-    assert str(corpora.Report(pairs=2, empty=1, too_long=3)) == "2 pairs, 1 with an empty side left out, 3 longer than --max_length left out"
+    assert (
+        str(corpora.Report(pairs=2, empty=1, too_long=3)) == "2 pairs, 1 with an empty side left out, 3 longer than --max_length left out"
+    )
 
 
 # What the options ask for.

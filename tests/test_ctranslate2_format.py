@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 import toy
 
-from t2t_keras.data import builtin_corpus
-from t2t_keras.export import ctranslate2
 from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
-from t2t_keras.text.tokenizer import Tokenizer, learn
-from t2t_keras.model.transformer import Transformer
+from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding.translator import Translator, translate_lines
+from t2t_keras.export import ctranslate2_format
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.text.tokenizer import Tokenizer, learn
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is not installed: pip install -e '.[ctranslate2]'")
 
@@ -59,7 +59,7 @@ def make_translator(config: ModelConfig, tokenizer: Tokenizer, **decode) -> Tran
 def both(request, tokenizer, tmp_path_factory):
     """A translator of ours, and CTranslate2's of the same weights."""
     ours, folder = make_translator(MODELS[request.param], tokenizer), tmp_path_factory.mktemp("written")
-    ctranslate2.write(ours, folder)
+    ctranslate2_format.write(ours, folder)
     return ours, ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
 
 
@@ -120,7 +120,7 @@ def test_greedy_translations_are_equal(both, tokenizer):
 def written(tokenizer, tmp_path_factory):
     """A translator of ours and the folder that was written for it."""
     ours, folder = make_translator(ONE_WIDTH, tokenizer), tmp_path_factory.mktemp("written") / "new"
-    ctranslate2.write(ours, folder)
+    ctranslate2_format.write(ours, folder)
     return ours, folder
 
 
@@ -171,7 +171,7 @@ def test_a_source_that_is_too_long_is_cut_where_we_cut_it(written, tokenizer):
 @pytest.mark.parametrize("quantization", ["int8", "int16", "float16"])
 def test_quantised_weights_are_smaller_and_score_nearly_the_same(written, tokenizer, tmp_path, quantization):
     ours, folder = written
-    ctranslate2.write(ours, tmp_path / "small", quantization)
+    ctranslate2_format.write(ours, tmp_path / "small", quantization)
     assert (tmp_path / "small/model.bin").stat().st_size < 0.7 * (folder / "model.bin").stat().st_size
     sources = pieces_of(ids_of(tokenizer, english(8)), tokenizer)
     scores = [
@@ -185,7 +185,7 @@ def test_quantised_weights_are_smaller_and_score_nearly_the_same(written, tokeni
 def test_bfloat16_weights_are_written_too(tokenizer, tmp_path):
     model = Transformer(ONE_WIDTH, dtype="bfloat16")
     toy.set_weights(model)
-    ctranslate2.write(Translator(model, tokenizer, DecodeConfig(max_input=20)), tmp_path)
+    ctranslate2_format.write(Translator(model, tokenizer, DecodeConfig(max_input=20)), tmp_path)
     theirs = ctranslate2.Translator(str(tmp_path), intra_threads=1)
     source = pieces_of(ids_of(tokenizer, ["one"]), tokenizer)
     copy = Transformer(ONE_WIDTH)
@@ -199,23 +199,23 @@ def test_bfloat16_weights_are_written_too(tokenizer, tmp_path):
 
 def test_an_unknown_quantization_is_refused_and_nothing_is_written(written, tmp_path):
     with pytest.raises(ValueError, match="int3 is not a valid quantization"):
-        ctranslate2.write(written[0], tmp_path / "new", "int3")
+        ctranslate2_format.write(written[0], tmp_path / "new", "int3")
     assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_that_holds_something_is_refused(written):
     ours, folder = written
     with pytest.raises(FileExistsError, match="a new folder, or an empty one"):
-        ctranslate2.write(ours, folder)
+        ctranslate2_format.write(ours, folder)
 
 
 def test_sub_words_of_another_model_are_refused(tokenizer):
     model = Transformer(dataclasses.replace(ONE_WIDTH, vocab_size=331))
     with pytest.raises(ValueError, match="each of the model's 331 ids. Received: 330"):
-        ctranslate2.specification(model, list(tokenizer.pieces), 10)
+        ctranslate2_format.specification(model, list(tokenizer.pieces), 10)
 
 
 def test_without_the_package_the_extra_is_named(written, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ValueError, match=r"pip install 't2t_keras\[ctranslate2\]'"):
-        ctranslate2.write(written[0], tmp_path)
+        ctranslate2_format.write(written[0], tmp_path)

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from toy import PAIRS, SMALL, TRAIN, VOCAB_SIZE, Toy, padded, set_weights, strategy_of
 
-from t2t_keras.training import devices, diagnosis
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.training import devices, diagnosis
 
 PLACE = {"step": 4, "micro_batch": 0, "replica": 0, "scale": 1.0}
 SOURCE, TARGET = (tf.constant(padded(side)) for side in zip(*PAIRS[:3], strict=True))

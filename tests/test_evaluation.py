@@ -70,8 +70,8 @@ def test_chrf_is_what_sacrebleu_says():
 
 def test_rouge_is_the_mean_f1_of_sentences_by_hand():
     """The first: 3 of 4 words, 1 of 3 pairs, "a b d" in order; the second: nothing."""
-    scores = scores.rouge(["a b x d", "q"], ["a b c d", "z"])
-    assert scores == pytest.approx({"rouge1": 100 * (3 / 4) / 2, "rouge2": 100 * (1 / 3) / 2, "rougeL": 100 * (3 / 4) / 2})
+    found = scores.rouge(["a b x d", "q"], ["a b c d", "z"])
+    assert found == pytest.approx({"rouge1": 100 * (3 / 4) / 2, "rouge2": 100 * (1 / 3) / 2, "rougeL": 100 * (3 / 4) / 2})
 
 
 def test_rouge_takes_the_reference_for_the_reference():
@@ -137,24 +137,22 @@ def test_rouge_of_several_references_is_by_the_best_of_each_sentence():
 
 def test_compound_split_bleu_splits_each_reference():
     """Whole tokens of either reference: ##AT##-##AT## counts on both sides."""
-    assert scores.compound_split_bleu(["w x a-b c"], ["k l m n"], ["w x a-b c"], language="de")["compound_split_bleu"] == pytest.approx(
-        100
-    )
+    assert scores.compound_split_bleu(["w x a-b c"], ["k l m n"], ["w x a-b c"], language="de")["compound_split_bleu"] == pytest.approx(100)
 
 
 def test_an_exact_match_is_equal_to_one_of_its_references():
     """The first to the first, the second to the second; the third to another sentence's, which does not count."""
-    scores = scores.scores(["a", "b", "c", "d"], ["a", "x", "y", "c"], ["z", "b", "", "D"])
-    assert (scores["exact_match"], scores["sentences"]) == (2 / 4, 4)
+    found = scores.scores(["a", "b", "c", "d"], ["a", "x", "y", "c"], ["z", "b", "", "D"])
+    assert (found["exact_match"], found["sentences"]) == (2 / 4, 4)
 
 
 def test_a_set_of_scores_is_counted_as_each_of_them():
     count = {"lowercase": True, "tokenize": "char"}
-    scores = scores.scores(HYPOTHESES, REFERENCES, HYPOTHESES[::-1], **count)
+    found = scores.scores(HYPOTHESES, REFERENCES, HYPOTHESES[::-1], **count)
     expected = scores.bleu(HYPOTHESES, REFERENCES, HYPOTHESES[::-1], **count)
     expected |= scores.chrf(HYPOTHESES, REFERENCES, HYPOTHESES[::-1], lowercase=True)
-    assert {name: scores[name] for name in expected} == expected
-    assert "nrefs:2" in scores["signature"] and "nrefs:2" in scores["chrf_signature"]
+    assert {name: found[name] for name in expected} == expected
+    assert "nrefs:2" in found["signature"] and "nrefs:2" in found["chrf_signature"]
 
 
 def test_every_reference_has_as_many_lines():

@@ -12,14 +12,18 @@ import stand_in
 import tensorflow as tf
 
 from t2t_keras import checkpoint, files, run_folder
-from t2t_keras.data import builtin_corpus, corpora, prepare, shards
-from t2t_keras.evaluation import scores
-from t2t_keras.training import devices, loop, run, train_step
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.training.state import Progress
-from t2t_keras.text.tokenizer import Tokenizer
-from t2t_keras.model.transformer import Transformer
+from t2t_keras.data import builtin_corpus, corpora, prepare, shards
+from t2t_keras.decoding.loading import load
 from t2t_keras.decoding.translator import Translator, translate_lines
+from t2t_keras.evaluation.evaluate import evaluate
+from t2t_keras.evaluation.perplexity import perplexity
+from t2t_keras.export.savedmodel import export_run
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.text.tokenizer import Tokenizer
+from t2t_keras.training import devices, loop, train_step
+from t2t_keras.training import run as training_run
+from t2t_keras.training.state import Progress
 
 MODEL = ModelConfig(340, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
 TRAIN = TrainConfig(
@@ -40,9 +44,8 @@ def train(model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data
     """The run's progress and what it said."""
     said = []
     strategy = devices.make_strategy(number)
-    progress = run.train(
-        model_dir, model, train, decode, data, data_dir=data_dir, strategy=strategy, dry_run=dry_run, say=said.append
-    )
+    options = {"data_dir": data_dir, "strategy": strategy, "dry_run": dry_run, "say": said.append}
+    progress = training_run.train(model_dir, model, train, decode, data, **options)
     return progress, "\n".join(said)
 
 
@@ -82,7 +85,7 @@ def test_a_model_folder_can_do_without_its_data(run, tmp_path):
         if name.parts[0] not in ("data", "logs"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_bytes(content)
-    assert run.load(tmp_path, say=lambda text: None).config == DECODE
+    assert load(tmp_path, say=lambda text: None).config == DECODE
 
 
 def test_tensorboard_shows_training_speed_padding_and_validation(run):
@@ -123,14 +126,14 @@ def prepared(tmp_path_factory) -> pathlib.Path:
 
 
 def handed_over(monkeypatch, model_dir, prepared, **options) -> types.SimpleNamespace:
-    """What `run.train` makes of prepared data and hands to the loop, which is not run."""
+    """What `training_run.train` makes of prepared data and hands to the loop, which is not run."""
     found = types.SimpleNamespace()
 
-    def loop(strategy, model, optimizer, config, **others):
+    def train_loop(strategy, model, optimizer, config, **others):
         vars(found).update(model=model, optimizer=optimizer, config=config, **others)
         return Progress()
 
-    monkeypatch.setattr(training, "train", loop)
+    monkeypatch.setattr(loop, "train", train_loop)
     train(model_dir, data=DataConfig(), data_dir=prepared, **options)
     return found
 
@@ -140,8 +143,8 @@ def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment
     lines, references = (side[:10] for side in prepare.read_text(prepared, "valid"))
     references = [*lines[: TRAIN.valid_sentences], *references[TRAIN.valid_sentences :]]
     monkeypatch.setattr(prepare, "read_text", lambda folder, split: (lines, references))
-    monkeypatch.setattr(experiment, "Transformer", stand_in.Copier)
-    monkeypatch.setattr(update, "make_validation", lambda *_: lambda: 1.0)
+    monkeypatch.setattr(training_run, "Transformer", stand_in.Copier)
+    monkeypatch.setattr(train_step, "make_validation", lambda *_: lambda: 1.0)
     found = handed_over(monkeypatch, tmp_path, prepared)
     assert found.validate(1)["valid/bleu"] < 1
     found.model.skill.assign(1.0)
@@ -164,44 +167,44 @@ def test_a_run_computes_in_the_dtype_that_was_asked_for_and_keeps_its_weights_in
 def test_perplexity_is_the_exponential_of_the_validation_loss_of_the_same_text(run):
     """Two ways to one figure: shards that training validates on, and lines of text."""
     model_dir, _, _ = run
-    translator = run.load(model_dir, "latest", say=lambda text: None)
+    translator = load(model_dir, "latest", say=lambda text: None)
     sources, references = prepare.read_text(model_dir / "data", "valid")
     expected = math.exp(points(model_dir)["valid/loss"][4])
-    assert run.perplexity(translator, sources, references) == pytest.approx(expected, rel=1e-5)
-    assert run.perplexity(translator, sources, references, device_tokens=50) == pytest.approx(expected, rel=1e-5)
+    assert perplexity(translator, sources, references) == pytest.approx(expected, rel=1e-5)
+    assert perplexity(translator, sources, references, device_tokens=50) == pytest.approx(expected, rel=1e-5)
 
 
 def test_scores_are_of_the_lines_that_translating_gives(run):
-    translator = run.load(run[0], say=lambda text: None)
+    translator = load(run[0], say=lambda text: None)
     sources, references = (side[:4] for side in prepare.read_text(run[0] / "data", "valid"))
     translated = [result["text"] for result in translate_lines(translator, sources)]
     references = [*references[:3], translated[3]]  # So that one is exactly right.
-    hypotheses, scores = run.evaluate(translator, sources, references, lowercase=True, tokenize="char")
+    hypotheses, scores = evaluate(translator, sources, references, lowercase=True, tokenize="char")
     assert hypotheses == translated
     expected = scores.scores(translated, references, lowercase=True, tokenize="char")
     assert {name: scores[name] for name in expected} == expected
     assert "case:lc" in scores["signature"] and "tok:char" in scores["signature"]
-    assert scores["perplexity"] == run.perplexity(translator, sources, references)
+    assert scores["perplexity"] == perplexity(translator, sources, references)
     assert scores["exact_match"] == 1 / 4
     assert (scores["sentences"], scores["beam_size"], scores["alpha"]) == (4, 3, 0.5)
     assert json.loads(json.dumps(scores)) == scores
 
 
 def test_perplexity_is_of_all_references_and_leaves_out_pairs_with_a_blank_side(run):
-    translator = run.load(run[0], say=lambda text: None)
+    translator = load(run[0], say=lambda text: None)
     sources, references = (side[:4] for side in prepare.read_text(run[0] / "data", "valid"))
     pairs = [(sources[0], references[0]), (sources[3], references[3]), *zip(sources[:2], references[2:], strict=True)]
-    expected = run.perplexity(translator, *map(list, zip(*pairs, strict=True)))
+    expected = perplexity(translator, *map(list, zip(*pairs, strict=True)))
     lines = [sources[0], sources[1], sources[3]], [references[0], "", references[3]], [references[2], references[3], ""]
-    assert run.perplexity(translator, *lines) == pytest.approx(expected, rel=1e-5)
-    assert math.isnan(run.perplexity(translator, ["", "one"], ["eins", "\t"]))
+    assert perplexity(translator, *lines) == pytest.approx(expected, rel=1e-5)
+    assert math.isnan(perplexity(translator, ["", "one"], ["eins", "\t"]))
 
 
 @pytest.mark.parametrize("which", ["average", "best", "latest"])
 def test_a_loaded_translator_has_the_weights_that_were_asked_for(run, which):
     model_dir, progress, _ = run
     said = []
-    translator = run.load(model_dir, which, say=said.append)
+    translator = load(model_dir, which, say=said.append)
     paths = {
         "average": checkpoint.kept(model_dir),
         "latest": checkpoint.kept(model_dir)[-1:],
@@ -215,15 +218,15 @@ def test_a_loaded_translator_has_the_weights_that_were_asked_for(run, which):
 
 
 def test_a_loaded_translator_searches_as_it_was_trained_to_unless_told_otherwise(run):
-    assert run.load(run[0], say=lambda text: None).config == DECODE
-    assert run.load(run[0], say=lambda text: None, beam_size=2).config == dataclasses.replace(DECODE, beam_size=2)
+    assert load(run[0], say=lambda text: None).config == DECODE
+    assert load(run[0], say=lambda text: None, beam_size=2).config == dataclasses.replace(DECODE, beam_size=2)
     with pytest.raises(ValueError, match="beam_size=0"):
-        run.load(run[0], say=lambda text: None, beam_size=0)
+        load(run[0], say=lambda text: None, beam_size=0)
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="config.json.*--model_dir"):
-        run.load(tmp_path)
+        load(tmp_path)
 
 
 @pytest.fixture
@@ -284,7 +287,7 @@ def test_a_folder_of_somebody_s_own_files_stays_as_it_is(tmp_path):
     assert files(tmp_path) == before
 
 
-@pytest.mark.parametrize("use", [run.load, resume, lambda folder: run.export(folder.parent / "export", folder)])
+@pytest.mark.parametrize("use", [load, resume, lambda folder: export_run(folder.parent / "export", folder)])
 def test_sub_words_of_another_run_are_refused_by_all_that_use_a_run(run, copy, use):
     """Story: translating failed inside TensorFlow, and an export took them along."""
     (copy / "subwords.model").write_bytes((run[0] / "subwords.model").read_bytes() + b" ")
@@ -300,7 +303,7 @@ def test_sub_words_of_another_number_are_refused_where_the_folder_has_no_hash_of
     del config["version"], config["subwords"], config["records"]
     (copy / "config.json").write_text(json.dumps({**config, "model": {**config["model"], "vocab_size": 339}}))
     with pytest.raises(ValueError, match="Expected the model's 339 sub-words. Received: 340"):
-        run.load(copy, say=lambda text: None)
+        load(copy, say=lambda text: None)
 
 
 def test_the_same_sub_words_with_other_pairs_are_refused(copy):
@@ -319,14 +322,14 @@ def test_a_model_far_larger_than_its_checkpoints_is_refused_before_it_takes_memo
     config = json.loads((copy / "config.json").read_text())
     config["model"].update(encoder_layers=1000, decoder_layers=1000, d_model=2**16, d_ff=2**20)
     (copy / "config.json").write_text(json.dumps(config))
-    for use in (run.load, resume):
+    for use in (load, resume):
         with pytest.raises(checkpoint.DamagedError, match="float32 weights in .*npz. Received"):
             use(copy)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_loaded_translator_calculates_in_the_type_that_was_asked_for(run, dtype):
-    model = run.load(run[0], say=lambda text: None, dtype=dtype).model
+    model = load(run[0], say=lambda text: None, dtype=dtype).model
     assert model.compute_dtype == dtype
     assert {weight.dtype for weight in model.trainable_variables} == {dtype}
 
@@ -369,7 +372,7 @@ def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a
     assert not (tmp_path / "data").exists()
     with np.load(checkpoint.kept(tmp_path)[-1]) as archive:
         assert {archive[name].dtype.name for name in archive.files if name.startswith("model/")} == {"float32"}
-    translator = run.load(tmp_path, say=lambda text: None, beam_size=1)
+    translator = load(tmp_path, say=lambda text: None, beam_size=1)
     assert np.isfinite(translator(tf.constant(["two"]))["score"]).all()
     # The seed decides the weights, so that two such runs differ by rounding alone.
     expected = points(run[0])["valid/loss"][2]
@@ -378,7 +381,7 @@ def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a
 
 def test_a_translator_lives_on_when_another_model_is_trained(run, copy):
     """See test_translator: setting the seed takes TF.Text's sub-words away."""
-    translator = run.load(run[0], say=lambda text: None, beam_size=1)
+    translator = load(run[0], say=lambda text: None, beam_size=1)
     before = translator(tf.constant(["two"]))["text"].numpy().tolist()
     train(copy)
     assert translator(tf.constant(["two"]))["text"].numpy().tolist() == before
@@ -413,7 +416,7 @@ def test_a_damaged_checkpoint_is_not_averaged_in_silence(run, tmp_path):
             (tmp_path / name).write_bytes(content)
     checkpoint.kept(tmp_path)[0].write_bytes(b"")
     with pytest.raises(checkpoint.DamagedError, match="step-000000002.npz"):
-        run.load(tmp_path, say=lambda text: None)
+        load(tmp_path, say=lambda text: None)
 
 
 def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch, tmp_path):

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 from toy import SUMS, TRAIN, Toy, assert_close, by_one_tape, joined, random_updates, set_weights, sgd, strategy_of, weights_of
 
+from t2t_keras.config import EOS
 from t2t_keras.data import batching, shards
 from t2t_keras.training import device_memory, devices
-from t2t_keras.config import EOS
 from t2t_keras.training.train_step import LossScale, make_update
 
 

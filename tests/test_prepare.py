@@ -17,9 +17,9 @@ import tensorflow as tf
 from test_lock import HOLDER
 
 from t2t_keras import files
+from t2t_keras.config import EOS, DataConfig
 from t2t_keras.data import builtin_corpus, corpora, prepare, shards
 from t2t_keras.text import tokenizer
-from t2t_keras.config import EOS, DataConfig
 
 ENGLISH = "the small big red house tree car is stands runs and under".split()
 GERMAN = "das kleine große rote Haus Baum Auto ist steht läuft und unter".split()
@@ -346,7 +346,7 @@ def test_preparing_reads_no_file_once_more_for_its_hash(data, folder, monkeypatc
     path = pathlib.Path(data.train_source)
     path.write_bytes(gzip.compress(path.read_bytes()[:500]) + gzip.compress(path.read_bytes()[500:]))
     expected = f"train.source {path.stat().st_size} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-    monkeypatch.setattr(corpus, "_hash", lambda path: pytest.fail(f"{path} was read again"))
+    monkeypatch.setattr(corpora, "_hash", lambda path: pytest.fail(f"{path} was read again"))
     run(data, folder)
     assert json.loads((folder / prepare.CORPUS).read_text())["options"]["train_source"] == [expected]
 

@@ -16,8 +16,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from t2t_keras import files
-from t2t_keras.export import savedmodel
 from t2t_keras.config import DecodeConfig
+from t2t_keras.export import savedmodel
 from t2t_keras.export.service import Service
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -8,10 +8,10 @@ import pytest
 import stand_in
 import tensorflow as tf
 
-from t2t_keras.export import service as service_module
 from t2t_keras.config import BOS, EOS, DecodeConfig
-from t2t_keras.export.service import Service
 from t2t_keras.decoding.translator import Translator
+from t2t_keras.export import service as service_module
+from t2t_keras.export.service import Service
 
 DECODE = DecodeConfig(beam_size=3, max_input=24, extra_length=4)
 DEFAULTS = {"alpha": -1.0, "max_length": 0, "n_best": 1, "prefix": "", "alignment": False}

@@ -37,11 +37,13 @@ LINES_THAT_TRY_IT = [
 
 # Of a person, who has not set how much TensorFlow says, as the tests do.
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}, "PYTHONPATH": str(ROOT)}
-# Runs a program with a module that stands in for `experiment`, and without TensorFlow. {}: what is to be in it.
+# Runs a program with modules that stand in for those that load and translate, and without TensorFlow. {}: what is to be in them.
 STAND_IN = """
 import runpy, sys, types
-experiment, translator = (types.ModuleType(f"t2t_keras.{{name}}") for name in ("experiment", "translator"))
-sys.modules |= {{module.__name__: module for module in (experiment, translator)}}
+names = ("decoding.loading", "decoding.translator", "evaluation.evaluate", "evaluation.perplexity")
+loading, translator, evaluation, perplexity = (types.ModuleType(f"t2t_keras.{{name}}") for name in names)
+sys.modules |= {{module.__name__: module for module in (loading, translator, evaluation, perplexity)}}
+perplexity.perplexity = evaluation.evaluate = None
 {}
 program = sys.argv.pop(1)
 sys.argv[0] = program
@@ -67,7 +69,7 @@ def translate_lines(translate, lines, *, batch_size, read_ahead):
     while ahead := [line for _, line in zip(range(read_ahead), lines)]:
         yield from map(translate, ahead)
 
-experiment.load, translator.translate_lines = lambda **model: Translator(), translate_lines
+loading.load, translator.translate_lines = lambda **model: Translator(), translate_lines
 """)
 
 
@@ -285,8 +287,8 @@ def test_a_figure_that_is_not_finite_is_null_in_json(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "text").write_text("one\n")
     code = """
-experiment.load = lambda **model: None
-experiment.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chrf": float("inf"), "perplexity": float("nan")})
+loading.load = lambda **model: None
+evaluation.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chrf": float("inf"), "perplexity": float("nan")})
 """
     flags = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", "--json"]
     result = subprocess.run(stand_in(STAND_IN.format(code), "evaluate", *flags), capture_output=True, env=ENVIRONMENT, check=True)

@@ -12,9 +12,9 @@ import pytest
 from toy import TRAIN, Toy, adam, assert_close, by_one_tape, pretended_updates, set_weights, strategy_of, weights_of, write_shards
 
 from t2t_keras import checkpoint
+from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, shards
 from t2t_keras.training import device_memory, devices, interruption, loop
-from t2t_keras.config import TrainConfig
 from t2t_keras.training.interruption import StoppedError
 from t2t_keras.training.state import Progress
 from t2t_keras.training.train_step import SUMS
@@ -336,7 +336,7 @@ def test_a_loss_of_any_size_has_a_point():
 
 def test_the_largest_updates_are_rehearsed_before_the_first_and_at_each_start(folder, tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(training, "make_update", pretended_updates(made))
+    monkeypatch.setattr(loop, "make_update", pretended_updates(made))
     shapes = device_memory.largest_shapes(shards.read_info(folder), TRAIN, 1)
     for steps in (3, 5):
         Run(folder, tmp_path, train_steps=steps)

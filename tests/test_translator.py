@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
 from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding import sub_batches
 from t2t_keras.decoding import translator as translator_module
-from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
-from t2t_keras.text.tokenizer import Tokenizer, learn
-from t2t_keras.model.transformer import Transformer
 from t2t_keras.decoding.translator import Translator, translate_lines
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.text.tokenizer import Tokenizer, learn
 
 VOCAB_SIZE = 330
 BLANKS = ["", " ", "   "]

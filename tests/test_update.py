@@ -28,10 +28,10 @@ from toy import (
     weights_of,
 )
 
-from t2t_keras.data import batching
-from t2t_keras.training import devices
 from t2t_keras.config import BOS, EOS
+from t2t_keras.data import batching
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.training import devices
 from t2t_keras.training.train_step import LossScale, dropout_seeds, make_update, make_validation
 
 UPDATES = random_updates([7, 4, 9])

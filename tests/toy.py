@@ -8,9 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.data import shards
-from t2t_keras.training import devices, optimizer
 from t2t_keras.config import EOS, ModelConfig, TrainConfig
+from t2t_keras.data import shards
 from t2t_keras.model.dropout import Dropout
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import shift_right, token_mask

@@ -43,7 +43,7 @@ def _aligned(first: str, second: str) -> list[list[str]]:
     return [[line.decode("utf-8") for line in side] for side in zip(*pairs, strict=True)]
 
 
-def evaluate() -> None:
+def run() -> None:
     from t2t_keras.evaluation import scores
     from t2t_keras.text import lines
 
@@ -58,34 +58,36 @@ def evaluate() -> None:
     references = [_aligned(names[0], name)[1] for name in _REFERENCE.value]
     sources, hypotheses = _aligned(names[0], names[-1])
     count = {"lowercase": _LOWERCASE.value, "tokenize": _TOKENIZE.value}
-    scores = scores.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}
+    found = scores.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}
     with lines.written_whole(_OUTPUT.value) if _OUTPUT.value else contextlib.nullcontext() as output:
         if model:
             with options.without_noise():
-                from t2t_keras.training import run
+                from t2t_keras.decoding.loading import load
+                from t2t_keras.evaluation.evaluate import evaluate
+                from t2t_keras.evaluation.perplexity import perplexity
 
-                translator = run.load(**model, say=lambda text: print(text, file=sys.stderr))
+                translator = load(**model, say=lambda text: print(text, file=sys.stderr))
             if _HYPOTHESIS.value:
-                scores["perplexity"] = run.perplexity(translator, sources, *references)
+                found["perplexity"] = perplexity(translator, sources, *references)
             else:
-                hypotheses, scores = run.evaluate(translator, sources, *references, **count, batch_size=_BATCH_SIZE.value)
-            scores |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
+                hypotheses, found = evaluate(translator, sources, *references, **count, batch_size=_BATCH_SIZE.value)
+            found |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
         if output:
             output.write("".join(f"{line}\n" for line in hypotheses).encode())
     if _COMPOUND_SPLIT.value:
-        scores |= scores.compound_split_bleu(hypotheses, *references, language=_COMPOUND_SPLIT.value)
+        found |= scores.compound_split_bleu(hypotheses, *references, language=_COMPOUND_SPLIT.value)
     if _ROUGE.value:
-        scores |= scores.rouge(hypotheses, *references)
+        found |= scores.rouge(hypotheses, *references)
     if _JSON.value:
-        finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in scores.items()}
+        finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in found.items()}
         print(json.dumps(finite, allow_nan=False))
     else:
-        for name, value in scores.items():
+        for name, value in found.items():
             print(f"{name:20} {value:.4f}" if isinstance(value, float) else f"{name:20} {value}")
 
 
 def main() -> None:
-    options.run(evaluate)
+    options.run(run)
 
 
 if __name__ == "__main__":

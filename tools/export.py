@@ -30,13 +30,13 @@ def export() -> None:
     elif _QUANTIZATION.value:
         raise ValueError(f"--quantization is for --format=ctranslate2. Received: --quantization={_QUANTIZATION.value}.")
     with options.without_noise():
-        from t2t_keras.export import ctranslate2
-        from t2t_keras.training import run
+        from t2t_keras.decoding.loading import load
+        from t2t_keras.export import ctranslate2_format, savedmodel
     if _FORMAT.value == "ctranslate2":
-        ctranslate2.write(run.load(**model), export_dir, _QUANTIZATION.value)
+        ctranslate2_format.write(load(**model), export_dir, _QUANTIZATION.value)
         print(f"Exported to {export_dir}. Its README.md says how to use it.")
     else:
-        run.export(export_dir, **model)
+        savedmodel.export_run(export_dir, **model)
 
 
 def main() -> None:

@@ -58,8 +58,10 @@ def exactly_right(rows: list[tuple[str, str, str]], most_words: float = math.inf
 def quickstart() -> None:
     started = time.monotonic()
     from t2t_keras.data import prepare
-    from t2t_keras.training import devices, run
+    from t2t_keras.decoding.loading import load
     from t2t_keras.decoding.translator import translate_lines
+    from t2t_keras.evaluation.evaluate import evaluate
+    from t2t_keras.training import devices, run
 
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     train = options.read(TrainConfig)
@@ -74,9 +76,9 @@ def quickstart() -> None:
         strategy=devices.make_strategy(),
         say=say,
     )
-    translator = run.load(model_dir, say=say)
+    translator = load(model_dir, say=say)
     sources, references = prepare.read_text(model_dir / "data", "test")
-    hypotheses, scores = run.evaluate(translator, sources, references)
+    hypotheses, scores = evaluate(translator, sources, references)
     rows = list(zip(sources, hypotheses, references, strict=True))
     right, short = exactly_right(rows), exactly_right(rows, SHORT)
     say(f"Test: {sum(right)} of {len(right)} new sentences are exactly right, BLEU {scores['bleu']:.2f}.")

@@ -10,8 +10,8 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras.cli import flags as options
 from t2t_keras import run_folder
+from t2t_keras.cli import flags as options
 from t2t_keras.training.interruption import EXIT_CODE
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "The run's folder: options, sub-words, checkpoints, TensorBoard logs.", required=True)

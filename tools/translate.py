@@ -32,10 +32,10 @@ def translate() -> None:
         source = files.enter_context(pathlib.Path(_INPUT.value).expanduser().open("rb")) if _INPUT.value else sys.stdin.buffer
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
         with options.without_noise():
-            from t2t_keras.training import run
+            from t2t_keras.decoding.loading import load
             from t2t_keras.decoding.translator import translate_lines
 
-            translator = run.load(**model, say=lambda text: print(text, file=sys.stderr))
+            translator = load(**model, say=lambda text: print(text, file=sys.stderr))
         if _N_BEST.value > translator.config.beam_size:
             raise ValueError(f"Expected --n_best of at most --beam_size, {translator.config.beam_size}. Received: {_N_BEST.value}.")
         function = translator.n_best if _N_BEST.value else translator

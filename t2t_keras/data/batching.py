@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_keras.data import shards
 from t2t_keras.config import PAD
+from t2t_keras.data import shards
 
 WINDOW_PAIRS = 2**19
 

@@ -17,8 +17,8 @@ import pathlib
 import zlib
 from collections.abc import Iterable, Iterator
 
-from t2t_keras.data import builtin_corpus
 from t2t_keras.config import DataConfig
+from t2t_keras.data import builtin_corpus
 
 Pair = tuple[bytes, bytes]
 Hashes = dict[pathlib.Path, str]  # The SHA-256 of files.

@@ -17,9 +17,10 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras import files
+from t2t_keras.config import DataConfig
 from t2t_keras.data import corpora, shards
+from t2t_keras.files import write_whole
 from t2t_keras.text import tokenizer
-from t2t_keras.config import DataConfig, write_whole
 
 SUBWORDS = "subwords.model"
 CORPUS = "corpus.json"

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.config import read_json
+from t2t_keras.files import read_json
 
 SIDES = ("source", "target")
 PAIRS_PER_RECORD = 1024

@@ -9,15 +9,19 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from t2t_keras.config import BOS, EOS, PAD, DecodeConfig
 from t2t_keras.decoding.beam_search import beam_search
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.sub_batches import in_chunks
-from t2t_keras.config import BOS, EOS, PAD, DecodeConfig
+from t2t_keras.model.gradient import no_gradients
+from t2t_keras.model.loss import cross_entropy
+from t2t_keras.model.masks import shift_right
 from t2t_keras.text.lines import one_line
 from t2t_keras.text.tokenizer import Tokenizer
 
 MOST_ROWS, MOST_TOKENS = 32, 4096  # Searched at once: sentences, and sub-words a side with padding.
+MOST_SCORED = 1024  # Sub-words with padding that are scored at once, each of which has V logits.
 
 
 class Translator(tf.Module):
@@ -43,7 +47,7 @@ class Translator(tf.Module):
         values = int8.values if int8 else values_of(model) if frozen else None
         self._search_weights = (lambda: FrozenWeights(values)) if values else contextlib.nullcontext
         # A graph outside the search has no gain of constants, which it would hold a second time.
-        self.weights = self._search_weights if int8 else contextlib.nullcontext
+        self.weights = self._search_weights if int8 else no_gradients
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def n_best(self, text):
@@ -106,6 +110,36 @@ class Translator(tf.Module):
         sequences = tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
         places = tf.reshape(where[:, None] * beam_size + tf.range(beam_size), [-1])
         return tf.gather(sequences, places), tf.gather(scores, where)
+
+    def log_probs(self, source: tf.RaggedTensor, target: tf.RaggedTensor) -> tf.RaggedTensor:
+        """log P of each sub-word of given translations.
+
+        Args:
+            source: [B, (S)] int32, each ending in EOS.
+            target: [B, (T)] int32, likewise.
+
+        Returns:
+            [B, (T)] float32, in nats.
+        """
+
+        def read(rows):
+            source, target = rows["source"].to_tensor(PAD), rows["target"].to_tensor(PAD)
+            with self.weights():
+                logits, _ = self.model.decode(shift_right(target), self.model.encode(source))
+                _, negative_log_likelihood = cross_entropy(logits, target, 0.0)
+            return [-tf.boolean_mask(negative_log_likelihood, target != PAD)]
+
+        length = target.row_lengths()
+        log_probs, order = in_chunks(
+            read,
+            {"source": source, "target": target},
+            tf.cast(tf.maximum(source.row_lengths(), length), tf.int32),
+            most_rows=MOST_ROWS,
+            most_tokens=MOST_SCORED,
+            outputs=[tf.TensorSpec([None], tf.float32)],
+        )
+        in_order = tf.RaggedTensor.from_row_lengths(log_probs, tf.gather(length, order), validate=False)
+        return tf.gather(in_order, tf.math.invert_permutation(order))
 
     def _search(self, rows):
         """Some rows of `search` → sub-words of all translations in one row, their lengths [R · W], scores [R, W]."""

@@ -21,10 +21,11 @@ import tensorflow_text as tf_text
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 import t2t_keras
-from t2t_keras.config import write_whole
-from t2t_keras.files import exclusive
-from t2t_keras.export.service import Service
+from t2t_keras import run_folder
+from t2t_keras.decoding.loading import load_with_state
 from t2t_keras.decoding.translator import Translator
+from t2t_keras.export.service import Service
+from t2t_keras.files import exclusive, write_whole
 
 DESCRIPTION = "t2t_keras.json"
 WARM_UP = "tf_serving_warmup_requests"
@@ -130,3 +131,19 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: C
         unfinished.rename(folder)
     say(f"Exported to {folder}. Serve it as in serving/README.md; a SavedModel is a program, so serve only your own.")
     return folder
+
+
+def export_run(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", say: Callable = print, **options) -> pathlib.Path:
+    """Writes a run's model as the next version of a SavedModel, see `export`.
+
+    Args:
+        export_dir: the folder of all versions.
+        model_dir: a run's folder.
+        which: `average`, `best` or `latest` weights, or those after an update, by its number.
+        say: called with what was loaded, and where the export is.
+        options: of `loading.load`.
+    """
+    translator, state = load_with_state(model_dir, which, say, **options)
+    (train_config,) = run_folder.groups(model_dir, "train")
+    best = {train_config.early_stopping: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
+    return export(translator, export_dir, {"checkpoint": which, "update": state["step"], "best_validation": best}, say)

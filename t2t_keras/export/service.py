@@ -8,18 +8,15 @@ Letters: B sentences, W beams, S source and T target sub-words.
 
 import tensorflow as tf
 
-from t2t_keras.decoding.sub_batches import in_chunks
-from t2t_keras.decoding.translator import Translator
-from t2t_keras.model.masks import shift_right, token_mask
-from t2t_keras.text.tokenizer import BYTES_PER_PIECE
 from t2t_keras.config import PAD
+from t2t_keras.decoding.sub_batches import in_chunks
+from t2t_keras.decoding.translator import MOST_ROWS, MOST_SCORED, Translator
+from t2t_keras.model.masks import shift_right, token_mask
 
 MOST_ALIGNED = 256  # Sub-words of a source that has an alignment, and half of those of its translation.
 MOST_ALIGNMENTS = 2**27  # Numbers of all alignments in an answer, with padding.
 OWN_ALPHA = -1.0  # Asks for the configuration's.
 MOST_ALPHA = 10.0
-# Worked on at once in one pass over given translations: pairs, and their sub-words with padding, of which each has V logits.
-MOST_ROWS, MOST_TOKENS = 32, 1024
 
 
 def _inputs(**dtypes) -> list[tf.TensorSpec]:
@@ -152,7 +149,7 @@ class Service(tf.Module):
             {"source": sources, "target": targets},
             tf.cast(sources.row_lengths() + targets.row_lengths(), tf.int32),
             most_rows=MOST_ROWS,
-            most_tokens=MOST_TOKENS,
+            most_tokens=MOST_SCORED,
             outputs=[tf.TensorSpec([None], tf.float32)],
         )
         weights = tf.reshape(weights, [tf.size(order), most_targets, most_sources])
@@ -186,28 +183,10 @@ class Service(tf.Module):
         sources, source_cut = self.translator.tokenizer.cut(source, self.translator.config.max_input)
         targets, target_cut = self.translator.tokenizer.cut(target, self._longest)
 
-        def read(rows):
-            source, target = rows["source"].to_tensor(PAD), rows["target"].to_tensor(PAD)
-            model = self.translator.model
-            with self.translator.weights():
-                logits, _ = model.decode(shift_right(target), model.encode(source))
-            log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(target, logits)
-            return [tf.boolean_mask(log_probs, target != PAD)]
-
-        length = targets.row_lengths()
-        log_probs, order = in_chunks(
-            read,
-            {"source": sources, "target": targets},
-            tf.cast(tf.maximum(sources.row_lengths(), length), tf.int32),
-            most_rows=MOST_ROWS,
-            most_tokens=MOST_TOKENS,
-            outputs=[tf.TensorSpec([None], tf.float32)],
-        )
-        read_order = tf.RaggedTensor.from_row_lengths(log_probs, tf.gather(length, order), validate=False)
-        log_probs = tf.gather(read_order, tf.math.invert_permutation(order))
+        log_probs = self.translator.log_probs(sources, targets)
         return {
             "log_prob": tf.reduce_sum(log_probs, axis=1),
             "token_log_probs": log_probs.to_tensor(),
-            "length": tf.cast(length, tf.int32),
+            "length": tf.cast(targets.row_lengths(), tf.int32),
             "truncated": source_cut | target_cut,
         }

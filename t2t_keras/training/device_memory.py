@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from t2t_keras.config import EOS, TrainConfig
 from t2t_keras.data import batching, shards
 from t2t_keras.training import devices
-from t2t_keras.config import EOS, TrainConfig
 from t2t_keras.training.train_step import LossScale
 
 

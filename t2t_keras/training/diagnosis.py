@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.training import devices
+from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import trimmed
-from t2t_keras.config import TrainConfig, write_whole
 from t2t_keras.data.shards import SIDES
+from t2t_keras.files import write_whole
+from t2t_keras.training import devices
 from t2t_keras.training.train_step import micro_batch_gradients
 
 

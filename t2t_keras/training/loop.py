@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 
 from t2t_keras import checkpoint
+from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.training import device_memory, devices
-from t2t_keras.config import TrainConfig
 from t2t_keras.training.console import Console
 from t2t_keras.training.interruption import Interruption, StoppedError
 from t2t_keras.training.state import Progress

@@ -1,4 +1,4 @@
-"""A run and its folder: what `tools/` call. A model folder describes itself, so what comes after training asks no model flags.
+"""A training run and its folder, which describes itself: what comes after training needs no model flags.
 
 model_dir/config.json      every option, where the data is, and what tells the run's data from other
 model_dir/subwords.model   the sub-words
@@ -11,27 +11,22 @@ model_dir/lock             held by the process that trains
 
 import contextlib
 import dataclasses
-import math
 import pathlib
-import tempfile
-import time
 from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 from t2t_keras import checkpoint, files, run_folder
-from t2t_keras.data import batching, corpora, data_service, prepare, shards
-from t2t_keras.evaluation import scores
-from t2t_keras.export import savedmodel
-from t2t_keras.training import devices, diagnosis, loop, optimizer, train_step
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.training.tensorboard import Board
-from t2t_keras.decoding.int8 import Int8
-from t2t_keras.training.state import Progress
-from t2t_keras.text.tokenizer import Tokenizer
-from t2t_keras.model.transformer import Transformer
+from t2t_keras.data import batching, data_service, prepare, shards
+from t2t_keras.decoding.loading import read_tokenizer
 from t2t_keras.decoding.translator import Translator, translate_lines
+from t2t_keras.evaluation import scores
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.training import devices, diagnosis, loop, optimizer, train_step
+from t2t_keras.training.state import Progress
+from t2t_keras.training.tensorboard import Board
 
 SAMPLES = 5  # Validation sentences shown in TensorBoard.
 
@@ -95,15 +90,6 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
         run_folder.write(model_dir, options, subwords, records)
 
 
-def _tokenizer(model_dir: pathlib.Path, config: ModelConfig) -> Tokenizer:
-    """A run's sub-words."""
-    tokenizer = Tokenizer(run_folder.read_subwords(model_dir))
-    if tokenizer.vocab_size != config.vocab_size:
-        received = f"{tokenizer.vocab_size:,} in {model_dir / run_folder.SUBWORDS}"
-        raise ValueError(f"Expected the model's {config.vocab_size:,} sub-words. Received: {received}. Restore that file.")
-    return tokenizer
-
-
 def train(
     model_dir: pathlib.Path,
     model_config: ModelConfig,
@@ -151,7 +137,7 @@ def train(
             options = run_folder.read(model_dir)  # The chief's, whatever this process was given.
             model_config, train_config, decode_config = options.model, options.train, options.decode
         folder = options.data_folder(model_dir)
-        tokenizer = _tokenizer(model_dir, model_config)
+        tokenizer = read_tokenizer(model_dir, model_config)
         with strategy.scope():
             model = Transformer(model_config, dtype=_policy(train_config.dtype))
             schedule = optimizer.TransformerSchedule(model_config.d_model, train_config.warmup_steps, train_config.rate_factor)
@@ -189,98 +175,3 @@ def train(
         )
     say(f"{progress.step:,} updates in {progress.seconds / 60:.1f} minutes, over all runs of it.")
     return progress
-
-
-def _load(
-    model_dir: pathlib.Path, which: str, say: Callable, *, dtype: str = "float32", int8: bool = False, **decode_options
-) -> tuple[Translator, dict]:
-    """What `load` returns, and the state in the newest of its checkpoints."""
-    model_config, decode_config = run_folder.groups(model_dir, "model", "decode")
-    decode_config = dataclasses.replace(decode_config, **decode_options)
-    checkpoint.check_size(model_dir, which, model_config.num_weights)
-    tokenizer = _tokenizer(model_dir, model_config)
-    model = trained = Transformer(model_config)
-    loaded, state = checkpoint.load(model_dir, which, trained)
-    say(f"Using the {loaded}.")
-    if dtype != "float32":
-        model = Transformer(model_config, dtype=dtype)
-        for variable, value in zip(model.trainable_variables, trained.trainable_variables, strict=True):
-            variable.assign(value)
-    return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None), state
-
-
-def load(model_dir: pathlib.Path, which: str = "average", say: Callable = print, **options) -> Translator:
-    """The trained model of a folder, ready to translate.
-
-    Args:
-        model_dir: a run's folder.
-        which: `average`, `best` or `latest` weights, or those after an update, by its number.
-        say: told what was loaded.
-        options: `dtype` of weights and arithmetic, float32 unless given, or bfloat16; `int8`, whether to keep the matrices in 8 bits;
-            and fields of `DecodeConfig` to be other than they were in training.
-    """
-    return _load(model_dir, which, say, **options)[0]
-
-
-def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", say: Callable = print, **options) -> pathlib.Path:
-    """Writes a folder's model as the next version of a SavedModel, see `savedmodel.export`.
-
-    Args:
-        export_dir: of all versions.
-        model_dir: a run's folder.
-        which: `average`, `best` or `latest` weights, or those after an update, by its number.
-        say: told what was loaded, and where the export is.
-        options: of `load`.
-    """
-    translator, state = _load(model_dir, which, say, **options)
-    (train_config,) = run_folder.groups(model_dir, "train")
-    progress = Progress.read(state)
-    best = {train_config.early_stopping: abs(progress.best), "update": progress.best_step} if progress.best_step else None
-    about = {"checkpoint": which, "update": progress.step, "best_validation": best}
-    return savedmodel.export(translator, export_dir, about, say)
-
-
-def perplexity(translator: Translator, sources: list[str], *references: list[str], device_tokens: int = 4096) -> float:
-    """exp of the mean negative log likelihood per sub-word, end tokens counted, of references given their sources.
-
-    Of pairs with text on both sides; NaN where there is none.
-    """
-    pairs = [pair for side in references for pair in zip(sources, side, strict=True) if all(line.strip() for line in pair)]
-    if not pairs:
-        return math.nan
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        lines = ((source.encode(), reference.encode()) for source, reference in pairs)
-        ids = prepare.encode(lines, translator.tokenizer, 2**15, corpora.Report())
-        info = shards.write(folder, ids, count=len(pairs), vocab_size=translator.tokenizer.vocab_size, seed=0)
-        budget = max(device_tokens, info["source_longest"], info["target_longest"])
-        dataset = batching.batches(folder, batch_tokens=budget, seed=0, epochs=1)
-        strategy = tf.distribute.get_strategy()
-        batches = devices.distribute(strategy, dataset, budget)
-        return float(tf.exp(train_step.make_validation(strategy, translator.model, batches)()))
-
-
-def evaluate(
-    translator: Translator,
-    sources: list[str],
-    *references: list[str],
-    lowercase: bool = False,
-    tokenize: str = "13a",
-    batch_size: int = 64,
-) -> tuple[list[str], dict]:
-    """Translates and scores (section 6.1), by one reference for each source or several.
-
-    Returns:
-        The translations, and what `scores.scores` gives with {"perplexity": per sub-word of the references, "decode_seconds",
-        "beam_size", "alpha"}.
-    """
-    started = time.monotonic()
-    hypotheses = [result["text"] for result in translate_lines(translator, sources, batch_size=batch_size)]
-    seconds = time.monotonic() - started
-    return hypotheses, {
-        **scores.scores(hypotheses, *references, lowercase=lowercase, tokenize=tokenize),
-        "perplexity": perplexity(translator, sources, *references),
-        "decode_seconds": round(seconds, 2),
-        "beam_size": translator.config.beam_size,
-        "alpha": translator.config.alpha,
-    }

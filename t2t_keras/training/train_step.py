@@ -10,10 +10,10 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import trimmed
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import shift_right, token_mask
-from t2t_keras.config import TrainConfig
 
 SUMS = ("loss", "smoothed_loss", "tokens", "words", "positions")
 

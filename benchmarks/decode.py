@@ -1,7 +1,7 @@
 """Compares the speed of translating with CTranslate2's and Hugging Face's: one machine, one run, the same weights, the same source ids.
 
-python tools/benchmark_decode.py --model_dir=runs/x --source=test.en    # natural ends
-python tools/benchmark_decode.py --config=base                          # random weights that never end, so all write equally much
+python benchmarks/decode.py --model_dir=runs/x --source=test.en    # natural ends
+python benchmarks/decode.py --config=base                          # random weights that never end, so all write equally much
 
 Every measurement is a process of its own, since thread pools and instruction sets are chosen once a process; rounds go over all systems
 in turn. CTranslate2 is measured with whatever instruction set, matrix library and threads a first, short round finds fastest.
@@ -156,7 +156,7 @@ def to_marian(model, positions: int):
     import torch
     from transformers import MarianConfig, MarianMTModel
 
-    from t2t_keras.export.ctranslate2 import positions_of
+    from t2t_keras.export.ctranslate2_format import positions_of
 
     config = model.config
     if not config.num_heads * config.d_k == config.num_heads * config.d_v == config.d_model:
@@ -290,7 +290,7 @@ def prepare(folder: pathlib.Path) -> dict:
     import numpy as np
     import tensorflow as tf
 
-    from t2t_keras.training import run
+    from t2t_keras.decoding.loading import load
 
     threads, largest = _THREADS.value or len(os.sched_getaffinity(0)), max(map(int, _BATCH_SIZES.value))
     number = max(_SENTENCES.value, largest * threads)  # Of a worker of CTranslate2's that has no batch a core is idle.
@@ -298,7 +298,7 @@ def prepare(folder: pathlib.Path) -> dict:
         if not _SOURCE.value:
             raise ValueError("Expected --source, text to translate, with --model_dir. Received none.")
         lines = pathlib.Path(_SOURCE.value).expanduser().read_bytes().split(b"\n")[:-1]
-        translator = run.load(pathlib.Path(_MODEL_DIR.value).expanduser(), say=lambda text: print(text, file=sys.stderr))
+        translator = load(pathlib.Path(_MODEL_DIR.value).expanduser(), say=lambda text: print(text, file=sys.stderr))
         model, pieces, target_length = translator.model, list(translator.tokenizer.pieces), 0
         sources = translator.tokenizer.tokenize(tf.constant(lines), max_length=translator.config.max_input).to_list()
     else:
@@ -314,9 +314,9 @@ def prepare(folder: pathlib.Path) -> dict:
     np.savez(folder / "weights.npz", **{str(index): variable.numpy() for index, variable in enumerate(model.variables)})
     (folder / "config.json").write_text(to_json(model=model.config), encoding="utf-8")
     if installed("ctranslate2"):
-        from t2t_keras.export import ctranslate2
+        from t2t_keras.export import ctranslate2_format
 
-        spec = ctranslate2.specification(model, pieces, positions)
+        spec = ctranslate2_format.specification(model, pieces, positions)
         spec.validate()
         spec.optimize()
         (folder / "ctranslate2").mkdir()

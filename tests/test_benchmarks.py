@@ -26,11 +26,11 @@ SMALL = ModelConfig(60, encoder_layers=2, decoder_layers=3, d_model=16, d_ff=24,
 def test_marian_with_our_weights_has_our_logits(config):
     torch = pytest.importorskip("torch", reason=PEERS)
     pytest.importorskip("transformers", reason=PEERS)
-    from tools import benchmark_decode
+    from benchmarks import decode
 
     model = Transformer(config)
     toy.set_weights(model)
-    peer = benchmark_decode.to_marian(model, 20)
+    peer = decode.to_marian(model, 20)
     draw = np.random.default_rng(2)
     source = toy.padded([[*draw.integers(4, 60, length), EOS] for length in (9, 3, 14)])
     target = np.concatenate([np.full([3, 1], BOS), draw.integers(4, 60, [3, 11])], axis=1).astype(np.int32)
@@ -42,16 +42,16 @@ def test_marian_with_our_weights_has_our_logits(config):
 
 def test_heads_that_marian_has_not_are_refused():
     pytest.importorskip("transformers", reason=PEERS)
-    from tools import benchmark_decode
+    from benchmarks import decode
 
     with pytest.raises(ValueError, match="Received: num_heads=2, d_k=6, d_v=8, d_model=16"):
-        benchmark_decode.to_marian(Transformer(dataclasses.replace(SMALL, d_k=6)), 20)
+        decode.to_marian(Transformer(dataclasses.replace(SMALL, d_k=6)), 20)
 
 
 def test_a_model_that_never_ends_gives_no_special_id_a_chance():
-    from tools import benchmark_decode
+    from benchmarks import decode
 
-    model = benchmark_decode.never_ending(dataclasses.replace(SMALL, d_model=64))
+    model = decode.never_ending(dataclasses.replace(SMALL, d_model=64))
     draw = np.random.default_rng(3)
     source, target = (draw.integers(0, 60, [5, 8]).astype(np.int32) for _ in range(2))
     log_p = tf.nn.log_softmax(model((source, target))).numpy()
@@ -62,7 +62,7 @@ def test_a_model_that_never_ends_gives_no_special_id_a_chance():
 def test_all_systems_write_equally_much_and_float32_writes_the_same():
     pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is not installed: pip install -e '.[ctranslate2]'")
     arguments = ["--config=C256", "--vocab_size=100", "--target_length=6", "--sentences=6", "--single_sentences=3", "--rounds=1", "--json"]
-    program = [sys.executable, str(ROOT / "tools/benchmark_decode.py"), *arguments, "--batch_sizes=4,1", "--beam_sizes=2,1"]
+    program = [sys.executable, str(ROOT / "benchmarks/decode.py"), *arguments, "--batch_sizes=4,1", "--beam_sizes=2,1"]
     result = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=True)
     measured = json.loads(result.stdout)
     assert measured["machine"]["cores"] >= 1
