@@ -59,7 +59,7 @@ def points(model_dir) -> dict:
     return found
 
 
-def files(folder) -> dict:
+def contents(folder) -> dict:
     return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
@@ -81,7 +81,7 @@ def test_the_folder_holds_what_the_module_says_and_no_more(run):
 
 def test_a_model_folder_can_do_without_its_data(run, tmp_path):
     """What comes after training asks for the folder and nothing else."""
-    for name, content in files(run[0]).items():
+    for name, content in contents(run[0]).items():
         if name.parts[0] not in ("data", "logs"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_bytes(content)
@@ -233,7 +233,7 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path):
 def copy(run, tmp_path):
     """A copy of the run that a test may change."""
     model_dir = tmp_path / "copy"
-    for name, content in files(run[0]).items():
+    for name, content in contents(run[0]).items():
         (model_dir / name).parent.mkdir(parents=True, exist_ok=True)
         (model_dir / name).write_bytes(content)
     return model_dir
@@ -242,10 +242,10 @@ def copy(run, tmp_path):
 @pytest.mark.parametrize("start", [train, resume])
 def test_a_finished_run_that_is_started_again_ends_at_once(copy, start):
     """In the same process too, as in a notebook; with all of its options, or with none of them."""
-    before = files(copy)
+    before = contents(copy)
     progress, said = start(copy)
     assert progress.step == 4 and "update 4" in said and "Changed" not in said
-    after = files(copy)
+    after = contents(copy)
     assert {name for name in before if after[name] != before[name]} == set()
     assert {name.parts[0] for name in set(after) - set(before)} <= {"logs"}
 
@@ -271,30 +271,30 @@ def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch)
 def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(run):
     """See test_run_folder for every option."""
     model_dir, _, _ = run
-    before = files(model_dir)
+    before = contents(model_dir)
     with pytest.raises(ValueError, match=r"--d_ff=32 \(the run: 16\), --seed=2 \(the run: 1\)\. .*--model_dir"):
         train(model_dir, model=dataclasses.replace(MODEL, d_ff=32), train=dataclasses.replace(TRAIN, seed=2, train_steps=9))
-    assert files(model_dir) == before
+    assert contents(model_dir) == before
 
 
 def test_a_folder_of_somebody_s_own_files_stays_as_it_is(tmp_path):
     """Story: config.json and subwords.model of another program were replaced."""
     (tmp_path / "config.json").write_text('{"architectures": ["MarianMTModel"]}')
     (tmp_path / "subwords.model").write_bytes(b"theirs")
-    before = files(tmp_path)
+    before = contents(tmp_path)
     with pytest.raises(ValueError, match=f"{tmp_path}/config.json is not the config.json of a run.*--model_dir"):
         train(tmp_path)
-    assert files(tmp_path) == before
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("use", [load, resume, lambda folder: export_run(folder.parent / "export", folder)])
 def test_sub_words_of_another_run_are_refused_by_all_that_use_a_run(run, copy, use):
     """Story: translating failed inside TensorFlow, and an export took them along."""
     (copy / "subwords.model").write_bytes((run[0] / "subwords.model").read_bytes() + b" ")
-    before = files(copy)
+    before = contents(copy)
     with pytest.raises(ValueError, match="subwords.model is not what .* was trained with"):
         use(copy)
-    assert files(copy) == before and not (copy.parent / "export").exists()
+    assert contents(copy) == before and not (copy.parent / "export").exists()
 
 
 def test_sub_words_of_another_number_are_refused_where_the_folder_has_no_hash_of_its_own(copy):
@@ -336,20 +336,20 @@ def test_a_loaded_translator_calculates_in_the_type_that_was_asked_for(run, dtyp
 
 def test_another_corpus_in_the_same_folder_is_refused(run):
     model_dir, _, _ = run
-    before = files(model_dir)
+    before = contents(model_dir)
     with pytest.raises(ValueError, match=r"--builtin_pairs=700 \(the run: 600\).*--model_dir"):
         train(model_dir, data=dataclasses.replace(DATA, builtin_pairs=700))
-    assert files(model_dir) == before
+    assert contents(model_dir) == before
 
 
 def test_sub_words_of_other_data_are_refused(run, tmp_path):
     """The same number of them, learned from other text: every id would mean something else."""
     model_dir, _, _ = run
-    before = files(model_dir)
+    before = contents(model_dir)
     prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=200), MODEL.vocab_size, 1, tmp_path, say=lambda text: None)
     with pytest.raises(ValueError, match="other sub-words"):
         train(model_dir, data=DataConfig(), data_dir=tmp_path)
-    assert files(model_dir) == before
+    assert contents(model_dir) == before
 
 
 def test_prepared_data_of_another_vocabulary_is_refused_before_anything_is_written(run, tmp_path):
@@ -403,14 +403,14 @@ def test_a_dry_run_prepares_and_rehearses_and_binds_nobody_to_its_sizes(tmp_path
 
 
 def test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options(copy):
-    before = files(copy)
+    before = contents(copy)
     _, said = train(copy, dry_run=True, train=dataclasses.replace(TRAIN, device_tokens=500))
     assert "Changed: --device_tokens 1000 → 500." in said
-    assert files(copy) == before
+    assert contents(copy) == before
 
 
 def test_a_damaged_checkpoint_is_not_averaged_in_silence(run, tmp_path):
-    for name, content in files(run[0]).items():
+    for name, content in contents(run[0]).items():
         if name.parts[0] not in ("data", "logs"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_bytes(content)
@@ -439,8 +439,8 @@ def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch,
 
 def test_a_second_trainer_in_the_same_folder_is_refused_and_changes_nothing(run):
     model_dir = run[0]
-    before = files(model_dir)
+    before = contents(model_dir)
     with files.exclusive(model_dir / "lock", "a first trainer"), pytest.raises(BlockingIOError, match=f"{model_dir} is in use by process"):
         train(model_dir, train=dataclasses.replace(TRAIN, train_steps=8))
     before.pop(pathlib.Path("lock"))
-    assert {name: content for name, content in files(model_dir).items() if name.name != "lock"} == before
+    assert {name: content for name, content in contents(model_dir).items() if name.name != "lock"} == before
