@@ -293,7 +293,7 @@ MUTANTS = (
     ),
     Mutant(
         "the folder is synced instead of the manifest",
-        "t2t_keras/config.py",
+        "t2t_keras/files.py",
         "        os.fsync(file.fileno())\n",
         "        os.fsync(os.open(path.parent, os.O_RDONLY))\n",
         ("tests/test_checkpoint.py::test_archive_manifest_and_names_are_on_disk_each_before_what_relies_on_it",),
@@ -356,7 +356,7 @@ MUTANTS = (
     ),
     Mutant(
         "load(dtype=) is ignored",
-        "t2t_keras/training/run.py",
+        "t2t_keras/decoding/loading.py",
         "Transformer(model_config, dtype=dtype)",
         "Transformer(model_config)",
         ("tests/test_experiment.py::test_a_loaded_translator_calculates_in_the_type_that_was_asked_for",),
@@ -420,8 +420,8 @@ MUTANTS = (
     Mutant(
         "somebody's config.json is replaced",
         "t2t_keras/training/run.py",
-        "    run_folder.check(model_dir)\n    with lock",
-        "    with lock",
+        "    run_folder.check(model_dir)\n    with files",
+        "    with files",
         ("tests/test_experiment.py::test_a_folder_of_somebody_s_own_files_stays_as_it_is",),
     ),
     Mutant(
@@ -433,7 +433,7 @@ MUTANTS = (
     ),
     Mutant(
         "loading does not look at the hash of the sub-words",
-        "t2t_keras/training/run.py",
+        "t2t_keras/decoding/loading.py",
         "Tokenizer(run_folder.read_subwords(model_dir))",
         "Tokenizer((model_dir / run_folder.SUBWORDS).read_bytes())",
         ("tests/test_experiment.py::test_sub_words_of_another_run_are_refused_by_all_that_use_a_run",),
@@ -475,14 +475,14 @@ MUTANTS = (
     ),
     Mutant(
         "deep nesting ends in a traceback",
-        "t2t_keras/config.py",
+        "t2t_keras/files.py",
         "except (ValueError, RecursionError) as error",
         "except ValueError as error",
         ("tests/test_config.py::test_a_file_of_another_shape_is_refused_in_a_sentence",),
     ),
     Mutant(
         "a file of JSON is read whatever its size",
-        "t2t_keras/config.py",
+        "t2t_keras/files.py",
         "    if len(content) > MOST_JSON:\n",
         "    if False:\n",
         ("tests/test_config.py::test_a_file_of_another_shape_is_refused_in_a_sentence",),
@@ -730,29 +730,29 @@ MUTANTS = (
     Mutant(
         "alignments are of the last layer",
         "t2t_keras/model/transformer.py",
-        "layers = self.decoder[:-1] or self.decoder",
-        "layers = self.decoder",
+        "*before, layer = self.decoder[:-1] or self.decoder",
+        "*before, layer = self.decoder",
         ("tests/test_oracle.py::test_alignments_of_a_padded_batch_are_the_papers_attention_in_the_last_layer_but_one",),
     ),
     Mutant(
         "alignments are of one head",
         "t2t_keras/model/transformer.py",
-        'return ops.mean(ops.cast(weights, "float32"), axis=1)',
-        'return ops.cast(weights, "float32")[:, 0]',
+        "return ops.mean(layer.cross_attention.weights_of(x, encoded.keys_values[len(before)], encoded.mask), axis=1)",
+        "return layer.cross_attention.weights_of(x, encoded.keys_values[len(before)], encoded.mask)[:, 0]",
         ("tests/test_oracle.py::test_alignments_of_a_padded_batch_are_the_papers_attention_in_the_last_layer_but_one",),
     ),
     Mutant(
         "alignments look at later target words",
         "t2t_keras/model/transformer.py",
-        "x = layer.look_back(x, queries, keys_values, mask)\n",
-        "x = layer.look_back(x, queries, keys_values, ops.ones_like(mask))\n",
+        "x, _ = layer.self_attend(x, mask)",
+        "x, _ = layer.self_attend(x, ops.ones_like(mask))",
         ("tests/test_oracle.py::test_alignments_of_a_padded_batch_are_the_papers_attention_in_the_last_layer_but_one",),
     ),
     Mutant(
-        "alignments leave out the layers before look up",
+        "alignments leave out the layers before",
         "t2t_keras/model/transformer.py",
-        "if index < len(layers) - 1:",
-        "if False:",
+        "self._decoder_layers(before, self.positions",
+        "self._decoder_layers([], self.positions",
         ("tests/test_oracle.py::test_alignments_of_a_padded_batch_are_the_papers_attention_in_the_last_layer_but_one",),
     ),
     Mutant(
@@ -770,8 +770,8 @@ MUTANTS = (
         ("tests/test_tools.py::test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too",),
     ),
     Mutant(
-        "experiment.evaluate ignores tokenize",
-        "t2t_keras/training/run.py",
+        "evaluate() ignores tokenize",
+        "t2t_keras/evaluation/evaluate.py",
         "lowercase=lowercase, tokenize=tokenize),",
         "lowercase=lowercase),",
         ("tests/test_experiment.py::test_scores_are_of_the_lines_that_translating_gives",),
@@ -793,8 +793,8 @@ MUTANTS = (
     Mutant(
         "evaluate.py leaves out blank lines",
         "tools/evaluate.py",
-        "corpus.Report(), keep_blank=True)",
-        "corpus.Report())",
+        "corpora.Report(), keep_blank=True)",
+        "corpora.Report())",
         ("tests/test_tools.py::test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too",),
     ),
     Mutant(
@@ -806,7 +806,7 @@ MUTANTS = (
     ),
     Mutant(
         "perplexity is of the first reference",
-        "t2t_keras/training/run.py",
+        "t2t_keras/evaluation/perplexity.py",
         "for side in references for pair",
         "for side in references[:1] for pair",
         ("tests/test_experiment.py::test_perplexity_is_of_all_references_and_leaves_out_pairs_with_a_blank_side",),
@@ -821,7 +821,7 @@ MUTANTS = (
     Mutant(
         "evaluate.py finds a missing tokenizer after translating",
         "tools/evaluate.py",
-        "evaluation.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)",
+        "scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)",
         "pass",
         ("tests/test_tools.py::test_evaluating_finds_out_what_cannot_be_before_it_loads_a_model",),
     ),
@@ -829,7 +829,7 @@ MUTANTS = (
         "evaluate.py writes Infinity and NaN",
         "tools/evaluate.py",
         "print(json.dumps(finite, allow_nan=False))",
-        "print(json.dumps(scores))",
+        "print(json.dumps(found))",
         ("tests/test_tools.py::test_a_figure_that_is_not_finite_is_null_in_json",),
     ),
     Mutant(
