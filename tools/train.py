@@ -40,6 +40,7 @@ def train() -> None:
         data_dir=chosen.data_folder(model_dir),
         strategy=strategy,
         dry_run=_DRY_RUN.value,
+        say=print,
     )
     if devices.is_chief(strategy) and not _DRY_RUN.value:
         print(f"Trained. Translate with: {options.command('translate')} --model_dir={model_dir} < text")

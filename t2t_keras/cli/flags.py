@@ -8,11 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+from logging import StreamHandler
 
 from absl import app, flags, logging
 
 from t2t_keras import __version__, run_folder
 from t2t_keras.config import DecodeConfig
+from t2t_keras.log import logger
 from t2t_keras.training.interruption import EXIT_CODE, StoppedError
 
 # In a checkout, and where the package is installed.
@@ -144,6 +146,8 @@ def run(main) -> None:
             print(f"Expected flags only (--name=value). Received: {' '.join(arguments[1:])}", file=sys.stderr)
             return 2
         logging.set_verbosity(logging.WARNING)
+        logger.addHandler(StreamHandler())  # Warnings as plain lines on stderr.
+        logger.propagate = False
         try:
             return main() or 0
         except StoppedError as stopped:

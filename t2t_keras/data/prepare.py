@@ -20,6 +20,7 @@ from t2t_keras import files
 from t2t_keras.config import DataConfig
 from t2t_keras.data import corpora, shards
 from t2t_keras.files import write_whole
+from t2t_keras.log import logger
 from t2t_keras.text import tokenizer
 
 SUBWORDS = "subwords.model"
@@ -197,7 +198,7 @@ def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, sa
 
 
 def prepare(
-    data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, say: Callable = print, write_train: Callable = write
+    data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, say: Callable = logger.info, write_train: Callable = write
 ) -> None:
     """Makes a data folder, unless it is there already and of the same corpus.
 

@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.files import read_json
+from t2t_keras.log import logger
 
 SIDES = ("source", "target")
 PAIRS_PER_RECORD = 1024
@@ -200,7 +201,7 @@ def check_sizes(folder: pathlib.Path, damaged_records: str = "stop") -> None:
             told = f"Expected {path} to have {size:,} bytes. Received: {found:,}."
             if damaged_records == "stop":
                 raise ValueError(f"{told} {_advice(folder)}")
-            print(told, file=sys.stderr)
+            logger.warning(told)
 
 
 def _advice(folder: pathlib.Path) -> str:

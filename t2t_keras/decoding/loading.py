@@ -8,6 +8,7 @@ from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import ModelConfig
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.translator import Translator
+from t2t_keras.log import logger
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.tokenizer import Tokenizer
 
@@ -39,7 +40,7 @@ def load_with_state(
     return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None), state
 
 
-def load(model_dir: pathlib.Path, which: str = "average", say: Callable = print, **options) -> Translator:
+def load(model_dir: pathlib.Path, which: str = "average", say: Callable = logger.info, **options) -> Translator:
     """The trained model of a folder, ready to translate.
 
     Args:

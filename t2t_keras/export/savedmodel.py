@@ -26,6 +26,7 @@ from t2t_keras.decoding.loading import load_with_state
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export.service import Service
 from t2t_keras.files import exclusive, write_whole
+from t2t_keras.log import logger
 
 DESCRIPTION = "t2t_keras.json"
 WARM_UP = "tf_serving_warmup_requests"
@@ -101,7 +102,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     _warm_up(extra / WARM_UP, service)
 
 
-def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: Callable = print) -> pathlib.Path:
+def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: Callable = logger.info) -> pathlib.Path:
     """Writes the next version of a SavedModel. A server that watches the folder never sees half of one.
 
     Args:
@@ -133,7 +134,9 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: C
     return folder
 
 
-def export_run(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", say: Callable = print, **options) -> pathlib.Path:
+def export_run(
+    export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", say: Callable = logger.info, **options
+) -> pathlib.Path:
     """Writes a run's model as the next version of a SavedModel, see `export`.
 
     Args:

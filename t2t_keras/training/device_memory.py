@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from t2t_keras.config import EOS, TrainConfig
 from t2t_keras.data import batching, shards
+from t2t_keras.log import logger
 from t2t_keras.training import devices
 from t2t_keras.training.train_step import LossScale
 
@@ -97,7 +98,7 @@ class SplittingUpdate:
         return batch
 
 
-def rehearse(strategy, update: SplittingUpdate, info: dict, config: TrainConfig, replicas: int, say: Callable = print) -> None:
+def rehearse(strategy, update: SplittingUpdate, info: dict, config: TrainConfig, replicas: int, say: Callable = logger.info) -> None:
     """Runs the costliest micro-batch of every range of lengths, made up, on every device, without changing a weight.
 
     Args:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from t2t_keras import checkpoint
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
+from t2t_keras.log import logger
 from t2t_keras.training import device_memory, devices
 from t2t_keras.training.console import Console
 from t2t_keras.training.interruption import Interruption, StoppedError
@@ -50,7 +51,7 @@ def _rehearse(strategy, update: device_memory.SplittingUpdate, config: TrainConf
     device_memory.rehearse(strategy, update, shards.read_info(folder), *_of_process(strategy, config), say)
 
 
-def rehearse(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.Path, say: Callable = print) -> None:
+def rehearse(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.Path, say: Callable = logger.info) -> None:
     """Does what `train` does before its first update, and no more: runs the largest updates, and says what they took."""
     batches = _batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START)
     _rehearse(strategy, _splitting_update(strategy, model, optimizer, config, batches.element_spec, say), config, folder, say)
@@ -207,7 +208,7 @@ def train(
     validate: Callable[[int], dict],
     examine: Callable[[dict, int, float], str],
     board,
-    say: Callable = print,
+    say: Callable = logger.info,
 ) -> Progress:
     """Trains up to `config.train_steps` updates, going on from the newest whole checkpoint in `model_dir`, if any.
 

@@ -23,6 +23,7 @@ from t2t_keras.data import batching, data_service, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
+from t2t_keras.log import logger
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.training import devices, diagnosis, loop, optimizer, train_step
 from t2t_keras.training.state import Progress
@@ -100,7 +101,7 @@ def train(
     data_dir: pathlib.Path | None = None,
     strategy,
     dry_run: bool = False,
-    say: Callable = print,
+    say: Callable = logger.info,
 ) -> Progress | None:
     """Prepares the data if need be, trains, or goes on training, and leaves all in `model_dir`.
 
