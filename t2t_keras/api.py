@@ -13,7 +13,6 @@ from t2t_keras import run_folder
 from t2t_keras.decoding import loading
 from t2t_keras.decoding.translator import translate_lines
 from t2t_keras.export.service import OWN_ALPHA, Service
-from t2t_keras.log import logger
 
 Text = str | Sequence[str]
 
