@@ -538,3 +538,14 @@ def test_an_update_has_as_many_parts_as_wanted_that_hold_the_longest_sentence(wa
     info = {"source_longest": 90, "target_longest": 100}
     assert batching.parts(info, 1000, wanted) == expected
     assert batching.parts(info, 50, wanted) == 1  # Reading tells that it does not fit.
+
+
+def test_the_worked_example_of_its_docstring_is_what_happens(tmp_path):
+    lengths = [(3, 4), (9, 8), (2, 2), (8, 9), (3, 3), (2, 3)]
+    pairs = [tuple(np.array([5] * (length - 1) + [EOS]) for length in pair) for pair in lengths]
+    shards.write(tmp_path, pairs, count=6, vocab_size=20, seed=0)
+    found = list(batching.batches(tmp_path, batch_tokens=18, seed=1, epochs=1).as_numpy_iterator())
+    shapes = {(batch["source"].shape, batch["target"].shape) for batch in found}
+    assert shapes == {((4, 3), (4, 4)), ((2, 9), (2, 9))} and len(found) == 2
+    rows = {tuple(map(np.count_nonzero, pair)) for batch in found for pair in zip(batch["source"], batch["target"], strict=True)}
+    assert rows == set(lengths)

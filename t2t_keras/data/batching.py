@@ -105,6 +105,53 @@ def _count_damaged(windows: tf.data.Dataset, per_epoch: int, begun: bool) -> tf.
     return windows.scan({"pairs": tf.constant(int(begun)), "damaged": tf.constant(0)}, count)
 
 
+def _check(folder: pathlib.Path, info: dict, batch_tokens: int, damaged_records: str) -> None:
+    """Raises what `batches` raises."""
+    longest = max(info["source_longest"], info["target_longest"])
+    if not info["pairs"]:
+        raise ValueError(f"Expected sentence pairs in {folder}; it holds none.")
+    if longest > batch_tokens:
+        raise ValueError(
+            f"Expected a budget of at least the longest sentence, {longest} sub-words. Received: {batch_tokens}. "
+            "Raise --batch_tokens, or lower --max_length and prepare again."
+        )
+    shards.check_sizes(folder, damaged_records)
+
+
+def _sorted_rows(source_lengths, target_lengths, seed):
+    """Pairs by length, equal ones in a random order. [pairs] int32 twice → [pairs] int32."""
+    rows = _permutation(tf.size(source_lengths), seed)
+    key = sort_key(tf.gather(source_lengths, rows), tf.gather(target_lengths, rows))
+    return tf.gather(rows, tf.argsort(key, stable=True))
+
+
+def _read_window(folder: pathlib.Path, info: dict, window, batch_tokens: int, seed: int, damaged_records: str) -> dict:
+    """The pairs of one window: which rows stand in which batch, and the order of the batches."""
+    number, windows = len(info["shards"]), windows_per_epoch(info)
+    epoch, index = window // windows, window % windows
+    order = _permutation(number, tf.random.fold_in(tf.constant([seed, 0], tf.int64), epoch))
+    pairs = shards.read(folder, order[number * index // windows : number * (index + 1) // windows], damaged_records)
+    lengths = [pairs[f"{side}_lengths"] for side in shards.SIDES]
+    tie_seed, order_seed = _window_seeds(seed, window)
+    rows = _sorted_rows(*lengths, tie_seed)
+    cuts = cut(*(tf.gather(side, rows) for side in lengths), batch_tokens)
+    starts = {f"{side}_starts": tf.cumsum(side_lengths, exclusive=True) for side, side_lengths in zip(shards.SIDES, lengths, strict=True)}
+    return {**pairs, **starts, "window": window, "rows": rows, "cuts": cuts, "order": _permutation(tf.size(cuts) - 1, order_seed)}
+
+
+def _batch(window: dict, index) -> dict:
+    """Batch `index` of a window, padded; see `batches`."""
+    chosen = window["order"][index]
+    rows = window["rows"][window["cuts"][chosen] : window["cuts"][chosen + 1]]
+    ended = index + 1 == tf.size(window["order"], out_type=tf.int64)
+    after = tf.where(ended, [window["window"] + 1, 0], [window["window"], index + 1])
+    columns = {}
+    for side in shards.SIDES:
+        starts, lengths = (tf.gather(window[f"{side}_{part}"], rows) for part in ("starts", "lengths"))
+        columns[side] = _padded(window[f"{side}_ids"], starts, lengths)
+    return {**columns, "position": after, "damaged": tf.where(index == 0, window["damaged"], 0)}
+
+
 def batches(
     folder: pathlib.Path,
     *,
@@ -116,18 +163,25 @@ def batches(
 ) -> tf.data.Dataset:
     """Batches from `start` on.
 
+    Six pairs with (source, target) lengths (3, 4), (9, 8), (2, 2), (8, 9), (3, 3), (2, 3), at 18 tokens a batch:
+
+        sorted by length   (2, 2) (2, 3) | (3, 4) (3, 3) | (8, 9) (9, 8)
+        cut                4 rows × 4 = 16 tokens; a fifth row would make 5 × 9 = 45    → (2, 2) (2, 3) (3, 4) (3, 3)
+                           2 rows × 9 = 18 tokens                                       → (8, 9) (9, 8)
+        shuffled           the two batches in a random order, padded: [4, 3] and [4, 4]; [2, 9] and [2, 9]
+
     Args:
         folder: shards that `shards.write` wrote.
         batch_tokens: rows × padded length of a batch, at most, on each side.
         seed: of the order.
-        start: the position to go on from.
+        start: the position of the first batch.
         epochs: how often every pair comes, counted from the very beginning; None: without end.
         damaged_records: `stop` at one, or `skip` it: its pairs are left out, and the others come in an order that is a function of
-            what is whole.
+            the whole records.
 
     Returns:
         A dataset of {"source": [B, S] int32, "target": [B, T] int32, "position": [2] int64, "damaged": [] int32}; `position`
-        is the `start` of what comes after, and `damaged` counts records that were skipped, on a window's first batch alone,
+        is the `start` of what comes after, and `damaged` counts records that were skipped, on the first batch of a window alone,
         so that their sum is right. Iterate within `shards.plain_errors`.
 
     Raises:
@@ -135,55 +189,18 @@ def batches(
         ValueError: the longest sentence does not fit the budget, there is no pair, or a shard has another size than it had.
     """
     info = shards.read_info(folder)
-    longest = max(info["source_longest"], info["target_longest"])
-    if not info["pairs"]:
-        raise ValueError(f"Expected sentence pairs in {folder}; it holds none.")
-    if longest > batch_tokens:
-        raise ValueError(
-            f"Expected a budget of at least the longest sentence, {longest} sub-words. Received: {batch_tokens}. "
-            "Raise --batch_tokens, or lower --max_length and prepare again."
-        )
-    shards.check_sizes(folder, damaged_records)
-    number, windows = len(info["shards"]), windows_per_epoch(info)
-
-    def read_window(window):
-        epoch, index = window // windows, window % windows
-        order = _permutation(number, tf.random.fold_in(tf.constant([seed, 0], tf.int64), epoch))
-        pairs = shards.read(folder, order[number * index // windows : number * (index + 1) // windows], damaged_records)
-        lengths = [pairs[f"{side}_lengths"] for side in shards.SIDES]
-        tie_seed, order_seed = _window_seeds(seed, window)
-        rows = _permutation(tf.size(lengths[0]), tie_seed)
-        rows = tf.gather(rows, tf.argsort(sort_key(*(tf.gather(side, rows) for side in lengths)), stable=True))
-        cuts = cut(*(tf.gather(side, rows) for side in lengths), batch_tokens)
-        return {
-            **pairs,
-            **{f"{side}_starts": tf.cumsum(pairs[f"{side}_lengths"], exclusive=True) for side in shards.SIDES},
-            "window": window,
-            "rows": rows,
-            "cuts": cuts,
-            "order": _permutation(tf.size(cuts) - 1, order_seed),
-        }
+    _check(folder, info, batch_tokens, damaged_records)
+    windows = windows_per_epoch(info)
 
     def window_batches(window):
-        number_of_batches = tf.size(window["order"], out_type=tf.int64)
-
-        def batch(index):
-            chosen = window["order"][index]
-            rows = window["rows"][window["cuts"][chosen] : window["cuts"][chosen + 1]]
-            ended = index + 1 == number_of_batches
-            after = tf.where(ended, [window["window"] + 1, 0], [window["window"], index + 1])
-            columns = {}
-            for side in shards.SIDES:
-                starts, lengths = (tf.gather(window[f"{side}_{part}"], rows) for part in ("starts", "lengths"))
-                columns[side] = _padded(window[f"{side}_ids"], starts, lengths)
-            return {**columns, "position": after, "damaged": tf.where(index == 0, window["damaged"], 0)}
-
         first = tf.where(window["window"] == start.window, tf.constant(start.batch, tf.int64), 0)
-        return tf.data.Dataset.range(first, number_of_batches).map(batch)
+        return tf.data.Dataset.range(first, tf.size(window["order"], out_type=tf.int64)).map(lambda index: _batch(window, index))
 
     last = 2**62 if epochs is None else windows * epochs
-    read = tf.data.Dataset.range(start.window, last).map(read_window)
-    # Where a run goes on inside an epoch, that epoch had pairs.
+    read = tf.data.Dataset.range(start.window, last).map(
+        lambda window: _read_window(folder, info, window, batch_tokens, seed, damaged_records)
+    )
+    # An epoch in which a run is resumed had pairs.
     counted = _count_damaged(read, windows, begun=start.window % windows > 0 or start.batch > 0)
     return counted.prefetch(1).flat_map(window_batches)
 
