@@ -308,7 +308,7 @@ def test_where_every_record_is_damaged_a_run_ends_with_an_error(damaged):
 
 
 @pytest.mark.parametrize("left", [0, 1, 2], ids="{} records left".format)
-def test_a_shard_that_lost_its_last_records_is_noticed(tmp_path, monkeypatch, capfd, left):
+def test_a_shard_that_lost_its_last_records_is_noticed(tmp_path, monkeypatch, caplog, left):
     """TensorFlow takes the end of a file between two records, or less than 12 bytes after, for the end of the data."""
     monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 10)
     monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 50)
@@ -323,7 +323,7 @@ def test_a_shard_that_lost_its_last_records_is_noticed(tmp_path, monkeypatch, ca
     listed = list(batching.batches(tmp_path, batch_tokens=100, seed=1, epochs=1, damaged_records="skip").as_numpy_iterator())
     assert sum(batch["damaged"] for batch in listed) == len(lost)
     assert sum(len(batch["source"]) for batch in listed) == 100 - lost[:, shards.COLUMNS.index("pairs")].sum()
-    assert f"Expected {path} to have" in capfd.readouterr().err
+    assert f"Expected {path} to have" in caplog.text
 
 
 # The graph.
