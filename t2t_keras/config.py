@@ -11,6 +11,7 @@ import sys
 
 from t2t_keras.files import read_json
 
+TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name files.
 # The ids that sub-words are learned with. Padding is 0 and is never an unknown word.
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 

@@ -34,16 +34,16 @@ def describe(path: pathlib.Path) -> dict:
         return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def read_json(path: pathlib.Path) -> dict:
-    """The JSON object in a small file.
+def read_json(path: pathlib.Path, most: int = MOST_JSON) -> dict:
+    """The JSON object in a file of at most so many bytes.
 
     Raises:
         ValueError: there is something else in it.
     """
     with path.open("rb") as file:
-        content = file.read(MOST_JSON + 1)
-    if len(content) > MOST_JSON:
-        raise ValueError(f"Expected {path} to have at most {MOST_JSON:,} bytes. It has more.")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"Expected {path} to have at most {most:,} bytes. It has more.")
     try:
         value = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:

@@ -9,19 +9,18 @@ import os
 import pathlib
 
 from t2t_keras import checkpoint
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json
+from t2t_keras.config import TEXTS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json
 from t2t_keras.files import describe, read_json, write_whole
 
 CONFIG, SUBWORDS, DATA, LOGS = "config.json", "subwords.model", "data", "logs"
 VERSION = 1
 GROUPS = {"model": ModelConfig, "train": TrainConfig, "decode": DecodeConfig, "data": DataConfig}
-# Text files, which are compared by what is in them, see `prepare.check_folder`.
-_FILES = {"train_source", "train_target", "valid_source", "valid_target"}
 # What decides the weights' shapes, the order of the data, and what the best validation so far means; all else may change.
+# Text files are compared by what is in them, see `prepare.check_folder`.
 _FIXED = {
     *(field.name for field in dataclasses.fields(ModelConfig)),
     *("seed", "batch_tokens", "batch_parts", "early_stopping"),
-    *({field.name for field in dataclasses.fields(DataConfig)} - _FILES),
+    *({field.name for field in dataclasses.fields(DataConfig)} - set(TEXTS)),
 }
 
 
@@ -110,7 +109,7 @@ def stored(model_dir: pathlib.Path, data_dir: str | os.PathLike) -> str:
 
 
 def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
-    """A sentence that names the options that differ from the run's, if any. Where there are weights, some may not.
+    """Names the options that differ from the run's, with both values; empty if none does. Where there are weights, some may not.
 
     Raises:
         ValueError: naming every one that may not, with both values.
@@ -125,11 +124,12 @@ def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
         found.append(("data_dir", *(each.data_folder(model_dir) for each in (before, after))))
     refused = [name for name, _, _ in found if name in _FIXED]
     if refused and checkpoint.kept(model_dir):
-        told = ", ".join(f"--{name}={new} (the run: {old})" for name, old, new in found if name in _FIXED | _FILES)
+        told = ", ".join(f"--{name}={new} (the run: {old})" for name, old, new in found if name in _FIXED or name in TEXTS)
         raise ValueError(
-            f"Expected the options that {model_dir} was trained with. Received: {told}. Leave them out, or give another --model_dir."
+            f"Expected the options that {model_dir} was trained with. Received: {told}. Leave them out to resume that run, or start a "
+            "new run in another --model_dir."
         )
-    return f"Changed: {', '.join(f'--{name} {old} → {new}' for name, old, new in found)}." if found else ""
+    return ", ".join(f"--{name} {old} → {new}" for name, old, new in found)
 
 
 def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, records: pathlib.Path) -> None:

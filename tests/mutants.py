@@ -32,7 +32,7 @@ class Mutant(NamedTuple):
         file: path from the root of the repository.
         old: text that occurs once in the file.
         new: what the fault puts in its place.
-        tests: pytest node ids from the root, without parameters; at least one must fail.
+        tests: pytest node ids from the root, of a whole test or one of its cases; at least one must fail.
     """
 
     name: str
@@ -98,42 +98,42 @@ MUTANTS = (
         "t2t_keras/training/loop.py",
         "**reading), config.device_tokens, parts)",
         "**reading), 10**6, parts)",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names",),
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[device_tokens]",),
     ),
     Mutant(
         "validation ignores --device_tokens",
         "t2t_keras/training/run.py",
         "devices.distribute(strategy, dataset, config.device_tokens)",
         "devices.distribute(strategy, dataset, 10**6)",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names",),
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[device_tokens-1]",),
     ),
     Mutant(
         "--batch_parts is ignored",
         "t2t_keras/training/loop.py",
         "config.batch_tokens, config.batch_parts)\n    reading",
         "config.batch_tokens, 1)\n    reading",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names",),
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[batch_parts]",),
     ),
     Mutant(
         "--rate_factor is ignored",
         "t2t_keras/training/run.py",
         "train_config.warmup_steps, train_config.rate_factor)",
         "train_config.warmup_steps)",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names",),
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[rate_factor]",),
     ),
     Mutant(
         "--deterministic is ignored",
         "t2t_keras/training/run.py",
         "tf.config.experimental.enable_op_determinism()",
         "pass",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names",),
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[deterministic]",),
     ),
     Mutant(
         "--valid_sentences is ignored",
         "t2t_keras/training/run.py",
         "lines[: config.valid_sentences]",
         "lines",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names",),
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[valid_sentences]",),
     ),
     Mutant(
         "BLEU in TensorBoard is of the first weights",
@@ -378,7 +378,7 @@ MUTANTS = (
     Mutant(
         "only the first option that differs is named",
         "t2t_keras/run_folder.py",
-        "in found if name in _FIXED | _FILES)",
+        "in found if name in _FIXED or name in TEXTS)",
         "in found[:1])",
         ("tests/test_run_folder.py::test_all_options_that_may_not_change_are_named_at_once_with_both_values",),
     ),
@@ -392,15 +392,15 @@ MUTANTS = (
     Mutant(
         "options change in silence",
         "t2t_keras/training/run.py",
-        "        say(changes)\n",
-        "        pass\n",
+        "        say(f\"{'Changed' if",
+        "        str(f\"{'Changed' if",
         ("tests/test_experiment.py::test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options",),
     ),
     Mutant(
         "a dry run changes a run's options",
         "t2t_keras/training/run.py",
-        "    if not (resumed and dry_run):\n",
-        "    if True:\n",
+        "keeps = not (resumed and dry_run)",
+        "keeps = True",
         ("tests/test_experiment.py::test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options",),
     ),
     Mutant(
@@ -483,7 +483,7 @@ MUTANTS = (
     Mutant(
         "a file of JSON is read whatever its size",
         "t2t_keras/files.py",
-        "    if len(content) > MOST_JSON:\n",
+        "    if len(content) > most:\n",
         "    if False:\n",
         ("tests/test_config.py::test_a_file_of_another_shape_is_refused_in_a_sentence",),
     ),
@@ -560,9 +560,9 @@ MUTANTS = (
     ),
     Mutant(
         "of a corpus the first MiB alone is compared",
-        "t2t_keras/data/corpora.py",
-        '        return hashlib.file_digest(file, "sha256").hexdigest()',
-        "        return hashlib.sha256(file.read(2**20)).hexdigest()",
+        "t2t_keras/files.py",
+        'hashlib.file_digest(file, "sha256").hexdigest()',
+        "hashlib.sha256(file.read(2**20)).hexdigest()",
         ("tests/test_prepare.py::test_a_byte_that_changes_behind_the_first_mebibyte_makes_another_corpus",),
     ),
     Mutant(
@@ -594,11 +594,11 @@ MUTANTS = (
         ("tests/test_prepare.py::test_every_option_that_differs_is_named_with_both_values",),
     ),
     Mutant(
-        "two processes prepare one folder at once",
+        "a process that waits for a lock goes on without it",
         "t2t_keras/files.py",
         "            fcntl.flock(file, fcntl.LOCK_EX)\n",
         "            pass\n",
-        ("tests/test_prepare.py::test_the_second_of_two_waits_for_the_first_and_uses_what_it_made",),
+        ("tests/test_lock.py::test_a_process_that_waits_says_for_whom_and_gets_the_lock_after_it",),
     ),
     Mutant(
         "the second of two prepares again what the first made",
@@ -613,6 +613,48 @@ MUTANTS = (
         "    check_folder(folder, data, vocab_size, seed)\n    say",
         "    say",
         ("tests/test_prepare.py::test_the_second_of_two_refuses_what_the_first_made_of_another_corpus",),
+    ),
+    Mutant(
+        "a process without a corpus does not wait for the one that prepares",
+        "t2t_keras/data/prepare.py",
+        "if not (folder / LOCK).exists():  # Where",
+        "if True:  # Where",
+        ("tests/test_prepare.py::test_who_names_no_corpus_waits_for_the_one_that_prepares_and_uses_what_it_made",),
+    ),
+    Mutant(
+        "data options without a corpus are not compared",
+        "t2t_keras/data/prepare.py",
+        "if data == DataConfig():",
+        "if not data.names_corpus:",
+        ("tests/test_prepare.py::test_data_options_are_compared_where_no_corpus_is_named",),
+    ),
+    Mutant(
+        "a run does not keep what its data was prepared with",
+        "t2t_keras/training/run.py",
+        "data=prepare.prepared_with(folder)",
+        "data=options.data",
+        ("tests/test_experiment.py::test_a_run_keeps_what_its_data_was_prepared_with",),
+    ),
+    Mutant(
+        "a data folder of an older version is told to be of another corpus",
+        "t2t_keras/data/prepare.py",
+        "not _HASHED.search(",
+        "False and _HASHED.search(",
+        ("tests/test_prepare.py::test_a_folder_that_an_older_version_prepared_is_used_without_its_text_alone",),
+    ),
+    Mutant(
+        "a corpus.json of other types is a traceback",
+        "t2t_keras/data/prepare.py",
+        "if not isinstance(options, dict):",
+        "if options is None:",
+        ("tests/test_prepare.py::test_a_folder_whose_corpus_json_is_damaged_is_told",),
+    ),
+    Mutant(
+        "an error in reading a file is told as one in writing the folder",
+        "t2t_keras/data/prepare.py",
+        "error.errno is None or elsewhere:",
+        "error.errno is None:",
+        ("tests/test_prepare.py::test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it",),
     ),
     Mutant(
         "preparing overwrites other files",
@@ -716,7 +758,7 @@ MUTANTS = (
         "one listener of the port alone is closed to others",
         "t2t_keras/data/data_service.py",
         'socket.SO_BINDTODEVICE, b"lo")',
-        'socket.SO_BINDTODEVICE, b"lo")\n                        return',
+        'socket.SO_BINDTODEVICE, b"lo")\n                    return',
         ("tests/test_data_service.py::test_a_port_that_is_kept_local_takes_calls_of_this_machine_alone",),
     ),
     Mutant(
@@ -786,15 +828,15 @@ MUTANTS = (
     Mutant(
         "evaluate.py takes the first reference only",
         "tools/evaluate.py",
-        "for name in _REFERENCE.value]",
-        "for name in _REFERENCE.value[:1]]",
+        "for name in _REFERENCE.value)]",
+        "for name in _REFERENCE.value[:1])]",
         ("tests/test_tools.py::test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too",),
     ),
     Mutant(
         "evaluate.py leaves out blank lines",
         "tools/evaluate.py",
-        "corpora.Report(), keep_blank=True)",
-        "corpora.Report())",
+        "found = [corpora.text(names) for",
+        "found = [[line for line in corpora.text(names) if line.strip()] for",
         ("tests/test_tools.py::test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too",),
     ),
     Mutant(
@@ -833,6 +875,41 @@ MUTANTS = (
         ("tests/test_tools.py::test_a_figure_that_is_not_finite_is_null_in_json",),
     ),
     Mutant(
+        "evaluate.py ignores options of a model where there is none",
+        "tools/evaluate.py",
+        "    if ignored:",
+        "    if False:",
+        ("tests/test_tools.py::test_an_option_of_a_model_is_refused_where_there_is_none[--beam_size=2]",),
+    ),
+    Mutant(
+        "evaluate.py reads no pipe",
+        "t2t_keras/data/corpora.py",
+        "if pipe.is_fifo()",
+        "if False",
+        ("tests/test_tools.py::test_translations_are_scored_from_a_pipe",),
+    ),
+    Mutant(
+        "evaluate.py does not compare the files' numbers of lines",
+        "tools/evaluate.py",
+        "if len(set(map(len, found))) > 1:",
+        "if False:",
+        ("tests/test_tools.py::test_scored_files_of_unequal_length_are_told_by_their_flags",),
+    ),
+    Mutant(
+        "evaluate.py advises an option that it does not have",
+        "t2t_keras/data/corpora.py",
+        'raise ValueError(f"{_not_utf8(path, number, error)}.")',
+        'raise ValueError(f"{_not_utf8(path, number, error)}, or leave such lines out with --skip_bad_lines.")',
+        ("tests/test_tools.py::test_a_scored_line_that_is_not_utf_8_is_told_without_advice_that_cannot_be_taken",),
+    ),
+    Mutant(
+        "a link is replaced by the file that is written",
+        "t2t_keras/text/lines.py",
+        "pathlib.Path(os.path.realpath(path))",
+        "path",
+        ("tests/test_lines.py::test_what_a_link_points_to_is_written_and_the_link_stays",),
+    ),
+    Mutant(
         "a file that cannot be written is told at the end",
         "t2t_keras/text/lines.py",
         'file = partial.open("wb")',
@@ -842,8 +919,8 @@ MUTANTS = (
     Mutant(
         "an unfinished file takes its name",
         "t2t_keras/text/lines.py",
-        "partial = path if direct else path.with_name",
-        "partial = path if True else path.with_name",
+        "partial = path if direct else target.with_name",
+        "partial = path if True else target.with_name",
         ("tests/test_lines.py::test_a_file_gets_its_name_when_all_is_written",),
     ),
     Mutant(
@@ -923,6 +1000,27 @@ MUTANTS = (
         'if not shutil.which("grep"):',
         ("tests/test_flags.py::test_who_sets_how_much_tensorflow_says_gets_all_of_it",),
     ),
+    Mutant(
+        "help of the installed launcher names the file of a checkout",
+        "tools/workers.py",
+        "return options.name_programs(__doc__)",
+        "return __doc__",
+        ("tests/test_workers.py::test_help_of_the_installed_launcher_names_installed_programs",),
+    ),
+    Mutant(
+        "the launcher sets how much TensorFlow says in its workers",
+        "tools/workers.py",
+        "from t2t_keras import __version__\n",
+        "from t2t_keras import __version__, flags\n",
+        ("tests/test_workers.py::test_workers_inherit_the_environment_of_a_person_and_no_more",),
+    ),
+    Mutant(
+        "the launcher has no --version",
+        "tools/workers.py",
+        'if sys.argv[1:2] == ["--version"]:',
+        "if False:",
+        ("tests/test_tools.py::test_every_program_tells_its_version_without_tensorflow[workers]",),
+    ),
     # The built-in corpus and the quick start.
     Mutant(
         "held-out sentences of the built-in corpus are in its training text",
@@ -967,25 +1065,25 @@ def _copy(folder: pathlib.Path) -> pathlib.Path:
     return pathlib.Path(shutil.copytree(ROOT, folder, ignore=ignored, dirs_exist_ok=True))
 
 
-def _pytest(root: pathlib.Path, tests, *options: str) -> tuple[int, str]:
-    """The exit code of pytest (0: passed, 1: a test failed), and its output."""
+def _pytest(root: pathlib.Path, tests, *options: str, timeout: float | None = None) -> tuple[int, str]:
+    """The exit code of pytest (0: passed, 1: a test failed), and its output. It gets `timeout` seconds; None: as many as it takes."""
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, *PYTEST, *options, *tests]
-    result = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+    result = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=timeout)
     return result.returncode, result.stdout[-3000:] + result.stderr[-1000:]
 
 
 def verdict(mutant: Mutant, root: pathlib.Path) -> str:
-    """`caught`, `survived`, or what else happened when the tests ran with the fault in a copy of the repository."""
+    """`caught`, `survived`, `timed out`, or what else happened when the tests ran with the fault in a copy of the repository."""
     path = root / mutant.file
     text = path.read_text(encoding="utf-8")
     if text.count(mutant.old) != 1:
         return f"not applied: its text occurs {text.count(mutant.old)} times"
     try:
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-        code, output = _pytest(root, mutant.tests)
+        code, output = _pytest(root, mutant.tests, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        return "caught (timeout)"
+        return "timed out"
     finally:
         path.write_text(text, encoding="utf-8")
     return {0: "survived", 1: "caught"}.get(code, f"pytest ended with {code}:\n{output}")
@@ -1024,9 +1122,12 @@ def run(mutants=MUTANTS, say=print) -> dict[str, str]:
 def main() -> None:
     words = sys.argv[1:]
     chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
-    verdicts = run(chosen)
-    missed = [name for name, found in verdicts.items() if not found.startswith("caught")]
-    print(f"{len(verdicts) - len(missed)} of {len(verdicts)} faults caught." + "".join(f"\n  not caught: {name}" for name in missed))
+    try:
+        verdicts = run(chosen)
+    except RuntimeError as error:
+        sys.exit(str(error))
+    missed = [name for name, found in verdicts.items() if found != "caught"]
+    print(f"{len(verdicts) - len(missed)} of {len(verdicts)} faults caught." + "".join(f"\n  {verdicts[name]}: {name}" for name in missed))
     sys.exit(bool(missed))
 
 

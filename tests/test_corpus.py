@@ -103,11 +103,10 @@ def test_pairs_with_an_empty_side_are_left_out_and_counted(file):
     assert report == corpora.Report(pairs=2, empty=4, carriage_returns=1)
 
 
-def test_pairs_with_an_empty_side_are_kept_where_they_are_scored(file):
-    source, target = b"one\n\n  \nfour\n", b"eins\nzwei\n\n\n"
-    pairs, report = read(file(source), file(target), keep_blank=True)
-    assert pairs == list(zip(source.split(b"\n")[:-1], target.split(b"\n")[:-1], strict=True))
-    assert report == corpora.Report(pairs=4)
+def test_text_that_is_scored_keeps_its_blank_lines(file):
+    """Of several files, one of them compressed, with a byte order mark and ends of lines as Windows has them."""
+    names = file(BOM + b"one\r\n\n  \n"), file(gzip.compress("fünf\n\n\u2028".encode()))
+    assert corpora.text(",".join(names)) == ["one", "", "  ", "fünf", "", "\u2028"]
 
 
 @pytest.mark.parametrize("swapped", [False, True])

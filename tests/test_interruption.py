@@ -120,19 +120,20 @@ def assert_stopped(process: subprocess.Popen, model_dir: pathlib.Path, reason: s
     assert checkpoint.step_of(checkpoint.kept(model_dir)[-1]) == int(step.replace(",", "")) > 0
 
 
-def test_a_run_that_is_stopped_by_a_signal_or_a_time_limit_saves_and_exits_with_75(tmp_path):
-    """Two at once, to save time: one gets SIGTERM, the other Ctrl-C. Then the first goes on with a time limit that is over."""
-    signals = {"SIGTERM": tmp_path / "SIGTERM", "SIGINT": tmp_path / "SIGINT"}
-    processes = {name: start_training(model_dir) for name, model_dir in signals.items()}
+@pytest.mark.parametrize(
+    ("name", "then_a_limit"),
+    [("SIGTERM", False), pytest.param("SIGINT", True, marks=pytest.mark.slow)],
+    ids=["SIGTERM", "Ctrl-C and a limit"],
+)
+def test_a_run_that_is_stopped_by_a_signal_or_a_time_limit_saves_and_exits_with_75(tmp_path, name, then_a_limit):
+    process = start_training(tmp_path)
     try:
-        for name, model_dir in signals.items():
-            while not checkpoint.kept(model_dir) and processes[name].poll() is None:
-                time.sleep(0.05)
-            os.killpg(processes[name].pid, signal.Signals[name])
-        for name, model_dir in signals.items():
-            assert_stopped(processes[name], model_dir, f"received {name}")
-        processes["limit"] = start_training(signals["SIGTERM"], "--max_hours=0.0001")
-        assert_stopped(processes["limit"], signals["SIGTERM"], "--max_hours=0.0001")
+        while not checkpoint.kept(tmp_path) and process.poll() is None:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.Signals[name])
+        assert_stopped(process, tmp_path, f"received {name}")
+        if then_a_limit:
+            process = start_training(tmp_path, "--max_hours=0.0001")
+            assert_stopped(process, tmp_path, "--max_hours=0.0001")
     finally:
-        for process in processes.values():
-            process.kill()
+        process.kill()

@@ -41,6 +41,20 @@ def test_a_file_gets_its_name_when_all_is_written(tmp_path):
     assert path.read_bytes() == b"after" and list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("before", [b"before", None])
+def test_what_a_link_points_to_is_written_and_the_link_stays(tmp_path, before):
+    """Also where it points to a file that is not there yet."""
+    (tmp_path / "folder").mkdir()
+    target, link = tmp_path / "folder" / "target", tmp_path / "link"
+    if before is not None:
+        target.write_bytes(before)
+    link.symlink_to("folder/target")
+    with lines.written_whole(link) as file:
+        file.write(b"after")
+    assert link.is_symlink() and target.read_bytes() == b"after"
+    assert {path.name for path in tmp_path.rglob("*")} == {"folder", "target", "link"}
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_what_was_written_before_an_error_is_kept_beside_the_file(tmp_path, capsys, error):
     path = tmp_path / "out"

@@ -10,6 +10,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -271,6 +272,50 @@ def test_a_prepared_folder_is_used_where_no_corpus_is_named(data, folder):
 
 
 @pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"max_length": 50}, "max_length was 100, and is now 50"),
+        ({"max_length": 100, "normalization": "nfkc"}, "options: normalization was identity, and is now nfkc"),
+        ({"builtin_pairs": 7}, "builtin_pairs was not given, and is now 7"),
+        ({"valid_source": "train.source", "valid_target": "train.target"}, r"valid_source was \['valid.source .*'\], and is now \['train"),
+    ],
+)
+def test_data_options_are_compared_where_no_corpus_is_named(data, folder, tmp_path, monkeypatch, given, told):
+    monkeypatch.chdir(tmp_path)
+    run(dataclasses.replace(data, max_length=100), folder)
+    with pytest.raises(ValueError, match=told):
+        run(DataConfig(**given), folder)
+    for same in ({"max_length": 100}, {"valid_source": "valid.source", "valid_target": "valid.target"}):
+        assert run(DataConfig(**same), folder) == [f"Using the data in {folder}."]
+
+
+@pytest.mark.parametrize("builtin", [True, False])
+def test_a_folder_knows_the_options_that_it_was_prepared_with(data, folder, builtin):
+    changed = {"max_length": 100, "skip_bad_lines": True}
+    made = DataConfig(dataset="builtin", builtin_pairs=150, **changed) if builtin else dataclasses.replace(data, **changed)
+    run(made, folder)
+    assert prepare.prepared_with(folder) == (made if builtin else DataConfig(**changed))
+
+
+def test_a_folder_that_an_older_version_prepared_is_used_without_its_text_alone(data, folder):
+    """It recorded the hash of each file's first MiB."""
+    run(data, folder)
+    described = json.loads((folder / prepare.CORPUS).read_text())
+    described["options"]["train_source"] = ["train.source 4711 0123456789abcdef"]
+    (folder / prepare.CORPUS).write_text(json.dumps(described))
+    with pytest.raises(ValueError, match="prepared by an older version.* Leave the text files out of the command"):
+        run(data, folder)
+    assert run(DataConfig(), folder) == [f"Using the data in {folder}."]
+
+
+def test_the_pairs_that_an_older_version_counted_are_known_by_their_option(folder):
+    made = DataConfig(dataset="builtin", builtin_pairs=150)
+    run(made, folder)
+    (folder / prepare.CORPUS).write_text((folder / prepare.CORPUS).read_text().replace('"builtin_pairs"', '"pairs"'))
+    assert run(made, folder) == [f"Using the data in {folder}."]
+
+
+@pytest.mark.parametrize(
     "changed",
     [{"max_length": 100}, {"normalization": "nfkc"}, {"character_coverage": 1.0}, {"vocab_sample": 1000}, {"skip_bad_lines": True}],
     ids=lambda changed: next(iter(changed)),
@@ -299,11 +344,13 @@ def test_every_option_that_differs_is_named_with_both_values(data, folder):
     assert "train_source" not in str(refused.value) and "vocab_sample" not in str(refused.value)
 
 
-@pytest.mark.parametrize("broken", [b"", b"[]", b"{}", b'{"options": 3}', b"\xff"])
+@pytest.mark.parametrize(
+    "broken", [b"", b"[]", b"{}", b'{"options": 3}', b'{"options": ["a"]}', b'{"options": "abc"}', b"\xff", b"[" * 10**5]
+)
 def test_a_folder_whose_corpus_json_is_damaged_is_told(data, folder, broken):
     run(data, folder)
     (folder / prepare.CORPUS).write_bytes(broken)
-    with pytest.raises(ValueError, match=r"corpus\.json is damaged .*prepare again"):
+    with pytest.raises(ValueError, match=r"corpus\.json .*prepare again\.$"):
         run(data, folder)
 
 
@@ -346,7 +393,7 @@ def test_preparing_reads_no_file_once_more_for_its_hash(data, folder, monkeypatc
     path = pathlib.Path(data.train_source)
     path.write_bytes(gzip.compress(path.read_bytes()[:500]) + gzip.compress(path.read_bytes()[500:]))
     expected = f"train.source {path.stat().st_size} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-    monkeypatch.setattr(corpora, "_hash", lambda path: pytest.fail(f"{path} was read again"))
+    monkeypatch.setattr(corpora, "describe", lambda path: pytest.fail(f"{path} was read again"))
     run(data, folder)
     assert json.loads((folder / prepare.CORPUS).read_text())["options"]["train_source"] == [expected]
 
@@ -367,7 +414,9 @@ def test_a_folder_prepared_from_another_set_is_refused(data, folder):
         run(DataConfig(dataset="builtin", builtin_pairs=150), folder)
 
 
-@pytest.mark.parametrize(("changed", "seed", "name"), [({"builtin_pairs": 151}, 1, "pairs"), ({}, 2, "seed")])
+@pytest.mark.parametrize(
+    ("changed", "seed", "name"), [({"builtin_pairs": 151}, 1, "builtin_pairs was 150, and is now 151"), ({}, 2, "seed")]
+)
 def test_a_folder_prepared_from_another_builtin_corpus_is_refused(folder, changed, seed, name):
     made = DataConfig(dataset="builtin", builtin_pairs=150)
     run(made, folder)
@@ -378,7 +427,7 @@ def test_a_folder_prepared_from_another_builtin_corpus_is_refused(folder, change
 # Killed half-way.
 
 
-@pytest.mark.parametrize("killed_at", ["learning", "train shards", "valid shards", "valid text", "corpus.json", "half of corpora.json"])
+@pytest.mark.parametrize("killed_at", ["learning", "train shards", "valid shards", "valid text", "corpus.json", "half of corpus.json"])
 def test_a_folder_that_was_killed_half_way_is_made_again(data, folder, tmp_path, monkeypatch, killed_at):
     run(data, tmp_path / "whole")
 
@@ -448,10 +497,10 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_the
 
 def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(data, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(OSError, match=r"^Could not write .*file/data \(Not a directory\)"):
-        run(data, tmp_path / "file" / "data")
-    with pytest.raises(NotADirectoryError, match=r"^Expected a folder for the data\. .*file is a file: give another --data_dir\.$"):
-        run(data, tmp_path / "file")
+    for name, why in (("file", "a file"), ("file/data", "Not a directory")):
+        with pytest.raises(OSError, match=rf"^Expected a folder that can be written to\. Received: .*/{name} \({why}\)\. Give another"):
+            run(data, tmp_path / name)
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_folder_of_other_files_is_left_as_it_is(data, folder):
@@ -471,6 +520,16 @@ def test_text_that_cannot_be_read_is_not_taken_for_a_folder_that_cannot_be_writt
         prepare.prepare(data, VOCAB, 1, folder, say=[].append, write_train=write_from_a_broken_disk)
 
 
+def test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it(data, folder):
+    for name, told in ((folder / "train" / "x", "^Could not write"), ("/elsewhere/x", r"Permission denied: '/elsewhere/x'$")):
+
+        def write(*args, name=name, **options):
+            raise PermissionError(13, "Permission denied", name)
+
+        with pytest.raises(OSError, match=told):
+            prepare.prepare(data, VOCAB, 1, folder, say=[].append, write_train=write)
+
+
 # Two at a time.
 
 
@@ -487,15 +546,18 @@ def holder(folder):
 
 
 def run_beside(holder, data: DataConfig, folder: pathlib.Path, end) -> list[str]:
-    """Prepares; once this process says that it waits, the other one has an `end`."""
+    """Prepares; while this process waits, the other one has an `end`."""
     said = []
+
+    def finish() -> None:
+        end()
+        holder.kill()
 
     def say(text: str) -> None:
         said.append(text)
         if "Waiting" in text:
             assert list(contents(folder)) == ["lock"]
-            end()
-            holder.kill()
+            threading.Timer(0.5, finish).start()
 
     prepare.prepare(data, VOCAB, 1, folder, say=say)
     assert said[0].startswith(f"{folder} is in use by process {holder.pid} on ")
@@ -528,3 +590,15 @@ def test_a_prepared_folder_is_read_by_many_and_needs_no_lock(data, folder):
     run(data, folder)
     with files.exclusive(folder / "lock", "the folder"):
         assert run(data, folder) == [f"Using the data in {folder}."]
+
+
+def test_who_names_no_corpus_waits_for_the_one_that_prepares_and_uses_what_it_made(folder, data, tmp_path, holder):
+    """Story: README's pair of commands, prepare.py and train.py, was refused where the second did not wait for the first."""
+    run(data, tmp_path / "alone")
+    said = run_beside(holder, DataConfig(), folder, lambda: shutil.copytree(tmp_path / "alone", folder, dirs_exist_ok=True))
+    assert said == [f"Using the data in {folder}."]
+
+
+def test_who_names_no_corpus_is_asked_for_one_where_the_one_that_prepared_was_killed(folder, holder):
+    with pytest.raises(ValueError, match="no training text. Give --train_source"):
+        run_beside(holder, DataConfig(), folder, lambda: None)

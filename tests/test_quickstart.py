@@ -29,6 +29,13 @@ def test_short_sentences_are_counted_on_their_own():
     assert exactly_right(rows, 3) == [True, False]
 
 
+def test_a_wrong_option_is_told_in_a_line_before_tensorflow_says_anything(tmp_path):
+    result = quickstart(f"--model_dir={tmp_path}/run", "--alpha=-5")
+    [said] = result.stderr.splitlines()
+    assert result.returncode == 1 and said.startswith("Error: ") and "alpha=-5" in said
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_its_last_line_has_the_scores_of_all_and_of_short_sentences(tmp_path):
     result = quickstart(*TINY, f"--model_dir={tmp_path}")
@@ -38,6 +45,7 @@ def test_its_last_line_has_the_scores_of_all_and_of_short_sentences(tmp_path):
     assert found["exact_match"] == found["exact_match_short"] == 0, "two updates teach nothing"
     assert found["model_dir"] == str(tmp_path)
     assert "0 of 500 new sentences are exactly right" in result.stderr
+    assert f"python tools/translate.py --model_dir={tmp_path}" in result.stderr
 
 
 @pytest.mark.parametrize(("checkout", "expected"), [(True, "{root}/runs/quickstart"), (False, "'runs/quickstart'")])

@@ -97,10 +97,14 @@ def check_survival(uninterrupted, model_dir: pathlib.Path, flags: tuple, kills: 
 @pytest.mark.parametrize(
     ("flags", "kills"),
     [
-        (FLOAT32, ["half an archive is written", "an archive has its name and no manifest"]),
-        (BFLOAT16, ["between checkpoints", "an archive has not got its name", "curves are being rewritten"]),
+        pytest.param(FLOAT32, ["half an archive is written", "an archive has its name and no manifest"], id="float32"),
+        pytest.param(
+            BFLOAT16,
+            ["between checkpoints", "an archive has not got its name", "curves are being rewritten"],
+            marks=pytest.mark.slow,
+            id="bfloat16",
+        ),
     ],
-    ids=["float32", "bfloat16"],
 )
 def test_a_run_killed_in_bad_moments_ends_where_an_uninterrupted_one_ends(uninterrupted, tmp_path, flags, kills):
     check_survival(uninterrupted, tmp_path, flags, kills)

@@ -35,6 +35,7 @@ LINES_THAT_TRY_IT = [
 ]  # fmt: skip
 
 
+CONFIG = '{"version": 1, "model": {}}'  # Of a run, for programs that do not load it.
 # Of a person, who has not set how much TensorFlow says, as the tests do.
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}, "PYTHONPATH": str(ROOT)}
 # Runs a program with modules that stand in for those that load and translate, and without TensorFlow. {}: what is to be in them.
@@ -171,7 +172,7 @@ def test_n_best_lines_are_numbered_scored_and_best_first(trained, translated, tm
 @pytest.fixture
 def shouting(tmp_path):
     """Runs `translate` with what shouts in place of a model, which takes 6 letters of a line and stops at the line "stop"."""
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(CONFIG)
 
     def run(*arguments: str, start=subprocess.run, **options):
         command = stand_in(SHOUTING, "translate", f"--model_dir={tmp_path}", *arguments)
@@ -282,9 +283,41 @@ def test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too(tmp_pa
     assert "perplexity" not in scores and scores["exact_match"] == 1 / 6
 
 
+def score_files(tmp_path, hypothesis: str, *flags: str, **options) -> subprocess.CompletedProcess:
+    (tmp_path / "reference").write_text("one\ntwo\n")
+    command = stand_in(STAND_IN.format(""), "evaluate", f"--hypothesis={hypothesis}", f"--reference={tmp_path}/reference", *flags)
+    return subprocess.run(command, capture_output=True, env=ENVIRONMENT, **options)
+
+
+def test_translations_are_scored_from_a_pipe(tmp_path):
+    """With two references, for which they are read once."""
+    result = score_files(tmp_path, "/dev/stdin", f"--reference={tmp_path}/reference", "--json", input=b"one\nthree\n")
+    assert result.returncode == 0, result.stderr.decode()
+    assert json.loads(result.stdout)["exact_match"] == 1 / 2
+
+
+@pytest.mark.parametrize("flag", ["--beam_size=2", "--checkpoint=best", "--dtype=float32", "--int8", "--batch_size=8"])
+def test_an_option_of_a_model_is_refused_where_there_is_none(tmp_path, flag):
+    (tmp_path / "hypothesis").write_text("one\ntwo\n")
+    assert f"{flag.partition('=')[0]} is for a model" in complaint(score_files(tmp_path, f"{tmp_path}/hypothesis", flag))
+
+
+def test_scored_files_of_unequal_length_are_told_by_their_flags(tmp_path):
+    (tmp_path / "hypothesis").write_text("one\n")
+    said = complaint(score_files(tmp_path, f"{tmp_path}/hypothesis"))
+    assert f"1 in --hypothesis={tmp_path}/hypothesis, 2 in --reference={tmp_path}/reference." in said
+
+
+def test_a_scored_line_that_is_not_utf_8_is_told_without_advice_that_cannot_be_taken(tmp_path):
+    """Story: evaluate.py advised --skip_bad_lines, which it does not have."""
+    (tmp_path / "hypothesis").write_bytes(b"one\ntw\xff\n")
+    said = complaint(score_files(tmp_path, f"{tmp_path}/hypothesis"))
+    assert "hypothesis, line 2 is not UTF-8: byte 0xff at column 3." in said and "--skip_bad_lines" not in said
+
+
 def test_a_figure_that_is_not_finite_is_null_in_json(tmp_path):
     """Story: Python writes Infinity and NaN, which no JSON parser but its own takes."""
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "text").write_text("one\n")
     code = """
 loading.load = lambda **model: None
@@ -313,7 +346,7 @@ evaluation.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chr
 )
 def test_evaluating_finds_out_what_cannot_be_before_it_loads_a_model(tmp_path, flags, named):
     """Story: an hour of translating was lost to a folder that was not there."""
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "text").write_text("one\n")
     asked = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", f"--output={tmp_path}/out"]
     command = stand_in(STAND_IN.format(""), "evaluate", *asked, *(flag.format(tmp_path) for flag in flags))
@@ -382,7 +415,8 @@ def test_the_checkpoint_of_an_update_is_used_or_those_there_are_are_told(trained
 def test_a_file_in_place_of_a_folder_is_told_in_a_line(trained, text, tmp_path, name):
     (tmp_path / "file").write_text("mine")
     flags = [*train_flags(text, tmp_path / "run"), f"--{name}={tmp_path / 'file'}"]
-    assert f"Expected a folder that can be written to. Received: {tmp_path / 'file'} (a file)" in complaint(tool("train", *flags))
+    said = complaint(tool("train", *flags))
+    assert "Expected a folder" in said and str(tmp_path / "file") in said and "a file" in said
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -429,7 +463,7 @@ def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, na
     """TensorFlow takes seconds to import, and then speaks first."""
     arguments = {"translate": [], "export": ["--export_dir=x"]}[name]
     command = stand_in(STAND_IN.format(""), name, f"--model_dir={tmp_path}", *arguments, flag.format(tmp_path))
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(CONFIG)
     if "{}" in flag:
         (tmp_path / "config.json").unlink()
     assert named in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
@@ -480,7 +514,7 @@ def test_help_of_an_installed_program_shows_its_own_name(name):
     assert f"--{dict(NEEDED, client='server').get(name, 'model_dir')}:" in shown and "--traceback" not in shown
 
 
-@pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "tools").glob("*.py")) if "options.run" in path.read_text()])
+@pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "tools").glob("*.py"))])
 def test_every_program_tells_its_version_without_tensorflow(name):
     result = subprocess.run(stand_in(STAND_IN.format(""), name, "--version"), capture_output=True, env=ENVIRONMENT)
     assert (result.returncode, result.stdout.decode(), result.stderr) == (0, f"t2t_keras {__version__}\n", b"")

@@ -66,14 +66,22 @@ def test_two_workers_that_have_trained_report_no_crash(uninterrupted):
     assert not re.search(r"crash|unhealthy|UNAVAILABLE|StartAbort|Failed to send RPC|Traceback", uninterrupted[1]), uninterrupted[1]
 
 
-def test_two_workers_that_are_stopped_and_killed_end_where_uninterrupted_ones_end(uninterrupted, tmp_path):
-    """One folder, one lock, one curve: what the chief writes. A signal to the launcher saves, and the exit code says so."""
-    stopped = train(tmp_path, {"1": "all workers get SIGTERM in update 7"})
+def train_until_stopped(model_dir) -> int:
+    """The update that two workers have saved when a signal to the launcher stops them."""
+    stopped = train(model_dir, {"1": "all workers get SIGTERM in update 7"})
     assert stopped.returncode == 75, stopped.stderr
     assert stopped.stdout.count("received SIGTERM") == 1
-    stopped_at = checkpoint.step_of(checkpoint.kept(tmp_path)[-1])
-    assert 7 <= stopped_at < 11
+    return checkpoint.step_of(checkpoint.kept(model_dir)[-1])
 
+
+def test_two_workers_that_are_stopped_save_and_exit_with_75(tmp_path):
+    assert 7 <= train_until_stopped(tmp_path) < 11
+
+
+@pytest.mark.slow
+def test_two_workers_that_are_stopped_and_killed_end_where_uninterrupted_ones_end(uninterrupted, tmp_path):
+    """One folder, one lock, one curve: what the chief writes."""
+    stopped_at = train_until_stopped(tmp_path)
     killed = train(tmp_path, {"0": "in update 11", "1": "in update 11"})
     assert killed.returncode == 128 + signal.SIGKILL, killed.stderr
     assert re.search(rf"from (?:update|step) {stopped_at}\b", killed.stdout)
@@ -118,6 +126,23 @@ def test_the_launcher_prints_its_help(option):
     result = subprocess.run([sys.executable, str(ROOT / "tools" / "workers.py"), option], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
     assert "python tools/workers.py 2 python tools/train.py" in result.stdout
+
+
+def test_help_of_the_installed_launcher_names_installed_programs(monkeypatch, capsys):
+    from tools import workers as launcher
+
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/t2t-workers", "--help"])
+    launcher.main()
+    shown = capsys.readouterr().out
+    assert "\nt2t-workers 2 t2t-train --model_dir" in shown and "tools/" not in shown
+
+
+def test_workers_inherit_the_environment_of_a_person_and_no_more():
+    """Story: the launcher would set how much TensorFlow says, and the programs take that for a person's wish."""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"} | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "tools/workers.py"), "1", sys.executable, "-c", "import os; print(*os.environ, sep=chr(10))"]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert set(result.stdout.split()) - set(environment) - {"LC_CTYPE"} == {"TF_CONFIG"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["2"], ["two", "python"], ["0", "python"]])

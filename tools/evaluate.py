@@ -5,6 +5,7 @@ python tools/evaluate.py --hypothesis=translated.de --reference=test.de --refere
 """
 
 import contextlib
+import dataclasses
 import json
 import math
 import sys
@@ -12,6 +13,7 @@ import sys
 from absl import flags
 
 from t2t_keras.cli import flags as options
+from t2t_keras.config import DecodeConfig
 
 _SOURCE = flags.DEFINE_string("source", "", "Text to translate, a sentence a line; files and globs as in training.")
 _REFERENCE = flags.DEFINE_multi_string(
@@ -35,12 +37,23 @@ _BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Sentences translated at on
 options.define_trained_model(required=False)
 
 
-def _aligned(first: str, second: str) -> list[list[str]]:
-    """The lines of two sides, blank ones too."""
+# What a model translates with. Without one it would be ignored.
+_OF_A_MODEL = ("checkpoint", "dtype", "int8", "batch_size", *(field.name for field in dataclasses.fields(DecodeConfig)))
+
+
+def _read(files: list[tuple[str, str]]) -> list[list[str]]:
+    """The lines of (flag, files), blank ones too.
+
+    Raises:
+        ValueError: some have more lines than others.
+    """
     from t2t_keras.data import corpora
 
-    pairs = corpora.text_pairs(first, second, corpora.Report(), keep_blank=True)
-    return [[line.decode("utf-8") for line in side] for side in zip(*pairs, strict=True)]
+    found = [corpora.text(names) for _, names in files]
+    if len(set(map(len, found))) > 1:
+        received = ", ".join(f"{len(side):,} in --{flag}={names}" for (flag, names), side in zip(files, found, strict=True))
+        raise ValueError(f"Expected as many lines in each. Received: {received}.")
+    return found
 
 
 def run() -> None:
@@ -52,11 +65,14 @@ def run() -> None:
         raise ValueError("Expected --model_dir and --source, or --hypothesis.")
     if _HYPOTHESIS.value and (_OUTPUT.value or bool(given) != bool(_SOURCE.value)):
         raise ValueError("With --hypothesis, expected both of --model_dir and --source (for perplexity) or neither, and no --output.")
+    ignored = [f"--{name}" for name in _OF_A_MODEL if not given and flags.FLAGS[name].present]
+    if ignored:
+        raise ValueError(f"{', '.join(ignored)} is for a model. Expected --model_dir and --source too, or --hypothesis without it.")
     scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
     model = options.trained_model() if given else None
-    names = [name for name in (_SOURCE.value, _HYPOTHESIS.value) if name]
-    references = [_aligned(names[0], name)[1] for name in _REFERENCE.value]
-    sources, hypotheses = _aligned(names[0], names[-1])
+    files = [(flag.name, flag.value) for flag in (_SOURCE, _HYPOTHESIS) if flag.value]
+    texts = _read([*files, *((_REFERENCE.name, name) for name in _REFERENCE.value)])
+    sources, hypotheses, references = texts[0], texts[len(files) - 1], texts[len(files) :]
     count = {"lowercase": _LOWERCASE.value, "tokenize": _TOKENIZE.value}
     found = scores.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}
     with lines.written_whole(_OUTPUT.value) if _OUTPUT.value else contextlib.nullcontext() as output:

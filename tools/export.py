@@ -32,11 +32,12 @@ def export() -> None:
     with options.without_noise():
         from t2t_keras.decoding.loading import load
         from t2t_keras.export import ctranslate2_format, savedmodel
-    if _FORMAT.value == "ctranslate2":
-        ctranslate2_format.write(load(**model, say=print), export_dir, _QUANTIZATION.value)
-        print(f"Exported to {export_dir}. Its README.md says how to use it.")
-    else:
-        savedmodel.export_run(export_dir, **model, say=print)
+
+        if _FORMAT.value == "ctranslate2":
+            ctranslate2_format.write(load(**model, say=print), export_dir, _QUANTIZATION.value)
+            print(f"Exported to {export_dir}. Its README.md says how to use it.")
+        else:
+            savedmodel.export_run(export_dir, **model, say=print)
 
 
 def main() -> None:

@@ -57,26 +57,20 @@ def exactly_right(rows: list[tuple[str, str, str]], most_words: float = math.inf
 
 def quickstart() -> None:
     started = time.monotonic()
-    from t2t_keras.data import prepare
-    from t2t_keras.decoding.loading import load
-    from t2t_keras.decoding.translator import translate_lines
-    from t2t_keras.evaluation.evaluate import evaluate
-    from t2t_keras.training import devices, run
-
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
-    train = options.read(TrainConfig)
+    model, train, decode, data = map(options.read, (ModelConfig, TrainConfig, DecodeConfig, DataConfig))
+    with options.without_noise():  # After the options, so that a wrong one is told at once.
+        from t2t_keras.data import prepare
+        from t2t_keras.decoding.loading import load
+        from t2t_keras.decoding.translator import translate_lines
+        from t2t_keras.evaluation.evaluate import evaluate
+        from t2t_keras.training import devices, run
+
     if "dtype" not in options.given(TrainConfig):
         train = dataclasses.replace(train, dtype=fastest_dtype())
-    progress = run.train(
-        model_dir,
-        options.read(ModelConfig),
-        train,
-        options.read(DecodeConfig),
-        options.read(DataConfig),
-        strategy=devices.make_strategy(),
-        say=say,
-    )
-    translator = load(model_dir, say=say)
+    progress = run.train(model_dir, model, train, decode, data, strategy=devices.make_strategy(), say=say)
+    with options.without_noise():
+        translator = load(model_dir, say=say)
     sources, references = prepare.read_text(model_dir / "data", "test")
     hypotheses, scores = evaluate(translator, sources, references)
     rows = list(zip(sources, hypotheses, references, strict=True))
@@ -88,10 +82,9 @@ def quickstart() -> None:
     examples = ["twenty-one", "the third of october nineteen ninety", "seven hundred and twenty-one thousand euros and five cents"]
     for source, result in zip(examples, translate_lines(translator, examples), strict=True):
         say(f"  {source} → {result['text']}")
-    python = pathlib.Path(sys.executable)
-    say(f"Curves and sample translations: {python.parent / 'tensorboard'} --logdir {model_dir / 'logs'}")
-    translate = f"{python} {_ROOT / 'tools' / 'translate.py'}" if _CHECKOUT else python.parent / "t2t-translate"
-    say(f"Your own sentences: {translate} --model_dir={model_dir}")
+    programs = pathlib.Path(sys.executable).parent
+    say(f"Curves and sample translations: {programs}/tensorboard --logdir {model_dir / 'logs'}")
+    say(f"Your own sentences: {programs}/{options.command('translate')} --model_dir={model_dir}")
     print(
         json.dumps(
             {

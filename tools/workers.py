@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 
+from t2t_keras import __version__
+
 GRACE_SECONDS = 30  # For the others, once a worker failed.
 
 
@@ -52,12 +54,21 @@ def wait(workers: list[subprocess.Popen]) -> int:
         time.sleep(0.1)
 
 
+def help_text() -> str:
+    from t2t_keras import flags as options  # Not before workers start: it sets environment variables, which they would inherit.
+
+    return options.name_programs(__doc__)
+
+
 def main() -> None:
     if sys.argv[1:2] in (["--help"], ["-h"]):
-        print(__doc__)
+        print(help_text())
+        return
+    if sys.argv[1:2] == ["--version"]:
+        print(f"t2t_keras {__version__}")
         return
     if len(sys.argv) < 3 or not sys.argv[1].isdecimal() or int(sys.argv[1]) < 1:
-        sys.exit(f"Expected a number of workers and a command. Received: {' '.join(sys.argv[1:]) or 'nothing'}.\n\n{__doc__}")
+        sys.exit(f"Expected a number of workers and a command. Received: {' '.join(sys.argv[1:]) or 'nothing'}.\n\n{help_text()}")
     workers = start(int(sys.argv[1]), sys.argv[2:])
 
     def pass_on(number, frame) -> None:

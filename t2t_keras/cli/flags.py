@@ -60,8 +60,8 @@ def trained_model() -> dict:
     """
     values = {name: flags.FLAGS[name].value for name in ("model_dir", "checkpoint", "dtype", "int8")}
     model_dir, search = pathlib.Path(values.pop("model_dir")).expanduser(), given(DecodeConfig)
-    run_folder.groups(model_dir, "model", "decode")
     DecodeConfig(**search)
+    run_folder.groups(model_dir, "model", "decode")
     return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **search}
 
 
@@ -106,6 +106,11 @@ def command(program: str) -> str:
     if pathlib.Path(sys.argv[0]).name.startswith("t2t-"):
         return f"t2t-{program.replace('_', '-')}"
     return f"python tools/{program}.py"
+
+
+def name_programs(text: str) -> str:
+    """A text with each `python tools/PROGRAM.py` in it as a person runs that here."""
+    return re.sub(r"python tools/(\w+)\.py", lambda found: command(found[1]), text)
 
 
 @contextlib.contextmanager
@@ -169,7 +174,7 @@ def run(main) -> None:
         for flag in flags.FLAGS.get_key_flags_for_module(program):
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     # `--help` shows the docstring of this module.
-    sys.modules["__main__"].__doc__ = re.sub(r"python tools/(\w+)\.py", lambda found: command(found[1]), program.__doc__ or "")
+    sys.modules["__main__"].__doc__ = name_programs(program.__doc__ or "")
     app.run(told, argv=[sys.argv[0], *_find_flagfiles(sys.argv[1:])], flags_parser=_parse)
 
 

@@ -17,8 +17,9 @@ import pathlib
 import zlib
 from collections.abc import Iterable, Iterator
 
-from t2t_keras.config import DataConfig
+from t2t_keras.config import TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus
+from t2t_keras.files import describe
 
 Pair = tuple[bytes, bytes]
 Hashes = dict[pathlib.Path, str]  # The SHA-256 of files.
@@ -123,9 +124,32 @@ def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterato
             raise ValueError(f"{path} is empty. Expected a sentence on each line.")
 
 
-def text_pairs(
-    source: str, target: str, report: Report, *, skip_bad_lines: bool = False, keep_blank: bool = False, hashes: Hashes | None = None
-) -> Iterator[Pair]:
+def _not_utf8(path: pathlib.Path, number: int, error: UnicodeDecodeError) -> str:
+    found = f"byte {error.object[error.start]:#04x} at column {error.start + 1}"
+    return f"{path}, line {number} is not UTF-8: {found}. Convert the file (iconv -f … -t UTF-8)"
+
+
+def text(names: str) -> list[str]:
+    """All lines of some text files, blank ones too.
+
+    Args:
+        names: file names or globs, comma-separated, or one pipe; gzip is recognised.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is empty or broken, or a line is not UTF-8.
+        OSError: a file cannot be read.
+    """
+    pipe, lines = pathlib.Path(names), []
+    for path, number, line in _lines([pipe] if pipe.is_fifo() else expand(names), Report(), {}):
+        try:
+            lines.append(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{_not_utf8(path, number, error)}.") from error
+    return lines
+
+
+def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool = False, hashes: Hashes | None = None) -> Iterator[Pair]:
     """Pairs from aligned text files.
 
     Args:
@@ -133,7 +157,6 @@ def text_pairs(
         target: likewise; line n, counted over all files, translates line n of the source.
         report: counts what was read.
         skip_bad_lines: leave out pairs that are not UTF-8 instead of stopping.
-        keep_blank: keep pairs with an empty side, which are left out otherwise.
         hashes: gets the SHA-256 of each file once it is read to its end.
 
     Raises:
@@ -142,12 +165,10 @@ def text_pairs(
         OSError: a file cannot be read.
     """
     sides = [_lines(expand(names), report, {} if hashes is None else hashes) for names in (source, target)]
-    return _aligned(source, target, sides, report, skip_bad_lines, keep_blank)
+    return _aligned(source, target, sides, report, skip_bad_lines)
 
 
-def _aligned(
-    source: str, target: str, sides: list[Iterator], report: Report, skip_bad_lines: bool, keep_blank: bool = False
-) -> Iterator[Pair]:
+def _aligned(source: str, target: str, sides: list[Iterator], report: Report, skip_bad_lines: bool) -> Iterator[Pair]:
     both = itertools.zip_longest(*sides)
     for number, lines in enumerate(both, 1):
         if None in lines:
@@ -165,14 +186,12 @@ def _aligned(
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 if not skip_bad_lines:
-                    raise ValueError(
-                        f"{path}, line {line_number} is not UTF-8: byte {error.object[error.start]:#04x} at column {error.start + 1}. "
-                        "Convert the file (iconv -f … -t UTF-8), or leave such lines out with --skip_bad_lines."
-                    ) from error
+                    said = f"{_not_utf8(path, line_number, error)}, or leave such lines out with --skip_bad_lines."
+                    raise ValueError(said) from error
                 good = False
         if not good:
             report.not_utf8 += 1
-        elif not keep_blank and not all(line.strip() for _, _, line in lines):
+        elif not all(line.strip() for _, _, line in lines):
             report.empty += 1
         else:
             report.pairs += 1
@@ -236,11 +255,6 @@ def pairs(data: DataConfig, split: str, seed: int, report: Report, hashes: Hashe
     return text_pairs(source, target, report, skip_bad_lines=data.skip_bad_lines, hashes=hashes)
 
 
-def _hash(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
     """What tells one corpus from another: files by name, size and the SHA-256 of all their bytes, or the set's name.
 
@@ -250,14 +264,13 @@ def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
         hashes: of files that are read already; the others are read here.
     """
     if data.dataset == "builtin":
-        return {"dataset": "builtin", "pairs": data.builtin_pairs, "seed": seed}
+        return {"dataset": "builtin", "builtin_pairs": data.builtin_pairs, "seed": seed}
     if data.dataset:
         return {key: getattr(data, key) for key in ("dataset", "source_language", "target_language", "train_split", "valid_split")}
     hashes = hashes or {}
-    names = ("train_source", "train_target", "valid_source", "valid_target")
     return {
-        name: [f"{path.name} {path.stat().st_size} {hashes.get(path) or _hash(path)}" for path in expand(getattr(data, name))]
-        for name in names
+        name: [f"{path.name} {path.stat().st_size} {hashes.get(path) or describe(path)['sha256']}" for path in expand(getattr(data, name))]
+        for name in TEXTS
         if getattr(data, name)
     }
 

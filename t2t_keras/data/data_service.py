@@ -6,7 +6,6 @@ of an epoch, a fast worker would be epochs ahead of a slow one. Workers read the
 worker that fails held is lost to its epoch, which ends when the worker is there again, at the same address.
 """
 
-import contextlib
 import itertools
 import os
 import pathlib
@@ -43,7 +42,7 @@ def check(service: str, seconds: float = 10.0) -> None:
             if time.monotonic() > deadline:
                 raise ConnectionError(
                     f"Expected the dispatcher of a tf.data service at {service}. Received: {error}. "
-                    f"Start one there: python tools/data_service.py --host={address.hostname} --port={address.port}"
+                    f"Start the program data_service there, with --host={address.hostname} --port={address.port}."
                 ) from error
             time.sleep(0.2)
 
@@ -68,12 +67,16 @@ def keep_local(port: int) -> None:
         OSError: the system does not permit it. Linux does from 5.7 on.
     """
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # Closed meanwhile.
-            if stat.S_ISSOCK(os.stat(f"/proc/self/fd/{name}").st_mode):
-                with socket.socket(fileno=os.dup(int(name))) as found:
-                    listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                    if listens and found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] == port:
-                        found.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+        try:
+            is_socket = stat.S_ISSOCK(os.fstat(int(name)).st_mode)
+            descriptor = os.dup(int(name)) if is_socket else None
+        except OSError:  # Closed meanwhile.
+            continue
+        if is_socket:
+            with socket.socket(fileno=descriptor) as found:
+                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if listens and found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] == port:
+                    found.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
 
 
 def batches(

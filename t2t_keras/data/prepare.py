@@ -1,7 +1,7 @@
 """From a corpus to shards of token ids (section 5.1): checks the text, learns sub-words, writes a data folder.
 
 The folder holds `subwords.model`, shards in `train/` and `valid/`, the held-out text as `valid.source.txt` and
-`valid.target.txt` (and `test.…` of the built-in corpus), and, last, `corpora.json`: a folder with one is whole. One process
+`valid.target.txt` (and `test.…` of the built-in corpus), and, last, `corpus.json`: a folder with one is whole. One process
 at a time writes into a folder; `lock` stays there, empty.
 """
 
@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
+import re
 import time
 from collections.abc import Callable, Iterator
 
@@ -17,24 +18,52 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras import files
-from t2t_keras.config import DataConfig
+from t2t_keras.config import TEXTS, DataConfig
 from t2t_keras.data import corpora, shards
-from t2t_keras.files import write_whole
+from t2t_keras.files import read_json, write_whole
 from t2t_keras.log import logger
 from t2t_keras.text import tokenizer
 
 SUBWORDS = "subwords.model"
 CORPUS = "corpus.json"
 LOCK = "lock"
+MOST_CORPUS = 2**24  # Bytes of `corpus.json`, which names every file of the text.
 PAIRS_AT_ONCE = 8192
+_HASHED = re.compile(r" [0-9a-f]{64}'")  # How a file is recorded, see `corpus.identity`.
+_OF_TEXT = ("max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines")  # Options on any corpus.
 # What TensorFlow raises at a full disk, at a file that may not be written, and at a limit of a file's size.
 _WRITE_ERRORS = (tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError, tf.errors.OutOfRangeError)
 
 
 def _options(data: DataConfig, vocab_size: int, seed: int, hashes: corpora.Hashes | None = None) -> dict:
     """What decides which pairs and sub-words are in the folder; another seed alone may share it."""
-    names = ("max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines")
-    return {**corpora.identity(data, seed, hashes), "vocab_size": vocab_size, **{name: getattr(data, name) for name in names}}
+    return {**corpora.identity(data, seed, hashes), "vocab_size": vocab_size, **{name: getattr(data, name) for name in _OF_TEXT}}
+
+
+def _written(folder: pathlib.Path) -> dict:
+    """The options in `corpus.json`."""
+    path = folder / CORPUS
+    try:
+        options = read_json(path, MOST_CORPUS).get("options")
+    except ValueError as error:
+        raise ValueError(f"{error} Remove {folder} and prepare again.") from error
+    if not isinstance(options, dict):
+        raise ValueError(f"{path} is damaged: it has no options. Remove {folder} and prepare again.")
+    return {"builtin_pairs" if name == "pairs" else name: value for name, value in options.items()}  # As older versions wrote it.
+
+
+def prepared_with(folder: pathlib.Path) -> DataConfig:
+    """The options that a folder was prepared with. Text files are left out: of those, only their contents are known.
+
+    Raises:
+        ValueError: `corpus.json` is damaged.
+    """
+    written = _written(folder)
+    names = {field.name for field in dataclasses.fields(DataConfig)} - set(TEXTS)
+    try:
+        return DataConfig(**{name: written[name] for name in names & set(written)})
+    except ValueError as error:
+        raise ValueError(f"{folder / CORPUS} is damaged: {error} Remove {folder} and prepare again.") from error
 
 
 def encode(pairs: Iterator[corpora.Pair], subwords: tokenizer.Tokenizer, max_length: int, report: corpora.Report) -> Iterator[tuple | None]:
@@ -72,26 +101,28 @@ def read_text(folder: pathlib.Path, split: str) -> tuple[list[str], list[str]]:
 
 
 def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: int) -> None:
-    """Stops if a prepared folder is not what the options ask for; asks nothing where no corpus is named.
+    """Stops if a prepared folder is not what the options ask for.
 
-    All bytes of text files are read and compared, by their hash.
+    Where no corpus is named, data options are compared that do not have their defaults. All bytes of text files are read and
+    compared, by their hash.
 
     Raises:
-        ValueError: naming every option that differs; or `corpora.json` is damaged.
+        ValueError: naming every option that differs; or `corpus.json` is damaged.
     """
-    if not (data.dataset or data.train_source):
+    if data == DataConfig():
         return
-    try:
-        written = json.loads((folder / CORPUS).read_text(encoding="utf-8"))["options"]
-        names = set(written)
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{folder / CORPUS} is damaged ({error!r}). Remove {folder} and prepare again.") from error
-    asked = _options(data, vocab_size, seed)
-    changes = [
-        f"{name} was {written.get(name)}, and is now {asked.get(name)}"
-        for name in [*asked, *sorted(names - set(asked))]
-        if written.get(name) != asked.get(name)
-    ]
+    written, asked = _written(folder), _options(data, vocab_size, seed)
+    names = [*asked, *sorted(set(written) - set(asked))]
+    if not data.names_corpus:
+        names = [field.name for field in dataclasses.fields(DataConfig) if getattr(data, field.name) != field.default]
+        asked = vars(data) | asked
+    differ = [name for name in names if written.get(name) != asked.get(name)]
+    if any(name in written and not _HASHED.search(str(written[name])) for name in set(differ) & set(TEXTS)):
+        raise ValueError(
+            f"{folder} was prepared by an older version, which did not record all of its text. Leave the text files out of the command to "
+            "use it, or prepare the text again in another folder."
+        )
+    changes = [f"{name} was {_short(written.get(name))}, and is now {_short(asked.get(name))}" for name in differ]
     if changes:
         raise ValueError(
             f"{folder} was prepared from another corpus or with other options: {'; '.join(changes)}. "
@@ -99,12 +130,22 @@ def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: 
         )
 
 
+def _short(value) -> str:
+    """An option's value in a message; None: it has none."""
+    text = "not given" if value is None else str(value)
+    return text if len(text) <= 2000 else f"{text[:2000]}…"
+
+
 def _check_own(folder: pathlib.Path) -> None:
-    """Stops where a folder is a file, or holds files and was never one to prepare: they may be somebody's own."""
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"Expected a folder for the data. {folder} is a file: give another --data_dir.")
-    if folder.exists() and any(folder.iterdir()) and not (folder / LOCK).exists():
+    """Stops where a folder holds files and was never one to prepare: they may be somebody's own."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists():
         raise FileExistsError(f"{folder} holds files and no prepared data. Give a new or an empty folder as --data_dir.")
+
+
+def _check_text(data: DataConfig, seed: int) -> None:
+    """Stops where no corpus is named, or a file of it is missing."""
+    for split in ("train", "valid"):
+        corpora.pairs(data, split, seed, corpora.Report())
 
 
 @contextlib.contextmanager
@@ -117,8 +158,10 @@ def _writing(folder: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except (OSError, *_WRITE_ERRORS) as error:
-        if isinstance(error, OSError) and error.errno is None:  # A sentence already, of a file that could not be read.
-            raise
+        if isinstance(error, OSError):
+            elsewhere = error.filename is not None and not pathlib.Path(str(error.filename)).is_relative_to(folder)
+            if error.errno is None or elsewhere:  # A sentence already, or of a file that was read.
+                raise
         reason = error.strerror if isinstance(error, OSError) else error.message
         raise OSError(
             f"Could not write {folder} ({reason}). It is incomplete and is not used: make room, or give permission, and run the same "
@@ -154,7 +197,7 @@ def _read(data: DataConfig, seed: int, hashes: corpora.Hashes, say: Callable) ->
 
 
 def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, say: Callable, write_train: Callable) -> None:
-    """Writes a data folder; its `corpora.json` last."""
+    """Writes a data folder; its `corpus.json` last."""
     hashes, hashes_again = {}, {}
     report, valid_report, valid = _read(data, seed, hashes, say)
     say(f"Learning {vocab_size:,} sub-words …")
@@ -215,11 +258,12 @@ def prepare(
         OSError: a file cannot be read, or the folder not be written, or it holds other files.
     """
     if not (folder / CORPUS).exists():
-        for split in ("train", "valid"):
-            corpora.pairs(data, split, seed, corpora.Report())  # Where a file is missing, no folder is made.
+        if not (folder / LOCK).exists():  # Where nobody has begun and a file is missing, no folder is made.
+            _check_text(data, seed)
         _check_own(folder)
         with _writing(folder), files.exclusive(folder / LOCK, str(folder), wait=say):
             if not (folder / CORPUS).exists():  # The process waited for may have written it.
+                _check_text(data, seed)
                 _make(data, vocab_size, seed, folder, say, write_train)
                 return
     check_folder(folder, data, vocab_size, seed)

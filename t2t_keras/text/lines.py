@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import os
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator
@@ -34,14 +35,16 @@ def count(file: BinaryIO) -> int | None:
 def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
     """A file to write, called PATH.partial until all is written; what there was under its own name stays until then.
 
-    After an error PATH.partial stays, and stderr says so. What is no regular file, such as /dev/null or a pipe, is written directly.
+    A link stays, and what it points to is written. After an error PATH.partial stays, and stderr says so. What is no regular file,
+    such as /dev/null or a pipe, is written directly.
 
     Raises:
         OSError: it cannot be written.
     """
     path = pathlib.Path(path).expanduser()
     direct = path.exists() and not path.is_file()
-    partial = path if direct else path.with_name(path.name + ".partial")
+    target = path if direct else pathlib.Path(os.path.realpath(path))
+    partial = path if direct else target.with_name(target.name + ".partial")
     try:
         file = partial.open("wb")
     except OSError as error:
@@ -56,4 +59,4 @@ def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
             partial.unlink()
         raise
     if not direct:
-        partial.replace(path)
+        partial.replace(target)

@@ -79,15 +79,18 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     if before and not data.names_corpus:
         options = dataclasses.replace(options, data=before.data)
     prepare.prepare(data if (folder / prepare.CORPUS).exists() else options.data, model.vocab_size, train.seed, folder, say)
+    if not options.data.names_corpus:
+        options = dataclasses.replace(options, data=prepare.prepared_with(folder))
     written = shards.read_info(folder / "train")["vocab_size"]
     if written != model.vocab_size:
         raise ValueError(f"{folder} was prepared with --vocab_size={written}. Received: {model.vocab_size}.")
     subwords, records = folder / prepare.SUBWORDS, folder / "train" / shards.RECORDS
     if resumed:
         run_folder.check_data(model_dir, subwords, records)
+    keeps = not (resumed and dry_run)
     if changes:
-        say(changes)
-    if not (resumed and dry_run):
+        say(f"{'Changed' if keeps else 'Changed for this dry run only'}: {changes}.")
+    if keeps:
         run_folder.write(model_dir, options, subwords, records)
 
 
@@ -123,9 +126,6 @@ def train(
     chief = devices.is_chief(strategy)
     if not chief:
         say = _say_nothing
-    keras.utils.set_random_seed(train_config.seed)
-    if train_config.deterministic:
-        tf.config.experimental.enable_op_determinism()
     options = run_folder.Options(model_config, train_config, decode_config, data_config)
     if data_dir:
         options = dataclasses.replace(options, data_dir=run_folder.stored(model_dir, data_dir))
@@ -137,6 +137,9 @@ def train(
         if not (chief or dry_run):
             options = run_folder.read(model_dir)  # The chief's, whatever this process was given.
             model_config, train_config, decode_config = options.model, options.train, options.decode
+        keras.utils.set_random_seed(train_config.seed)
+        if train_config.deterministic:
+            tf.config.experimental.enable_op_determinism()
         folder = options.data_folder(model_dir)
         tokenizer = read_tokenizer(model_dir, model_config)
         with strategy.scope():
