@@ -18,7 +18,7 @@ from tensorboard.util.tensor_util import make_ndarray
 import t2t_keras
 
 PICTURES = pathlib.Path(__file__).parent / "pictures"
-SENTENCE = "seven hundred and twenty-one thousand euros and five cents"
+SENTENCE = "forty-two thousand three hundred and nine"
 # From the palette of Okabe and Ito, which colour-blind people can tell apart.
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 
@@ -38,10 +38,11 @@ def curves(run: pathlib.Path) -> plt.Figure:
     figure, (loss, bleu) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     loss.plot(*curve(events, "train/loss"), color=BLUE, label="training")
     loss.plot(*curve(events, "valid/loss"), color=ORANGE, marker="o", linestyle="--", label="validation")
-    loss.set(title="Loss (nats per sub-word)", xlabel="step", yscale="log")
+    loss.set(title="Loss (nats per sub-word, logarithmic scale)", xlabel="step", yscale="log")
+    loss.yaxis.set_major_formatter("{x:g}")
     loss.legend(frameon=False)
     bleu.plot(*curve(events, "valid/bleu"), color=GREEN, marker="o")
-    bleu.set(title="BLEU of the validation set", xlabel="step", ylim=(0, 103))
+    bleu.set(title="Validation BLEU", xlabel="step", ylim=(0, 103))
     for axes in (loss, bleu):
         axes.set_xlim(left=0)
         axes.grid(alpha=0.3)
@@ -51,7 +52,7 @@ def curves(run: pathlib.Path) -> plt.Figure:
 def alignment(run: pathlib.Path) -> plt.Figure:
     """How far each sub-word of a translation attends to each sub-word of its source."""
     (best,) = t2t_keras.load(run).n_best(SENTENCE, n=1, alignment=True)
-    figure, axes = plt.subplots(figsize=(10, 6.4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(10, 5), layout="constrained")
     image = axes.imshow(best.alignment, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     axes.set_xticks(range(len(best.source_pieces)), best.source_pieces, rotation=55, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(best.pieces)), best.pieces)
@@ -65,19 +66,19 @@ def alignment(run: pathlib.Path) -> plt.Figure:
 # Name, what it does, and the centre of its box.
 BOXES = {
     "text files": ("two aligned files,\nor a TFDS set", 0, 2),
-    "data/": ("sub-words, shards,\nbatches", 1, 2),
-    "training/": ("updates, validation,\ncheckpoints", 2, 2),
-    "run folder": ("options, sub-words,\nweights, curves", 3, 2),
+    "data/": ("corpora, shards,\nbatches", 1, 2),
+    "training/": ("steps, validation,\ncheckpoints", 2, 2),
+    "run folder": ("options, weights,\ncurves", 3, 2),
     "text/": ("tokenizer, lines", 1, 3),
-    "model/": ("section 3 of the paper\nas Keras layers", 2, 3),
+    "model/": ("the network,\nas Keras layers", 2, 3),
     "decoding/": ("beam search,\nfrom text to text", 3, 1),
     "translations": ("one, or n-best\nwith alignments", 2, 1),
     "evaluation/": ("BLEU, chrF,\nperplexity", 2, 0),
     "export/": ("SavedModel,\nCTranslate2", 3, 0),
     "scores": ("with sacreBLEU's\nsignature", 1, 0),
-    "TensorFlow Serving": ("client.py asks it", 4, 0),
+    "model server": ("TensorFlow Serving,\nasked by client.py", 4, 0),
 }
-FILES = {"text files", "run folder", "translations", "scores", "TensorFlow Serving"}
+FILES = {"text files", "run folder", "translations", "scores", "model server"}
 ARROWS = (
     ("text files", "data/"),
     ("data/", "training/"),
@@ -89,7 +90,7 @@ ARROWS = (
     ("translations", "evaluation/"),
     ("evaluation/", "scores"),
     ("decoding/", "export/"),
-    ("export/", "TensorFlow Serving"),
+    ("export/", "model server"),
 )
 WIDTH, HEIGHT = 0.82, 0.66
 
@@ -103,7 +104,7 @@ def architecture() -> plt.Figure:
         edge, face = (ORANGE, "#FDF1E7") if name in FILES else (BLUE, "#E8F2F9")
         style = "round,pad=0,rounding_size=0.05"
         axes.add_patch(FancyBboxPatch((x - WIDTH / 2, y - HEIGHT / 2), WIDTH, HEIGHT, boxstyle=style, ec=edge, fc=face, lw=1.5))
-        axes.text(x, y + 0.18, name, ha="center", va="center", weight="bold", fontsize=13 if len(name) < 15 else 10.5)
+        axes.text(x, y + 0.18, name, ha="center", va="center", weight="bold", fontsize=14)
         axes.text(x, y - 0.1, text, ha="center", va="center", fontsize=11)
     for start, end in ARROWS:
         (x, y), (to_x, to_y) = BOXES[start][1:], BOXES[end][1:]
