@@ -36,6 +36,7 @@ setuptools.setup(
         "tqdm>=4",
     ],
     extras_require={
+        "docs": ["matplotlib>=3.9"],
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "beam": ["apache-beam>=2.77"],
         "client": ["requests>=2.32"],
