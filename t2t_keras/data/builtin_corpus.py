@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import num2words
 
+EDITION = 2  # Changes with the pairs that a seed gives.
 HELD_OUT = 500  # Pairs for validation, and as many for the test.
 TEST_SHARE, VALID_SHARE = 0.1, 0.05  # Of all possible pairs: what each held-out split is drawn from.
 

@@ -264,7 +264,7 @@ def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
         hashes: of files that are read already; the others are read here.
     """
     if data.dataset == "builtin":
-        return {"dataset": "builtin", "builtin_pairs": data.builtin_pairs, "seed": seed}
+        return {"dataset": "builtin", "edition": builtin_corpus.EDITION, "builtin_pairs": data.builtin_pairs, "seed": seed}
     if data.dataset:
         return {key: getattr(data, key) for key in ("dataset", "source_language", "target_language", "train_split", "valid_split")}
     hashes = hashes or {}
