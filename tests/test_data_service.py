@@ -196,7 +196,8 @@ def test_an_address_where_nothing_answers_is_told_within_seconds_with_what_to_st
     [port] = free_ports(1)
     began = time.monotonic()
     with pytest.raises(
-        ConnectionError, match=rf"at grpc://localhost:{port}\. .*refused\. Start .*data_service.py --host=localhost --port={port}"
+        ConnectionError,
+        match=rf"at grpc://localhost:{port}\. .*refused\. Start .*data_service there, with --host=localhost --port={port}\.",
     ):
         data_service.check(f"grpc://localhost:{port}", seconds=0.5)
     assert 0.5 <= time.monotonic() - began < 5
