@@ -83,8 +83,9 @@ def quickstart() -> None:
     for source, result in zip(examples, translate_lines(translator, examples), strict=True):
         say(f"  {source} → {result['text']}")
     programs = pathlib.Path(sys.executable).parent
+    translate = options.command("translate").replace("tools/", f"{_ROOT}/tools/")  # From any folder.
     say(f"Curves and sample translations: {programs}/tensorboard --logdir {model_dir / 'logs'}")
-    say(f"Your own sentences: {programs}/{options.command('translate')} --model_dir={model_dir}")
+    say(f"Your own sentences: {programs}/{translate} --model_dir={model_dir}")
     print(
         json.dumps(
             {
