@@ -180,6 +180,9 @@ class Run:
 
     model_dir: pathlib.Path
 
+    def __post_init__(self):
+        object.__setattr__(self, "model_dir", pathlib.Path(self.model_dir).expanduser())
+
     def load(self, checkpoint: str | int = "average", **options) -> TextTranslator:
         """The trained model; see `t2t_keras.load`."""
         return load(self.model_dir, checkpoint, **options)

@@ -1,6 +1,6 @@
 """Every option and its default, once: the model (section 6.2, Table 3), training (5), decoding (6.1) and data (5.1).
 
-A field's help text is what `--help` prints; `flags.py` turns the fields into flags. Nothing here needs TensorFlow or Keras.
+A field's help text is what `--help` prints; `cli.flags` turns the fields into flags. Nothing here needs TensorFlow or Keras.
 """
 
 import dataclasses

@@ -18,7 +18,7 @@ from t2t_keras.log import logger
 from t2t_keras.training.interruption import EXIT_CODE, StoppedError
 
 # In a checkout, and where the package is installed.
-CONFIGS = [pathlib.Path(__file__).parent.parent / name for name in ("configs", "t2t_keras_configs")]
+CONFIGS = [pathlib.Path(__file__).parents[2] / name for name in ("configs", "t2t_keras_configs")]
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Lines that TensorFlow 2.21 writes whatever the level, on every machine or on every one without a GPU.
@@ -53,7 +53,7 @@ def define_trained_model(required: bool = True) -> None:
 
 
 def trained_model() -> dict:
-    """The arguments of `experiment.load`, but for `say`.
+    """The arguments of `decoding.loading.load`, except `say`.
 
     Raises:
         FileNotFoundError, ValueError: there is no such model, or it cannot search so. TensorFlow is not imported yet.
