@@ -1045,7 +1045,7 @@ MUTANTS = (
     ),
     Mutant(
         "exact_match_short counts sentences of any length",
-        "tools/quickstart.py",
+        "t2t_keras/evaluation/scores.py",
         "if len(source.split()) <= most_words",
         "if source",
         ("tests/test_quickstart.py::test_short_sentences_are_counted_on_their_own",),

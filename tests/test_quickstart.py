@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tools.quickstart import exactly_right
+from t2t_keras.evaluation.scores import exactly_right
 
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = (

@@ -8,7 +8,6 @@ The last line of standard output is one JSON object.
 
 import dataclasses
 import json
-import math
 import pathlib
 import sys
 import time
@@ -50,11 +49,6 @@ def fastest_dtype() -> str:
     return chosen
 
 
-def exactly_right(rows: list[tuple[str, str, str]], most_words: float = math.inf) -> list[bool]:
-    """Whether each translation equals its reference, for (source, translation, reference) rows of at most so many source words."""
-    return [hypothesis == reference for source, hypothesis, reference in rows if len(source.split()) <= most_words]
-
-
 def quickstart() -> None:
     started = time.monotonic()
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
@@ -64,6 +58,7 @@ def quickstart() -> None:
         from t2t_keras.decoding.loading import load
         from t2t_keras.decoding.translator import translate_lines
         from t2t_keras.evaluation.evaluate import evaluate
+        from t2t_keras.evaluation.scores import exactly_right
         from t2t_keras.training import devices, run
 
     if "dtype" not in options.given(TrainConfig):

@@ -3,6 +3,7 @@
 Every score takes one reference for each translation, or several: as many lists of them. A blank line counts as sacreBLEU counts it.
 """
 
+import math
 import re
 from collections.abc import Callable
 
@@ -39,6 +40,11 @@ def scores(hypotheses: list[str], *references: list[str], lowercase: bool = Fals
         "exact_match": exact / len(hypotheses),
         "sentences": len(hypotheses),
     }
+
+
+def exactly_right(rows: list[tuple[str, str, str]], most_words: float = math.inf) -> list[bool]:
+    """Whether each translation equals its reference, for (source, translation, reference) rows of at most so many source words."""
+    return [hypothesis == reference for source, hypothesis, reference in rows if len(source.split()) <= most_words]
 
 
 def bleu(hypotheses: list[str], *references: list[str], lowercase: bool = False, tokenize: str = "13a") -> dict:
