@@ -49,12 +49,12 @@ def test_the_signature_tells_how_bleu_was_counted(options, part):
 
 
 def test_case_and_tokenisation_change_the_score():
-    scores = [
+    found = [
         scores.bleu(HYPOTHESES, REFERENCES, lowercase=lowercase, tokenize=tokenize)["bleu"]
         for lowercase in (False, True)
         for tokenize in ("13a", "none", "char")
     ]
-    assert len({round(score, 6) for score in scores}) == 6
+    assert len({round(score, 6) for score in found}) == 6
 
 
 def test_an_unknown_tokenisation_is_a_value_error_that_names_those_there_are():
