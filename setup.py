@@ -17,7 +17,7 @@ setuptools.setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     # Beside the package, not in it: an editable install cannot map a folder into a package from elsewhere.
-    packages=["t2t_keras", "t2t_keras_tools", "t2t_keras_configs"],
+    packages=[*setuptools.find_packages(include=["t2t_keras*"]), "t2t_keras_tools", "t2t_keras_configs"],
     package_dir={"t2t_keras_tools": "tools", "t2t_keras_configs": "configs"},
     package_data={"t2t_keras_configs": ["*.flags"]},
     python_requires=">=3.11,<3.14",
@@ -36,6 +36,7 @@ setuptools.setup(
         "tqdm>=4",
     ],
     extras_require={
+        "docs": ["matplotlib>=3.9"],
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "beam": ["apache-beam>=2.77"],
         "client": ["requests>=2.32"],
@@ -45,6 +46,7 @@ setuptools.setup(
         "test": [
             "apache-beam>=2.77",
             "ctranslate2>=4.8",
+            "import-linter>=2.13",
             "pytest>=8",
             "pytest-xdist>=3.5",
             "pyyaml>=6",

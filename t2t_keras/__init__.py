@@ -1,3 +1,44 @@
-"""The Transformer of \"Attention Is All You Need\" on TensorFlow and Keras. Import from its modules; README has the map."""
+"""The Transformer of "Attention Is All You Need" on TensorFlow and Keras 3.
+
+    import t2t_keras
+
+    translator = t2t_keras.load("runs/mine")
+    translator.translate("Two dogs play.")
+
+Names are loaded when they are first used: importing the package imports neither TensorFlow nor Keras.
+"""
+
+import importlib
 
 __version__ = "0.1.0"
+
+# Public names, by the module that defines them.
+_MODULES = {
+    "t2t_keras.api": ("Run", "TextTranslator", "Translation", "load", "train"),
+    "t2t_keras.config": ("DataConfig", "DecodeConfig", "ModelConfig", "TrainConfig"),
+    "t2t_keras.model.attention": ("MultiHeadAttention", "scaled_dot_product_attention"),
+    "t2t_keras.model.dense": ("Dense",),
+    "t2t_keras.model.dropout": ("Dropout",),
+    "t2t_keras.model.embedding": ("SharedEmbedding",),
+    "t2t_keras.model.feed_forward": ("FeedForward",),
+    "t2t_keras.model.layer_norm": ("LayerNorm",),
+    "t2t_keras.model.loss": ("LabelSmoothedCrossEntropy",),
+    "t2t_keras.model.masks": ("causal_mask", "padding_mask", "shift_right"),
+    "t2t_keras.model.positions": ("LearnedPositions", "SinusoidalPositions"),
+    "t2t_keras.model.stacks": ("AddAndNorm", "DecoderLayer", "EncoderLayer"),
+    "t2t_keras.model.transformer": ("Transformer",),
+    "t2t_keras.training.optimizer": ("TransformerSchedule",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str):
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 't2t_keras' has no attribute '{name}'")
+    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -21,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.lib import format as npy
 
-from t2t_keras.config import describe, read_json, write_whole
+from t2t_keras.files import describe, read_json, write_whole
 
 FOLDER = "checkpoints"
 STEP, BEST = "step", "best"  # Kinds of checkpoints: the newest, and that of the best validation.

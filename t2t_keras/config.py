@@ -1,17 +1,16 @@
 """Every option and its default, once: the model (section 6.2, Table 3), training (5), decoding (6.1) and data (5.1).
 
-A field's help text is what `--help` prints; `flags.py` turns the fields into flags. Nothing here needs TensorFlow or Keras.
+A field's help text is what `--help` prints; `cli.flags` turns the fields into flags. Nothing here needs TensorFlow or Keras.
 """
 
 import dataclasses
-import hashlib
 import json
-import os
 import pathlib
 import reprlib
 import sys
 
-MOST_JSON = 2**20  # Bytes of a file that `read_json` reads.
+from t2t_keras.files import read_json
+
 TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name files.
 # The ids that sub-words are learned with. Padding is 0 and is never an unknown word.
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -264,41 +263,6 @@ class DataConfig:
     def names_corpus(self) -> bool:
         """Whether there is training text, or else data that is prepared already."""
         return bool(self.dataset or self.train_source)
-
-
-def write_whole(path: pathlib.Path, content: bytes) -> None:
-    """Writes a small file under another name first, so that a kill leaves the old one or the new one, never half of one."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def describe(path: pathlib.Path) -> dict:
-    """{"bytes", "sha256"} of a file."""
-    with path.open("rb") as file:
-        return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def read_json(path: pathlib.Path, most: int = MOST_JSON) -> dict:
-    """The JSON object in a file of at most so many bytes.
-
-    Raises:
-        ValueError: there is something else in it.
-    """
-    with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ValueError(f"Expected {path} to have at most {most:,} bytes. It has more.")
-    try:
-        value = json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"Expected {path} to hold a JSON object. Received: {_SHORT.repr(value)}.")
-    return value
 
 
 def to_json(**groups) -> str:

@@ -9,7 +9,8 @@ import os
 import pathlib
 
 from t2t_keras import checkpoint
-from t2t_keras.config import TEXTS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, describe, from_json, read_json, to_json, write_whole
+from t2t_keras.config import TEXTS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json
+from t2t_keras.files import describe, read_json, write_whole
 
 CONFIG, SUBWORDS, DATA, LOGS = "config.json", "subwords.model", "data", "logs"
 VERSION = 1

@@ -12,8 +12,9 @@ import keras
 import pytest
 import toy
 
-from t2t_keras import config, devices
-from t2t_keras.transformer import Transformer
+from t2t_keras import config
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.training import devices
 
 devices.virtual_cpu_devices(4)
 

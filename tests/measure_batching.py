@@ -9,7 +9,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import batching, shards
+from t2t_keras.data import batching, shards
 
 
 def main(pairs: int) -> None:

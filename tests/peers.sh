@@ -7,4 +7,4 @@ python=${PYTHON:-python3}
 [ -x "$root/.venv-peers/bin/python" ] || "$python" -m venv "$root/.venv-peers"
 "$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root[test]" torch==2.13.0 'transformers>=4.56' >&2
 cd "$root"
-exec .venv-peers/bin/python -m pytest -m "slow or not slow" tests/test_benchmark_decode.py "$@"
+exec .venv-peers/bin/python -m pytest -m "slow or not slow" tests/test_benchmarks.py "$@"

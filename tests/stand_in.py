@@ -1,30 +1,42 @@
 """What stands in for a trained model: a translator of random weights, a model that copies, and a SavedModel that shouts."""
 
+import functools
 import pathlib
+import random
+import unittest.mock
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import builtin_corpus
 from t2t_keras.config import EOS, DecodeConfig, ModelConfig
-from t2t_keras.tokenizer import Tokenizer, learn
-from t2t_keras.transformer import Transformer
-from t2t_keras.translator import Translator
+from t2t_keras.data import builtin_corpus
+from t2t_keras.decoding.translator import Translator
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.text.tokenizer import Tokenizer, learn
 
 BEAM_SIZE = 2
 VOCAB_SIZE = 330
 
 
+@functools.cache
+def pairs(number: int = 300) -> list[tuple[str, str]]:
+    """Different English-German pairs with long numbers: most sentences have many words."""
+    draw, found = random.Random(3), {}
+    with unittest.mock.patch.object(builtin_corpus, "_some_number", lambda draw: draw.randrange(10 ** draw.randint(1, 6))):
+        while len(found) < 1000 + number:
+            found.setdefault(*draw.choice(builtin_corpus.KINDS)(draw))
+    return list(found.items())[1000:]
+
+
 def sentences(number: int) -> list[str]:
     """English that the sub-words below were learned from."""
-    return [source for source, _ in builtin_corpus.splits(max(300, number), seed=3)["train"]][:number]
+    return [source for source, _ in pairs(max(300, number))][:number]
 
 
 def translator(decode: DecodeConfig, frozen: bool = True, dtype: str = "float32") -> Translator:
     """Weights three times as large as at the start of training, so that translations differ, and that lean to the end token."""
-    pairs = builtin_corpus.splits(300, seed=3)["train"]
-    lines = (side.encode() for pair in pairs for side in pair)
+    lines = (side.encode() for pair in pairs() for side in pair)
     subwords = learn(lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0)
     config = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10)
     model, draw = Transformer(config, dtype=dtype), np.random.default_rng(5)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_keras.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
+from t2t_keras.model.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
 
 B, T, S, D, H, K, E = 2, 3, 5, 8, 2, 6, 10
 
@@ -99,7 +99,7 @@ def test_a_mask_broadcasts_over_sentences_heads_and_queries(rng, mask, axes):
     layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
     small = mask.any(axis=axes, keepdims=True)
     full = np.broadcast_to(small, mask.shape)
-    np.testing.assert_allclose(layer(query, memory, mask=small), layer(query, memory, mask=full), atol=1e-6)
+    np.testing.assert_allclose(layer(query, memory, attention_mask=small), layer(query, memory, attention_mask=full), atol=1e-6)
 
 
 def test_one_head_with_identity_projections_is_scaled_dot_product_attention(rng):
@@ -113,7 +113,7 @@ def test_one_head_with_identity_projections_is_scaled_dot_product_attention(rng)
 def test_h_heads_are_the_sum_of_layers_of_one_head_each(rng, mask):
     """Head i owns its columns of W^Q, W^K and W^V and its rows of W^O; concatenating before W^O sums what each row block gives."""
     layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
-    together = layer(query, memory, mask=mask)
+    together = layer(query, memory, attention_mask=mask)
     w_q, w_k, w_v, w_o = layer.get_weights()
     alone = 0
     for i in range(H):
@@ -121,7 +121,7 @@ def test_h_heads_are_the_sum_of_layers_of_one_head_each(rng, mask):
         head.build(query.shape, memory.shape)
         qk, ve = slice(i * K, (i + 1) * K), slice(i * E, (i + 1) * E)
         head.set_weights([w_q[:, qk], w_k[:, qk], w_v[:, ve], w_o[ve]])
-        alone += np.array(head(query, memory, mask=mask[:, i : i + 1]))
+        alone += np.array(head(query, memory, attention_mask=mask[:, i : i + 1]))
     np.testing.assert_allclose(together, alone, atol=1e-6)
 
 
@@ -134,33 +134,79 @@ def test_the_four_projections_have_the_papers_widths_and_no_bias():
 
 def test_attending_in_two_steps_equals_one_call(rng, mask):
     layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
-    expected = layer(query, memory, mask=mask)
-    np.testing.assert_array_equal(layer.attend(layer.queries(query), *layer.keys_values(memory), mask), expected)
+    expected = layer(query, memory, attention_mask=mask)
+    np.testing.assert_array_equal(layer(query, layer.keys_values(memory), attention_mask=mask), expected)
 
 
 def test_the_projections_are_the_products_with_each_heads_columns(rng):
-    """Head i's queries are x W_i^Q; all three of self-attention at once are the same as one after the other."""
+    """Head i's keys are x W_i^K."""
     layer, x = MultiHeadAttention(H, K, E), normal(rng, B, T, D)
-    layer.build(x.shape, x.shape)
-    together = layer.queries_keys_values(x)
-    for received, alone, kernel in zip(together, [layer.queries(x), *layer.keys_values(x)], layer.get_weights(), strict=False):
+    layer.build(x.shape)
+    for received, kernel in zip(layer.keys_values(x), layer.get_weights()[1:3], strict=True):
         expected = np.stack([x @ columns for columns in np.split(kernel, H, axis=1)], axis=1)
         np.testing.assert_allclose(received, expected, atol=1e-6)
-        np.testing.assert_allclose(alone, expected, atol=1e-6)
 
 
-def test_self_attention_from_one_product_equals_attention_to_a_memory_that_is_the_query(rng):
+def test_self_attention_is_attention_to_a_memory_that_is_the_query(rng):
+    """Its three projections are one product."""
     layer, x = MultiHeadAttention(H, K, E), normal(rng, B, T, D)
-    expected = layer(x, x, mask=np.tri(T, dtype=bool)[None, None])
-    received = layer.attend(*layer.queries_keys_values(x), np.tri(T, dtype=bool)[None, None])
+    causal = np.tri(T, dtype=bool)[None, None]
+    np.testing.assert_allclose(layer(x, attention_mask=causal), layer(x, x, attention_mask=causal), atol=1e-6)
+
+
+def test_with_a_cache_a_position_at_a_time_gives_what_all_at_once_give(rng):
+    layer, x = MultiHeadAttention(H, K, E), normal(rng, B, T, D)
+    whole, cache, outputs = layer(x, attention_mask=np.tri(T, dtype=bool)[None, None]), (), []
+    for position in range(T):
+        output, cache = layer(x[:, position : position + 1], cache=cache)
+        assert cache[0].shape == (B, H, position + 1, K) and cache[1].shape == (B, H, position + 1, E)
+        outputs.append(output)
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), whole, atol=1e-6)
+
+
+def test_the_weights_are_those_that_the_output_is_made_with(rng, mask):
+    """One head whose values and output are identities: the output is the weighted mean of the memory."""
+    layer, query, memory = MultiHeadAttention(num_heads=1, d_k=K, d_v=D), normal(rng, B, T, D), normal(rng, B, S, D)
+    layer.build(query.shape, memory.shape)
+    layer.set_weights([*layer.get_weights()[:2], np.eye(D), np.eye(D)])
+    weights = np.array(layer.weights_of(query, memory, mask[:, :1]))
+    np.testing.assert_allclose(weights.sum(axis=-1), np.ones((B, 1, T)), atol=1e-6)
+    np.testing.assert_allclose(weights[:, 0] @ memory, layer(query, memory, attention_mask=mask[:, :1]), atol=1e-6)
+
+
+def test_a_mask_for_each_query_may_leave_the_heads_out(rng, mask):
+    """[B, T, S], as Keras's own attention takes it."""
+    layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
+    expected = layer(query, memory, attention_mask=np.repeat(mask[:, :1], H, axis=1))
+    np.testing.assert_allclose(layer(query, memory, attention_mask=mask[:, 0]), expected, atol=1e-6)
+
+
+IDS = np.array([[4, 7, 9, 0, 0], [5, 5, 6, 8, 3]])
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+@pytest.mark.parametrize("functional", [False, True])
+def test_the_mask_of_an_embedding_is_a_padding_mask_of_the_memory(rng, mask, explicit, functional):
+    """Story: `Embedding(mask_zero=True)` before the layer was dropped without a word, and padding was attended to."""
+    embedding, layer, query = keras.layers.Embedding(10, D, mask_zero=True), MultiHeadAttention(H, K, E), normal(rng, B, T, D)
+    allowed = mask[:, :1] if explicit else None
+    words = (IDS != 0)[:, None, None, :]
+    if functional:
+        ids, queries = keras.Input((None,), dtype="int32"), keras.Input((None, D))
+        model = keras.Model([queries, ids], layer(queries, embedding(ids), attention_mask=None))
+        received = layer(query, embedding(IDS), attention_mask=allowed) if explicit else model([query, IDS])
+    else:
+        received = layer(query, embedding(IDS), attention_mask=allowed)
+    expected = layer(query, np.array(embedding(IDS)), attention_mask=words & allowed if explicit else words)
     np.testing.assert_allclose(received, expected, atol=1e-6)
+    assert np.abs(np.array(layer(query, np.array(embedding(IDS)), attention_mask=allowed)) - expected).max() > 1e-3
 
 
-@pytest.mark.parametrize("shape", [(B, S), (B, T, S)])
+@pytest.mark.parametrize("shape", [(S,), (B, S)])
 def test_a_mask_of_the_wrong_rank_is_refused_with_the_shape_that_is_expected(rng, shape):
     layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
     with pytest.raises(ValueError) as error:
-        layer(query, memory, mask=np.ones(shape, bool))
+        layer(query, memory, attention_mask=np.ones(shape, bool))
     for text in ("boolean", "[B, H, T, S]", "mask[:, None, None, :]", f"Received: shape {shape}"):
         assert text in str(error.value)
 
@@ -169,17 +215,17 @@ def test_an_additive_mask_is_refused():
     """0 where a query may attend and -1e9 elsewhere: as a truth value, that is the mask turned round."""
     layer, x = MultiHeadAttention(H, K, E), np.ones((B, S, D), "float32")
     additive = np.where(np.arange(S) < 3, 0.0, -1e9).astype("float32")[None, None, None]
-    with pytest.raises(ValueError, match="mask must be boolean"):
-        layer(x, x, mask=additive)
+    with pytest.raises(ValueError, match="attention_mask must be boolean"):
+        layer(x, x, attention_mask=additive)
 
 
 def test_a_functional_model_takes_the_mask_as_an_input_and_survives_saving(rng, mask, tmp_path):
     query, memory = keras.Input((None, D)), keras.Input((None, D))
     allowed = keras.Input((H, None, None), dtype="bool")
     layer = MultiHeadAttention(H, K, E)
-    model = keras.Model([query, memory, allowed], layer(query, memory, mask=allowed))
+    model = keras.Model([query, memory, allowed], layer(query, memory, attention_mask=allowed))
     inputs = [normal(rng, B, T, D), normal(rng, B, S, D), mask]
-    expected = layer(*inputs[:2], mask=mask)
+    expected = layer(*inputs[:2], attention_mask=mask)
     np.testing.assert_allclose(model(inputs), expected, atol=1e-6)
     assert not np.allclose(model([*inputs[:2], np.ones_like(mask)]), expected)
     model.save(tmp_path / "attention.keras")

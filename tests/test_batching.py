@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras import batching, shards
 from t2t_keras.config import EOS, PAD, TrainConfig
+from t2t_keras.data import batching, shards
 
 PAIRS, LONGEST, BUDGET = 230, 24, 240
 cut_in_graph = tf.function(batching.cut)
@@ -308,7 +308,7 @@ def test_where_every_record_is_damaged_a_run_ends_with_an_error(damaged):
 
 
 @pytest.mark.parametrize("left", [0, 1, 2], ids="{} records left".format)
-def test_a_shard_that_lost_its_last_records_is_noticed(tmp_path, monkeypatch, capfd, left):
+def test_a_shard_that_lost_its_last_records_is_noticed(tmp_path, monkeypatch, caplog, left):
     """TensorFlow takes the end of a file between two records, or less than 12 bytes after, for the end of the data."""
     monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 10)
     monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 50)
@@ -323,7 +323,7 @@ def test_a_shard_that_lost_its_last_records_is_noticed(tmp_path, monkeypatch, ca
     listed = list(batching.batches(tmp_path, batch_tokens=100, seed=1, epochs=1, damaged_records="skip").as_numpy_iterator())
     assert sum(batch["damaged"] for batch in listed) == len(lost)
     assert sum(len(batch["source"]) for batch in listed) == 100 - lost[:, shards.COLUMNS.index("pairs")].sum()
-    assert f"Expected {path} to have" in capfd.readouterr().err
+    assert f"Expected {path} to have" in caplog.text
 
 
 # The graph.
@@ -538,3 +538,14 @@ def test_an_update_has_as_many_parts_as_wanted_that_hold_the_longest_sentence(wa
     info = {"source_longest": 90, "target_longest": 100}
     assert batching.parts(info, 1000, wanted) == expected
     assert batching.parts(info, 50, wanted) == 1  # Reading tells that it does not fit.
+
+
+def test_the_worked_example_of_its_docstring_is_what_happens(tmp_path):
+    lengths = [(3, 4), (9, 8), (2, 2), (8, 9), (3, 3), (2, 3)]
+    pairs = [tuple(np.array([5] * (length - 1) + [EOS]) for length in pair) for pair in lengths]
+    shards.write(tmp_path, pairs, count=6, vocab_size=20, seed=0)
+    found = list(batching.batches(tmp_path, batch_tokens=18, seed=1, epochs=1).as_numpy_iterator())
+    shapes = {(batch["source"].shape, batch["target"].shape) for batch in found}
+    assert shapes == {((4, 3), (4, 4)), ((2, 9), (2, 9))} and len(found) == 2
+    rows = {tuple(map(np.count_nonzero, pair)) for batch in found for pair in zip(batch["source"], batch["target"], strict=True)}
+    assert rows == set(lengths)

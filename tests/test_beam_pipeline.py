@@ -6,12 +6,12 @@ import pathlib
 import pytest
 from test_prepare import TRAIN, VALID, VOCAB, contents, sentences, write_text
 
-from t2t_keras import prepare, shards
 from t2t_keras.config import DataConfig
+from t2t_keras.data import prepare, shards
 
 pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
 
-from t2t_keras import beam_pipeline
+from t2t_keras.data import beam_pipeline
 
 MAX_LENGTH = 24  # Some pairs of TRAIN are longer.
 

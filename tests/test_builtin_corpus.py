@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from t2t_keras import builtin_corpus
+from t2t_keras.data import builtin_corpus
 
 # Written by hand.
 NUMBERS = {

@@ -13,12 +13,13 @@ import tensorflow_text as tf_text
 from tensorflow.core.framework import op_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from t2t_keras import builtin_corpus, savedmodel
 from t2t_keras.config import DecodeConfig, ModelConfig
-from t2t_keras.int8 import Int8
-from t2t_keras.tokenizer import Tokenizer, learn
-from t2t_keras.transformer import Transformer
-from t2t_keras.translator import Translator
+from t2t_keras.data import builtin_corpus
+from t2t_keras.decoding.int8 import Int8
+from t2t_keras.decoding.translator import Translator
+from t2t_keras.export import savedmodel
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.text.tokenizer import Tokenizer, learn
 
 VOCAB_SIZE = 330
 SENTENCEPIECE_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from t2t_keras import checkpoint, config, optimizer
-from t2t_keras.transformer import Transformer
+from t2t_keras import checkpoint, config
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.training import optimizer
 
 SMALL = config.ModelConfig(vocab_size=6, encoder_layers=1, decoder_layers=1, d_model=2, d_ff=3, num_heads=1, d_k=2, d_v=1)
 STATE = {"step": 12, "position": [3, 4], "seconds": 1.5, "best": 27.25}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.chunks import in_chunks
+from t2t_keras.decoding.sub_batches import in_chunks
 
 
 def chunks_of(lengths, most_rows: int, most_tokens: int) -> list[list[int]]:

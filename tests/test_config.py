@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from t2t_keras import config
+from t2t_keras import config, files
 from t2t_keras.config import BASE, BIG, TABLE_3, DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
 ROOT = pathlib.Path(config.__file__).parent.parent
@@ -245,7 +245,7 @@ def test_a_file_of_another_shape_is_refused_in_a_sentence(tmp_path, content, exp
 
 def test_a_description_is_the_size_and_the_hash(tmp_path):
     (tmp_path / "x").write_bytes(b"abc")
-    assert config.describe(tmp_path / "x") == {"bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
+    assert files.describe(tmp_path / "x") == {"bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
 
 
 def test_options_need_neither_tensorflow_nor_keras():

@@ -9,7 +9,7 @@ import keras
 import pytest
 
 from t2t_keras.config import BASE, BIG, TABLE_3, DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.optimizer import TransformerSchedule
+from t2t_keras.training.optimizer import TransformerSchedule
 
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.flags"))
 GROUPS = (ModelConfig, TrainConfig, DecodeConfig, DataConfig)
@@ -80,7 +80,7 @@ def test_table_3_s_rows_differ_from_base_in_what_their_letter_says():
 
 
 def test_the_quick_start_s_model_can_be_made():
-    from t2t_keras.transformer import Transformer
+    from t2t_keras.model.transformer import Transformer
 
     model, *_ = read(next(path for path in CONFIGS if path.stem == "quickstart"))
     assert isinstance(Transformer(model), keras.Model)

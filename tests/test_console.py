@@ -3,13 +3,14 @@
 import io
 import re
 import sys
+import time
 
 import pytest
 from test_training import Run
 from toy import pretended_updates
 
-from t2t_keras import console, training
-from t2t_keras.console import Console
+from t2t_keras.training import loop
+from t2t_keras.training.console import Console
 
 LINE = (
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d update (\d+) of 8: "
@@ -19,7 +20,7 @@ LINE = (
 
 @pytest.fixture
 def no_graphs(monkeypatch):
-    monkeypatch.setattr(training, "make_update", pretended_updates([]))
+    monkeypatch.setattr(loop, "make_update", pretended_updates([]))
 
 
 def test_redirected_a_run_writes_one_line_with_the_time_at_each_log_interval(folder, tmp_path, no_graphs, capfd):
@@ -64,7 +65,7 @@ def test_a_worker_that_shows_no_progress_still_passes_messages_on(monkeypatch, s
 def test_the_time_left_is_at_the_pace_since_this_start(monkeypatch, capsys):
     """A run that goes on from update 100 and makes 10 more in 60 seconds has 90 more to make until update 200."""
     seconds = iter([1000.0, 1060.0])
-    monkeypatch.setattr(console.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     with Console(200, 100, print) as shown:
         shown.log(110, {"loss": "1"})
     assert capsys.readouterr().err.endswith("update 110 of 200: loss 1, time left 09:00\n")

@@ -17,8 +17,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from t2t_keras import builtin_corpus, corpus
 from t2t_keras.config import DataConfig
+from t2t_keras.data import builtin_corpus, corpora
 
 BOM = b"\xef\xbb\xbf"
 
@@ -36,9 +36,9 @@ def file(tmp_path):
     return write
 
 
-def read(source: str, target: str, **options) -> tuple[list, corpus.Report]:
-    report = corpus.Report()
-    return list(corpus.text_pairs(source, target, report, **options)), report
+def read(source: str, target: str, **options) -> tuple[list, corpora.Report]:
+    report = corpora.Report()
+    return list(corpora.text_pairs(source, target, report, **options)), report
 
 
 def refusal(source: str, target: str, **options) -> str:
@@ -53,7 +53,7 @@ def refusal(source: str, target: str, **options) -> str:
 def test_line_n_of_one_file_is_paired_with_line_n_of_the_other(file):
     pairs, report = read(file("one\ntwo\n"), file("eins\nzwei\n"))
     assert pairs == [(b"one", b"eins"), (b"two", b"zwei")]
-    assert report == corpus.Report(pairs=2)
+    assert report == corpora.Report(pairs=2)
 
 
 def test_the_last_line_counts_without_its_newline(file):
@@ -87,26 +87,26 @@ def test_gzip_is_read_whatever_the_name(file):
 def test_carriage_returns_before_a_newline_are_removed_and_counted(file):
     pairs, report = read(file("one\r\ntwo\r\nthree"), file("eins\nzwei\ndrei\r"))
     assert pairs == [(b"one", b"eins"), (b"two", b"zwei"), (b"three", b"drei")]
-    assert report == corpus.Report(pairs=3, carriage_returns=3)
+    assert report == corpora.Report(pairs=3, carriage_returns=3)
 
 
 def test_a_byte_order_mark_is_removed_at_the_start_of_each_file_and_nowhere_else(file):
     source = f"{file(BOM + b'one')},{file(gzip.compress(BOM + b'two'))},{file(b'three' + BOM)}"
     pairs, report = read(source, file(BOM + b"eins\n" + BOM + b"zwei\ndrei\n"))
     assert pairs == [(b"one", b"eins"), (b"two", BOM + b"zwei"), (b"three" + BOM, b"drei")]
-    assert report == corpus.Report(pairs=3, byte_order_marks=3)
+    assert report == corpora.Report(pairs=3, byte_order_marks=3)
 
 
 def test_pairs_with_an_empty_side_are_left_out_and_counted(file):
     pairs, report = read(file("one\n\n \t\nfour\n\nsix\n"), file("eins\nzwei\ndrei\n\r\n\nsechs\n"))
     assert pairs == [(b"one", b"eins"), (b"six", b"sechs")]
-    assert report == corpus.Report(pairs=2, empty=4, carriage_returns=1)
+    assert report == corpora.Report(pairs=2, empty=4, carriage_returns=1)
 
 
 def test_text_that_is_scored_keeps_its_blank_lines(file):
     """Of several files, one of them compressed, with a byte order mark and ends of lines as Windows has them."""
     names = file(BOM + b"one\r\n\n  \n"), file(gzip.compress("fünf\n\n\u2028".encode()))
-    assert corpus.text(",".join(names)) == ["one", "", "  ", "fünf", "", "\u2028"]
+    assert corpora.text(",".join(names)) == ["one", "", "  ", "fünf", "", "\u2028"]
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -120,7 +120,7 @@ def test_unequal_numbers_of_lines_are_told_with_the_first_line_that_has_no_partn
 
 
 def test_no_pair_comes_after_the_files_differ(file):
-    pairs = corpus.text_pairs(file("a\nb\n"), file("A\n"), corpus.Report())
+    pairs = corpora.text_pairs(file("a\nb\n"), file("A\n"), corpora.Report())
     assert next(pairs) == (b"a", b"A")
     with pytest.raises(ValueError, match="as many lines"):
         next(pairs)
@@ -174,7 +174,7 @@ def test_bad_lines_can_be_left_out_and_are_counted_once_a_pair(file):
     source, target = file(b"1\n\xff\n3\n\xff\n5\n"), file(b"1\n2\n\xc3\n\xfe\n5\n")
     pairs, report = read(source, target, skip_bad_lines=True)
     assert pairs == [(b"1", b"1"), (b"5", b"5")]
-    assert report == corpus.Report(pairs=2, not_utf8=3)
+    assert report == corpora.Report(pairs=2, not_utf8=3)
 
 
 def gzip_damages():
@@ -251,14 +251,16 @@ def test_a_file_is_hashed_while_it_is_read(file, compress):
     text = b"".join(b"%d\n" % number for number in range(400_000))
     content, hashes = compress(text), {}
     name, target = file(content), file(text)
-    assert len(list(corpus.text_pairs(name, target, corpus.Report(), hashes=hashes))) == 400_000
+    assert len(list(corpora.text_pairs(name, target, corpora.Report(), hashes=hashes))) == 400_000
     assert len(text) > 2**21
     assert hashes == {pathlib.Path(name): hashlib.sha256(content).hexdigest(), pathlib.Path(target): hashlib.sha256(text).hexdigest()}
 
 
 def test_the_report_says_what_was_left_out_and_no_more():
-    assert str(corpus.Report(pairs=1234567)) == "1,234,567 pairs"
-    assert str(corpus.Report(pairs=2, empty=1, too_long=3)) == "2 pairs, 1 with an empty side left out, 3 longer than --max_length left out"
+    assert str(corpora.Report(pairs=1234567)) == "1,234,567 pairs"
+    assert (
+        str(corpora.Report(pairs=2, empty=1, too_long=3)) == "2 pairs, 1 with an empty side left out, 3 longer than --max_length left out"
+    )
 
 
 # What the options ask for.
@@ -267,15 +269,15 @@ def test_the_report_says_what_was_left_out_and_no_more():
 @pytest.mark.parametrize(("split", "kind", "flag"), [("train", "training", "--train_source"), ("valid", "validation", "--valid_source")])
 def test_a_side_that_is_not_given_is_asked_for(split, kind, flag):
     with pytest.raises(ValueError, match=f"no {kind} text.*{flag}"):
-        list(corpus.pairs(DataConfig(), split, 1, corpus.Report()))
+        list(corpora.pairs(DataConfig(), split, 1, corpora.Report()))
 
 
 def test_the_identity_of_files_changes_with_what_is_in_them(file):
     names = {"train_source": file("a\n", "s"), "train_target": file("b\n", "t")}
-    before = corpus.identity(DataConfig(**names), seed=1)
-    assert before == corpus.identity(DataConfig(**names), seed=1)
+    before = corpora.identity(DataConfig(**names), seed=1)
+    assert before == corpora.identity(DataConfig(**names), seed=1)
     file("A\n", "s")
-    after = corpus.identity(DataConfig(**names), seed=1)
+    after = corpora.identity(DataConfig(**names), seed=1)
     assert [name for name in before if before[name] != after[name]] == ["train_source"]
     assert after["train_source"] == [f"s 2 {hashlib.sha256(b'A' + bytes([10])).hexdigest()}"]
 
@@ -296,9 +298,9 @@ def test_swapped_validation_files_are_noticed_and_others_are_not():
     made = builtin_corpus.splits(300, 1)
     train, valid = ([(source.encode(), target.encode()) for source, target in made[split]] for split in ("train", "valid"))
     for some in (valid, valid[:5]):
-        corpus.check_sides(train, some)
+        corpora.check_sides(train, some)
         with pytest.raises(ValueError, match="swapped"):
-            corpus.check_sides(train, swapped(some))
+            corpora.check_sides(train, swapped(some))
 
 
 @pytest.mark.parametrize("valid_lines", [1, 3, 50])
@@ -309,14 +311,14 @@ def test_a_corpus_of_one_language_is_never_taken_for_swapped(valid_lines, seed):
     valid = words([str(number) for number in range(2000)], valid_lines, seed + 100)
     for task in (lambda line: line, lambda line: b" ".join(reversed(line.split())), lambda line: line.split()[0], bytes.upper):
         pairs = [[(line, task(line)) for line in lines] for lines in (train, valid)]
-        corpus.check_sides(*pairs)
-        corpus.check_sides(pairs[0], swapped(pairs[1]))
+        corpora.check_sides(*pairs)
+        corpora.check_sides(pairs[0], swapped(pairs[1]))
 
 
 def test_validation_of_unknown_words_is_never_taken_for_swapped():
     train = list(zip(words(["a", "b"], 300, 1), words(["x"], 10, 2) * 30, strict=True))
     unknown = words(["new", "other"], 5, 3)
-    corpus.check_sides(train, list(zip(unknown, unknown, strict=True)))
+    corpora.check_sides(train, list(zip(unknown, unknown, strict=True)))
 
 
 # TFDS.
@@ -326,7 +328,7 @@ EXAMPLES = {"de": ["eins", "zwei", " ", "vier\u2028fünf"], "en": ["one", "two",
 
 def tfds_read(dataset: str, source: str, target: str, split: str = "train") -> list:
     data = DataConfig(dataset=dataset, source_language=source, target_language=target, train_split=split)
-    return list(corpus.pairs(data, "train", 1, corpus.Report()))
+    return list(corpora.pairs(data, "train", 1, corpora.Report()))
 
 
 @pytest.fixture
@@ -358,10 +360,10 @@ def test_a_tfds_set_is_read_in_both_directions_whichever_language_its_name_puts_
 
 
 def test_empty_sides_of_a_tfds_set_are_counted(wmt14):
-    report = corpus.Report()
+    report = corpora.Report()
     data = DataConfig(dataset="wmt14_translate/de-en", source_language="de", target_language="en")
-    assert len(list(corpus.pairs(data, "valid", 1, report))) == 3
-    assert report == corpus.Report(pairs=3, empty=1)
+    assert len(list(corpora.pairs(data, "valid", 1, report))) == 3
+    assert report == corpora.Report(pairs=3, empty=1)
     assert wmt14 == ["validation"]
 
 

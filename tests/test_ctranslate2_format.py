@@ -6,14 +6,15 @@ import sys
 
 import numpy as np
 import pytest
+import stand_in
 import tensorflow as tf
 import toy
 
-from t2t_keras import builtin_corpus, ctranslate2_format
 from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
-from t2t_keras.tokenizer import Tokenizer, learn
-from t2t_keras.transformer import Transformer
-from t2t_keras.translator import Translator, translate_lines
+from t2t_keras.decoding.translator import Translator, translate_lines
+from t2t_keras.export import ctranslate2_format
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.text.tokenizer import Tokenizer, learn
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is not installed: pip install -e '.[ctranslate2]'")
 
@@ -34,7 +35,7 @@ STRANGE = ["", " ", "▁a\ue0f00 \ue0f0", "<s> one </s>", "naïve 😀"]
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    lines = (side.encode() for pair in builtin_corpus.splits(300, seed=3)["train"] for side in pair)
+    lines = (side.encode() for pair in stand_in.pairs() for side in pair)
     return Tokenizer(learn(lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0))
 
 
@@ -63,7 +64,7 @@ def both(request, tokenizer, tmp_path_factory):
 
 
 def english(number: int) -> list[str]:
-    return [source for source, _ in builtin_corpus.splits(300, seed=3)["train"]][:number]
+    return stand_in.sentences(number)
 
 
 def ids_of(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:

@@ -21,8 +21,9 @@ import pytest
 import tensorflow as tf
 from test_survival import FLAGS
 
-from t2t_keras import batching, checkpoint, data_service, shards
+from t2t_keras import checkpoint
 from t2t_keras.config import EOS
+from t2t_keras.data import batching, data_service, shards
 from tools import data_service as program
 from tools.workers import free_ports
 

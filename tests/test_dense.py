@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.constants import Constants, values_of
-from t2t_keras.dense import Dense, leading, product
+from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
+from t2t_keras.model.dense import Dense, leading, linear
 
 D, F = 6, 10
 
@@ -88,7 +88,7 @@ def test_what_to_reshape_with_leaves_to_tensorflow_what_it_can_find_alone():
 @pytest.mark.parametrize("bias", [None, normal(F, seed=2)], ids=["no bias", "bias"])
 def test_a_product_of_rows_of_any_shape_is_numpys(shape, bias):
     x, kernel = normal(*shape), normal(D, F, seed=1)
-    received = product(tf.constant(x), tf.constant(kernel), None if bias is None else tf.constant(bias))
+    received = linear(tf.constant(x), tf.constant(kernel), None if bias is None else tf.constant(bias))
     np.testing.assert_allclose(received, (x @ kernel + (0 if bias is None else bias)).reshape(-1, F), atol=1e-5)
 
 
@@ -99,7 +99,7 @@ def test_with_constant_weights_the_bias_that_tensorflow_asks_for_changes_no_bit(
     layer, _ = both(dtype, **config)
     x = normal(2, 5, D, seed=3)
     expected = layer(x)
-    with Constants(values_of(layer)):
+    with FrozenWeights(values_of(layer)):
         received = layer(x)
     np.testing.assert_array_equal(tf.cast(received, tf.float32), tf.cast(expected, tf.float32))
 
@@ -112,7 +112,7 @@ def test_a_constant_weight_meets_its_bias_in_one_operation_in_bfloat16_alone(dty
     values = values_of(layer)
 
     def call(x):
-        with Constants(values):
+        with FrozenWeights(values):
             return layer(x)
 
     graph = tf.function(call).get_concrete_function(tf.TensorSpec([None, None, D], layer.compute_dtype)).graph

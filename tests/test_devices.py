@@ -6,7 +6,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from t2t_keras import devices
+from t2t_keras.training import devices
 
 
 def config_of(workers: int, **others) -> str:

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from toy import PAIRS, SMALL, TRAIN, VOCAB_SIZE, Toy, padded, set_weights, strategy_of
 
-from t2t_keras import devices, diagnosis
-from t2t_keras.transformer import Transformer
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.training import devices, diagnosis
 
 PLACE = {"step": 4, "micro_batch": 0, "replica": 0, "scale": 1.0}
 SOURCE, TARGET = (tf.constant(padded(side)) for side in zip(*PAIRS[:3], strict=True))
@@ -51,7 +51,7 @@ def test_the_first_layer_with_such_an_output_is_named_not_those_it_spoils(monkey
 
 def test_what_is_spoiled_between_layers_is_told_as_an_input(monkeypatch, transformer):
     """Attention itself is a function, not a layer: what it makes is the input of the projection after it."""
-    from t2t_keras import attention
+    from t2t_keras.model import attention
 
     weights = attention.attention_weights
     monkeypatch.setattr(attention, "attention_weights", lambda *args: weights(*args) * np.nan)

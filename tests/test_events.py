@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from t2t_keras.events import Board
+from t2t_keras.training.tensorboard import Board
 
 
 def points(folder) -> list[tuple]:

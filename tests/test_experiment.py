@@ -12,25 +12,20 @@ import pytest
 import stand_in
 import tensorflow as tf
 
-from t2t_keras import (
-    builtin_corpus,
-    checkpoint,
-    corpus,
-    devices,
-    evaluation,
-    experiment,
-    lock,
-    prepare,
-    run_folder,
-    shards,
-    training,
-    update,
-)
+from t2t_keras import checkpoint, files, run_folder
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.progress import Progress
-from t2t_keras.tokenizer import Tokenizer
-from t2t_keras.transformer import Transformer
-from t2t_keras.translator import Translator, translate_lines
+from t2t_keras.data import builtin_corpus, corpora, prepare, shards
+from t2t_keras.decoding.loading import load
+from t2t_keras.decoding.translator import Translator, translate_lines
+from t2t_keras.evaluation import scores
+from t2t_keras.evaluation.evaluate import evaluate
+from t2t_keras.evaluation.perplexity import perplexity
+from t2t_keras.export.savedmodel import export_run
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.text.tokenizer import Tokenizer
+from t2t_keras.training import devices, loop, train_step
+from t2t_keras.training import run as training_run
+from t2t_keras.training.state import Progress
 
 MODEL = ModelConfig(340, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
 TRAIN = TrainConfig(
@@ -51,9 +46,8 @@ def train(model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data
     """The run's progress and what it said."""
     said = []
     strategy = devices.make_strategy(number)
-    progress = experiment.train(
-        model_dir, model, train, decode, data, data_dir=data_dir, strategy=strategy, dry_run=dry_run, say=said.append
-    )
+    options = {"data_dir": data_dir, "strategy": strategy, "dry_run": dry_run, "say": said.append}
+    progress = training_run.train(model_dir, model, train, decode, data, **options)
     return progress, "\n".join(said)
 
 
@@ -67,7 +61,7 @@ def points(model_dir) -> dict:
     return found
 
 
-def files(folder) -> dict:
+def contents(folder) -> dict:
     return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
@@ -89,11 +83,11 @@ def test_the_folder_holds_what_the_module_says_and_no_more(run):
 
 def test_a_model_folder_can_do_without_its_data(run, tmp_path):
     """What comes after training asks for the folder and nothing else."""
-    for name, content in files(run[0]).items():
+    for name, content in contents(run[0]).items():
         if name.parts[0] not in ("data", "logs"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_bytes(content)
-    assert experiment.load(tmp_path, say=lambda text: None).config == DECODE
+    assert load(tmp_path, say=lambda text: None).config == DECODE
 
 
 def test_tensorboard_shows_training_speed_padding_and_validation(run):
@@ -134,14 +128,14 @@ def prepared(tmp_path_factory) -> pathlib.Path:
 
 
 def handed_over(monkeypatch, model_dir, prepared, **options) -> types.SimpleNamespace:
-    """What `experiment.train` makes of prepared data and hands to the loop, which is not run."""
+    """What `training_run.train` makes of prepared data and hands to the loop, which is not run."""
     found = types.SimpleNamespace()
 
-    def loop(strategy, model, optimizer, config, **others):
+    def train_loop(strategy, model, optimizer, config, **others):
         vars(found).update(model=model, optimizer=optimizer, config=config, **others)
         return Progress()
 
-    monkeypatch.setattr(training, "train", loop)
+    monkeypatch.setattr(loop, "train", train_loop)
     train(model_dir, data=DataConfig(), data_dir=prepared, **options)
     return found
 
@@ -161,8 +155,8 @@ def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment
     lines, references = (side[:10] for side in prepare.read_text(prepared, "valid"))
     references = [*lines[: TRAIN.valid_sentences], *references[TRAIN.valid_sentences :]]
     monkeypatch.setattr(prepare, "read_text", lambda folder, split: (lines, references))
-    monkeypatch.setattr(experiment, "Transformer", stand_in.Copier)
-    monkeypatch.setattr(update, "make_validation", lambda *_: lambda: 1.0)
+    monkeypatch.setattr(training_run, "Transformer", stand_in.Copier)
+    monkeypatch.setattr(train_step, "make_validation", lambda *_: lambda: 1.0)
     found = handed_over(monkeypatch, tmp_path, prepared)
     assert found.validate(1)["valid/bleu"] < 1
     found.model.skill.assign(1.0)
@@ -185,44 +179,43 @@ def test_a_run_computes_in_the_dtype_that_was_asked_for_and_keeps_its_weights_in
 def test_perplexity_is_the_exponential_of_the_validation_loss_of_the_same_text(run):
     """Two ways to one figure: shards that training validates on, and lines of text."""
     model_dir, _, _ = run
-    translator = experiment.load(model_dir, "latest", say=lambda text: None)
+    translator = load(model_dir, "latest", say=lambda text: None)
     sources, references = prepare.read_text(model_dir / "data", "valid")
     expected = math.exp(points(model_dir)["valid/loss"][4])
-    assert experiment.perplexity(translator, sources, references) == pytest.approx(expected, rel=1e-5)
-    assert experiment.perplexity(translator, sources, references, device_tokens=50) == pytest.approx(expected, rel=1e-5)
+    assert perplexity(translator, sources, references) == pytest.approx(expected, rel=1e-5)
 
 
 def test_scores_are_of_the_lines_that_translating_gives(run):
-    translator = experiment.load(run[0], say=lambda text: None)
+    translator = load(run[0], say=lambda text: None)
     sources, references = (side[:4] for side in prepare.read_text(run[0] / "data", "valid"))
     translated = [result["text"] for result in translate_lines(translator, sources)]
     references = [*references[:3], translated[3]]  # So that one is exactly right.
-    hypotheses, scores = experiment.evaluate(translator, sources, references, lowercase=True, tokenize="char")
+    hypotheses, found = evaluate(translator, sources, references, lowercase=True, tokenize="char")
     assert hypotheses == translated
-    expected = evaluation.scores(translated, references, lowercase=True, tokenize="char")
-    assert {name: scores[name] for name in expected} == expected
-    assert "case:lc" in scores["signature"] and "tok:char" in scores["signature"]
-    assert scores["perplexity"] == experiment.perplexity(translator, sources, references)
-    assert scores["exact_match"] == 1 / 4
-    assert (scores["sentences"], scores["beam_size"], scores["alpha"]) == (4, 3, 0.5)
-    assert json.loads(json.dumps(scores)) == scores
+    expected = scores.scores(translated, references, lowercase=True, tokenize="char")
+    assert {name: found[name] for name in expected} == expected
+    assert "case:lc" in found["signature"] and "tok:char" in found["signature"]
+    assert found["perplexity"] == perplexity(translator, sources, references)
+    assert found["exact_match"] == 1 / 4
+    assert (found["sentences"], found["beam_size"], found["alpha"]) == (4, 3, 0.5)
+    assert json.loads(json.dumps(found)) == found
 
 
 def test_perplexity_is_of_all_references_and_leaves_out_pairs_with_a_blank_side(run):
-    translator = experiment.load(run[0], say=lambda text: None)
+    translator = load(run[0], say=lambda text: None)
     sources, references = (side[:4] for side in prepare.read_text(run[0] / "data", "valid"))
     pairs = [(sources[0], references[0]), (sources[3], references[3]), *zip(sources[:2], references[2:], strict=True)]
-    expected = experiment.perplexity(translator, *map(list, zip(*pairs, strict=True)))
+    expected = perplexity(translator, *map(list, zip(*pairs, strict=True)))
     lines = [sources[0], sources[1], sources[3]], [references[0], "", references[3]], [references[2], references[3], ""]
-    assert experiment.perplexity(translator, *lines) == pytest.approx(expected, rel=1e-5)
-    assert math.isnan(experiment.perplexity(translator, ["", "one"], ["eins", "\t"]))
+    assert perplexity(translator, *lines) == pytest.approx(expected, rel=1e-5)
+    assert math.isnan(perplexity(translator, ["", "one"], ["eins", "\t"]))
 
 
 @pytest.mark.parametrize("which", ["average", "best", "latest"])
 def test_a_loaded_translator_has_the_weights_that_were_asked_for(run, which):
     model_dir, progress, _ = run
     said = []
-    translator = experiment.load(model_dir, which, say=said.append)
+    translator = load(model_dir, which, say=said.append)
     paths = {
         "average": checkpoint.kept(model_dir),
         "latest": checkpoint.kept(model_dir)[-1:],
@@ -236,22 +229,22 @@ def test_a_loaded_translator_has_the_weights_that_were_asked_for(run, which):
 
 
 def test_a_loaded_translator_searches_as_it_was_trained_to_unless_told_otherwise(run):
-    assert experiment.load(run[0], say=lambda text: None).config == DECODE
-    assert experiment.load(run[0], say=lambda text: None, beam_size=2).config == dataclasses.replace(DECODE, beam_size=2)
+    assert load(run[0], say=lambda text: None).config == DECODE
+    assert load(run[0], say=lambda text: None, beam_size=2).config == dataclasses.replace(DECODE, beam_size=2)
     with pytest.raises(ValueError, match="beam_size=0"):
-        experiment.load(run[0], say=lambda text: None, beam_size=0)
+        load(run[0], say=lambda text: None, beam_size=0)
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="config.json.*--model_dir"):
-        experiment.load(tmp_path)
+        load(tmp_path)
 
 
 @pytest.fixture
 def copy(run, tmp_path):
     """A copy of the run that a test may change."""
     model_dir = tmp_path / "copy"
-    for name, content in files(run[0]).items():
+    for name, content in contents(run[0]).items():
         (model_dir / name).parent.mkdir(parents=True, exist_ok=True)
         (model_dir / name).write_bytes(content)
     return model_dir
@@ -260,10 +253,10 @@ def copy(run, tmp_path):
 @pytest.mark.parametrize("start", [train, resume])
 def test_a_finished_run_that_is_started_again_ends_at_once(copy, start):
     """In the same process too, as in a notebook; with all of its options, or with none of them."""
-    before = files(copy)
+    before = contents(copy)
     progress, said = start(copy)
     assert progress.step == 4 and "update 4" in said and "Changed" not in said
-    after = files(copy)
+    after = contents(copy)
     assert {name for name in before if after[name] != before[name]} == set()
     assert {name.parts[0] for name in set(after) - set(before)} <= {"logs"}
 
@@ -293,30 +286,30 @@ def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch)
 def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(run):
     """See test_run_folder for every option."""
     model_dir, _, _ = run
-    before = files(model_dir)
+    before = contents(model_dir)
     with pytest.raises(ValueError, match=r"--d_ff=32 \(the run: 16\), --seed=2 \(the run: 1\)\. .*--model_dir"):
         train(model_dir, model=dataclasses.replace(MODEL, d_ff=32), train=dataclasses.replace(TRAIN, seed=2, train_steps=9))
-    assert files(model_dir) == before
+    assert contents(model_dir) == before
 
 
 def test_a_folder_of_somebody_s_own_files_stays_as_it_is(tmp_path):
     """Story: config.json and subwords.model of another program were replaced."""
     (tmp_path / "config.json").write_text('{"architectures": ["MarianMTModel"]}')
     (tmp_path / "subwords.model").write_bytes(b"theirs")
-    before = files(tmp_path)
+    before = contents(tmp_path)
     with pytest.raises(ValueError, match=f"{tmp_path}/config.json is not the config.json of a run.*--model_dir"):
         train(tmp_path)
-    assert files(tmp_path) == before
+    assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("use", [experiment.load, resume, lambda folder: experiment.export(folder.parent / "export", folder)])
+@pytest.mark.parametrize("use", [load, resume, lambda folder: export_run(folder.parent / "export", folder)])
 def test_sub_words_of_another_run_are_refused_by_all_that_use_a_run(run, copy, use):
     """Story: translating failed inside TensorFlow, and an export took them along."""
     (copy / "subwords.model").write_bytes((run[0] / "subwords.model").read_bytes() + b" ")
-    before = files(copy)
+    before = contents(copy)
     with pytest.raises(ValueError, match="subwords.model is not what .* was trained with"):
         use(copy)
-    assert files(copy) == before and not (copy.parent / "export").exists()
+    assert contents(copy) == before and not (copy.parent / "export").exists()
 
 
 def test_sub_words_of_another_number_are_refused_where_the_folder_has_no_hash_of_its_own(copy):
@@ -325,7 +318,7 @@ def test_sub_words_of_another_number_are_refused_where_the_folder_has_no_hash_of
     del config["version"], config["subwords"], config["records"]
     (copy / "config.json").write_text(json.dumps({**config, "model": {**config["model"], "vocab_size": 339}}))
     with pytest.raises(ValueError, match="Expected the model's 339 sub-words. Received: 340"):
-        experiment.load(copy, say=lambda text: None)
+        load(copy, say=lambda text: None)
 
 
 def test_the_same_sub_words_with_other_pairs_are_refused(copy):
@@ -344,34 +337,34 @@ def test_a_model_far_larger_than_its_checkpoints_is_refused_before_it_takes_memo
     config = json.loads((copy / "config.json").read_text())
     config["model"].update(encoder_layers=1000, decoder_layers=1000, d_model=2**16, d_ff=2**20)
     (copy / "config.json").write_text(json.dumps(config))
-    for use in (experiment.load, resume):
+    for use in (load, resume):
         with pytest.raises(checkpoint.DamagedError, match="float32 weights in .*npz. Received"):
             use(copy)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_loaded_translator_calculates_in_the_type_that_was_asked_for(run, dtype):
-    model = experiment.load(run[0], say=lambda text: None, dtype=dtype).model
+    model = load(run[0], say=lambda text: None, dtype=dtype).model
     assert model.compute_dtype == dtype
     assert {weight.dtype for weight in model.trainable_variables} == {dtype}
 
 
 def test_another_corpus_in_the_same_folder_is_refused(run):
     model_dir, _, _ = run
-    before = files(model_dir)
+    before = contents(model_dir)
     with pytest.raises(ValueError, match=r"--builtin_pairs=700 \(the run: 600\).*--model_dir"):
         train(model_dir, data=dataclasses.replace(DATA, builtin_pairs=700))
-    assert files(model_dir) == before
+    assert contents(model_dir) == before
 
 
 def test_sub_words_of_other_data_are_refused(run, tmp_path):
     """The same number of them, learned from other text: every id would mean something else."""
     model_dir, _, _ = run
-    before = files(model_dir)
+    before = contents(model_dir)
     prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=200), MODEL.vocab_size, 1, tmp_path, say=lambda text: None)
     with pytest.raises(ValueError, match="other sub-words"):
         train(model_dir, data=DataConfig(), data_dir=tmp_path)
-    assert files(model_dir) == before
+    assert contents(model_dir) == before
 
 
 def test_prepared_data_of_another_vocabulary_is_refused_before_anything_is_written(run, tmp_path):
@@ -394,7 +387,7 @@ def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a
     assert not (tmp_path / "data").exists()
     with np.load(checkpoint.kept(tmp_path)[-1]) as archive:
         assert {archive[name].dtype.name for name in archive.files if name.startswith("model/")} == {"float32"}
-    translator = experiment.load(tmp_path, say=lambda text: None, beam_size=1)
+    translator = load(tmp_path, say=lambda text: None, beam_size=1)
     assert np.isfinite(translator(tf.constant(["two"]))["score"]).all()
     # The seed decides the weights, so that two such runs differ by rounding alone.
     expected = points(run[0])["valid/loss"][2]
@@ -403,7 +396,7 @@ def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a
 
 def test_a_translator_lives_on_when_another_model_is_trained(run, copy):
     """See test_translator: setting the seed takes TF.Text's sub-words away."""
-    translator = experiment.load(run[0], say=lambda text: None, beam_size=1)
+    translator = load(run[0], say=lambda text: None, beam_size=1)
     before = translator(tf.constant(["two"]))["text"].numpy().tolist()
     train(copy)
     assert translator(tf.constant(["two"]))["text"].numpy().tolist() == before
@@ -411,7 +404,7 @@ def test_a_translator_lives_on_when_another_model_is_trained(run, copy):
 
 def test_the_test_split_of_the_builtin_corpus_lies_beside_the_data(run):
     sources, references = prepare.read_text(run[0] / "data", "test")
-    expected = [tuple(side.decode() for side in pair) for pair in corpus.pairs(DATA, "test", TRAIN.seed, corpus.Report())]
+    expected = [tuple(side.decode() for side in pair) for pair in corpora.pairs(DATA, "test", TRAIN.seed, corpora.Report())]
     assert list(zip(sources, references, strict=True)) == expected
 
 
@@ -425,20 +418,20 @@ def test_a_dry_run_prepares_and_rehearses_and_binds_nobody_to_its_sizes(tmp_path
 
 
 def test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options(copy):
-    before = files(copy)
+    before = contents(copy)
     _, said = train(copy, dry_run=True, train=dataclasses.replace(TRAIN, device_tokens=500))
     assert "Changed for this dry run only: --device_tokens 1000 → 500." in said
-    assert files(copy) == before
+    assert contents(copy) == before
 
 
 def test_a_damaged_checkpoint_is_not_averaged_in_silence(run, tmp_path):
-    for name, content in files(run[0]).items():
+    for name, content in contents(run[0]).items():
         if name.parts[0] not in ("data", "logs"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_bytes(content)
     checkpoint.kept(tmp_path)[0].write_bytes(b"")
     with pytest.raises(checkpoint.DamagedError, match="step-000000002.npz"):
-        experiment.load(tmp_path, say=lambda text: None)
+        load(tmp_path, say=lambda text: None)
 
 
 def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch, tmp_path):
@@ -461,7 +454,7 @@ def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch,
 
 def test_a_second_trainer_in_the_same_folder_is_refused_and_changes_nothing(run):
     model_dir = run[0]
-    before = files(model_dir)
-    with lock.exclusive(model_dir / "lock", "a first trainer"), pytest.raises(BlockingIOError, match=f"{model_dir} is in use by process"):
+    before = contents(model_dir)
+    with files.exclusive(model_dir / "lock", "a first trainer"), pytest.raises(BlockingIOError, match=f"{model_dir} is in use by process"):
         train(model_dir, train=dataclasses.replace(TRAIN, train_steps=8))
-    assert files(model_dir) == before
+    assert contents(model_dir) == before

@@ -18,7 +18,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 # absl's flags are one to a process, so programs that define them run in processes of their own, which need no TensorFlow.
 PROGRAM = """
 import dataclasses, json, sys
-from t2t_keras import config, flags as options
+from t2t_keras import config
+from t2t_keras.cli import flags as options
 from absl import flags
 GROUPS = (config.ModelConfig, config.TrainConfig, config.DecodeConfig, config.DataConfig)
 options.define(*GROUPS)

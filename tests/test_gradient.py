@@ -6,10 +6,10 @@ import weakref
 import pytest
 import tensorflow as tf
 
-from t2t_keras import gradient
-from t2t_keras.constants import Constants, values_of
-from t2t_keras.gradient import custom_gradient
-from t2t_keras.layer_norm import LayerNorm
+from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
+from t2t_keras.model import gradient
+from t2t_keras.model.gradient import custom_gradient
+from t2t_keras.model.layer_norm import LayerNorm
 
 
 @custom_gradient
@@ -47,7 +47,7 @@ def test_a_graph_of_constant_weights_goes_with_its_function():
 
     def constant_graph():
         def call(x):
-            with Constants(values):
+            with FrozenWeights(values):
                 return layer(x)
 
         return tf.function(call, input_signature=[tf.TensorSpec([None, None, 8])]).get_concrete_function().graph

@@ -8,11 +8,11 @@ import pytest
 import stand_in
 import tensorflow as tf
 
-from t2t_keras import savedmodel
 from t2t_keras.config import DecodeConfig
-from t2t_keras.int8 import Int8, Widened, quantize
-from t2t_keras.service import Service
-from t2t_keras.translator import Translator
+from t2t_keras.decoding.int8 import Int8, Widened, quantize
+from t2t_keras.decoding.translator import Translator
+from t2t_keras.export import savedmodel
+from t2t_keras.export.service import Service
 
 DECODE = DecodeConfig(beam_size=2, max_input=24, extra_length=4)
 

@@ -12,8 +12,9 @@ import time
 import pytest
 from test_survival import FLAGS
 
-from t2t_keras import checkpoint, interruption
-from t2t_keras.interruption import Interruption
+from t2t_keras import checkpoint
+from t2t_keras.training import interruption
+from t2t_keras.training.interruption import Interruption
 
 ROOT = pathlib.Path(__file__).parent.parent
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

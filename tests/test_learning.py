@@ -4,9 +4,10 @@ import random
 
 import pytest
 
-from t2t_keras import devices, experiment
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.translator import translate_lines
+from t2t_keras.decoding.loading import load
+from t2t_keras.decoding.translator import translate_lines
+from t2t_keras.training import devices, run
 
 WORDS = "abcdefgh"
 TASKS = {"copy": list, "sort": sorted}
@@ -39,8 +40,8 @@ def exact_match(folder, task: str, *, replicas: int = 1, model: ModelConfig = MO
     """The share of new lines that a model gets exactly right."""
     data, sources, references = write_text(folder, task)
     train, decode = TrainConfig(**{**vars(TRAIN), **options}), DecodeConfig(beam_size=2)
-    experiment.train(folder / "run", model, train, decode, data, strategy=devices.make_strategy(replicas))
-    translator = experiment.load(folder / "run")
+    run.train(folder / "run", model, train, decode, data, strategy=devices.make_strategy(replicas))
+    translator = load(folder / "run")
     hypotheses = [result["text"] for result in translate_lines(translator, sources)]
     return sum(map(str.__eq__, hypotheses, references)) / len(references)
 

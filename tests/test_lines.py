@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from t2t_keras import lines
+from t2t_keras.text import lines
 
 
 def test_only_a_line_feed_ends_a_line_and_a_byte_order_mark_is_dropped():

@@ -9,12 +9,12 @@ import threading
 
 import pytest
 
-from t2t_keras import lock
+from t2t_keras import files
 
 HOLDER = """
 import pathlib, sys, time
-from t2t_keras import lock
-with lock.exclusive(pathlib.Path(sys.argv[1]), "runs/x"):
+from t2t_keras import files
+with files.exclusive(pathlib.Path(sys.argv[1]), "runs/x"):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -27,13 +27,13 @@ def test_another_process_is_refused_until_the_first_is_killed(tmp_path):
         assert holder.stdout.readline() == b"held\n"
         with (
             pytest.raises(BlockingIOError, match=f"runs/x is in use by process {holder.pid} on "),
-            lock.exclusive(tmp_path / "lock", "runs/x"),
+            files.exclusive(tmp_path / "lock", "runs/x"),
         ):
             pass
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-    with lock.exclusive(tmp_path / "lock", "runs/x"):
+    with files.exclusive(tmp_path / "lock", "runs/x"):
         assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on ")
 
 
@@ -50,7 +50,7 @@ def test_a_process_that_waits_says_for_whom_and_gets_the_lock_after_it(tmp_path)
             threading.Timer(0.5, end).start()
 
         assert holder.stdout.readline() == b"held\n"
-        with lock.exclusive(tmp_path / "lock", "data/x", wait):
+        with files.exclusive(tmp_path / "lock", "data/x", wait):
             assert ended
             assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on ")
     assert [text.startswith(f"data/x is in use by process {holder.pid} on ") for text in said] == [True]
@@ -59,7 +59,7 @@ def test_a_process_that_waits_says_for_whom_and_gets_the_lock_after_it(tmp_path)
 
 def test_the_lock_is_given_back_after_an_error(tmp_path):
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError), lock.exclusive(tmp_path / "new" / "lock", "x"):
+        with pytest.raises(ZeroDivisionError), files.exclusive(tmp_path / "new" / "lock", "x"):
             raise ZeroDivisionError
 
 
@@ -71,14 +71,14 @@ def test_a_lock_that_is_a_link_does_not_change_what_it_points_to(tmp_path, conte
         mine.write_text(content)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(mine)
-    with pytest.raises(FileExistsError, match="run/lock is not a lock"), lock.exclusive(tmp_path / "run" / "lock", "x"):
+    with pytest.raises(FileExistsError, match="run/lock is not a lock"), files.exclusive(tmp_path / "run" / "lock", "x"):
         pass
     assert mine.read_text() == content if content is not None else not mine.exists()
 
 
 def test_a_file_called_lock_that_is_somebody_s_own_is_left_alone(tmp_path):
     (tmp_path / "lock").write_text("combination: 1234")
-    with pytest.raises(FileExistsError, match="is not a lock"), lock.exclusive(tmp_path / "lock", "x"):
+    with pytest.raises(FileExistsError, match="is not a lock"), files.exclusive(tmp_path / "lock", "x"):
         pass
     assert (tmp_path / "lock").read_text() == "combination: 1234"
 
@@ -87,7 +87,7 @@ def test_a_pipe_or_a_folder_called_lock_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder"):
-        with pytest.raises(FileExistsError, match="is not a lock"), lock.exclusive(tmp_path / name, "x"):
+        with pytest.raises(FileExistsError, match="is not a lock"), files.exclusive(tmp_path / name, "x"):
             pass
 
 
@@ -96,7 +96,7 @@ def test_a_file_in_place_of_a_folder_is_told_in_a_sentence(tmp_path):
     for path in (tmp_path / "run" / "lock", tmp_path / "run" / "deeper" / "lock"):
         with (
             pytest.raises(OSError, match=r"^Expected a folder that can be written to\. Received: .*run") as raised,
-            lock.exclusive(path, "x"),
+            files.exclusive(path, "x"),
         ):
             pass
         assert raised.value.errno is None
@@ -107,6 +107,6 @@ def test_a_folder_that_cannot_be_written_to_is_told_in_a_sentence():
     for folder in (pathlib.Path("/proc"), pathlib.Path("/proc/run")):
         with (
             pytest.raises(OSError, match=rf"^Expected a folder that can be written to\. Received: {folder} \("),
-            lock.exclusive(folder / "lock", "x"),
+            files.exclusive(folder / "lock", "x"),
         ):
             pass

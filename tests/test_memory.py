@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 from toy import SUMS, TRAIN, Toy, assert_close, by_one_tape, joined, random_updates, set_weights, sgd, strategy_of, weights_of
 
-from t2t_keras import batching, devices, memory, shards
 from t2t_keras.config import EOS
-from t2t_keras.update import LossScale, make_update
+from t2t_keras.data import batching, shards
+from t2t_keras.training import device_memory, devices
+from t2t_keras.training.train_step import LossScale, make_update
 
 
 class Small(Toy):
@@ -40,7 +41,7 @@ def built(rows: int, replicas: int, spec):
         optimizer.build(model.trainable_variables)
         set_weights(model)
     said = []
-    return strategy, model, memory.SplittingUpdate(strategy, make_update(strategy, model, optimizer, TRAIN, spec), said.append), said
+    return strategy, model, device_memory.SplittingUpdate(strategy, make_update(strategy, model, optimizer, TRAIN, spec), said.append), said
 
 
 def batches_of(strategy, updates, device_tokens=10**6, parts=1):
@@ -89,7 +90,7 @@ def test_halves_hold_the_same_rows_of_each_micro_batch():
     """Each is cut in the middle of its own rows, also where another one has many more."""
     strategy = strategy_of(2)
     [batch] = batches_of(strategy, random_updates([11, 3, 1, 8]), device_tokens=30, parts=4)
-    whole, halves = (micro_batches(strategy, each) for each in (batch, memory.halved(strategy, batch)))
+    whole, halves = (micro_batches(strategy, each) for each in (batch, device_memory.halved(strategy, batch)))
     assert len(halves) == 2 * len(whole) and len({len(rows) for rows in whole}) > 2
     for rows, first, second in zip(whole, halves[::2], halves[1::2], strict=True):
         assert first + second == rows
@@ -101,7 +102,7 @@ def test_halves_hold_the_same_rows_of_each_micro_batch():
 def test_nothing_in_the_data_costs_more_than_what_was_rehearsed(folder, replicas, parts, device_tokens):
     """The bound holds in every range of lengths, for every micro-batch of the corpus."""
     train = dataclasses.replace(TRAIN, batch_tokens=60 * parts, batch_parts=parts, device_tokens=device_tokens)
-    rehearsed = [memory.cost(*shape) for shape in memory.largest_shapes(shards.read_info(folder), train, replicas)]
+    rehearsed = [device_memory.cost(*shape) for shape in device_memory.largest_shapes(shards.read_info(folder), train, replicas)]
     assert rehearsed == sorted(rehearsed)
     for update in batching.joined(batching.batches(folder, batch_tokens=60, seed=1, epochs=3), parts):
         shared = batching.split(update, parts=parts, replicas=replicas, device_tokens=device_tokens)
@@ -109,7 +110,7 @@ def test_nothing_in_the_data_costs_more_than_what_was_rehearsed(folder, replicas
             *(tf.unstack(tf.reshape(shared[side], [-1, *shared[side].shape[2:]])) for side in shards.SIDES), strict=True
         ):
             source, target = batching.trimmed(source, target)
-            assert memory.cost(*source.shape, target.shape[1]) <= rehearsed[-1]
+            assert device_memory.cost(*source.shape, target.shape[1]) <= rehearsed[-1]
 
 
 @pytest.mark.parametrize(
@@ -119,14 +120,14 @@ def test_nothing_in_the_data_costs_more_than_what_was_rehearsed(folder, replicas
 def test_every_possible_shape_costs_at_most_what_was_rehearsed_in_its_range(batch_tokens, batch_parts, device_tokens, replicas):
     """A length a little below a bound may have a row more: 3 rows of 233 are more than 2 of 256."""
     train = dataclasses.replace(TRAIN, batch_tokens=batch_tokens, batch_parts=batch_parts, device_tokens=device_tokens)
-    shapes = memory.largest_shapes({"source_longest": 256, "target_longest": 250}, train, replicas)
-    rehearsed = max(memory.cost(*shape) for shape in shapes)
+    shapes = device_memory.largest_shapes({"source_longest": 256, "target_longest": 250}, train, replicas)
+    rehearsed = max(device_memory.cost(*shape) for shape in shapes)
     pieces = next(n for n in range(1, 99) if n * batch_parts % replicas == 0)
     for length in range(1, 257):
         most = max(device_tokens // length, 1)
         rows = batch_tokens // batch_parts // length
         share = -(-rows // (pieces * -(-rows // (pieces * most))))
-        assert memory.cost(share, length, min(length, 250)) <= rehearsed
+        assert device_memory.cost(share, length, min(length, 250)) <= rehearsed
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -139,7 +140,7 @@ def test_of_parts_of_different_lengths_the_costly_ones_are_split(replicas):
     expected, _ = by_one_tape([joined(batches[:3]), joined(batches[3:])])
     assert_close(weights_of(model), expected, 3e-6)
     assert 1 <= len(said) <= 3
-    costs = [memory.cost(rows, length, length) for rows, length in model.tried]
+    costs = [device_memory.cost(rows, length, length) for rows, length in model.tried]
     fitted = [index for index, (rows, _) in enumerate(model.tried) if rows > 4]
     assert len(fitted) <= 2 * len(said)  # Each was tried once, by all replicas at once.
     assert len(costs) < 60
@@ -156,10 +157,10 @@ def test_a_costly_micro_batch_of_few_rows_is_halved_at_once_beside_one_of_many()
     batches = long_and_short()
     spec = batches_of(strategy, batches, parts=3).element_spec
     strategy, _, update, _ = built(99, 1, spec)
-    update._too_costly = memory.cost(6, 8, 8)
+    update._too_costly = device_memory.cost(6, 8, 8)
     [batch] = batches_of(strategy, batches, parts=3)
     assert [len(rows) for rows in micro_batches(strategy, update.fitted(batch))] == [3, 3, 6, 6, 1, 0]
-    update._too_costly = memory.cost(1, 9, 9)  # Which is a row that cannot be halved.
+    update._too_costly = device_memory.cost(1, 9, 9)  # Which is a row that cannot be halved.
     assert max(len(rows) for rows in micro_batches(strategy, update.fitted(batch))) == 2
 
 
@@ -168,7 +169,7 @@ def test_rehearsing_runs_every_range_of_lengths_and_moves_nothing(folder):
     spec = batches_of(strategy_of(2), random_updates([2])).element_spec
     strategy, model, update, _ = built(10**6, 2, spec)
     said, before = [], weights_of(model)
-    memory.rehearse(strategy, update, info, TRAIN, 2, said.append)
+    device_memory.rehearse(strategy, update, info, TRAIN, 2, said.append)
     assert [line.split(":")[0] for line in said] == [
         "Rehearsed 4 rows of 8 + 8 sub-words on each device",
         "Rehearsed 3 rows of 12 + 12 sub-words on each device",
@@ -181,6 +182,6 @@ def test_rehearsing_runs_every_range_of_lengths_and_moves_nothing(folder):
 
 
 def test_cost_grows_with_rows_and_lengths_and_faster_than_the_lengths():
-    assert memory.cost(2, 10, 10) == 2 * memory.cost(1, 10, 10)
-    assert memory.cost(1, 20, 20) > memory.cost(2, 10, 10)
-    assert np.all(np.diff([memory.cost(1000 // s, s, s) for s in (10, 20, 50, 100, 200)]) > 0)
+    assert device_memory.cost(2, 10, 10) == 2 * device_memory.cost(1, 10, 10)
+    assert device_memory.cost(1, 20, 20) > device_memory.cost(2, 10, 10)
+    assert np.all(np.diff([device_memory.cost(1000 // s, s, s) for s in (10, 20, 50, 100, 200)]) > 0)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from t2t_keras.optimizer import TransformerSchedule, adam
+from t2t_keras.training.optimizer import TransformerSchedule, adam
 
 
 def rate(schedule, step: int) -> float:

@@ -23,11 +23,14 @@ from test_experiment import MODEL, handed_over, prepared  # noqa: F401
 from test_prepare import sentences, texts, write_text
 from test_training import NO_BLEU, Run, steps_on_disk
 
-from t2t_keras import batching, corpus, data_service, experiment, interruption, prepare, shards, tokenizer, training, update
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.dropout import Dropout
-from t2t_keras.transformer import Transformer
-from t2t_keras.translator import Translator
+from t2t_keras.data import batching, corpora, data_service, prepare, shards
+from t2t_keras.decoding.translator import Translator
+from t2t_keras.model.dropout import Dropout
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.text import tokenizer
+from t2t_keras.training import interruption, loop, train_step
+from t2t_keras.training import run as training_run
 
 TEXTS = {"train_source": "train.source", "train_target": "train.target", "valid_source": "valid.source", "valid_target": "valid.target"}
 TRAIN_PAIRS, VALID_PAIRS = sentences(200, seed=1), sentences(20, seed=2)
@@ -135,7 +138,7 @@ def looped(lab, config, *, finite: bool = True, figures: dict | None = None, fol
         return batching.batches(folder, **reading)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "make_update", toy.pretended_updates(made, finite))
+        patch.setattr(loop, "make_update", toy.pretended_updates(made, finite))
         patch.setattr(data_service, "batches", read_by_service)
         patch.setattr(interruption, "STARTED", -1e9)
         try:
@@ -194,7 +197,7 @@ def of_damaged(lab, config) -> str:
     return found.ended if found.run is None else f"skipped {found.run.progress.damaged_records > 0}"
 
 
-# What `experiment.train` hands to the loop.
+# What `training_run.train` hands to the loop.
 
 
 def hands_over(lab, config) -> types.SimpleNamespace:
@@ -213,8 +216,8 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         return [{"text": line} for line in lines]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(update, "make_validation", validation)
-        patch.setattr(experiment, "translate_lines", translated)
+        patch.setattr(train_step, "make_validation", validation)
+        patch.setattr(training_run, "translate_lines", translated)
         patch.setattr(tf.config.experimental, "enable_op_determinism", lambda: found["called"].append("determinism"))
         patch.setattr(data_service, "check", found["called"].append)
         run = handed_over(patch, lab.fresh(), data_dir, train=config)
@@ -254,7 +257,7 @@ def smoothing(lab, config) -> float:
     """Smoothed loss over loss."""
     model, [pair] = toy.Toy(), toy.random_updates([3])
     toy.set_weights(model)
-    _, sums = update.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
+    _, sums = train_step.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
     return float(sums["smoothed_loss"] / sums["loss"])
 
 
@@ -262,7 +265,7 @@ def dropped(lab, config) -> float:
     """The loss with dropout."""
     model, [pair] = toy.Toy(dropout=0.5), toy.random_updates([3])
     toy.set_weights(model)
-    _, sums = update.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
+    _, sums = train_step.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
     return float(sums["loss"])
 
 
@@ -329,13 +332,13 @@ def side(pairs: list, number: int) -> list:
 
 def of_tfds(split: str) -> Callable:
     """config → the pairs of a TFDS set, which `lab` has a stand-in for."""
-    return lambda lab, config: [tuple(text.decode() for text in pair) for pair in corpus.pairs(config, split, 1, corpus.Report())]
+    return lambda lab, config: [tuple(text.decode() for text in pair) for pair in corpora.pairs(config, split, 1, corpora.Report())]
 
 
 def splits_of_tfds(lab, config) -> list:
     lab.splits.clear()
     for split in ("train", "valid"):
-        list(corpus.pairs(config, split, 1, corpus.Report()))
+        list(corpora.pairs(config, split, 1, corpora.Report()))
     return list(lab.splits)
 
 

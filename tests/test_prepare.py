@@ -17,8 +17,10 @@ import pytest
 import tensorflow as tf
 from test_lock import HOLDER
 
-from t2t_keras import builtin_corpus, corpus, lock, prepare, shards, tokenizer
+from t2t_keras import files
 from t2t_keras.config import EOS, DataConfig
+from t2t_keras.data import builtin_corpus, corpora, prepare, shards
+from t2t_keras.text import tokenizer
 
 ENGLISH = "the small big red house tree car is stands runs and under".split()
 GERMAN = "das kleine große rote Haus Baum Auto ist steht läuft und unter".split()
@@ -89,8 +91,8 @@ def test_two_text_files_become_a_folder_that_says_the_same(data, folder):
     assert texts(folder, "train") == TRAIN
     assert texts(folder, "valid") == VALID
     described = json.loads((folder / prepare.CORPUS).read_text())
-    assert described["report"]["train"] == dataclasses.asdict(corpus.Report(pairs=200))
-    assert described["report"]["valid"] == dataclasses.asdict(corpus.Report(pairs=20))
+    assert described["report"]["train"] == dataclasses.asdict(corpora.Report(pairs=200))
+    assert described["report"]["valid"] == dataclasses.asdict(corpora.Report(pairs=20))
 
 
 def test_the_chunks_that_text_is_encoded_in_leave_no_trace(data, folder, tmp_path, monkeypatch):
@@ -391,7 +393,7 @@ def test_preparing_reads_no_file_once_more_for_its_hash(data, folder, monkeypatc
     path = pathlib.Path(data.train_source)
     path.write_bytes(gzip.compress(path.read_bytes()[:500]) + gzip.compress(path.read_bytes()[500:]))
     expected = f"train.source {path.stat().st_size} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-    monkeypatch.setattr(corpus, "describe", lambda path: pytest.fail(f"{path} was read again"))
+    monkeypatch.setattr(corpora, "describe", lambda path: pytest.fail(f"{path} was read again"))
     run(data, folder)
     assert json.loads((folder / prepare.CORPUS).read_text())["options"]["train_source"] == [expected]
 
@@ -586,7 +588,7 @@ def test_the_second_of_two_prepares_the_folder_where_the_first_was_killed(data, 
 def test_a_prepared_folder_is_read_by_many_and_needs_no_lock(data, folder):
     """It may be on a disk that is read only."""
     run(data, folder)
-    with lock.exclusive(folder / "lock", "the folder"):
+    with files.exclusive(folder / "lock", "the folder"):
         assert run(data, folder) == [f"Using the data in {folder}."]
 
 

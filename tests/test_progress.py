@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from t2t_keras.progress import Progress
-from t2t_keras.update import LossScale
+from t2t_keras.training.state import Progress
+from t2t_keras.training.train_step import LossScale
 
 
 def as_written(progress: Progress) -> dict:

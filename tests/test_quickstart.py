@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tools.quickstart import exactly_right
+from t2t_keras.evaluation.scores import exactly_right
 
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = (
@@ -45,7 +45,7 @@ def test_its_last_line_has_the_scores_of_all_and_of_short_sentences(tmp_path):
     assert found["exact_match"] == found["exact_match_short"] == 0, "two updates teach nothing"
     assert found["model_dir"] == str(tmp_path)
     assert "0 of 500 new sentences are exactly right" in result.stderr
-    assert f"python tools/translate.py --model_dir={tmp_path}" in result.stderr
+    assert f"python {ROOT}/tools/translate.py --model_dir={tmp_path}" in result.stderr
 
 
 @pytest.mark.parametrize(("checkout", "expected"), [(True, "{root}/runs/quickstart"), (False, "'runs/quickstart'")])

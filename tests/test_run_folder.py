@@ -69,7 +69,7 @@ def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path):
     options = run_folder.Options(**groups, data_dir="/data/x")
     write(tmp_path, options)
     assert run_folder.read(tmp_path) == options
-    # Of the data the folder is enough; `experiment.train` takes the text's names from the run if that is gone.
+    # Of the data the folder is enough; `training.run.train` takes the text's names from the run if that is gone.
     assert run_folder.resolve(tmp_path, {}) == dataclasses.replace(options, data=DataConfig())
     assert run_folder.resolve(tmp_path, {"max_length": 99}).data == dataclasses.replace(options.data, max_length=99)
     assert changes(tmp_path, {}) == ""

@@ -15,9 +15,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
-from t2t_keras import lock, savedmodel
+from t2t_keras import files
 from t2t_keras.config import DecodeConfig
-from t2t_keras.service import Service
+from t2t_keras.export import savedmodel
+from t2t_keras.export.service import Service
 
 ROOT = pathlib.Path(__file__).parent.parent
 DECODE = DecodeConfig(beam_size=2, alpha=0.8, max_input=24, extra_length=4)
@@ -98,7 +99,7 @@ def test_an_export_that_fails_leaves_no_version_and_the_next_is_whole(version, t
 
 
 def test_a_second_export_at_the_same_time_is_refused_and_harms_nothing(translator, tmp_path):
-    with lock.exclusive(tmp_path / ".lock", "it"), pytest.raises(BlockingIOError, match=f"{tmp_path} is in use by process {os.getpid()}"):
+    with files.exclusive(tmp_path / ".lock", "it"), pytest.raises(BlockingIOError, match=f"{tmp_path} is in use by process {os.getpid()}"):
         savedmodel.export(translator, tmp_path, {}, say=pytest.fail)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras import shards
+from t2t_keras.data import shards
 
 SMALL, LARGE = 60_000, 70_000  # Sub-words: ids of two bytes, and of four.
 
@@ -205,7 +205,7 @@ def test_of_a_file_that_became_too_short_the_whole_records_are_read(tmp_path, mo
                 shards.read(tmp_path, [0])
 
 
-def test_sizes_are_checked_before_anything_is_read(tmp_path, capsys, small_shards):
+def test_sizes_are_checked_before_anything_is_read(tmp_path, caplog, small_shards):
     info = shards.write(tmp_path / "train", make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
     folder, path = tmp_path / "train", tmp_path / "train" / info["shards"][2]
     shards.check_sizes(folder)
@@ -213,9 +213,9 @@ def test_sizes_are_checked_before_anything_is_read(tmp_path, capsys, small_shard
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match=f"{path} to have {size:,} bytes. Received: {size - 1:,}. Remove {tmp_path} .*=skip") as raised:
         shards.check_sizes(folder)
-    assert not capsys.readouterr().err
+    assert not caplog.messages
     shards.check_sizes(folder, "skip")
-    assert capsys.readouterr().err.rstrip() == str(raised.value).split(" Remove")[0]
+    assert caplog.messages == [str(raised.value).split(" Remove")[0]]
 
 
 @pytest.mark.parametrize("damaged_records", ["stop", "skip"])

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_keras.attention import MultiHeadAttention
-from t2t_keras.dense import Dense
-from t2t_keras.dropout import Dropout
-from t2t_keras.embedding import SharedEmbedding
-from t2t_keras.feed_forward import FeedForward
-from t2t_keras.layer_norm import LayerNorm
-from t2t_keras.position import LearnedPositions, SinusoidalPositions
-from t2t_keras.stacks import AddAndNorm, DecoderLayer, EncoderLayer
-from t2t_keras.transformer import causal_mask, padding_mask
+from t2t_keras.model.attention import MultiHeadAttention
+from t2t_keras.model.dense import Dense
+from t2t_keras.model.dropout import Dropout
+from t2t_keras.model.embedding import SharedEmbedding
+from t2t_keras.model.feed_forward import FeedForward
+from t2t_keras.model.layer_norm import LayerNorm
+from t2t_keras.model.masks import causal_mask, padding_mask
+from t2t_keras.model.positions import LearnedPositions, SinusoidalPositions
+from t2t_keras.model.stacks import AddAndNorm, DecoderLayer, EncoderLayer
 
 B, T, S, D = 2, 3, 5, 8
 SIZES = {"num_heads": 2, "d_k": 6, "d_v": 10, "d_ff": 12, "dropout": 0.1}
@@ -57,17 +57,17 @@ def test_dropout_falls_on_the_sub_layer_and_not_on_what_is_carried_past_it():
 
 def test_an_encoder_layer_is_attention_then_feed_forward_each_added_and_normalised():
     layer, x = EncoderLayer(**SIZES), normal(B, S, D)
-    received = layer(x, mask=SOURCE_MASK)
-    y = layer.self_attention_norm(x, layer.self_attention(x, x, mask=SOURCE_MASK))
+    received = layer(x, attention_mask=SOURCE_MASK)
+    y = layer.self_attention_norm(x, layer.self_attention(x, x, attention_mask=SOURCE_MASK))
     expected = layer.feed_forward_norm(y, layer.feed_forward(y))
     np.testing.assert_allclose(received, expected, atol=1e-6)
 
 
 def test_a_decoder_layer_looks_at_itself_then_at_the_source_then_feeds_forward():
     layer, x, memory = DecoderLayer(**SIZES), normal(B, T, D), normal(B, S, D, seed=1)
-    received = layer(x, memory, mask=TARGET_MASK, memory_mask=SOURCE_MASK)
-    y = layer.self_attention_norm(x, layer.self_attention(x, x, mask=TARGET_MASK))
-    y = layer.cross_attention_norm(y, layer.cross_attention(y, memory, mask=SOURCE_MASK))
+    received = layer(x, memory, attention_mask=TARGET_MASK, cross_attention_mask=SOURCE_MASK)
+    y = layer.self_attention_norm(x, layer.self_attention(x, x, attention_mask=TARGET_MASK))
+    y = layer.cross_attention_norm(y, layer.cross_attention(y, memory, attention_mask=SOURCE_MASK))
     expected = layer.feed_forward_norm(y, layer.feed_forward(y))
     np.testing.assert_allclose(received, expected, atol=1e-6)
 
@@ -78,7 +78,7 @@ def test_masks_from_ids_reach_the_attention_they_are_for():
     source = np.array([[4, 5, 6, 7, 3], [4, 5, 3, 0, 0]])
 
     def out(x, memory):
-        return np.array(layer(x, memory, mask=causal_mask(0, T), memory_mask=padding_mask(source)))
+        return np.array(layer(x, memory, attention_mask=causal_mask(0, T), cross_attention_mask=padding_mask(source)))
 
     before, future, padding, word = out(x, memory), x.copy(), memory.copy(), memory.copy()
     future[:, 2] += 1
@@ -99,20 +99,39 @@ def test_the_last_thing_a_layer_does_is_to_normalise(layer_class):
     np.testing.assert_allclose(out.var(axis=-1), np.ones((B, T)), atol=1e-3)
 
 
-@pytest.mark.parametrize("argument", ["mask", "memory_mask"])
+@pytest.mark.parametrize("argument", ["attention_mask", "cross_attention_mask"])
 def test_a_decoder_layer_refuses_a_mask_of_the_wrong_rank_as_attention_does(argument):
     """A padding mask [B, S] would broadcast to [1, 1, T, S] wherever B = T, and mean another thing."""
     layer, x = DecoderLayer(**SIZES), normal(T, T, D)
-    with pytest.raises(ValueError, match=r"mask must be boolean and broadcast to \[B, H, T, S\]"):
+    with pytest.raises(ValueError, match=r"attention_mask must be boolean"):
         layer(x, x, **{argument: np.ones((T, T), bool)})
 
 
-def test_a_mask_that_keras_attaches_to_the_memory_is_not_taken_for_a_memory_mask():
-    """Keras fills an argument called `memory_mask` from what `Embedding(mask_zero=True)` left on `memory`: [B, S], not [B, 1, 1, S]."""
-    memory = keras.layers.Embedding(10, D, mask_zero=True)(np.array([[1, 2, 0], [3, 0, 0], [4, 5, 6]]))
-    layer, x = DecoderLayer(**SIZES), normal(3, 3, D)
-    with pytest.raises(ValueError, match=r"mask must be boolean and broadcast to \[B, H, T, S\]"):
-        layer(x, memory)
+def test_a_decoder_layer_is_causal_unless_another_mask_is_given():
+    layer, x, memory = DecoderLayer(**SIZES), normal(B, T, D), normal(B, S, D, seed=1)
+    np.testing.assert_array_equal(layer(x, memory), layer(x, memory, attention_mask=TARGET_MASK))
+    assert np.abs(np.array(layer(x, memory, attention_mask=np.ones((1, 1, T, T), bool))) - layer(x, memory)).max() > 1e-3
+
+
+def test_a_decoder_layer_with_a_cache_gives_a_position_at_a_time_what_it_gives_at_once():
+    layer, x, memory = DecoderLayer(**SIZES), normal(B, T, D), normal(B, S, D, seed=1)
+    cache, outputs = (), []
+    for position in range(T):
+        output, cache = layer(x[:, position : position + 1], memory, cache=cache)
+        outputs.append(output)
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), layer(x, memory), atol=1e-5)
+
+
+def test_padding_that_keras_masks_changes_no_word_through_a_whole_stack():
+    """Embedding(mask_zero=True), an encoder layer, another one, and a decoder layer over them, as a functional model."""
+    source, target = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+    embedding = keras.layers.Embedding(20, D, mask_zero=True)
+    memory = EncoderLayer(**SIZES)(EncoderLayer(**SIZES)(embedding(source)))
+    model = keras.Model([source, target], DecoderLayer(**SIZES)(embedding(target), memory))
+    ids, words = np.array([[4, 5, 6, 0, 0]]), np.array([[7, 8, 0]])
+    expected = model([ids[:, :3], words[:, :2]])
+    np.testing.assert_allclose(model([ids, words])[:, :2], expected, atol=1e-5)
+    assert np.abs(np.array(model([np.where(ids == 0, 9, ids), words]))[:, :2] - expected).max() > 1e-3
 
 
 # The exam
@@ -123,7 +142,7 @@ IDS = np.array([[4, 19, 0], [7, 7, 1]], "int32")
 
 # Each layer, its configuration, and its arguments by name.
 CANDIDATES = [
-    (MultiHeadAttention, {"num_heads": 2, "d_k": 6, "d_v": 10}, {"query": X, "memory": MEMORY, "mask": SOURCE_MASK}),
+    (MultiHeadAttention, {"num_heads": 2, "d_k": 6, "d_v": 10}, {"query": X, "memory": MEMORY, "attention_mask": SOURCE_MASK}),
     (Dense, {"units": D}, {"x": X}),
     (LayerNorm, {"epsilon": 1e-6}, {"x": X}),
     (FeedForward, {"d_ff": 12}, {"x": X}),
@@ -132,8 +151,8 @@ CANDIDATES = [
     (LearnedPositions, {"rows": 2}, {"x": X}),
     (Dropout, {"rate": 0.1, "seed": 3}, {"x": X}),
     (AddAndNorm, {"dropout": 0.1}, {"x": X, "y": normal(B, T, D, seed=2)}),
-    (EncoderLayer, SIZES, {"x": MEMORY, "mask": SOURCE_MASK}),
-    (DecoderLayer, SIZES, {"x": X, "memory": MEMORY, "mask": TARGET_MASK, "memory_mask": SOURCE_MASK}),
+    (EncoderLayer, SIZES, {"x": MEMORY, "attention_mask": SOURCE_MASK}),
+    (DecoderLayer, SIZES, {"x": X, "memory": MEMORY, "attention_mask": TARGET_MASK, "cross_attention_mask": SOURCE_MASK}),
 ]
 every_layer = pytest.mark.parametrize(
     ("layer_class", "config", "inputs"), [pytest.param(*candidate, id=candidate[0].__name__) for candidate in CANDIDATES]

@@ -13,8 +13,8 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from t2t_keras import tokenizer
 from t2t_keras.config import BOS, EOS, PAD, UNK, DataConfig
+from t2t_keras.text import tokenizer
 
 ESCAPE, UNDERSCORE = "\ue0f0", "▁"
 WORDS = "the quick brown fox jumps over a lazy dog zwei Füße größer schön 1990 21 3.5".split()

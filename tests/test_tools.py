@@ -16,7 +16,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Its operations are in exports.
 
-from t2t_keras import __version__, builtin_corpus
+from t2t_keras import __version__
+from t2t_keras.data import builtin_corpus
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service")
@@ -37,11 +38,13 @@ LINES_THAT_TRY_IT = [
 CONFIG = '{"version": 1, "model": {}}'  # Of a run, for programs that do not load it.
 # Of a person, who has not set how much TensorFlow says, as the tests do.
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}, "PYTHONPATH": str(ROOT)}
-# Runs a program with a module that stands in for `experiment`, and without TensorFlow. {}: what is to be in it.
+# Runs a program with modules that stand in for those that load and translate, and without TensorFlow. {}: what is to be in them.
 STAND_IN = """
 import runpy, sys, types
-experiment, translator = (types.ModuleType(f"t2t_keras.{{name}}") for name in ("experiment", "translator"))
-sys.modules |= {{module.__name__: module for module in (experiment, translator)}}
+names = ("decoding.loading", "decoding.translator", "evaluation.evaluate", "evaluation.perplexity")
+loading, translator, evaluation, perplexity = (types.ModuleType(f"t2t_keras.{{name}}") for name in names)
+sys.modules |= {{module.__name__: module for module in (loading, translator, evaluation, perplexity)}}
+perplexity.perplexity = evaluation.evaluate = None
 {}
 program = sys.argv.pop(1)
 sys.argv[0] = program
@@ -67,7 +70,7 @@ def translate_lines(translate, lines, *, batch_size, read_ahead):
     while ahead := [line for _, line in zip(range(read_ahead), lines)]:
         yield from map(translate, ahead)
 
-experiment.load, translator.translate_lines = lambda **model: Translator(), translate_lines
+loading.load, translator.translate_lines = lambda **model: Translator(), translate_lines
 """)
 
 
@@ -317,8 +320,8 @@ def test_a_figure_that_is_not_finite_is_null_in_json(tmp_path):
     (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "text").write_text("one\n")
     code = """
-experiment.load = lambda **model: None
-experiment.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chrf": float("inf"), "perplexity": float("nan")})
+loading.load = lambda **model: None
+evaluation.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chrf": float("inf"), "perplexity": float("nan")})
 """
     flags = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", "--json"]
     result = subprocess.run(stand_in(STAND_IN.format(code), "evaluate", *flags), capture_output=True, env=ENVIRONMENT, check=True)

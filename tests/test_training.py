@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 from toy import TRAIN, Toy, adam, assert_close, by_one_tape, pretended_updates, set_weights, strategy_of, weights_of, write_shards
 
-from t2t_keras import batching, checkpoint, devices, interruption, memory, shards, training
+from t2t_keras import checkpoint
 from t2t_keras.config import TrainConfig
-from t2t_keras.interruption import StoppedError
-from t2t_keras.progress import Progress
-from t2t_keras.update import SUMS
+from t2t_keras.data import batching, shards
+from t2t_keras.training import device_memory, devices, interruption, loop
+from t2t_keras.training.interruption import StoppedError
+from t2t_keras.training.state import Progress
+from t2t_keras.training.train_step import SUMS
 
 
 class Run:
-    """`training.train` with new objects, and all that it told.
+    """`loop.train` with new objects, and all that it told.
 
     Args:
         figures: step → what validation finds, 1 where nothing is said; a function is called for it. A dictionary is all metrics.
@@ -45,7 +47,7 @@ class Run:
                 figure = figure()
             return figure if isinstance(figure, dict) else {metric: float(figure)}
 
-        self.progress = training.train(
+        self.progress = loop.train(
             strategy,
             self.model,
             self.optimizer,
@@ -238,7 +240,7 @@ def test_a_budget_below_the_longest_sentence_is_refused_before_any_update(folder
 def test_what_a_process_reads_is_what_it_rehearses(monkeypatch, service, expected):
     """Three processes of two devices: without a service they share every update; with one, each has smaller ones of its own."""
     monkeypatch.setattr(devices, "processes", lambda strategy: 3)
-    config, replicas = training._of_process(types.SimpleNamespace(num_replicas_in_sync=6), TrainConfig(data_service=service))
+    config, replicas = loop._of_process(types.SimpleNamespace(num_replicas_in_sync=6), TrainConfig(data_service=service))
     assert ((config.batch_tokens, config.batch_parts), replicas) == expected
 
 
@@ -334,8 +336,8 @@ def test_a_loss_of_any_size_has_a_point():
 
 def test_the_largest_updates_are_rehearsed_before_the_first_and_at_each_start(folder, tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(training, "make_update", pretended_updates(made))
-    shapes = memory.largest_shapes(shards.read_info(folder), TRAIN, 1)
+    monkeypatch.setattr(loop, "make_update", pretended_updates(made))
+    shapes = device_memory.largest_shapes(shards.read_info(folder), TRAIN, 1)
     for steps in (3, 5):
         Run(folder, tmp_path, train_steps=steps)
         rehearsed = [update for update in made if not update.applied]

@@ -9,9 +9,10 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_keras.config import BASE, BIG, BOS, EOS, PAD, TABLE_3, UNK
-from t2t_keras.dropout import Dropout
-from t2t_keras.loss import cross_entropy, shift_right
-from t2t_keras.transformer import Transformer, ancestry_mask, causal_mask, padding_mask
+from t2t_keras.model.dropout import Dropout
+from t2t_keras.model.loss import cross_entropy
+from t2t_keras.model.masks import ancestry_mask, causal_mask, padding_mask, shift_right
+from t2t_keras.model.transformer import Transformer
 
 SOURCE = np.array([[7, 12, 33, 5, EOS], [39, 4, EOS, PAD, PAD], [9, 6, 21, EOS, PAD]], "int32")
 TARGET = np.array([[BOS, 14, 8, 30, 22, 6], [BOS, 25, 4, 17, 36, 9], [BOS, 5, 5, 38, 11, 19]], "int32")

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras import builtin_corpus, chunks
-from t2t_keras import translator as translator_module
 from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
-from t2t_keras.tokenizer import Tokenizer, learn
-from t2t_keras.transformer import Transformer
-from t2t_keras.translator import Translator, translate_lines
+from t2t_keras.data import builtin_corpus
+from t2t_keras.decoding import sub_batches
+from t2t_keras.decoding import translator as translator_module
+from t2t_keras.decoding.translator import Translator, translate_lines
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.text.tokenizer import Tokenizer, learn
 
 VOCAB_SIZE = 330
 BLANKS = ["", " ", "   "]
@@ -269,7 +270,7 @@ def test_long_translations_of_short_sources_are_searched_a_few_at_a_time(model, 
 
     def in_chunks(function, rows, lengths, *, most_rows, most_tokens, outputs):
         seen.append((lengths.numpy().tolist(), most_rows, most_tokens))
-        return chunks.in_chunks(function, rows, lengths, most_rows=most_rows, most_tokens=most_tokens, outputs=outputs)
+        return sub_batches.in_chunks(function, rows, lengths, most_rows=most_rows, most_tokens=most_tokens, outputs=outputs)
 
     monkeypatch.setattr(translator_module, "in_chunks", in_chunks)
     translator = Translator(model, None, DecodeConfig(beam_size=2))

@@ -28,10 +28,11 @@ from toy import (
     weights_of,
 )
 
-from t2t_keras import batching, devices
 from t2t_keras.config import BOS, EOS
-from t2t_keras.transformer import Transformer
-from t2t_keras.update import LossScale, dropout_seeds, make_update, make_validation
+from t2t_keras.data import batching
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.training import devices
+from t2t_keras.training.train_step import LossScale, dropout_seeds, make_update, make_validation
 
 UPDATES = random_updates([7, 4, 9])
 

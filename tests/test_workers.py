@@ -14,7 +14,8 @@ import pytest
 from test_survival import FLAGS, left
 from toy import TWENTY, adam, assert_moved_alike, by_one_tape, joined, sgd
 
-from t2t_keras import checkpoint, devices
+from t2t_keras import checkpoint
+from t2t_keras.training import devices
 
 ROOT = pathlib.Path(__file__).parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}

@@ -8,11 +8,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import devices, optimizer, shards
 from t2t_keras.config import EOS, ModelConfig, TrainConfig
-from t2t_keras.dropout import Dropout
-from t2t_keras.loss import cross_entropy, shift_right, token_mask
-from t2t_keras.update import LossScale, make_update
+from t2t_keras.data import shards
+from t2t_keras.model.dropout import Dropout
+from t2t_keras.model.loss import cross_entropy
+from t2t_keras.model.masks import shift_right, token_mask
+from t2t_keras.training import devices, optimizer
+from t2t_keras.training.train_step import LossScale, make_update
 
 VOCAB_SIZE = 20
 SMALL = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=12, num_heads=2, d_k=3, d_v=5, dropout=0.0)

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 import toy
 
-from t2t_keras import devices
-from t2t_keras.update import LossScale, make_update
+from t2t_keras.training import devices
+from t2t_keras.training.train_step import LossScale, make_update
 
 strategy = devices.make_strategy()
 worker = strategy.cluster_resolver.task_id

@@ -9,7 +9,7 @@ import sys
 
 from absl import flags
 
-from t2t_keras import flags as options
+from t2t_keras.cli import flags as options
 
 _SERVER = flags.DEFINE_string(
     "server", "grpc://localhost:8500", "The model server: grpc://host:port or http://host:port; with TLS, grpcs:// or https://."
@@ -33,7 +33,8 @@ _ATTEMPTS = flags.DEFINE_integer("attempts", 8, "Times to ask a server that is a
 def translate() -> None:
     import tqdm
 
-    from t2t_keras import client, lines
+    from t2t_keras import client
+    from t2t_keras.text import lines
 
     given = {flag.name: flag.value for flag in (_N_BEST, _ALPHA, _MAX_LENGTH, _PREFIX) if flag.value is not None}
     search = dataclasses.replace(client.Options(), **given) if given else None

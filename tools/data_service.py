@@ -10,7 +10,7 @@ import sys
 
 from absl import flags
 
-from t2t_keras import flags as options
+from t2t_keras.cli import flags as options
 
 _PORT = flags.DEFINE_integer("port", None, "Port to listen at.", required=True, lower_bound=1, upper_bound=2**16 - 1)
 _HOST = flags.DEFINE_string(
@@ -27,7 +27,7 @@ def restrict(host: str, port: int) -> None:
     Raises:
         OSError: the system cannot close it.
     """
-    from t2t_keras import data_service
+    from t2t_keras.data import data_service
 
     if host == "localhost" or host.startswith("127."):
         try:
@@ -50,7 +50,7 @@ def serve() -> None:
     with options.without_noise():
         from tensorflow.data.experimental import service
 
-        from t2t_keras import data_service
+        from t2t_keras.data import data_service
 
     address = f"{_HOST.value}:{_PORT.value}"
     data_service.check_free(_PORT.value)

@@ -12,7 +12,7 @@ import sys
 
 from absl import flags
 
-from t2t_keras import flags as options
+from t2t_keras.cli import flags as options
 from t2t_keras.config import DecodeConfig
 
 _SOURCE = flags.DEFINE_string("source", "", "Text to translate, a sentence a line; files and globs as in training.")
@@ -47,17 +47,18 @@ def _read(files: list[tuple[str, str]]) -> list[list[str]]:
     Raises:
         ValueError: some have more lines than others.
     """
-    from t2t_keras import corpus
+    from t2t_keras.data import corpora
 
-    found = [corpus.text(names) for _, names in files]
+    found = [corpora.text(names) for _, names in files]
     if len(set(map(len, found))) > 1:
         received = ", ".join(f"{len(side):,} in --{flag}={names}" for (flag, names), side in zip(files, found, strict=True))
         raise ValueError(f"Expected as many lines in each. Received: {received}.")
     return found
 
 
-def evaluate() -> None:
-    from t2t_keras import evaluation, lines
+def run() -> None:
+    from t2t_keras.evaluation import scores
+    from t2t_keras.text import lines
 
     given = flags.FLAGS["model_dir"].value
     if not (_HYPOTHESIS.value or given and _SOURCE.value):
@@ -67,40 +68,42 @@ def evaluate() -> None:
     ignored = [f"--{name}" for name in _OF_A_MODEL if not given and flags.FLAGS[name].present]
     if ignored:
         raise ValueError(f"{', '.join(ignored)} is for a model. Expected --model_dir and --source too, or --hypothesis without it.")
-    evaluation.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
+    scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
     model = options.trained_model() if given else None
     files = [(flag.name, flag.value) for flag in (_SOURCE, _HYPOTHESIS) if flag.value]
     texts = _read([*files, *((_REFERENCE.name, name) for name in _REFERENCE.value)])
     sources, hypotheses, references = texts[0], texts[len(files) - 1], texts[len(files) :]
     count = {"lowercase": _LOWERCASE.value, "tokenize": _TOKENIZE.value}
-    scores = evaluation.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}
+    found = scores.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}
     with lines.written_whole(_OUTPUT.value) if _OUTPUT.value else contextlib.nullcontext() as output:
         if model:
             with options.without_noise():
-                from t2t_keras import experiment
+                from t2t_keras.decoding.loading import load
+                from t2t_keras.evaluation.evaluate import evaluate
+                from t2t_keras.evaluation.perplexity import perplexity
 
-                translator = experiment.load(**model, say=lambda text: print(text, file=sys.stderr))
+                translator = load(**model, say=lambda text: print(text, file=sys.stderr))
             if _HYPOTHESIS.value:
-                scores["perplexity"] = experiment.perplexity(translator, sources, *references)
+                found["perplexity"] = perplexity(translator, sources, *references)
             else:
-                hypotheses, scores = experiment.evaluate(translator, sources, *references, **count, batch_size=_BATCH_SIZE.value)
-            scores |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
+                hypotheses, found = evaluate(translator, sources, *references, **count, batch_size=_BATCH_SIZE.value)
+            found |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
         if output:
             output.write("".join(f"{line}\n" for line in hypotheses).encode())
     if _COMPOUND_SPLIT.value:
-        scores |= evaluation.compound_split_bleu(hypotheses, *references, language=_COMPOUND_SPLIT.value)
+        found |= scores.compound_split_bleu(hypotheses, *references, language=_COMPOUND_SPLIT.value)
     if _ROUGE.value:
-        scores |= evaluation.rouge(hypotheses, *references)
+        found |= scores.rouge(hypotheses, *references)
     if _JSON.value:
-        finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in scores.items()}
+        finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in found.items()}
         print(json.dumps(finite, allow_nan=False))
     else:
-        for name, value in scores.items():
+        for name, value in found.items():
             print(f"{name:20} {value:.4f}" if isinstance(value, float) else f"{name:20} {value}")
 
 
 def main() -> None:
-    options.run(evaluate)
+    options.run(run)
 
 
 if __name__ == "__main__":

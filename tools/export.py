@@ -7,7 +7,7 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras import flags as options
+from t2t_keras.cli import flags as options
 
 _EXPORT_DIR = flags.DEFINE_string(
     "export_dir", None, "The folder of all versions; a new one is written beside those there. For CTranslate2: a new folder.", required=True
@@ -30,13 +30,14 @@ def export() -> None:
     elif _QUANTIZATION.value:
         raise ValueError(f"--quantization is for --format=ctranslate2. Received: --quantization={_QUANTIZATION.value}.")
     with options.without_noise():
-        from t2t_keras import ctranslate2_format, experiment
+        from t2t_keras.decoding.loading import load
+        from t2t_keras.export import ctranslate2_format, savedmodel
 
         if _FORMAT.value == "ctranslate2":
-            ctranslate2_format.write(experiment.load(**model), export_dir, _QUANTIZATION.value)
+            ctranslate2_format.write(load(**model, say=print), export_dir, _QUANTIZATION.value)
             print(f"Exported to {export_dir}. Its README.md says how to use it.")
         else:
-            experiment.export(export_dir, **model)
+            savedmodel.export_run(export_dir, **model, say=print)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras import flags as options
+from t2t_keras.cli import flags as options
 from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Where to prepare the data.", required=True)
@@ -29,16 +29,16 @@ def prepare() -> None:
     if not _DATA_DIR.value:
         raise ValueError("Expected a folder as --data_dir. Received none.")
     with options.without_noise():  # After the options, so that a wrong one is told at once.
-        from t2t_keras import prepare
+        from t2t_keras.data import prepare
 
     write = prepare.write
     if _RUNNER.value:
         try:
-            from t2t_keras import beam_pipeline
+            from t2t_keras.data import beam_pipeline
         except ImportError as error:
             raise ValueError("--beam_runner needs Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
         write = beam_pipeline.writer(_RUNNER.value, _OPTIONS.value, _EXCHANGE.value)
-    prepare.prepare(data, model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value).expanduser(), write_train=write)
+    prepare.prepare(data, model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value).expanduser(), say=print, write_train=write)
 
 
 def main() -> None:

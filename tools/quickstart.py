@@ -8,14 +8,13 @@ The last line of standard output is one JSON object.
 
 import dataclasses
 import json
-import math
 import pathlib
 import sys
 import time
 
 from absl import flags
 
-from t2t_keras import flags as options
+from t2t_keras.cli import flags as options
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
 SHORT = 3  # Words of a short sentence, at most.
@@ -50,26 +49,25 @@ def fastest_dtype() -> str:
     return chosen
 
 
-def exactly_right(rows: list[tuple[str, str, str]], most_words: float = math.inf) -> list[bool]:
-    """Whether each translation equals its reference, for (source, translation, reference) rows of at most so many source words."""
-    return [hypothesis == reference for source, hypothesis, reference in rows if len(source.split()) <= most_words]
-
-
 def quickstart() -> None:
     started = time.monotonic()
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     model, train, decode, data = map(options.read, (ModelConfig, TrainConfig, DecodeConfig, DataConfig))
     with options.without_noise():  # After the options, so that a wrong one is told at once.
-        from t2t_keras import devices, experiment, prepare
-        from t2t_keras.translator import translate_lines
+        from t2t_keras.data import prepare
+        from t2t_keras.decoding.loading import load
+        from t2t_keras.decoding.translator import translate_lines
+        from t2t_keras.evaluation.evaluate import evaluate
+        from t2t_keras.evaluation.scores import exactly_right
+        from t2t_keras.training import devices, run
 
     if "dtype" not in options.given(TrainConfig):
         train = dataclasses.replace(train, dtype=fastest_dtype())
-    progress = experiment.train(model_dir, model, train, decode, data, strategy=devices.make_strategy(), say=say)
+    progress = run.train(model_dir, model, train, decode, data, strategy=devices.make_strategy(), say=say)
     with options.without_noise():
-        translator = experiment.load(model_dir, say=say)
+        translator = load(model_dir, say=say)
     sources, references = prepare.read_text(model_dir / "data", "test")
-    hypotheses, scores = experiment.evaluate(translator, sources, references)
+    hypotheses, scores = evaluate(translator, sources, references)
     rows = list(zip(sources, hypotheses, references, strict=True))
     right, short = exactly_right(rows), exactly_right(rows, SHORT)
     say(f"Test: {sum(right)} of {len(right)} new sentences are exactly right, BLEU {scores['bleu']:.2f}.")
@@ -80,8 +78,9 @@ def quickstart() -> None:
     for source, result in zip(examples, translate_lines(translator, examples), strict=True):
         say(f"  {source} → {result['text']}")
     programs = pathlib.Path(sys.executable).parent
+    translate = options.command("translate").replace("tools/", f"{_ROOT}/tools/")  # From any folder.
     say(f"Curves and sample translations: {programs}/tensorboard --logdir {model_dir / 'logs'}")
-    say(f"Your own sentences: {programs}/{options.command('translate')} --model_dir={model_dir}")
+    say(f"Your own sentences: {programs}/{translate} --model_dir={model_dir}")
     print(
         json.dumps(
             {

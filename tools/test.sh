@@ -6,4 +6,5 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 .venv/bin/ruff format --check .
 .venv/bin/ruff check .
+.venv/bin/lint-imports --no-logo
 exec .venv/bin/python -m pytest -n 2 --dist loadfile "$@"

@@ -10,9 +10,9 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras import flags as options
 from t2t_keras import run_folder
-from t2t_keras.interruption import EXIT_CODE
+from t2t_keras.cli import flags as options
+from t2t_keras.training.interruption import EXIT_CODE
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "The run's folder: options, sub-words, checkpoints, TensorBoard logs.", required=True)
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "Prepared data, or where to prepare it; empty: model_dir/data, or the run's.")
@@ -27,11 +27,11 @@ def train() -> None:
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     chosen = run_folder.resolve(model_dir, options.given(*run_folder.GROUPS.values()), os.path.expanduser(_DATA_DIR.value))
     with options.without_noise():  # After the options, so that a wrong one is told at once.
-        from t2t_keras import devices, experiment
+        from t2t_keras.training import devices, run
 
     devices.virtual_cpu_devices(_CPU_DEVICES.value)
     strategy = devices.make_strategy(_CPU_DEVICES.value)
-    experiment.train(
+    run.train(
         model_dir,
         chosen.model,
         chosen.train,
@@ -40,6 +40,7 @@ def train() -> None:
         data_dir=chosen.data_folder(model_dir),
         strategy=strategy,
         dry_run=_DRY_RUN.value,
+        say=print,
     )
     if devices.is_chief(strategy) and not _DRY_RUN.value:
         print(f"Trained. Translate with: {options.command('translate')} --model_dir={model_dir} < text")
@@ -50,7 +51,7 @@ def main() -> None:
         options.run(train)
     except SystemExit as ended:
         if "TF_CONFIG" in os.environ and ended.code in (0, EXIT_CODE):
-            from t2t_keras import devices
+            from t2t_keras.training import devices
 
             devices.leave(ended.code)
         raise

@@ -10,7 +10,7 @@ import sys
 
 from absl import flags
 
-from t2t_keras import flags as options
+from t2t_keras.cli import flags as options
 
 _INPUT = flags.DEFINE_string("input", "", "Text to translate, a sentence a line; empty: standard input.")
 _OUTPUT = flags.DEFINE_string(
@@ -26,16 +26,16 @@ def translate() -> None:
     model = options.trained_model()
     import tqdm
 
-    from t2t_keras import lines
+    from t2t_keras.text import lines
 
     with contextlib.ExitStack() as files:
         source = files.enter_context(pathlib.Path(_INPUT.value).expanduser().open("rb")) if _INPUT.value else sys.stdin.buffer
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
         with options.without_noise():
-            from t2t_keras import experiment
-            from t2t_keras.translator import translate_lines
+            from t2t_keras.decoding.loading import load
+            from t2t_keras.decoding.translator import translate_lines
 
-            translator = experiment.load(**model, say=lambda text: print(text, file=sys.stderr))
+            translator = load(**model, say=lambda text: print(text, file=sys.stderr))
         if _N_BEST.value > translator.config.beam_size:
             raise ValueError(f"Expected --n_best of at most --beam_size, {translator.config.beam_size}. Received: {_N_BEST.value}.")
         function = translator.n_best if _N_BEST.value else translator

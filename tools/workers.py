@@ -55,7 +55,7 @@ def wait(workers: list[subprocess.Popen]) -> int:
 
 
 def help_text() -> str:
-    from t2t_keras import flags as options  # Not before workers start: it sets environment variables, which they would inherit.
+    from t2t_keras.cli import flags as options  # Not before workers start: it sets environment variables, which they would inherit.
 
     return options.name_programs(__doc__)
 

@@ -1,0 +1,513 @@
+"""Compares the speed of translating with CTranslate2's and Hugging Face's: one machine, one run, the same weights, the same source ids.
+
+python benchmarks/decode.py --model_dir=runs/x --source=test.en    # natural ends
+python benchmarks/decode.py --config=base                          # random weights that never end, so all write equally much
+
+Every measurement is a process of its own, since thread pools and instruction sets are chosen once a process; rounds go over all systems
+in turn. CTranslate2 is measured with whatever instruction set, matrix library and threads a first, short round finds fastest.
+Peers: pip install -e '.[bench]'.
+"""
+
+import collections
+import functools
+import importlib.metadata
+import json
+import os
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from absl import flags
+
+from t2t_keras.cli import flags as options
+from t2t_keras.config import BOS, EOS, PAD, TABLE_3, DecodeConfig, ModelConfig, from_json, to_json
+
+_MODEL_DIR = flags.DEFINE_string("model_dir", "", "The folder of a training run.")
+_SOURCE = flags.DEFINE_string("source", "", "With --model_dir: text to translate, a sentence a line.")
+_CONFIG = flags.DEFINE_enum("config", "base", sorted(TABLE_3), "Without --model_dir: a row of Table 3, with random weights.")
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 32_000, "With --config: sub-words.", lower_bound=5)
+_TARGET_LENGTH = flags.DEFINE_integer(
+    "target_length", 30, "With --config: sub-words of every source and of every translation.", lower_bound=2
+)
+_SYSTEMS = flags.DEFINE_list("systems", [], "Names, or beginnings of names, of those to compare; empty: all that are installed.")
+_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["64", "1"], "Sentences at once. 1: one after the other, as they come.")
+_BEAM_SIZES = flags.DEFINE_list("beam_sizes", ["4", "1"], "Beams.")
+_ALPHA = flags.DEFINE_float("alpha", 0.6, "Length penalty: of each system's own definition.")
+_SENTENCES = flags.DEFINE_integer("sentences", 128, "Sentences of a measurement; at least a batch for every core.", lower_bound=1)
+_SINGLE_SENTENCES = flags.DEFINE_integer("single_sentences", 16, "Sentences of a measurement where the batch size is 1.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Measurements of each system; the table has their median.", lower_bound=1)
+_THREADS = flags.DEFINE_integer("threads", 0, "CPU cores used; 0: all this process may use.", lower_bound=0)
+_LAUNCHER = flags.DEFINE_string("launcher", "", "A command put before every measurement's, such as 'numactl --membind=0'.")
+_JSON = flags.DEFINE_boolean("json", False, "Print one JSON object.")
+_WORKER = flags.DEFINE_string("worker", "", "For the program itself: the file of one measurement to make.")
+
+OURS = "t2t_keras float32"
+EXTRA_LENGTH = DecodeConfig().extra_length
+
+
+# The systems. Each loads what `prepare` wrote and gives a function: ([source ids], batch size, W) → [ids written, without the end].
+
+
+def _chunks(rows: list, size: int) -> list[list]:
+    return [rows[first : first + size] for first in range(0, len(rows), size)]
+
+
+def _padded(rows: list[list[int]]):
+    import numpy as np
+
+    width = max(map(len, rows))
+    return np.array([row + [PAD] * (width - len(row)) for row in rows], np.int32)
+
+
+def _until_end(ids: list[int]) -> list[int]:
+    return ids[: ids.index(EOS)] if EOS in ids else ids
+
+
+def _most(task: dict, sources: list[list[int]]) -> int:
+    """Sub-words a translation of these sources may have."""
+    return task["target_length"] or max(map(len, sources)) + EXTRA_LENGTH
+
+
+def load_model(folder: pathlib.Path, dtype: str):
+    """The `Transformer` that `prepare` wrote."""
+    import numpy as np
+
+    from t2t_keras.model.transformer import Transformer
+
+    [config] = from_json(folder / "config.json", model=ModelConfig)
+    model = Transformer(config, dtype=dtype)
+    with np.load(folder / "weights.npz") as weights:
+        for index, variable in enumerate(model.variables):
+            variable.assign(weights[str(index)])
+    return model
+
+
+def load_ours(task: dict, system: dict):
+    import tensorflow as tf
+
+    from t2t_keras.config import DecodeConfig
+    from t2t_keras.decoding.translator import Translator
+
+    # An operation of this size is done sooner by one thread than it is divided. Parts of a batch are worked on side by side, but a
+    # sentence alone is done sooner where no operation is handed to another thread.
+    alone = all(batch_size == 1 for batch_size, _ in system["settings"])
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1 if alone else task["threads"])
+    model = load_model(pathlib.Path(task["folder"]), system["dtype"])
+
+    @functools.cache
+    def search_of(beam_size):
+        translator = Translator(model, None, DecodeConfig(beam_size=beam_size), frozen=True)
+
+        @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)])
+        def search(source, max_length):
+            rows = tf.shape(max_length)
+            return translator.search(source, tf.fill(rows, task["alpha"]), max_length, tf.ones(rows, tf.int32))[0][::beam_size]
+
+        return search
+
+    def translate(sources, batch_size, beam_size):
+        written = []
+        for rows in _chunks(sources, batch_size):
+            most = [task["target_length"] or len(row) + EXTRA_LENGTH for row in rows]
+            best = search_of(beam_size)(tf.ragged.constant(rows, tf.int32, row_splits_dtype=tf.int64), tf.constant(most))
+            written += [_until_end(ids) for ids in best.to_list()]
+        return written
+
+    return translate
+
+
+def load_ctranslate2(task: dict, system: dict):
+    import ctranslate2
+
+    folder = pathlib.Path(task["folder"])
+    pieces = json.loads((folder / "ctranslate2/shared_vocabulary.json").read_text(encoding="utf-8"))
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    threads = {name: system[name] for name in ("inter_threads", "intra_threads")}
+    translator = ctranslate2.Translator(str(folder / "ctranslate2"), compute_type=system["dtype"], **threads)
+
+    def translate(sources, batch_size, beam_size):
+        options = {
+            "beam_size": beam_size,
+            "length_penalty": task["alpha"],
+            "max_batch_size": batch_size,
+            "max_decoding_length": _most(task, sources),
+            "min_decoding_length": 0,
+        }
+        # The end token of a source is added there. Several batches in one call may run side by side.
+        rows = [[pieces[index] for index in source[:-1]] for source in sources]
+        calls = [[row] for row in rows] if batch_size == 1 else [rows]
+        return [[ids[piece] for piece in result.hypotheses[0]] for call in calls for result in translator.translate_batch(call, **options)]
+
+    return translate
+
+
+def to_marian(model, positions: int):
+    """A Hugging Face `MarianMTModel` with the weights of a `Transformer` whose heads are as wide as it wants them.
+
+    Marian's attention has biases, here zero; its sinusoids stand one after the other and its ε is 1e-5, so both are replaced.
+    """
+    import keras
+    import numpy as np
+    import torch
+    from transformers import MarianConfig, MarianMTModel
+
+    from t2t_keras.export.ctranslate2_format import positions_of
+
+    config = model.config
+    if not config.num_heads * config.d_k == config.num_heads * config.d_v == config.d_model:
+        raise ValueError(
+            "Expected num_heads · d_k = num_heads · d_v = d_model, for Hugging Face knows no other heads. "
+            f"Received: num_heads={config.num_heads}, d_k={config.d_k}, d_v={config.d_v}, d_model={config.d_model}."
+        )
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in (
+        ("layers", getattr(config, f"{side}_layers")), ("ffn_dim", config.d_ff), ("attention_heads", config.num_heads))}  # fmt: skip
+    peer = MarianMTModel(
+        MarianConfig(
+            vocab_size=config.vocab_size,
+            d_model=config.d_model,
+            **sides,
+            activation_function="relu",
+            scale_embedding=True,
+            max_position_embeddings=positions,
+            pad_token_id=PAD,
+            bos_token_id=BOS,
+            eos_token_id=EOS,
+            decoder_start_token_id=BOS,
+            forced_eos_token_id=None,
+            dropout=0.0,
+        )
+    ).eval()
+
+    def tensor(weight):
+        return torch.from_numpy(np.array(keras.ops.convert_to_numpy(weight), np.float32))
+
+    def copy_linear(linear, dense):
+        linear.weight.copy_(tensor(dense.kernel).T)
+        linear.bias.copy_(tensor(dense.bias)) if dense.use_bias else linear.bias.zero_()
+
+    def copy_norm(norm, layer):
+        norm.weight.copy_(tensor(layer.norm.gamma))
+        norm.bias.copy_(tensor(layer.norm.beta))
+        norm.eps = layer.norm.epsilon
+
+    def copy_attention(attention, layer):
+        for name, ours in (("q_proj", "query"), ("k_proj", "key"), ("v_proj", "value"), ("out_proj", "output")):
+            copy_linear(getattr(attention, name), getattr(layer, f"{ours}_projection"))
+
+    with torch.no_grad():
+        peer.model.shared.weight.copy_(tensor(model.embedding.matrix))
+        for stack, layers in ((peer.model.encoder, model.encoder), (peer.model.decoder, model.decoder)):
+            stack.embed_positions.weight.copy_(tensor(positions_of(model, positions)))
+            for copy, layer in zip(stack.layers, layers, strict=True):
+                copy_attention(copy.self_attn, layer.self_attention)
+                copy_norm(copy.self_attn_layer_norm, layer.self_attention_norm)
+                if hasattr(copy, "encoder_attn"):
+                    copy_attention(copy.encoder_attn, layer.cross_attention)
+                    copy_norm(copy.encoder_attn_layer_norm, layer.cross_attention_norm)
+                copy_linear(copy.fc1, layer.feed_forward.inner)
+                copy_linear(copy.fc2, layer.feed_forward.outer)
+                copy_norm(copy.final_layer_norm, layer.feed_forward_norm)
+    return peer
+
+
+def load_marian(task: dict, system: dict):
+    import torch
+
+    torch.set_num_threads(task["threads"])
+    peer = to_marian(load_model(pathlib.Path(task["folder"]), "float32"), task["positions"]).to(getattr(torch, system["dtype"]))
+
+    @torch.inference_mode()
+    def translate(sources, batch_size, beam_size):
+        written = []
+        for rows in _chunks(sources, batch_size):
+            ids = torch.from_numpy(_padded(rows)).long()
+            options = {"num_beams": beam_size, "max_new_tokens": _most(task, rows), "do_sample": False}
+            if beam_size > 1:
+                options["length_penalty"] = task["alpha"]
+            sequences = peer.generate(ids, attention_mask=(ids != PAD).long(), **options)
+            for row in sequences[:, 1:].tolist():  # The start token comes first.
+                row = _until_end(row)
+                written.append(row[: row.index(PAD)] if PAD in row else row)
+        return written
+
+    return translate
+
+
+LOADERS = {"t2t_keras": load_ours, "CTranslate2": load_ctranslate2, "Marian": load_marian}
+
+
+def work(file: pathlib.Path) -> None:
+    """Makes the measurements of one process: after one batch to warm up, all sentences."""
+    task = json.loads(file.read_text(encoding="utf-8"))
+    results = []
+    for system in task["systems"]:
+        translate = LOADERS[system["engine"]](task, system)
+        for batch_size, beam_size in system["settings"]:
+            sources = task["sources"][str(batch_size)]
+            size = min(batch_size, task["largest_batch"])
+            translate(sources[-size:], size, beam_size)
+            seconds = []
+            for _ in range(task["repeats"]):
+                start = time.perf_counter()
+                written = translate(sources, size, beam_size)
+                seconds.append(time.perf_counter() - start)
+            results.append({**system, "settings": [batch_size, beam_size], "seconds": min(seconds), "written": written})
+    file.with_suffix(".done").write_text(json.dumps(results), encoding="utf-8")
+
+
+# The run.
+
+
+def never_ending(config: ModelConfig, seed: int = 1):
+    """Random weights in which no special id is ever likely: the last norm fixes one coordinate, whose weight is low for them alone."""
+    import keras
+    import numpy as np
+
+    from t2t_keras.model.transformer import Transformer
+
+    keras.utils.set_random_seed(seed)
+    model = Transformer(config)
+    norm, matrix = model.decoder[-1].feed_forward_norm.norm, model.embedding.matrix.numpy()
+    gamma, beta = norm.gamma.numpy(), norm.beta.numpy()
+    # Other logits have variance 1: 8 · -2 is sixteen deviations below them.
+    gamma[0], beta[0], matrix[:, 0] = 0, 8, 0
+    matrix[: EOS + 1, 0] = -2
+    for weight in model.trainable_variables:  # Zeros, as they start, cost less than those of a trained model.
+        if weight.path.endswith("/bias"):
+            weight.assign(keras.random.normal(weight.shape, stddev=0.05, seed=seed))
+    for weight, value in ((norm.gamma, gamma), (norm.beta, beta), (model.embedding.matrix, matrix)):
+        weight.assign(np.array(value))
+    return model
+
+
+def prepare(folder: pathlib.Path) -> dict:
+    """Writes the model for every system. Returns the task that all measurements share."""
+    import numpy as np
+    import tensorflow as tf
+
+    from t2t_keras.decoding.loading import load
+
+    threads, largest = _THREADS.value or len(os.sched_getaffinity(0)), max(map(int, _BATCH_SIZES.value))
+    number = max(_SENTENCES.value, largest * threads)  # Of a worker of CTranslate2's that has no batch a core is idle.
+    if _MODEL_DIR.value:
+        if not _SOURCE.value:
+            raise ValueError("Expected --source, text to translate, with --model_dir. Received none.")
+        lines = pathlib.Path(_SOURCE.value).expanduser().read_bytes().split(b"\n")[:-1]
+        translator = load(pathlib.Path(_MODEL_DIR.value).expanduser(), say=lambda text: print(text, file=sys.stderr))
+        model, pieces, target_length = translator.model, list(translator.tokenizer.pieces), 0
+        sources = translator.tokenizer.tokenize(tf.constant(lines), max_length=translator.config.max_input).to_list()
+    else:
+        model, target_length = (
+            never_ending(ModelConfig(**{**vars(TABLE_3[_CONFIG.value]), "vocab_size": _VOCAB_SIZE.value})),
+            _TARGET_LENGTH.value,
+        )
+        pieces = ["<pad>", "<unk>", "<s>", "</s>", *(f"p{index}" for index in range(EOS + 1, _VOCAB_SIZE.value))]
+        draw = np.random.default_rng(1).integers(EOS + 1, _VOCAB_SIZE.value, [number, target_length - 1])
+        sources = [[*row, EOS] for row in draw.tolist()]
+    chosen = {size: sources[: _SINGLE_SENTENCES.value if size == "1" else number] for size in _BATCH_SIZES.value}
+    positions = max(map(len, sources)) + EXTRA_LENGTH
+    np.savez(folder / "weights.npz", **{str(index): variable.numpy() for index, variable in enumerate(model.variables)})
+    (folder / "config.json").write_text(to_json(model=model.config), encoding="utf-8")
+    if installed("ctranslate2"):
+        from t2t_keras.export import ctranslate2_format
+
+        spec = ctranslate2_format.specification(model, pieces, positions)
+        spec.validate()
+        spec.optimize()
+        (folder / "ctranslate2").mkdir()
+        spec.save(str(folder / "ctranslate2"))
+    return {
+        "folder": str(folder),
+        "sources": {size: sorted(rows, key=len) for size, rows in chosen.items()},
+        "target_length": target_length,
+        "positions": positions,
+        "alpha": _ALPHA.value,
+        "largest_batch": largest,
+        "repeats": 1,
+        "threads": threads,
+    }
+
+
+def cpu() -> dict:
+    """What this processor is and can."""
+    fields = dict(line.split(":", 1) for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if ":" in line)
+    fields = {name.strip(): value.strip() for name, value in fields.items()}
+    known = set(fields.get("flags", "").split())
+    wanted = ("avx", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
+    return {"cpu": fields.get("model name", "unknown"), "cores": os.cpu_count(), "flags": [name for name in wanted if name in known]}
+
+
+def installed(*packages: str) -> dict:
+    """Versions by name, of those that are there."""
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return versions
+
+
+def launch(task: dict, systems: list[dict], environment: dict) -> list[dict]:
+    """One process. A system that fails, or that a processor cannot run, is told and left out."""
+    file = pathlib.Path(task["folder"]) / "task.json"
+    file.write_text(json.dumps({**task, "systems": systems}), encoding="utf-8")
+    done = file.with_suffix(".done")
+    done.unlink(missing_ok=True)
+    variables = {"OMP_NUM_THREADS": str(task["threads"]), "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
+    command = [*shlex.split(_LAUNCHER.value), sys.executable, __file__, f"--worker={file}"]
+    process = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if process.returncode or not done.exists():
+        names = {f"{system['engine']} {system['dtype']}" for system in systems}
+        print(f"{', '.join(sorted(names))} with {environment} failed: {process.stderr.strip()[-300:]}", file=sys.stderr)
+        return []
+    return json.loads(done.read_text(encoding="utf-8"))
+
+
+def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]]) -> dict:
+    """(dtype, batch size, beam size) → (environment, system): the fastest instruction set, matrix library and threads.
+
+    Found with batches of at most 16 sentences, one for every core, which is quick.
+    """
+    known = cpu()["flags"]
+    sets = [name for name, flag in (("AVX", "avx"), ("AVX2", "avx2"), ("AVX512", "avx512f")) if flag in known] or ["GENERIC"]
+    cores, best, largest = task["threads"], {}, 16
+    short = {size: rows[-2 if size == "1" else -largest * cores :] for size, rows in task["sources"].items()}
+    task = {**task, "sources": short, "largest_batch": largest, "repeats": 2}
+    for instructions in sets:
+        for library in ("0", "1"):
+            environment = {"CT2_FORCE_CPU_ISA": instructions, "CT2_USE_MKL": library}
+            systems = [
+                {"engine": "CTranslate2", "dtype": dtype, "inter_threads": inter, "intra_threads": intra, "settings": chosen}
+                for dtype in types
+                for inter, intra in sorted({(1, cores), (cores, 1), (1, 1)})
+                # A second worker has nothing to do where sentences come one after the other, and is worth a core where they do not.
+                if (chosen := [[batch, beam] for batch, beam in settings if (inter == 1 if batch == 1 else inter * intra == cores)])
+            ]
+            for result in launch(task, systems, environment):
+                key = (result["dtype"], *result["settings"])
+                if key not in best or result["seconds"] < best[key][0]:
+                    system = {name: result[name] for name in ("engine", "dtype", "inter_threads", "intra_threads")}
+                    best[key] = (result["seconds"], environment, system)
+    return {key: (environment, system) for key, (_, environment, system) in best.items()}
+
+
+def ctranslate2_types() -> list[str]:
+    """Those of its types that this processor supports, if it is installed. int8 is int8_float32 for a model stored in float32."""
+    if not installed("ctranslate2"):
+        return []
+    import ctranslate2
+
+    supported = ctranslate2.get_supported_compute_types("cpu")
+    return [name for name in ("float32", "int8", "bfloat16", "int8_bfloat16") if name in supported]
+
+
+def measure(task: dict) -> list[dict]:
+    """Rows of the table, one for each setting and system."""
+    settings = [[int(batch), int(beam)] for batch in _BATCH_SIZES.value for beam in _BEAM_SIZES.value]
+    versions = installed("ctranslate2", "torch", "transformers")
+    plain = [("t2t_keras", "float32"), ("t2t_keras", "bfloat16")]
+    if {"torch", "transformers"} <= versions.keys():
+        plain += [("Marian", "float32"), ("Marian", "bfloat16")]
+    names = [f"{engine} {dtype}" for engine, dtype in plain]
+    types = ctranslate2_types()
+    wanted = [name for name in [*names, *(f"CTranslate2 {dtype}" for dtype in types)] if name.startswith(tuple(_SYSTEMS.value) or "")]
+    if not wanted:
+        raise ValueError(f"Expected --systems among {', '.join(names)}, CTranslate2 …. Received: {', '.join(_SYSTEMS.value)}.")
+    alone = [setting for setting in settings if setting[0] == 1]
+    processes = [
+        ({}, [{"engine": engine, "dtype": dtype, "settings": chosen}])
+        for engine, dtype in plain
+        for chosen in (alone, [setting for setting in settings if setting not in alone])
+        if chosen and f"{engine} {dtype}" in wanted
+    ]
+    types = [dtype for dtype in types if f"CTranslate2 {dtype}" in wanted]
+    by_process = collections.defaultdict(list)
+    for (_, batch_size, beam_size), (environment, system) in (fastest_ctranslate2(task, types, settings) if types else {}).items():
+        by_process[json.dumps([environment, system])].append([batch_size, beam_size])
+    for key, chosen in by_process.items():
+        environment, system = json.loads(key)
+        processes.append((environment, [{**system, "settings": chosen}]))
+    found = collections.defaultdict(list)
+    for number in range(_ROUNDS.value):
+        for environment, systems in processes[number % len(processes) :] + processes[: number % len(processes)]:
+            for result in launch(task, systems, environment):
+                found[(*result["settings"], f"{result['engine']} {result['dtype']}")].append({**result, "environment": environment})
+    return [row for setting in settings for row in rows_of(task, setting, found)]
+
+
+def rows_of(task: dict, setting: list[int], found: dict) -> list[dict]:
+    """The systems of one setting, fastest first."""
+    batch_size, beam_size = setting
+    measured = {key[2]: results for key, results in found.items() if key[:2] == (batch_size, beam_size)}
+    number, rows = len(task["sources"][str(batch_size)]), []
+    for name, results in measured.items():
+        seconds = [result["seconds"] for result in results]
+        written = results[0]["written"]
+        sub_words = sum(map(len, written))
+        row = {
+            "batch_size": batch_size,
+            "beam_size": beam_size,
+            "system": name,
+            "sentences_per_second": number / statistics.median(seconds),
+            "sub_words_per_second": sub_words / statistics.median(seconds),
+            "slowest": sub_words / max(seconds),
+            "fastest": sub_words / min(seconds),
+            "mean_length": sub_words / number,
+        }
+        if OURS in measured:
+            row["equal"] = sum(map(list.__eq__, written, measured[OURS][0]["written"])) / number
+        if "inter_threads" in results[0]:
+            row |= {key: results[0][key] for key in ("inter_threads", "intra_threads", "environment")}
+        rows.append(row)
+    best = max((row["sub_words_per_second"] for row in rows if row["system"].startswith("CTranslate2")), default=None)
+    if best:
+        for row in rows:
+            row["ratio"] = row["sub_words_per_second"] / best
+    return sorted(rows, key=lambda row: -row["sub_words_per_second"])
+
+
+def table(rows: list[dict]) -> str:
+    head = (
+        "| batch | beam | system | sentences/s | sub-words/s (slowest to fastest) | to CTranslate2's best | mean length | equal to ours |"
+    )
+    lines = [head, "|---:|---:|---|---:|---:|---:|---:|---:|"]
+    for row in rows:
+        speeds = f"{row['sub_words_per_second']:.0f} ({row['slowest']:.0f} to {row['fastest']:.0f})"
+        name = row["system"]
+        if "environment" in row:
+            library = "MKL" if row["environment"]["CT2_USE_MKL"] == "1" else "oneDNN"
+            name += f", {row['environment']['CT2_FORCE_CPU_ISA']}, {library}, {row['inter_threads']} × {row['intra_threads']} threads"
+        ratio, equal = (f"{row[key]:.2f}" if key in row else "" for key in ("ratio", "equal"))
+        numbers = f"{row['sentences_per_second']:.2f} | {speeds} | {ratio} | {row['mean_length']:.1f} | {equal}"
+        lines.append(f"| {row['batch_size']} | {row['beam_size']} | {name} | {numbers} |")
+    return "\n".join(lines)
+
+
+def benchmark() -> None:
+    if _WORKER.value:
+        return work(pathlib.Path(_WORKER.value))
+    with tempfile.TemporaryDirectory() as name:
+        task = prepare(pathlib.Path(name))
+        rows = measure(task)
+    machine = {**cpu(), "threads": task["threads"]}
+    versions = installed("tensorflow", "keras", "ctranslate2", "torch", "transformers")
+    if _JSON.value:
+        print(json.dumps({"machine": machine, "versions": versions, "rows": rows}))
+    else:
+        print(f"{machine['cpu']}, {machine['threads']} of {machine['cores']} cores, {' '.join(machine['flags'])}")
+        print(", ".join(f"{package} {version}" for package, version in versions.items()))
+        print(table(rows))
+
+
+def main() -> None:
+    options.run(benchmark)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""Options as absl flags: every field of a dataclass of `config.py` is a flag of the same name, default and help."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from logging import StreamHandler
+
+from absl import app, flags, logging
+
+from t2t_keras import __version__, run_folder
+from t2t_keras.config import DecodeConfig
+from t2t_keras.log import logger
+from t2t_keras.training.interruption import EXIT_CODE, StoppedError
+
+# In a checkout, and where the package is installed.
+CONFIGS = [pathlib.Path(__file__).parents[2] / name for name in ("configs", "t2t_keras_configs")]
+
+_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# Lines that TensorFlow 2.21 writes whatever the level, on every machine or on every one without a GPU.
+_NOISE = "|".join((
+    "^WARNING: All log messages before absl::InitializeLog",
+    r"^I[0-9]{4} .*\] oneDNN custom operations are on",
+    r"^I[0-9]{4} .*\] Could not find cuda drivers on your machine",
+    r"LOG\(INFO\) precompiled_charsmap is empty",  # TF.Text, of sub-words that do not normalize.
+))  # fmt: skip
+
+
+def define(*groups) -> None:
+    """Defines a flag for every field of some dataclasses."""
+    define_flag = {bool: flags.DEFINE_boolean, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+    for group in groups:
+        for field in dataclasses.fields(group):
+            define_flag[field.type](field.name, field.default, field.metadata["help"])
+
+
+def define_trained_model(required: bool = True) -> None:
+    """Defines what `trained_model` reads: which weights of a run, how they are kept, and how to search."""
+    flags.DEFINE_string("model_dir", None, "The folder of a training run.", required=required)
+    flags.DEFINE_string("checkpoint", "average", "<average|best|latest|STEP>: Which weights; STEP is the number of an update.")
+    flags.register_validator(
+        "checkpoint",
+        lambda value: re.fullmatch("average|best|latest|[0-9]+", value) is not None,
+        message="expected average|best|latest, or the number of an update.",
+    )
+    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of weights and arithmetic; bfloat16 where a processor is fast at it.")
+    flags.DEFINE_boolean("int8", False, "Keep matrices in 8 bits a weight: an export is several times smaller, and slower.")
+    define(DecodeConfig)
+
+
+def trained_model() -> dict:
+    """The arguments of `decoding.loading.load`, except `say`.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no such model, or it cannot search so. TensorFlow is not imported yet.
+    """
+    values = {name: flags.FLAGS[name].value for name in ("model_dir", "checkpoint", "dtype", "int8")}
+    model_dir, search = pathlib.Path(values.pop("model_dir")).expanduser(), given(DecodeConfig)
+    DecodeConfig(**search)
+    run_folder.groups(model_dir, "model", "decode")
+    return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **search}
+
+
+def read(group):
+    """A dataclass with the values of its flags."""
+    return group(**{field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(group)})
+
+
+def given(*groups) -> dict:
+    """The fields of some dataclasses that the command line sets."""
+    found = {field.name: flags.FLAGS[field.name] for group in groups for field in dataclasses.fields(group)}
+    return {name: flag.value for name, flag in found.items() if flag.present}
+
+
+def _find_flagfile(name: str) -> str:
+    """The config of that name; a path stays what it is."""
+    if os.sep in name or pathlib.Path(name).is_file():
+        return name
+    for folder in CONFIGS:
+        path = folder / (name.removesuffix(".flags") + ".flags")
+        if path.exists():
+            return str(path)
+    known = sorted({path.stem for folder in CONFIGS for path in folder.glob("*.flags")})
+    sys.exit(f"No such flagfile: {name}. The configs are: {', '.join(known)}.")
+
+
+def _find_flagfiles(arguments: list[str]) -> list[str]:
+    """--flagfile=wmt14_en_de_base, or in two words, finds the config of that name."""
+    found = list(arguments)
+    for index, argument in enumerate(arguments):
+        prefix, equals, name = argument.partition("=")
+        if prefix in ("-flagfile", "--flagfile"):
+            if equals:
+                found[index] = f"{prefix}={_find_flagfile(name)}"
+            elif arguments[index + 1 :]:
+                found[index + 1] = _find_flagfile(arguments[index + 1])
+    return found
+
+
+def command(program: str) -> str:
+    """How a person runs a program here: `python tools/translate.py`, or `t2t-translate` where it is installed."""
+    if pathlib.Path(sys.argv[0]).name.startswith("t2t-"):
+        return f"t2t-{program.replace('_', '-')}"
+    return f"python tools/{program}.py"
+
+
+def name_programs(text: str) -> str:
+    """A text with each `python tools/PROGRAM.py` in it as a person runs that here."""
+    return re.sub(r"python tools/(\w+)\.py", lambda found: command(found[1]), text)
+
+
+@contextlib.contextmanager
+def without_noise():
+    """Keeps what TensorFlow says on every machine from stderr, where its environment variables do not reach.
+
+    For its import and for loading a model. All else that is written meanwhile gets through, a crash's last words too. Does nothing
+    where a person set TF_CPP_MIN_LOG_LEVEL.
+    """
+    if _level_is_set or not shutil.which("grep"):
+        yield
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with subprocess.Popen(["grep", "-vE", "--line-buffered", _NOISE], stdin=subprocess.PIPE, stdout=2, start_new_session=True) as grep:
+        os.dup2(grep.stdin.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+def _parse(arguments: list[str]) -> list[str]:
+    """What remains beside the flags; a wrong one ends the program with a sentence."""
+    try:
+        return flags.FLAGS(arguments)
+    except flags.Error as error:
+        sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
+
+
+def run(main) -> None:
+    """Parses flags and runs `main`; what a person did wrong is told in a sentence, not in a traceback."""
+
+    def told(arguments: list[str]) -> int:
+        if len(arguments) > 1:
+            print(f"Expected flags only (--name=value). Received: {' '.join(arguments[1:])}", file=sys.stderr)
+            return 2
+        logging.set_verbosity(logging.WARNING)
+        logger.addHandler(StreamHandler())  # Warnings as plain lines on stderr.
+        logger.propagate = False
+        try:
+            return main() or 0
+        except StoppedError as stopped:
+            print(stopped, end="\n" if str(stopped) else "")
+            return EXIT_CODE
+        except KeyboardInterrupt:
+            return 130
+        except BrokenPipeError:  # `… | head` has read enough; what is still in the buffer has nowhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141
+        except (ValueError, OSError) as error:
+            if flags.FLAGS["traceback"].value:
+                raise
+            print(f"Error: {error}", file=sys.stderr)
+            return 1
+
+    program = sys.modules[main.__module__]
+    if program.__name__ != "__main__":  # A console command: --help is the program's all the same.
+        for flag in flags.FLAGS.get_key_flags_for_module(program):
+            flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+    # `--help` shows the docstring of this module.
+    sys.modules["__main__"].__doc__ = name_programs(program.__doc__ or "")
+    app.run(told, argv=[sys.argv[0], *_find_flagfiles(sys.argv[1:])], flags_parser=_parse)
+
+
+class _VersionFlag(flags.BooleanFlag):
+    """Prints the version and ends the program, as --help does."""
+
+    def parse(self, argument):
+        if self._parse(argument):
+            print(f"t2t_keras {__version__}")
+            sys.exit(0)
+
+
+_level_is_set = _LEVEL in os.environ
+# Before TensorFlow is imported. 2 leaves errors, 3 hides them too: most that are only logged are about a GPU that is not there.
+os.environ.setdefault(_LEVEL, "2" if list(pathlib.Path("/dev").glob("nvidia*")) else "3")
+flags.DEFINE_boolean("traceback", False, "Show where in the program an error arose.")
+flags.DEFINE_flag(_VersionFlag("version", False, "Print the version and exit.", allow_hide_cpp=True))
+flags.disclaim_key_flags()  # What `define` defines from here on is shown by --help of the program that calls it.

@@ -1,0 +1,299 @@
+"""Sentence pairs (section 5.1): from text files, from a TFDS translation set, or built in. Bad input is named or counted.
+
+A pair is (source, target), UTF-8 bytes without the end of the line. Only `\n` ends a line: U+2028, form feeds and their like are
+part of a sentence, which is what keeps two files aligned.
+"""
+
+import collections
+import dataclasses
+import glob
+import gzip
+import hashlib
+import io
+import itertools
+import math
+import os
+import pathlib
+import zlib
+from collections.abc import Iterable, Iterator
+
+from t2t_keras.config import TEXTS, DataConfig
+from t2t_keras.data import builtin_corpus
+from t2t_keras.files import describe
+
+Pair = tuple[bytes, bytes]
+Hashes = dict[pathlib.Path, str]  # The SHA-256 of files.
+BOM = b"\xef\xbb\xbf"
+
+_BUFFER = 2**20  # Bytes.
+# How files begin that are not text, or not in UTF-8: what they are, and what makes text of them.
+_NOT_TEXT = {
+    b"\xff\xfe": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+    b"\xfe\xff": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+    b"\xfd7zXZ\x00": ("compressed with xz", "xz -d"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "zstd -d"),
+    b"PK\x03\x04": ("a zip archive", "unzip"),
+    **{b"BZh%d1AY&SY" % level: ("compressed with bzip2", "bunzip2") for level in range(1, 10)},
+}
+
+
+@dataclasses.dataclass
+class Report:
+    """What was read, and what was left out or mended, by reason."""
+
+    pairs: int = 0
+    empty: int = 0
+    not_utf8: int = 0
+    too_long: int = 0
+    carriage_returns: int = 0
+    byte_order_marks: int = 0
+
+    def __str__(self) -> str:
+        notes = {
+            "with an empty side left out": self.empty,
+            "not UTF-8 left out": self.not_utf8,
+            "longer than --max_length left out": self.too_long,
+            "lines' carriage returns removed": self.carriage_returns,
+            "byte order marks removed": self.byte_order_marks,
+        }
+        return ", ".join([f"{self.pairs:,} pairs", *(f"{count:,} {text}" for text, count in notes.items() if count)])
+
+
+def expand(names: str) -> list[pathlib.Path]:
+    """Files of a comma-separated list of names and globs, in order.
+
+    Raises:
+        FileNotFoundError: a name or glob matches no file.
+    """
+    paths = []
+    for name in map(os.path.expanduser, names.split(",")):
+        found = [name] if pathlib.Path(name).is_file() else sorted(glob.glob(name))
+        if not found or not all(pathlib.Path(path).is_file() for path in found):
+            raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).")
+        paths += map(pathlib.Path, found)
+    return paths
+
+
+class _Hashed(io.RawIOBase):
+    """A file that hashes what is read of it."""
+
+    def __init__(self, path: pathlib.Path):
+        self._file, self.hash = path.open("rb", buffering=0), hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        count = self._file.readinto(buffer)
+        self.hash.update(memoryview(buffer)[:count])
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _refuse_what_is_not_text(path: pathlib.Path, beginning: bytes) -> None:
+    for magic, (kind, command) in _NOT_TEXT.items():
+        if beginning.startswith(magic):
+            raise ValueError(f"{path} is {kind}. Expected UTF-8 text, plain or gzip: convert it with {command}.")
+
+
+def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterator[tuple[pathlib.Path, int, bytes]]:
+    """(file, line number, line) of several files, gzip or plain, end to end."""
+    for path in paths:
+        number = 0
+        try:
+            with _Hashed(path) as raw, io.BufferedReader(raw, _BUFFER) as plain:
+                for line in gzip.open(plain) if plain.peek(2).startswith(b"\x1f\x8b") else plain:
+                    number += 1
+                    if number == 1:
+                        _refuse_what_is_not_text(path, line)
+                        if line.startswith(BOM):
+                            line, report.byte_order_marks = line[len(BOM) :], report.byte_order_marks + 1
+                    line = line.removesuffix(b"\n")
+                    if line.endswith(b"\r"):
+                        line, report.carriage_returns = line[:-1], report.carriage_returns + 1
+                    yield path, number, line
+                hashes[path] = raw.hash.hexdigest()
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{path} is a broken gzip file: it could be read up to line {number} ({error}). Fetch it again.") from error
+        except OSError as error:
+            raise OSError(f"Could not read line {number + 1} of {path} ({error.strerror or error}).") from error
+        if not number:
+            raise ValueError(f"{path} is empty. Expected a sentence on each line.")
+
+
+def _not_utf8(path: pathlib.Path, number: int, error: UnicodeDecodeError) -> str:
+    found = f"byte {error.object[error.start]:#04x} at column {error.start + 1}"
+    return f"{path}, line {number} is not UTF-8: {found}. Convert the file (iconv -f … -t UTF-8)"
+
+
+def text(names: str) -> list[str]:
+    """All lines of some text files, blank ones too.
+
+    Args:
+        names: file names or globs, comma-separated, or one pipe; gzip is recognised.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is empty or broken, or a line is not UTF-8.
+        OSError: a file cannot be read.
+    """
+    pipe, lines = pathlib.Path(names), []
+    for path, number, line in _lines([pipe] if pipe.is_fifo() else expand(names), Report(), {}):
+        try:
+            lines.append(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{_not_utf8(path, number, error)}.") from error
+    return lines
+
+
+def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool = False, hashes: Hashes | None = None) -> Iterator[Pair]:
+    """Pairs from aligned text files.
+
+    Args:
+        source: file names or globs, comma-separated; gzip is recognised.
+        target: likewise; line n, counted over all files, translates line n of the source.
+        report: counts what was read.
+        skip_bad_lines: leave out pairs that are not UTF-8 instead of stopping.
+        hashes: gets the SHA-256 of each file once it is read to its end.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is empty or broken, a line is not UTF-8, or the sides differ in their number of lines.
+        OSError: a file cannot be read.
+    """
+    sides = [_lines(expand(names), report, {} if hashes is None else hashes) for names in (source, target)]
+    return _aligned(source, target, sides, report, skip_bad_lines)
+
+
+def _aligned(source: str, target: str, sides: list[Iterator], report: Report, skip_bad_lines: bool) -> Iterator[Pair]:
+    both = itertools.zip_longest(*sides)
+    for number, lines in enumerate(both, 1):
+        if None in lines:
+            shorter = lines.index(None)
+            rest = 1 + sum(1 for _ in both)
+            counts = [number - 1, number - 1]
+            counts[1 - shorter] += rest
+            raise ValueError(
+                f"Expected as many lines of source as of target. Received: {counts[0]:,} in {source} and {counts[1]:,} in {target}; "
+                f"the first without a partner is line {lines[1 - shorter][1]} of {lines[1 - shorter][0]}."
+            )
+        good = True
+        for path, line_number, line in lines:
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                if not skip_bad_lines:
+                    said = f"{_not_utf8(path, line_number, error)}, or leave such lines out with --skip_bad_lines."
+                    raise ValueError(said) from error
+                good = False
+        if not good:
+            report.not_utf8 += 1
+        elif not all(line.strip() for _, _, line in lines):
+            report.empty += 1
+        else:
+            report.pairs += 1
+            yield lines[0][2], lines[1][2]
+
+
+def _tfds_builder(data: DataConfig):
+    import tensorflow_datasets as tfds
+
+    name, _, languages = data.dataset.partition("/")
+    try:
+        builder = tfds.builder(data.dataset)
+    except ValueError as error:
+        try:
+            builder = tfds.builder(f"{name}/{'-'.join(reversed(languages.split('-')))}")
+        except Exception:
+            raise error from None
+    known = sorted(getattr(builder.info.features, "keys", list)())
+    for flag in ("source_language", "target_language"):
+        if getattr(data, flag) not in known:
+            raise ValueError(
+                f"Expected --{flag} to be one of {', '.join(known)}, which {builder.info.full_name} has. Received: {getattr(data, flag)}."
+            )
+    return builder
+
+
+def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
+    """Pairs of a split of a TFDS translation set, whichever language its name puts first."""
+    import tensorflow_datasets as tfds
+
+    builder = _tfds_builder(data)
+    builder.download_and_prepare()
+    if builder.info.splits:
+        try:
+            builder.info.splits[split]
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{builder.info.full_name} has no split '{split}'; it has {', '.join(builder.info.splits)}.") from error
+    for example in tfds.as_numpy(builder.as_dataset(split=split)):
+        pair = tuple(b" ".join(example[language].split(b"\n")) for language in (data.source_language, data.target_language))
+        if all(side.strip() for side in pair):
+            report.pairs += 1
+            yield pair
+        else:
+            report.empty += 1
+
+
+def pairs(data: DataConfig, split: str, seed: int, report: Report, hashes: Hashes | None = None) -> Iterator[Pair]:
+    """Pairs of the `train`, `valid` or (built-in corpus only) `test` split of what `data` names; see `text_pairs`."""
+    if data.dataset == "builtin":
+        chosen = builtin_corpus.splits(data.builtin_pairs, seed)[split]
+        report.pairs += len(chosen)
+        return ((source.encode(), target.encode()) for source, target in chosen)
+    if data.dataset:
+        return tfds_pairs(data, getattr(data, f"{split}_split"), report)
+    source, target = getattr(data, f"{split}_source"), getattr(data, f"{split}_target")
+    if not source:
+        advice = "Give --train_source and --train_target, --dataset, or a prepared --data_dir."
+        if split == "valid":
+            advice = "Give --valid_source and --valid_target: for instance the last 1,000 lines of the training files, taken out of them."
+        raise ValueError(f"There is no {'training' if split == 'train' else 'validation'} text. {advice}")
+    return text_pairs(source, target, report, skip_bad_lines=data.skip_bad_lines, hashes=hashes)
+
+
+def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
+    """What tells one corpus from another: files by name, size and the SHA-256 of all their bytes, or the set's name.
+
+    Args:
+        data: names the corpus.
+        seed: of the built-in corpus.
+        hashes: of files that are read already; the others are read here.
+    """
+    if data.dataset == "builtin":
+        return {"dataset": "builtin", "edition": builtin_corpus.EDITION, "builtin_pairs": data.builtin_pairs, "seed": seed}
+    if data.dataset:
+        return {key: getattr(data, key) for key in ("dataset", "source_language", "target_language", "train_split", "valid_split")}
+    hashes = hashes or {}
+    return {
+        name: [f"{path.name} {path.stat().st_size} {hashes.get(path) or describe(path)['sha256']}" for path in expand(getattr(data, name))]
+        for name in TEXTS
+        if getattr(data, name)
+    }
+
+
+def _words(sentences: Iterable[bytes]) -> collections.Counter:
+    return collections.Counter(word for sentence in sentences for word in sentence.lower().split())
+
+
+def check_sides(train: list[Pair], valid: list[Pair]) -> None:
+    """Stops where validation source reads like training target and the other way round: the files were swapped.
+
+    Raises:
+        ValueError: by more than half a nat a word, on both sides.
+    """
+    known = [_words(side) for side in zip(*train, strict=True)]
+    words = len(known[0] | known[1])
+
+    def fit(text: collections.Counter, side: int) -> float:
+        total = known[side].total() + words
+        return sum(count * math.log((known[side][word] + 1) / total) for word, count in text.items()) / max(text.total(), 1)
+
+    texts = [_words(side) for side in zip(*valid, strict=True)]
+    if all(fit(texts[side], 1 - side) > fit(texts[side], side) + 0.5 for side in (0, 1)):
+        raise ValueError(
+            "The validation files look swapped: their source reads like the training target, and their target like its source."
+        )

@@ -1,0 +1,290 @@
+"""Token ids on disk (section 5.1): TFRecord files whose records hold a block of pairs each.
+
+A record is a `tf.train.Example` with four byte strings, little-endian: `source_ids` and `target_ids`, all sentences end to
+end, uint16 (int32 where the vocabulary is larger), and `source_lengths` and `target_lengths`, uint16, one per pair. Every
+id is a sub-word's; sentences end in EOS; there is no padding. Which shard a pair goes to is drawn from a seed and the pair's
+index, so that each shard is a fair sample of a corpus however that is sorted, and the same whoever writes it.
+
+`records.tsv` has a line for each record: the number of its shard, the byte where its content begins, the content's length and
+fingerprint, and its pairs. So a damaged record is found, named, and need not take its neighbours with it.
+"""
+
+import contextlib
+import json
+import pathlib
+import re
+import reprlib
+import sys
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_keras.files import read_json
+from t2t_keras.log import logger
+
+SIDES = ("source", "target")
+PAIRS_PER_RECORD = 1024
+PAIRS_PER_SHARD = 2**16
+MAX_SHARDS = 512  # Files open at once while writing.
+INFO = "info.json"
+RECORDS = "records.tsv"
+COLUMNS = ("shard", "offset", "length", "pairs", "fingerprint")
+FRAME_BEFORE, FRAME_AFTER = 12, 4  # Bytes of a TFRecord around its content: length and its checksum; the content's checksum.
+
+
+def id_type(vocab_size: int) -> np.dtype:
+    """The smallest type that holds the ids: uint16 up to 65,536 sub-words."""
+    return np.dtype("<u2" if vocab_size <= 2**16 else "<i4")
+
+
+def _fingerprints(contents):
+    """FarmHash of all bytes of each record: [N] string → [N] int64. TensorFlow has no op for the checksums of a TFRecord file."""
+    return tf.strings.to_hash_bucket_fast(contents, 2**62)
+
+
+class Shard:
+    """One file being written; keeps pairs back until they fill a record."""
+
+    def __init__(self, path: pathlib.Path, vocab_size: int):
+        self._writer = tf.io.TFRecordWriter(str(path))
+        self._dtype, self._pending, self._size = id_type(vocab_size), [], 0
+        self._described = {"records": [], "tokens": [0, 0], "longest": [0, 0]}
+
+    def add(self, pair) -> None:
+        self._pending.append(pair)
+        if len(self._pending) == PAIRS_PER_RECORD:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            features = {}
+            for index, (side, sentences) in enumerate(zip(SIDES, zip(*self._pending, strict=True), strict=True)):
+                lengths = [len(ids) for ids in sentences]
+                features[f"{side}_ids"] = np.concatenate(sentences).astype(self._dtype).tobytes()
+                features[f"{side}_lengths"] = np.array(lengths, "<u2").tobytes()
+                self._described["tokens"][index] += sum(lengths)
+                self._described["longest"][index] = max(self._described["longest"][index], *lengths)
+            feature = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for name, value in features.items()}
+            content = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(deterministic=True)
+            self._writer.write(content)
+            fingerprint = int(_fingerprints(content))
+            self._described["records"].append((self._size + FRAME_BEFORE, len(content), len(self._pending), fingerprint))
+            self._size += FRAME_BEFORE + len(content) + FRAME_AFTER
+            self._pending = []
+
+    def close(self) -> dict:
+        """Returns what is in the file: `records`, of (offset, length, pairs, fingerprint), and each side's `tokens` and `longest`."""
+        self._flush()
+        self._writer.close()
+        return self._described
+
+
+def names(count: int) -> list[str]:
+    """Of the shards for about that many pairs."""
+    return _names(max(1, min(MAX_SHARDS, -(-count // PAIRS_PER_SHARD))))
+
+
+def _names(number: int) -> list[str]:
+    return [f"{index:05d}-of-{number:05d}.tfrecord" for index in range(number)]
+
+
+def draw(seed: int, number: int, first: int = 0) -> Iterator[int]:
+    """For each pair of a corpus from index `first` on, one of `number` shards: a function of seed and index alone."""
+    generator = np.random.Generator(np.random.PCG64(seed).advance(first))
+    while True:
+        yield from (generator.random(8192) * number).astype(int).tolist()
+
+
+def write(folder: pathlib.Path, pairs: Iterable[tuple | None], *, count: int, vocab_size: int, seed: int) -> dict:
+    """Writes pairs of id arrays, each to a shard drawn from the seed and its index.
+
+    Args:
+        folder: made if missing; its `info.json` is written last, so a folder with one is whole.
+        pairs: of (source ids, target ids), integer arrays; None for one that is left out and moves no other.
+        count: about how many pairs are to come; fixes the number of shards.
+        vocab_size: fixes the ids' type.
+        seed: of the draw.
+
+    Returns:
+        What `info.json` holds: `pairs`, tokens and longest sentence of each side, `shards`, `vocab_size`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    shards = {name: Shard(folder / name, vocab_size) for name in names(count)}
+    by_number = list(shards.values())
+    for number, pair in zip(draw(seed, len(shards)), pairs, strict=False):
+        if pair is not None:
+            by_number[number].add(pair)
+    return describe(folder, {name: shard.close() for name, shard in shards.items()}, vocab_size)
+
+
+def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int) -> dict:
+    """Writes `records.tsv` and, last, `info.json` beside the shards, and returns what the latter holds.
+
+    Args:
+        folder: of the shards.
+        shards: by name, in order, what `Shard.close` returned.
+        vocab_size: of the ids.
+    """
+    records = [(index, *record) for index, shard in enumerate(shards.values()) for record in shard["records"]]
+    lines = ["\t".join(map(str, row)) + "\n" for row in (COLUMNS, *records)]
+    (folder / RECORDS).write_text("".join(lines), encoding="utf-8")
+    pairs = sum(record[COLUMNS.index("pairs")] for record in records)
+    info = {"pairs": pairs, "shards": list(shards), "vocab_size": vocab_size}
+    for index, side in enumerate(SIDES):
+        info[f"{side}_tokens"] = sum(shard["tokens"][index] for shard in shards.values())
+        info[f"{side}_longest"] = max(shard["longest"][index] for shard in shards.values())
+    (folder / INFO).write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+    return info
+
+
+def read_info(folder: pathlib.Path) -> dict:
+    """What `write` returned for this folder.
+
+    Raises:
+        FileNotFoundError: it was not written to its end.
+        ValueError: the file is damaged.
+    """
+    path = folder / INFO
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing. Remove {folder.parent} and prepare again.")
+    info = read_json(path)
+    for name in ("pairs", "vocab_size", *(f"{side}_{part}" for side in SIDES for part in ("tokens", "longest"))):
+        if type(info.get(name)) is not int or not 0 <= info[name] < 2**62:
+            raise ValueError(f"Expected '{name}' in {path} to be a whole number. Received: {reprlib.repr(info.get(name))}.")
+    written = info.get("shards")
+    if not isinstance(written, list) or not written or written != _names(len(written)):
+        raise ValueError(f"Expected 'shards' in {path} to be names like {_names(1)[0]}. Received: {reprlib.repr(written)}.")
+    return info
+
+
+def read_records(folder: pathlib.Path) -> np.ndarray:
+    """[records, columns] int64, sorted by shard and offset.
+
+    Raises:
+        ValueError: the file is missing or damaged.
+    """
+    path, number_of_shards = folder / RECORDS, len(read_info(folder)["shards"])
+    try:
+        header, *lines = path.read_text(encoding="utf-8").splitlines()
+        if header.split("\t") != list(COLUMNS):
+            raise ValueError(f"its first line is {header[:100]!r}")
+        records, end, last = [], 0, 0
+        for line_number, line in enumerate(lines, 2):
+            record = [int(number) for number in line.split("\t")]
+            shard, offset, length, pairs, fingerprint = record
+            if shard != last:
+                end = 0
+            follows = last <= shard < number_of_shards and offset == end + FRAME_BEFORE
+            if not (follows and 0 <= length < 2**31 and 0 <= pairs < 2**31 and 0 <= fingerprint < 2**62):
+                raise ValueError(f"line {line_number} is {line[:100]!r}")
+            records.append(record)
+            end, last = offset + length + FRAME_AFTER, shard
+        return np.array(records, np.int64).reshape(-1, len(COLUMNS))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is missing or damaged: {error}. Remove {folder.parent} and prepare again.") from error
+
+
+def check_sizes(folder: pathlib.Path, damaged_records: str = "stop") -> None:
+    """Stops where a shard is missing or, unless damaged records are skipped, has another size than when it was written.
+
+    Raises:
+        FileNotFoundError, ValueError: naming the file.
+    """
+    records = read_records(folder)
+    for index, name in enumerate(read_info(folder)["shards"]):
+        path, own = folder / name, records[records[:, 0] == index]
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is missing. Remove {folder.parent} and prepare again.")
+        size = (FRAME_BEFORE + FRAME_AFTER) * len(own) + own[:, COLUMNS.index("length")].sum()
+        if (found := path.stat().st_size) != size:
+            told = f"Expected {path} to have {size:,} bytes. Received: {found:,}."
+            if damaged_records == "stop":
+                raise ValueError(f"{told} {_advice(folder)}")
+            logger.warning(told)
+
+
+def _advice(folder: pathlib.Path) -> str:
+    return f"Remove {folder.parent} and prepare again, or leave damaged records out with --damaged_records=skip."
+
+
+def _contents(files, records):
+    """What now lies in the places of records.
+
+    Args:
+        files: [N] string.
+        records: [N, (records), columns] int64, ragged.
+
+    Returns:
+        [all records] string; a file that became too short gives short ones.
+    """
+
+    def of_shard(file_and_records):
+        file = tf.io.read_file(file_and_records[0])
+        size = tf.strings.length(file)
+
+        def content(record):
+            offset, length = (tf.cast(record[COLUMNS.index(name)], tf.int32) for name in ("offset", "length"))
+            return tf.strings.substr(file, tf.minimum(offset, size), length)
+
+        return tf.map_fn(content, file_and_records[1], fn_output_signature=tf.string)
+
+    # One at a time, so that memory holds one file.
+    return tf.map_fn(
+        of_shard, (files, records), parallel_iterations=1, fn_output_signature=tf.RaggedTensorSpec([None], tf.string, 0)
+    ).values
+
+
+def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
+    """All pairs of some shards, in the graph.
+
+    Args:
+        folder: that `write` made.
+        chosen: [N] int32, numbers of shards.
+        damaged_records: `stop` at one, or `skip` it and name it on stderr.
+
+    Returns:
+        For each side `{side}_ids` [tokens] int32 and `{side}_lengths` [pairs] int32; and `damaged` [] int32, records left out.
+
+    Raises:
+        tf.errors.InvalidArgumentError: a record is damaged; within `plain_errors`, a ValueError.
+    """
+    info, records = read_info(folder), read_records(folder)
+    files = tf.constant([str(folder / name) for name in info["shards"]])
+    records = tf.gather(tf.RaggedTensor.from_value_rowids(records, records[:, 0], nrows=len(info["shards"])), chosen)
+    contents = _contents(tf.gather(files, chosen), records)
+    columns = dict(zip(COLUMNS, tf.unstack(records.values, axis=1), strict=True))
+    whole = _fingerprints(contents) == columns["fingerprint"]
+    damaged = tf.size(whole) - tf.math.count_nonzero(whole, dtype=tf.int32)
+
+    def tell_and_leave_out():
+        lost = {name: tf.boolean_mask(column, ~whole) for name, column in columns.items()}
+        offsets, pairs = (tf.strings.as_string(lost[name]) for name in ("offset", "pairs"))
+        places = "byte " + offsets + " of " + tf.gather(files, lost["shard"])
+        if damaged_records == "stop":
+            number = tf.strings.as_string(damaged)
+            told = "Expected records as they were written. Received: " + number + " damaged, the first at " + places[0] + ". "
+            tf.debugging.Assert(False, [told + _advice(folder)])
+        lines = "Damaged record at " + places + ": " + pairs + " pairs are left out."
+        tf.print(tf.strings.reduce_join(lines, separator="\n"), output_stream=sys.stderr)
+        return tf.boolean_mask(contents, whole)
+
+    # `cond`, not `if`: a data service builds this where conversion to a graph is off.
+    contents = tf.cond(damaged > 0, tell_and_leave_out, lambda: contents)
+    types = {"ids": tf.as_dtype(id_type(info["vocab_size"])), "lengths": tf.uint16}
+    features = {f"{side}_{part}": types[part] for side in SIDES for part in types}
+    parts = tf.io.parse_example(contents, {name: tf.io.FixedLenFeature([], tf.string) for name in features})
+    decoded = {name: tf.io.decode_raw(tf.strings.reduce_join(parts[name]), dtype) for name, dtype in features.items()}
+    return {**{name: tf.cast(values, tf.int32) for name, values in decoded.items()}, "damaged": damaged}
+
+
+@contextlib.contextmanager
+def plain_errors():
+    """Turns a stop at a damaged record, which TensorFlow wraps in names of its nodes, into a ValueError of the sentence alone."""
+    try:
+        yield
+    except tf.errors.OpError as error:  # From a data service in another class.
+        told = re.search(r"assertion failed: \[(Expected .*)\]", error.message)
+        if not told:
+            raise
+        raise ValueError(re.sub(r"\\(.)", r"\1", told[1])) from error

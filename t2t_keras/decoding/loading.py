@@ -1,0 +1,53 @@
+"""From a run's folder to a `Translator`: options, sub-words and weights that belong together."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+
+from t2t_keras import checkpoint, run_folder
+from t2t_keras.config import ModelConfig
+from t2t_keras.decoding.int8 import Int8
+from t2t_keras.decoding.translator import Translator
+from t2t_keras.log import logger
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.text.tokenizer import Tokenizer
+
+
+def read_tokenizer(model_dir: pathlib.Path, config: ModelConfig) -> Tokenizer:
+    """A run's sub-words."""
+    tokenizer = Tokenizer(run_folder.read_subwords(model_dir))
+    if tokenizer.vocab_size != config.vocab_size:
+        received = f"{tokenizer.vocab_size:,} in {model_dir / run_folder.SUBWORDS}"
+        raise ValueError(f"Expected the model's {config.vocab_size:,} sub-words. Received: {received}. Restore that file.")
+    return tokenizer
+
+
+def load_with_state(
+    model_dir: pathlib.Path, which: str, say: Callable, *, dtype: str = "float32", int8: bool = False, **decode_options
+) -> tuple[Translator, dict]:
+    """What `load` returns, and the `state` of the newest checkpoint that was read."""
+    model_config, decode_config = run_folder.groups(model_dir, "model", "decode")
+    decode_config = dataclasses.replace(decode_config, **decode_options)
+    checkpoint.check_size(model_dir, which, model_config.num_weights)
+    tokenizer = read_tokenizer(model_dir, model_config)
+    model = trained = Transformer(model_config)
+    loaded, state = checkpoint.load(model_dir, which, trained)
+    say(f"Using the {loaded}.")
+    if dtype != "float32":
+        model = Transformer(model_config, dtype=dtype)
+        for variable, value in zip(model.trainable_variables, trained.trainable_variables, strict=True):
+            variable.assign(value)
+    return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None), state
+
+
+def load(model_dir: pathlib.Path, which: str = "average", say: Callable = logger.info, **options) -> Translator:
+    """The trained model of a folder, ready to translate.
+
+    Args:
+        model_dir: a run's folder.
+        which: `average`, `best` or `latest` weights, or those after an update, by its number.
+        say: told what was loaded.
+        options: `dtype` of weights and arithmetic, float32 unless given, or bfloat16; `int8`, whether to keep the matrices in 8 bits;
+            and fields of `DecodeConfig` to be other than they were in training.
+    """
+    return load_with_state(model_dir, which, say, **options)[0]

@@ -1,0 +1,152 @@
+"""A SavedModel from text to text, for TensorFlow Serving: the tokenizer, the network and beam search in one graph.
+
+export_dir/1/saved_model.pb, variables/     the graph, with the weights of the search in it; weights of the other signatures
+export_dir/1/assets.extra/t2t_keras.json    what was exported
+export_dir/1/assets.extra/tf_serving_warmup_requests   what a server translates before it takes requests
+
+The graph has core operations and three of TF.Text's, for SentencePiece. Whoever loads it needs those, and none of this package.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+import tensorflow_text as tf_text
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+import t2t_keras
+from t2t_keras import run_folder
+from t2t_keras.decoding.loading import load_with_state
+from t2t_keras.decoding.translator import Translator
+from t2t_keras.export.service import Service
+from t2t_keras.files import exclusive, write_whole
+from t2t_keras.log import logger
+
+DESCRIPTION = "t2t_keras.json"
+WARM_UP = "tf_serving_warmup_requests"
+MODEL_NAME = "translate"
+MOST_BYTES = 2**31 - 2**27  # Of weights in a graph: a protocol buffer holds 2 GiB.
+# Of warm-up requests: sentences, and words of each.
+WARM_UP_SIZES = ((1, 1), (1, 10), (1, 40), (8, 20), (32, 20))
+
+
+def _warm_up(path: pathlib.Path, service: Service) -> None:
+    """Writes the requests a server answers before it is ready, so that its first client does not wait for graphs to be prepared."""
+    words = [piece.lstrip("▁") for piece in service.translator.tokenizer.pieces[-1000:]]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number, length in WARM_UP_SIZES:
+            lines = [" ".join(words[(row + place) % len(words)] for place in range(length)) for row in range(number)]
+            options = {
+                "alpha": tf.fill([number], -1.0),
+                "max_length": tf.zeros([number], tf.int32),
+                "n_best": tf.ones([number], tf.int32),
+                "prefix": tf.fill([number], ""),
+                "alignment": tf.fill([number], True),
+            }
+            requests = {
+                "serving_default": {"text": tf.constant(lines)},
+                "translate_with_options": {"text": tf.constant(lines), **options},
+                "score": {"source": tf.constant(lines), "target": tf.constant(lines)},
+            }
+            for signature, inputs in requests.items():
+                request = predict_pb2.PredictRequest()
+                request.model_spec.name, request.model_spec.signature_name = MODEL_NAME, signature
+                for name, values in inputs.items():
+                    request.inputs[name].CopyFrom(tf.make_tensor_proto(values.numpy()))
+                log = prediction_log_pb2.PredictLog(request=request)
+                writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
+
+
+def next_version(export_dir: pathlib.Path) -> int:
+    """One more than the newest there is; a server takes the largest number."""
+    versions = [int(path.name) for path in export_dir.glob("*") if path.name.isdecimal()]
+    return max(versions, default=0) + 1
+
+
+def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
+    """All of a version, into a folder that is not there yet."""
+    service = Service(translator)
+    signatures = {
+        "serving_default": service.translate,
+        "translate_with_options": service.translate_with_options,
+        "score": service.score,
+    }
+    # What the signatures hold on to, and no more: of a Keras model TensorFlow would save every layer's functions.
+    held = tf.Module()
+    held.tokenizer = translator.tokenizer
+    held.weights = translator.int8.matrices if translator.int8 else [weight.value for weight in translator.model.trainable_variables]
+    tf.saved_model.save(held, str(folder), signatures=signatures)
+    extra = folder / "assets.extra"
+    extra.mkdir()
+    description = {
+        "model": dataclasses.asdict(translator.model.config),
+        "decode": dataclasses.asdict(translator.config),
+        "dtype": translator.model.compute_dtype,
+        "weights": "int8" if translator.int8 else translator.model.variable_dtype,
+        "subwords_sha256": hashlib.sha256(translator.tokenizer.model).hexdigest(),
+        **about,
+        "versions": {
+            "t2t_keras": t2t_keras.__version__,
+            "tensorflow": tf.__version__,
+            "tensorflow_text": tf_text.__version__,
+            "keras": keras.__version__,
+        },
+    }
+    write_whole(extra / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
+    _warm_up(extra / WARM_UP, service)
+
+
+def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: Callable = logger.info) -> pathlib.Path:
+    """Writes the next version of a SavedModel. A server that watches the folder never sees half of one.
+
+    Args:
+        translator: what is exported, with its beam size, α and lengths.
+        export_dir: of all versions.
+        about: what is to be read in the export beside that.
+        say: told where it is.
+
+    Returns:
+        The version's folder.
+
+    Raises:
+        BlockingIOError: another process exports into the folder.
+        ValueError: a graph cannot hold that many weights.
+    """
+    model = translator.model
+    # The encoder embeds by the shared matrix, and the decoder has it once more.
+    number = model.count_params() + math.prod(model.embedding.matrix.shape)
+    size = number * (1 if translator.int8 else tf.as_dtype(model.variable_dtype).size)
+    if size > MOST_BYTES:
+        received = f"{size:,}, for {number:,} weights, the shared matrix twice"
+        raise ValueError(f"Expected at most {MOST_BYTES:,} bytes of weights. Received: {received}. Give --dtype=bfloat16, or --int8.")
+    with exclusive(export_dir / ".lock", str(export_dir)):
+        folder, unfinished = export_dir / str(next_version(export_dir)), export_dir / ".unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        _write(unfinished, translator, about)
+        unfinished.rename(folder)
+    say(f"Exported to {folder}. Serve it as in serving/README.md; a SavedModel is a program, so serve only your own.")
+    return folder
+
+
+def export_run(
+    export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", say: Callable = logger.info, **options
+) -> pathlib.Path:
+    """Writes a run's model as the next version of a SavedModel, see `export`.
+
+    Args:
+        export_dir: the folder of all versions.
+        model_dir: a run's folder.
+        which: `average`, `best` or `latest` weights, or those after an update, by its number.
+        say: called with what was loaded, and where the export is.
+        options: of `loading.load`.
+    """
+    translator, state = load_with_state(model_dir, which, say, **options)
+    (train_config,) = run_folder.groups(model_dir, "train")
+    best = {train_config.early_stopping: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
+    return export(translator, export_dir, {"checkpoint": which, "update": state["step"], "best_validation": best}, say)

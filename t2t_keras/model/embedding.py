@@ -1,0 +1,42 @@
+"""Embeddings and softmax (section 3.4): one matrix E embeds source and target, times √d_model, and gives the logits h Eᵀ."""
+
+import keras
+from keras import ops
+
+from t2t_keras.model.dense import leading, linear
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class SharedEmbedding(keras.layers.Layer):
+    """The matrix shared by both embedding layers and the pre-softmax linear map.
+
+    Calling it embeds: ids [B, T] int → [B, T, D]. `logits` goes back: [B, T, D] → [B, T, V].
+
+    Args:
+        vocab_size: V.
+        d_model: D.
+    """
+
+    def __init__(self, vocab_size: int, d_model: int, **kwargs):
+        super().__init__(**kwargs)
+        self.vocab_size, self.d_model = vocab_size, d_model
+
+    def build(self, input_shape=None):
+        # A standard deviation of d_model^-1/2 gives embeddings, which are scaled up, a variance of 1.
+        initializer = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
+        self.matrix = self.add_weight(shape=(self.vocab_size, self.d_model), initializer=initializer, name="matrix")
+
+    def call(self, ids):
+        return ops.take(self.matrix, ids, axis=0) * self.d_model**0.5
+
+    def logits(self, hidden):
+        """hidden · Eᵀ: [B, T, D] → [B, T, V] in the layer's compute dtype."""
+        # Called from outside `call`, where Keras does not cast weights.
+        logits = linear(ops.cast(hidden, self.compute_dtype), ops.transpose(ops.cast(self.matrix, self.compute_dtype)))
+        return ops.reshape(logits, (*leading(hidden), self.vocab_size))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.d_model)
+
+    def get_config(self):
+        return {**super().get_config(), "vocab_size": self.vocab_size, "d_model": self.d_model}

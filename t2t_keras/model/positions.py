@@ -1,0 +1,61 @@
+"""Positional encoding (section 3.5): PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(the same)."""
+
+import math
+
+import keras
+from keras import ops
+
+from t2t_keras.model.bias import add_bias
+
+
+def sinusoids(positions, d_model: int):
+    """Sine in even columns, cosine in odd ones. positions [T], from 0 → [T, D] float32."""
+    if d_model % 2:
+        raise ValueError(f"d_model must be even: sinusoids come in pairs (section 3.5). Received: d_model={d_model}.")
+    frequency = ops.exp(ops.arange(0, d_model, 2, dtype="float32") * (-math.log(10000.0) / d_model))
+    angle = ops.cast(positions, "float32")[:, None] * frequency
+    return ops.reshape(ops.stack([ops.sin(angle), ops.cos(angle)], axis=-1), (-1, d_model))
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class SinusoidalPositions(keras.layers.Layer):
+    """Adds the sinusoids of section 3.5. [B, T, D] → [B, T, D]; column t stands at `position` + t · `step`."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, x, position=0, step=1):
+        return x + ops.cast(sinusoids(position + step * ops.arange(ops.shape(x)[1]), x.shape[-1]), x.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class LearnedPositions(keras.layers.Layer):
+    """Adds a learned vector for each position (Table 3, row E). Positions past the table's end use its last row.
+
+    Args:
+        rows: positions that have a vector of their own.
+    """
+
+    def __init__(self, rows: int, **kwargs):
+        super().__init__(**kwargs)
+        self.rows = rows
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        self.table = self.add_weight(
+            shape=(self.rows, input_shape[-1]), initializer=keras.initializers.RandomNormal(stddev=0.02), name="table"
+        )
+
+    def call(self, x, position=0, step=1):
+        positions = ops.minimum(position + step * ops.arange(ops.shape(x)[1]), self.rows - 1)
+        return add_bias(x, ops.take(self.table, positions, axis=0))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "rows": self.rows}

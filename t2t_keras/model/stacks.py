@@ -1,0 +1,130 @@
+"""Encoder and decoder stacks (section 3.1): every sub-layer's output is LayerNorm(x + Dropout(Sublayer(x)))."""
+
+import keras
+from keras import ops
+
+from t2t_keras.model.attention import MultiHeadAttention
+from t2t_keras.model.dropout import Dropout
+from t2t_keras.model.feed_forward import FeedForward
+from t2t_keras.model.layer_norm import LayerNorm
+from t2t_keras.model.masks import causal_mask
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class AddAndNorm(keras.layers.Layer):
+    """LayerNorm(x + Dropout(y)), sections 3.1 and 5.4. [B, T, D], [B, T, D] → [B, T, D]."""
+
+    def __init__(self, dropout: float, **kwargs):
+        super().__init__(**kwargs)
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.norm = LayerNorm(epsilon=1e-6, name="norm", dtype=self.dtype_policy)
+        self.supports_masking = True
+
+    def build(self, x_shape, y_shape):
+        self.norm.build(x_shape)
+
+    def call(self, x, y, training=False):
+        return self.norm(x + self.dropout(y, training=training))
+
+    def compute_output_shape(self, x_shape, y_shape):
+        return x_shape
+
+    def get_config(self):
+        return {**super().get_config(), "dropout": self.dropout.rate}
+
+
+class _StackLayer(keras.layers.Layer):
+    """What encoder and decoder layers share: their sizes, and self-attention."""
+
+    def __init__(self, num_heads: int, d_k: int, d_v: int, d_ff: int, dropout: float, **kwargs):
+        super().__init__(**kwargs)
+        self.sizes = {"num_heads": num_heads, "d_k": d_k, "d_v": d_v, "d_ff": d_ff, "dropout": dropout}
+        self.self_attention = self._attention("self_attention")
+        self.self_attention_norm = self._add_and_norm("self_attention_norm")
+        self.feed_forward = FeedForward(d_ff, name="feed_forward", dtype=self.dtype_policy)
+        self.feed_forward_norm = self._add_and_norm("feed_forward_norm")
+        self.supports_masking = True
+
+    def _attention(self, name: str) -> MultiHeadAttention:
+        sizes = {key: self.sizes[key] for key in ("num_heads", "d_k", "d_v")}
+        return MultiHeadAttention(**sizes, name=name, dtype=self.dtype_policy)
+
+    def _add_and_norm(self, name: str) -> AddAndNorm:
+        return AddAndNorm(self.sizes["dropout"], name=name, dtype=self.dtype_policy)
+
+    def _build_attention(self, attention, norm, x_shape, memory_shape):
+        attention.build(x_shape, memory_shape)
+        norm.build(x_shape, x_shape)
+
+    def _build_shared(self, x_shape):
+        self._build_attention(self.self_attention, self.self_attention_norm, x_shape, x_shape)
+        self.feed_forward.build(x_shape)
+        self.feed_forward_norm.build(x_shape, x_shape)
+
+    def get_config(self):
+        return {**super().get_config(), **self.sizes}
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class EncoderLayer(_StackLayer):
+    """Self-attention, then feed-forward.
+
+    Call arguments:
+        x: [B, S, D]. A mask that Keras attaches to it counts as padding.
+        attention_mask: boolean, [B, S, S] or broadcast to [B, H, S, S]; True: may attend.
+
+    Returns:
+        [B, S, D].
+    """
+
+    def build(self, x_shape):
+        self._build_shared(x_shape)
+
+    def call(self, x, attention_mask=None, training=False):
+        y = self.self_attention(x, attention_mask=attention_mask)
+        x = self.self_attention_norm(x, y, training=training)
+        return self.feed_forward_norm(x, self.feed_forward(x), training=training)
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class DecoderLayer(_StackLayer):
+    """Self-attention, attention over the encoder's output, then feed-forward.
+
+    Call arguments:
+        x: [B, T, D].
+        memory: [B, S, D], the encoder's output, or its keys and values from `cross_attention.keys_values`. A mask that Keras attaches to
+            it counts as padding.
+        attention_mask: boolean, [B, T, T] or broadcast to [B, H, T, T], which targets each position may attend to. None: causal, no
+            position attends to a later one (section 3.2.3).
+        cross_attention_mask: boolean, [B, T, S] or broadcast to [B, H, T, S], which source positions each target may attend to.
+        cache: keys and values of the positions before x, or `()` where there are none; see `MultiHeadAttention`.
+
+    Returns:
+        [B, T, D]; with a `cache`, also the next cache.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.cross_attention = self._attention("cross_attention")
+        self.cross_attention_norm = self._add_and_norm("cross_attention_norm")
+
+    def build(self, x_shape, memory_shape):
+        self._build_shared(x_shape)
+        self._build_attention(self.cross_attention, self.cross_attention_norm, x_shape, memory_shape)
+
+    def self_attend(self, x, attention_mask=None, cache=(), training=False):
+        """The first sub-layer. Arguments as of a call → [B, T, D] and the next cache."""
+        if attention_mask is None:
+            attention_mask = causal_mask(ops.shape(cache[0])[2] if cache else 0, ops.shape(x)[1])
+        y, cache = self.self_attention(x, attention_mask=attention_mask, cache=cache)
+        return self.self_attention_norm(x, y, training=training), cache
+
+    def call(self, x, memory, attention_mask=None, cross_attention_mask=None, cache=None, training=False):
+        x, grown = self.self_attend(x, attention_mask, () if cache is None else cache, training)
+        y = self.cross_attention(x, memory, attention_mask=cross_attention_mask)
+        x = self.cross_attention_norm(x, y, training=training)
+        x = self.feed_forward_norm(x, self.feed_forward(x), training=training)
+        return x if cache is None else (x, grown)

@@ -1,0 +1,139 @@
+"""The Transformer (section 3, Figure 1): an encoder, a decoder, and the one matrix they share.
+
+Letters: B sentences, S source tokens, T target tokens, D d_model, H heads, K d_k, E d_v, V vocabulary.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from t2t_keras.config import ModelConfig
+from t2t_keras.model.dropout import Dropout
+from t2t_keras.model.embedding import SharedEmbedding
+from t2t_keras.model.masks import ancestry_mask, causal_mask, padding_mask
+from t2t_keras.model.positions import LearnedPositions, SinusoidalPositions
+from t2t_keras.model.stacks import DecoderLayer, EncoderLayer
+
+
+class EncodedSource(NamedTuple):
+    """What the decoder needs of a source: each decoder layer's keys and values, projected once, and the padding mask."""
+
+    keys_values: list  # ([B, H, S, K], [B, H, S, E]) for each decoder layer
+    mask: object  # boolean [B, 1, 1, S]
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class Transformer(keras.Model):
+    """Source and shifted target in, logits out; or `encode` once and `decode` step by step.
+
+    Call arguments:
+        inputs: (source [B, S], target [B, T]) int, 0-padded. The target is shifted right already: it starts with BOS.
+
+    Returns:
+        Logits [B, T, V] of the token after each target position, float32.
+    """
+
+    def __init__(self, config: ModelConfig, name: str = "transformer", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.config = config = ModelConfig(**config) if isinstance(config, dict) else config
+        policy = {"dtype": self.dtype_policy}
+        sizes = {key: getattr(config, key) for key in ("num_heads", "d_k", "d_v", "d_ff", "dropout")}
+        self.embedding = SharedEmbedding(config.vocab_size, config.d_model, name="embedding", **policy)
+        self.positions = (
+            LearnedPositions(config.learned_positions, name="positions", **policy)
+            if config.learned_positions
+            else SinusoidalPositions(name="positions", **policy)
+        )
+        self.source_dropout = Dropout(config.dropout, name="source_dropout", **policy)
+        self.target_dropout = Dropout(config.dropout, name="target_dropout", **policy)
+        self.encoder = [EncoderLayer(**sizes, name=f"encoder_{i}", **policy) for i in range(config.encoder_layers)]
+        self.decoder = [DecoderLayer(**sizes, name=f"decoder_{i}", **policy) for i in range(config.decoder_layers)]
+        self.build(((None, None), (None, None)))
+
+    def build(self, input_shape):
+        shape = (None, None, self.config.d_model)
+        self.embedding.build((None, None))
+        self.positions.build(shape)
+        for layer in self.encoder:
+            layer.build(shape)
+        for layer in self.decoder:
+            layer.build(shape, shape)
+        self.built = True
+
+    def encode(self, source, training=False) -> EncodedSource:
+        """Reads the source. [B, S] int → what `decode` attends to."""
+        mask = padding_mask(source)
+        x = self.source_dropout(self.positions(self.embedding(source)), training=training)
+        for layer in self.encoder:
+            x = layer(x, attention_mask=mask, training=training)
+        return EncodedSource([layer.cross_attention.keys_values(x) for layer in self.decoder], mask)
+
+    def decode(self, target, encoded: EncodedSource, cache=None, position=0, ancestors=None, training=False):
+        """Continues a target. One path for training (`cache=None`, whole sentences) and for search (one token at a time, T beams).
+
+        Args:
+            target: [B, T] int, at `position` … `position + T - 1`; the first token of all is BOS.
+            encoded: what `encode` returned.
+            cache: what the previous `decode` returned: keys and values of the targets before.
+            position: int or int32 scalar, the number of positions in `cache`.
+            ancestors: [B, T, position + 1] int, for beam search. The targets are then not T positions but T beams at one
+                `position`; beam t continues what the beams ancestors[t] wrote, one beam for each position, the last of them itself.
+                Nothing in the cache is ever reordered.
+
+        Returns:
+            (logits [B, T, V] float32, cache: for each layer ([B, H, P, K], [B, H, P, E]), P targets so far)
+        """
+        mask = causal_mask(position, ops.shape(target)[1]) if ancestors is None else ancestry_mask(ancestors)
+        x = self.positions(self.embedding(target), position=position, step=1 if ancestors is None else 0)
+        x = self.target_dropout(x, training=training)
+        x, cache = self._decoder_layers(self.decoder, x, encoded, mask, cache, training)
+        return ops.cast(self.embedding.logits(x), "float32"), cache
+
+    def _decoder_layers(self, layers: list, x, encoded: EncodedSource, mask, cache=None, training=False):
+        """x [B, T, D] through the first layers of the decoder → [B, T, D] and their cache."""
+        grown = []
+        for index, layer in enumerate(layers):
+            x, keys_values = layer(
+                x,
+                encoded.keys_values[index],
+                attention_mask=mask,
+                cross_attention_mask=encoded.mask,
+                cache=() if cache is None else cache[index],
+                training=training,
+            )
+            grown.append(keys_values)
+        return x, grown
+
+    def align(self, target, encoded: EncodedSource):
+        """How far each target attends to each source position: the mean over the heads of the last decoder layer but one.
+
+        That layer aligns best (Garg et al. 2019, https://aclanthology.org/D19-1453, section 4.1).
+
+        Args:
+            target: [B, T] int; the first is BOS.
+            encoded: what `encode` returned.
+
+        Returns:
+            [B, T, S] float32, rows that sum to 1: where the model looks when it writes the token after each target.
+        """
+        *before, layer = self.decoder[:-1] or self.decoder
+        mask = causal_mask(0, ops.shape(target)[1])
+        x, _ = self._decoder_layers(before, self.positions(self.embedding(target)), encoded, mask)
+        x, _ = layer.self_attend(x, mask)
+        return ops.mean(layer.cross_attention.weights_of(x, encoded.keys_values[len(before)], encoded.mask), axis=1)
+
+    def empty_cache(self, batch):
+        """The cache before the first token, of no length: for each layer ([B, H, 0, K], [B, H, 0, E])."""
+        config = self.config
+        shapes = [(batch, config.num_heads, 0, width) for width in (config.d_k, config.d_v)]
+        return [[ops.zeros(shape, self.compute_dtype) for shape in shapes] for _ in self.decoder]
+
+    def call(self, inputs, training=False):
+        source, target = inputs
+        logits, _ = self.decode(target, self.encode(source, training=training), training=training)
+        return logits
+
+    def get_config(self):
+        return {**super().get_config(), "config": dataclasses.asdict(self.config)}

@@ -1,0 +1,193 @@
+"""The front door for Python users: names that load lazily, training by keywords, and translating with a run or an export."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import t2t_keras
+from t2t_keras.decoding import loading
+
+ROOT = pathlib.Path(__file__).parent.parent
+OPTIONS = {
+    **{"dataset": "builtin", "builtin_pairs": 600, "vocab_size": 340, "encoder_layers": 1, "decoder_layers": 2, "d_model": 8, "d_ff": 16},
+    **{"num_heads": 2, "d_k": 4, "d_v": 4, "warmup_steps": 10, "batch_tokens": 400, "train_steps": 4, "valid_steps": 4, "beam_size": 3},
+    **{"valid_sentences": 0, "early_stopping": "loss", "checkpoint_steps": 2, "extra_length": 3},
+}
+TEXTS = ["twenty-one", "", "one hundred and two", "😀 ▁ <s>"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> t2t_keras.Run:
+    return t2t_keras.train(tmp_path_factory.mktemp("runs") / "small", **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def translator(run) -> t2t_keras.TextTranslator:
+    return t2t_keras.load(run.model_dir)
+
+
+@pytest.fixture(scope="module")
+def exported(run, tmp_path_factory) -> pathlib.Path:
+    return run.export(tmp_path_factory.mktemp("exports"))
+
+
+def test_importing_the_package_is_fast_and_imports_neither_tensorflow_nor_keras():
+    program = """
+import sys, time
+started = time.perf_counter()
+import t2t_keras
+seconds = time.perf_counter() - started
+t2t_keras.ModelConfig
+print(seconds, sorted({"tensorflow", "keras", "numpy", "absl"} & set(sys.modules)))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    seconds, _, found = result.stdout.partition(" ")
+    assert found.strip() == "[]" and float(seconds) < 0.3
+
+
+def test_loading_a_run_imports_nothing_that_trains_or_serves(run):
+    program = f"""
+import sys, t2t_keras
+assert t2t_keras.load({str(run.model_dir)!r}).translate(["one"])
+wings = ("t2t_keras.training", "t2t_keras.data", "tensorflow_serving", "tensorflow_datasets")
+print([name for name in sys.modules if name.startswith(wings)])
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there_and_listed():
+    assert {"load", "train", "Transformer", "ModelConfig", "MultiHeadAttention", "LabelSmoothedCrossEntropy"} <= set(t2t_keras.__all__)
+    assert set(t2t_keras.__all__) <= set(dir(t2t_keras))
+    assert all(getattr(t2t_keras, name).__name__ == name for name in t2t_keras.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'Transfomer'"):
+        t2t_keras.Transfomer  # noqa: B018
+
+
+def test_a_sentence_gives_a_sentence_and_a_list_a_list(translator, run):
+    graph = loading.load(run.model_dir)
+    expected = [text.decode(errors="replace").replace("\n", " ") for text in graph(TEXTS)["text"].numpy()]
+    assert translator.translate(TEXTS) == expected
+    assert translator.translate(tuple(TEXTS), batch_size=1) == expected
+    assert translator.translate(TEXTS[0]) == expected[0]
+    assert translator.translate([]) == []
+
+
+def test_a_line_end_within_a_sentence_counts_as_a_space(translator):
+    assert translator.translate("one\ntwo") == translator.translate("one two")
+
+
+@pytest.mark.parametrize("wrong", [7, b"one", ["one", None]])
+def test_what_is_no_text_is_refused(translator, wrong):
+    with pytest.raises(TypeError):
+        translator.translate(wrong)
+
+
+def test_the_n_best_are_best_first_and_have_their_sub_words(translator, run):
+    found = translator.n_best(TEXTS, n=3)
+    translator_of_tensors = loading.load(run.model_dir)
+    graph = translator_of_tensors.n_best(TEXTS)
+    for row, translations in enumerate(found):
+        np.testing.assert_allclose([each.score for each in translations], graph["score"][row], atol=1e-5)
+        assert [each.text for each in translations] == [text.decode(errors="replace") for text in graph["text"][row].numpy()]
+    assert [each.text for each in found[0]] == [each.text for each in translator.n_best(TEXTS[0], n=3)]
+    best = found[0][0]
+    assert best.pieces  # Those of an untrained model need not end in </s>.
+    assert "".join(best.source_pieces).replace("▁", " ").strip() == "twenty-one</s>"
+    assert found[1][0].text == "" and found[1][0].pieces == () and best.alignment is None
+
+
+def test_an_alignment_has_a_row_for_each_sub_word_that_sums_to_one(translator):
+    best, *_ = translator.n_best("one hundred", n=2, alignment=True)
+    assert best.alignment.shape == (len(best.pieces), len(best.source_pieces))
+    np.testing.assert_allclose(best.alignment.sum(axis=1), 1, atol=1e-5)
+
+
+def test_options_of_the_n_best_have_their_effects(translator):
+    forced = translator.n_best("one", n=2, prefix="zwei")
+    assert all(each.text.startswith("zwei") for each in forced)
+    plain, other = translator.n_best("one", n=1), translator.n_best("one", n=1, alpha=0.0)
+    assert plain[0].score != other[0].score
+    for option, named in (({"n": 4}, "expected 1 to 3"), ({"alpha": -3.0}, "alpha"), ({"n": 0}, "n_best")):
+        with pytest.raises(ValueError, match=named):
+            translator.n_best("one", **option)
+
+
+def test_a_score_is_the_log_probability_of_the_target(translator):
+    """The score of a translation with alpha 0 is its log probability, if it ended."""
+    scores = translator.score(["one", "one"], ["eins", "zwei"])
+    assert scores[0] == pytest.approx(translator.score("one", "eins"), abs=1e-5) and scores[0] != scores[1]
+    assert max(scores) < 0
+    with pytest.raises(ValueError, match="2 and 1"):
+        translator.score(["one", "two"], ["eins"])
+
+
+def test_an_export_translates_as_the_run_does(translator, exported):
+    for path in (exported, exported.parent, str(exported)):
+        served = t2t_keras.load(path)
+        assert served.translate(TEXTS) == translator.translate(TEXTS)
+    ours, theirs = (each.n_best(TEXTS[0], n=2, alignment=True) for each in (translator, served))
+    assert [each.text for each in ours] == [each.text for each in theirs]
+    np.testing.assert_allclose(ours[0].alignment, theirs[0].alignment, atol=1e-5)
+    assert served.score("one", "eins") == pytest.approx(translator.score("one", "eins"), abs=1e-5)
+    with pytest.raises(ValueError, match="fixed"):
+        t2t_keras.load(exported, beam_size=1)
+
+
+def test_loading_a_run_takes_the_weights_and_the_options_asked_for(run):
+    greedy = run.load("latest", beam_size=1)
+    with pytest.raises(ValueError, match="expected 1 to 1"):
+        greedy.n_best("one", n=2)
+    at_2, at_4 = (t2t_keras.load(run.model_dir, step).score("one", "eins") for step in (2, 4))
+    assert at_2 != at_4
+    with pytest.raises(FileNotFoundError):
+        t2t_keras.load(run.model_dir, 3)
+    with pytest.raises(FileNotFoundError, match="config.json"):
+        t2t_keras.load(run.model_dir.parent)
+
+
+def test_training_by_keywords_is_the_run_of_the_flags_and_resumes(run, capsys):
+    written = json.loads((run.model_dir / "config.json").read_text())
+    assert {
+        name: value for group in written.values() if isinstance(group, dict) for name, value in group.items()
+    }.items() >= OPTIONS.items()
+    again = t2t_keras.train(run.model_dir, train_steps=5)
+    assert sorted(path.stem for path in (run.model_dir / "checkpoints").glob("step-*.npz"))[-1] == "step-000000005"
+    assert again == run and capsys.readouterr().out == ""
+    with pytest.raises(TypeError, match="d_modell"):
+        t2t_keras.train(run.model_dir, d_modell=8)
+
+
+def test_a_run_is_evaluated_on_lists_of_sentences(run):
+    scores = run.evaluate(["one", "two"], ["eins", "zwei"], ["eins!", "zwei!"], lowercase=True, tokenize="char")
+    assert {"bleu", "chrf", "perplexity", "exact_match"} <= set(scores)
+    assert "nrefs:2" in scores["signature"] and "tok:char" in scores["signature"] and "case:lc" in scores["signature"]
+
+
+def test_the_smoothed_loss_makes_fit_the_papers(tiny):
+    """The mean over tokens, padding left out, with and without weights; it comes back from its configuration."""
+    from t2t_keras.model.loss import cross_entropy
+
+    draw = np.random.default_rng(0)
+    logits, target = draw.normal(size=(2, 3, 7)).astype("float32"), np.array([[4, 5, 0], [6, 0, 0]])
+    loss = t2t_keras.LabelSmoothedCrossEntropy(0.2)
+    losses = np.array(cross_entropy(logits, target, 0.2)[0])
+    assert float(loss(target, logits)) == pytest.approx(losses.sum() / 3, rel=1e-6)
+    assert float(loss(target, logits, np.array([2.0, 0.5]))) == pytest.approx((2 * losses[0].sum() + 0.5 * losses[1].sum()) / 4.5, rel=1e-6)
+    again = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert again.label_smoothing == 0.2
+    with pytest.raises(ValueError, match="label_smoothing"):
+        t2t_keras.LabelSmoothedCrossEntropy(1.0)
+    model = t2t_keras.Transformer(tiny)
+    words = draw.integers(4, 40, (16, 5)).astype("int32")
+    model.compile(keras.optimizers.Adam(0.01), loss)
+    history = model.fit((words, np.array(t2t_keras.shift_right(words))), words, epochs=4, verbose=0).history["loss"]
+    assert history[-1] < history[0]

@@ -1,0 +1,76 @@
+"""What is compared is alike: the peers have our weights, and the sources, lengths and ends are those it says.
+
+`tests/peers.sh` installs PyTorch and transformers and runs these tests with them; elsewhere those that need them are skipped.
+"""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import toy
+
+from t2t_keras.config import BOS, EOS, PAD, ModelConfig
+from t2t_keras.model.transformer import Transformer
+
+ROOT = pathlib.Path(__file__).parent.parent
+PEERS = "PyTorch and transformers are not installed: tests/peers.sh installs them and runs this test"
+SMALL = ModelConfig(60, encoder_layers=2, decoder_layers=3, d_model=16, d_ff=24, num_heads=2, d_k=8, d_v=8)
+
+
+@pytest.mark.parametrize("config", [SMALL, dataclasses.replace(SMALL, learned_positions=6)], ids=["sinusoids", "learned positions"])
+def test_marian_with_our_weights_has_our_logits(config):
+    torch = pytest.importorskip("torch", reason=PEERS)
+    pytest.importorskip("transformers", reason=PEERS)
+    from benchmarks import decode
+
+    model = Transformer(config)
+    toy.set_weights(model)
+    peer = decode.to_marian(model, 20)
+    draw = np.random.default_rng(2)
+    source = toy.padded([[*draw.integers(4, 60, length), EOS] for length in (9, 3, 14)])
+    target = np.concatenate([np.full([3, 1], BOS), draw.integers(4, 60, [3, 11])], axis=1).astype(np.int32)
+    with torch.inference_mode():
+        ids = torch.from_numpy(source).long()
+        logits = peer(input_ids=ids, attention_mask=(ids != PAD).long(), decoder_input_ids=torch.from_numpy(target).long()).logits
+    np.testing.assert_allclose(logits.numpy(), model((source, target)).numpy(), rtol=0, atol=1e-4)
+
+
+def test_heads_that_marian_has_not_are_refused():
+    pytest.importorskip("transformers", reason=PEERS)
+    from benchmarks import decode
+
+    with pytest.raises(ValueError, match="Received: num_heads=2, d_k=6, d_v=8, d_model=16"):
+        decode.to_marian(Transformer(dataclasses.replace(SMALL, d_k=6)), 20)
+
+
+def test_a_model_that_never_ends_gives_no_special_id_a_chance():
+    from benchmarks import decode
+
+    model = decode.never_ending(dataclasses.replace(SMALL, d_model=64))
+    draw = np.random.default_rng(3)
+    source, target = (draw.integers(0, 60, [5, 8]).astype(np.int32) for _ in range(2))
+    log_p = tf.nn.log_softmax(model((source, target))).numpy()
+    assert log_p[..., : EOS + 1].max() < log_p[..., EOS + 1 :].min() - 5
+
+
+@pytest.mark.slow
+def test_all_systems_write_equally_much_and_float32_writes_the_same():
+    pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is not installed: pip install -e '.[ctranslate2]'")
+    arguments = ["--config=C256", "--vocab_size=100", "--target_length=6", "--sentences=6", "--single_sentences=3", "--rounds=1", "--json"]
+    program = [sys.executable, str(ROOT / "benchmarks/decode.py"), *arguments, "--batch_sizes=4,1", "--beam_sizes=2,1"]
+    result = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=True)
+    measured = json.loads(result.stdout)
+    assert measured["machine"]["cores"] >= 1
+    systems = {row["system"] for row in measured["rows"]}
+    assert {"t2t_keras float32", "CTranslate2 float32"} <= systems
+    assert len(measured["rows"]) == 4 * len(systems)
+    for row in measured["rows"]:
+        assert row["mean_length"] == 6
+        assert row["sub_words_per_second"] == pytest.approx(6 * row["sentences_per_second"])
+        if row["system"].endswith("float32"):
+            assert row["equal"] == 1

@@ -1,0 +1,189 @@
+"""What the documentation says is so: its links, files and flags exist, its Python runs; and the wheel holds all that it needs."""
+
+import dataclasses
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+import t2t_keras
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+
+ROOT = pathlib.Path(__file__).parent.parent
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+# Written by version 0.1.0; see tests/data/README.md.
+RUN_1 = ROOT / "tests/data/run_1"
+EXAMPLES = [README, ROOT / "docs/python.md"]
+
+
+def text_of(path: pathlib.Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+    """The names that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_has_at_most_150_lines():
+    assert len(text_of(README).splitlines()) <= 150
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "serving/README.md", ROOT / "tests/data/README.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_every_link_and_picture_leads_somewhere(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_linked_from_the_readme():
+    assert {page.name for page in PAGES[1:]} <= set(re.findall(r"\]\(docs/(\w+\.md)", text_of(README)))
+
+
+def test_pictures_are_small():
+    pictures = list((ROOT / "docs/pictures").iterdir())
+    assert len(pictures) == 3
+    assert all(picture.stat().st_size < 200_000 for picture in pictures)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_exists(page):
+    folders = (ROOT, ROOT / "t2t_keras", ROOT / "tests", ROOT / "tools", ROOT / "docs")
+    for name in re.findall(r"(?<![\w/])((?:[a-z_]\w*/)*[a-z]\w*\.(?:py|sh|flags))\b", text_of(page)):
+        assert any((folder / name).exists() for folder in folders), name
+    for name in re.findall(r"`((?:t2t_keras|tools|configs|tests|docs)/[\w/]*)`", text_of(page)):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"wmt14_en_\w+|multi30k_\w+", text_of(page)):
+        assert (ROOT / f"configs/{name}.flags").exists(), name
+
+
+def test_every_flag_that_a_page_names_is_one():
+    known = {field.name for group in (ModelConfig, TrainConfig, DecodeConfig, DataConfig) for field in dataclasses.fields(group)}
+    for program in [*(ROOT / "tools").glob("*.py"), *(ROOT / "benchmarks").glob("*.py"), ROOT / "t2t_keras/cli/flags.py"]:
+        known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text_of(program)))
+    known |= {"help", "flagfile", "logdir"}
+    for page in PAGES:
+        assert set(re.findall(r"--(\w+)", text_of(page))) <= known, page
+
+
+def test_every_promise_names_the_tests_that_check_it():
+    table = re.search(r"\|---\|---\|\n(.*?)\n\n", text_of(ROOT / "docs/promises.md"), re.DOTALL)[1]
+    rows = table.splitlines()
+    assert len(rows) >= 14
+    assert all("](../tests/test_" in row for row in rows)
+
+
+def test_every_module_has_its_place_beside_the_paper():
+    page = text_of(ROOT / "docs/paper.md")
+    modules = [path for path in (ROOT / "t2t_keras").rglob("*.py") if path.name != "__init__.py"]
+    assert len(modules) > 40
+    assert [path for path in modules if f"`{path.relative_to(ROOT / 't2t_keras').as_posix()}`" not in page] == []
+
+
+def test_every_public_name_is_explained():
+    page = text_of(ROOT / "docs/python.md")
+    code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    returned = {"TextTranslator", "Translation"}  # By functions; nobody calls them.
+    assert {name for name in t2t_keras.__all__ if f"t2t_keras.{name}(" not in code} == returned
+    assert all(f"`{name}`" in page for name in t2t_keras.__all__)
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch) -> pathlib.Path:
+    """The folder of somebody who tries the examples: a trained run, and text files."""
+    from t2t_keras.data import builtin_corpus
+
+    shutil.copytree(RUN_1, tmp_path / "runs/mine")
+    for split, pairs in builtin_corpus.splits(2000, seed=1).items():
+        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+            (tmp_path / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_examples(page: pathlib.Path, slow: bool) -> int:
+    """Runs the Python of a page in order, as one program. Slow blocks are marked."""
+    blocks = re.findall(r"(<!-- slow -->\n)?```python\n(.*?)```", text_of(page), re.DOTALL)
+    chosen = [block for mark, block in blocks if slow or not mark]
+    program = {}
+    for block in chosen:
+        exec(compile(block, page.name, "exec"), program)
+    return len(chosen)
+
+
+@pytest.mark.parametrize(("page", "number"), zip(EXAMPLES, (1, 8), strict=True), ids=lambda value: getattr(value, "name", ""))
+def test_the_examples_run(user, page, number):
+    assert run_examples(page, slow=False) >= number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.name)
+def test_the_examples_that_train_and_export_run_too(user, page):
+    run_examples(page, slow=True)
+
+
+def test_a_model_of_version_0_1_still_loads_and_has_the_score_that_it_had_then():
+    translator = t2t_keras.load(RUN_1)
+    assert isinstance(translator.translate("one"), str)
+    assert translator.score("one", "eins") == pytest.approx(-11.72476, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_a_model_of_version_0_1_still_exports(tmp_path):
+    shutil.copytree(RUN_1, tmp_path / "run")
+    t2t_keras.Run(tmp_path / "run").export(tmp_path / "export")
+    sentences = ["one", "twenty-one", ""]
+    assert t2t_keras.load(tmp_path / "export").translate(sentences) == t2t_keras.load(RUN_1).translate(sentences)
+
+
+def test_the_wheel_holds_all_of_the_package_programs_and_configs(tmp_path):
+    """Built from a copy, so that no build folder is left here, and without the network."""
+    copy = tmp_path / "copy"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "build", "*.egg-info", "__pycache__"))
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(copy)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    expected = {path.relative_to(ROOT).as_posix() for path in (ROOT / "t2t_keras").rglob("*.py")}
+    expected |= {f"t2t_keras_tools/{path.name}" for path in (ROOT / "tools").glob("*.py")}
+    expected |= {f"t2t_keras_configs/{path.name}" for path in (ROOT / "configs").glob("*.flags")}
+    assert expected <= names
+    assert not any(name.startswith(("tests", "docs", "benchmarks")) for name in names)
+    (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
+    commands = zipfile.ZipFile(wheel).read(entry_points).decode()
+    for program in re.findall(r"`(t2t-[a-z-]+)`", text_of(README)):
+        module = program.removeprefix("t2t-").replace("-", "_")
+        assert f"{program} = t2t_keras_tools.{module}:main" in commands
+    assert "t2t-quickstart = " in commands and "t2t-data-service = " in commands
+
+
+def test_everything_imported_is_installed_with_the_package():
+    """tensorboard is not imported here, but `tf.summary` needs it and tensorflow 2.21 does not bring it."""
+    from test_build import PACKAGES, imported
+
+    setup = text_of(ROOT / "setup.py")
+    required = set(re.findall(r'"([\w-]+)[\[><=]', setup.split("install_requires=[")[1].split("],")[0]))
+    files = [*(ROOT / "t2t_keras").rglob("*.py"), *(ROOT / "tools").glob("*.py")]
+    roots = {name.split(".")[0] for file in files for name in imported(file)}
+    extras = {"apache-beam", "ctranslate2", "grpcio", "requests", "rouge-score", "tensorflow-serving-api", "torch", "transformers"}
+    needed = {PACKAGES[root] for root in roots if root in PACKAGES} - extras - {"numpy"}  # TensorFlow brings numpy.
+    assert needed | {"tensorboard"} <= required
+    assert "matplotlib" in {name.split(".")[0] for name in imported(ROOT / "docs/make_pictures.py")}
+    assert '"docs": ["matplotlib' in setup
+
+
+def test_no_place_is_left_open():
+    for path in [*PAGES, *(ROOT / "configs").glob("*.flags")]:
+        assert not re.search(r"^(# )?RESULTS?$", text_of(path), re.MULTILINE), path

@@ -1,0 +1,59 @@
+"""Every public layer passes the exam that Keras gives its own layers: symbolic and eager calls, serialisation, training, precision."""
+
+import numpy as np
+import pytest
+from keras.src import testing
+
+from t2t_keras.model.attention import MultiHeadAttention
+from t2t_keras.model.dense import Dense
+from t2t_keras.model.dropout import Dropout
+from t2t_keras.model.embedding import SharedEmbedding
+from t2t_keras.model.feed_forward import FeedForward
+from t2t_keras.model.layer_norm import LayerNorm
+from t2t_keras.model.positions import LearnedPositions, SinusoidalPositions
+from t2t_keras.model.stacks import AddAndNorm, DecoderLayer, EncoderLayer
+
+B, T, S, D = 2, 3, 5, 8
+SIZES = {"num_heads": 2, "d_k": 6, "d_v": 10, "d_ff": 12, "dropout": 0.1}
+ATTENTION = {"num_heads": 2, "d_k": 6, "d_v": 10}
+
+# Class, arguments, shapes of the call's arguments, number of trainable weights, of seed generators.
+LAYERS = [
+    (Dense, {"units": D}, (B, T, D), 2, 0),
+    (LayerNorm, {"epsilon": 1e-6}, (B, T, D), 2, 0),
+    (FeedForward, {"d_ff": 12}, (B, T, D), 4, 0),
+    (SinusoidalPositions, {}, (B, T, D), 0, 0),
+    (LearnedPositions, {"rows": 2}, (B, T, D), 1, 0),
+    (Dropout, {"rate": 0.1, "seed": 3}, (B, T, D), 0, 1),
+    (EncoderLayer, SIZES, (B, T, D), 4 + 4 + 2 * 2, 2),
+    (MultiHeadAttention, ATTENTION, {"query_shape": (B, T, D), "memory_shape": (B, S, D)}, 4, 0),
+    (AddAndNorm, {"dropout": 0.1}, {"x_shape": (B, T, D), "y_shape": (B, T, D)}, 2, 1),
+    (DecoderLayer, SIZES, {"x_shape": (B, T, D), "memory_shape": (B, S, D)}, 2 * 4 + 4 + 3 * 2, 3),
+]
+
+
+@pytest.mark.parametrize(("layer", "arguments", "shapes", "weights", "seeds"), LAYERS, ids=[row[0].__name__ for row in LAYERS])
+def test_a_layer_passes_the_exam_of_keras(layer, arguments, shapes, weights, seeds):
+    testing.TestCase().run_layer_test(
+        layer,
+        init_kwargs=arguments,
+        input_shape=shapes,
+        expected_output_shape=(B, T, D),
+        expected_num_trainable_weights=weights,
+        expected_num_seed_generators=seeds,
+        supports_masking=True,
+        # Keras trains on one input; `test_stacks.py` fits layers of two.
+        run_training_check=isinstance(shapes, tuple),
+    )
+
+
+def test_the_shared_embedding_passes_the_exam_of_keras():
+    testing.TestCase().run_layer_test(
+        SharedEmbedding,
+        init_kwargs={"vocab_size": 20, "d_model": D},
+        input_data=np.array([[4, 19, 0], [7, 7, 1]], "int32"),
+        expected_output_shape=(B, T, D),
+        expected_num_trainable_weights=1,
+        expected_num_seed_generators=0,
+        run_training_check=False,
+    )
