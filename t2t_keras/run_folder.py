@@ -1,4 +1,4 @@
-"""What describes a run in its folder, and so what a run that is started again goes on with. It needs no TensorFlow.
+"""What describes a run in its folder, and so what a resumed run starts with. It needs no TensorFlow.
 
 `config.json` has a version, the four groups of options, the data folder, and what tells the run's sub-words and training records from
 others: their size and SHA-256. A run's folder is one that has such a file; a folder that holds others' files is refused.

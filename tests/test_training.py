@@ -266,7 +266,7 @@ def test_a_signal_saves_and_what_follows_equals_an_uninterrupted_run(folder, fin
             sent.append(os.kill(os.getpid(), number))
         return 4.0
 
-    with pytest.raises(StoppedError, match=f"{number.name}.*goes on from there"):
+    with pytest.raises(StoppedError, match=f"{number.name}.*Run the same command to resume"):
         if when == "in a validation":
             Run(folder, tmp_path, figures={**figures, 4: send})
         else:
@@ -354,7 +354,7 @@ def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_be
     newest.write_bytes(newest.read_bytes()[:-1])
     resumed = Run(folder, tmp_path)
     assert newest.name in resumed.said[0] and "damaged" in resumed.said[0]
-    assert "Going on from update 3" in resumed.said[1]
+    assert "Resuming from update 3" in resumed.said[1]
     assert_close(resumed.weights, finished[1].weights, 0)
     assert newest.with_suffix(".damaged").exists()
 

@@ -28,7 +28,7 @@ def prepare() -> None:
     model, train, data = (options.read(group) for group in (ModelConfig, TrainConfig, DataConfig))
     if not _DATA_DIR.value:
         raise ValueError("Expected a folder as --data_dir. Received none.")
-    with options.without_noise():  # After the options, so that a wrong one is told at once.
+    with options.without_noise():  # After the options, so that a wrong one is reported at once.
         from t2t_keras.data import prepare
 
     write = prepare.write

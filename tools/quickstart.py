@@ -53,7 +53,7 @@ def quickstart() -> None:
     started = time.monotonic()
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     model, train, decode, data = map(options.read, (ModelConfig, TrainConfig, DecodeConfig, DataConfig))
-    with options.without_noise():  # After the options, so that a wrong one is told at once.
+    with options.without_noise():  # After the options, so that a wrong one is reported at once.
         from t2t_keras.data import prepare
         from t2t_keras.decoding.loading import load
         from t2t_keras.decoding.translator import translate_lines

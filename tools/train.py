@@ -1,4 +1,4 @@
-"""Trains a Transformer: prepares the data, learns sub-words, trains, validates, and goes on where it stopped if run again.
+"""Trains a Transformer: prepares the data, learns sub-words, trains and validates; run again, it resumes.
 
 python tools/train.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de --model_dir=runs/x
 python tools/train.py --flagfile=wmt14_en_de_base --model_dir=runs/base
@@ -26,7 +26,7 @@ options.define(*run_folder.GROUPS.values())
 def train() -> None:
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     chosen = run_folder.resolve(model_dir, options.given(*run_folder.GROUPS.values()), os.path.expanduser(_DATA_DIR.value))
-    with options.without_noise():  # After the options, so that a wrong one is told at once.
+    with options.without_noise():  # After the options, so that a wrong one is reported at once.
         from t2t_keras.training import devices, run
 
     devices.virtual_cpu_devices(_CPU_DEVICES.value)

@@ -144,7 +144,7 @@ def _parse(arguments: list[str]) -> list[str]:
 
 
 def run(main) -> None:
-    """Parses flags and runs `main`; what a person did wrong is told in a sentence, not in a traceback."""
+    """Parses flags and runs `main`; a mistake of the user is reported in one sentence, without a traceback."""
 
     def told(arguments: list[str]) -> int:
         if len(arguments) > 1:

@@ -250,7 +250,7 @@ def prepare(
         vocab_size: sub-words, special ids included.
         seed: of the sample that sub-words are learned from, and of the pairs' order on disk.
         folder: made if missing. While another process prepares it, this one waits.
-        say: told what is being done.
+        say: called with each message.
         write_train: writes the training shards; takes and does what `write` does.
 
     Raises:

@@ -46,7 +46,7 @@ def load(model_dir: pathlib.Path, which: str = "average", say: Callable = logger
     Args:
         model_dir: a run's folder.
         which: `average`, `best` or `latest` weights, or those after an update, by its number.
-        say: told what was loaded.
+        say: called with what was loaded.
         options: `dtype` of weights and arithmetic, float32 unless given, or bfloat16; `int8`, whether to keep the matrices in 8 bits;
             and fields of `DecodeConfig` to be other than they were in training.
     """

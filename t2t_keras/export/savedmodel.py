@@ -109,7 +109,7 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: C
         translator: what is exported, with its beam size, α and lengths.
         export_dir: of all versions.
         about: what is to be read in the export beside that.
-        say: told where it is.
+        say: called with where it is.
 
     Returns:
         The version's folder.

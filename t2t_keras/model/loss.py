@@ -1,4 +1,4 @@
-"""Label-smoothed cross entropy (section 5.4): the model is asked for (1 - ε) · the word + ε · every word of V alike."""
+"""Label-smoothed cross entropy (section 5.4): the target is (1 - ε) for the token and ε spread evenly over all V."""
 
 import keras
 from keras import ops
@@ -32,7 +32,7 @@ def cross_entropy(logits, target, label_smoothing: float) -> tuple:
     @custom_gradient
     def both(logits):
         p = ops.softmax(logits)
-        # log Σ exp(logits), from the likeliest word alone: its p is at least 1 / V, so the logarithm is safe.
+        # log Σ exp(logits), from the most likely word alone: its p is at least 1 / V, so the logarithm is safe.
         log_sum = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
         token = _pick(logits, target)
         smoothed = log_sum - (1 - label_smoothing) * token - label_smoothing * ops.mean(logits, axis=-1)

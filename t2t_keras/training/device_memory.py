@@ -62,7 +62,7 @@ class SplittingUpdate:
     Args:
         strategy: of the update.
         update: what `make_update` returned.
-        say: told once for each size that did not fit.
+        say: called once for each size that did not fit.
     """
 
     def __init__(self, strategy, update: Callable, say: Callable):
@@ -105,7 +105,7 @@ def rehearse(strategy, update: SplittingUpdate, info: dict, config: TrainConfig,
         strategy: of the update.
         update: the update to rehearse.
         info, config, replicas: see `largest_shapes`.
-        say: told what each one took.
+        say: called with what each one took.
     """
     shapes, devices_here = largest_shapes(info, config, replicas), strategy.num_replicas_in_sync
     made_up = tf.data.Dataset.from_tensor_slices(shapes).map(

@@ -1,4 +1,4 @@
-"""How a run is told to end before it is done: by SIGTERM, SIGINT (Ctrl-C) or a time limit; what was begun is saved first."""
+"""Stopping a run early by SIGTERM, SIGINT (Ctrl-C) or a time limit: it saves its state first."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-# What a stopped run's process exits with, sysexits.h's "temporary failure": the same command, run again, goes on.
+# What a stopped run's process exits with, sysexits.h's "temporary failure": the same command, run again, resumes.
 EXIT_CODE = 75
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ECHO_SECONDS = 0.5  # A terminal, a launcher and a service manager may each pass on the same signal.
@@ -14,7 +14,7 @@ STARTED = time.monotonic()  # The process, near enough: programs import this amo
 
 
 class StoppedError(Exception):
-    """A run was told to end, and has saved where it stands."""
+    """A run was stopped early and has saved its state."""
 
 
 class _Abandoned(BaseException):

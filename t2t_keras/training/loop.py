@@ -1,4 +1,4 @@
-"""Training (section 5): the loop around updates, which can be killed at any moment and goes on as if it had not been.
+"""Training (section 5): the loop around updates, which can be killed at any moment and resumes as if it had not been.
 
 All that decides the rest of a run is in its checkpoints: weights and optimizer, and `Progress`. The rest follows from the seed.
 """
@@ -78,7 +78,7 @@ class _Run:
         if restored:
             path, state = restored
             progress = Progress.read(state)
-            self.say(f"Going on from update {progress.step:,} ({path}).")
+            self.say(f"Resuming from update {progress.step:,} ({path}).")
         progress.go_on_in(self.config.dtype)
         if devices.from_chief(self.strategy, float(progress.step)) != progress.step:
             raise ValueError(
@@ -190,10 +190,10 @@ class _Run:
                     self._update(batches)
         devices.from_chief(self.strategy, 0.0)  # Until the chief has written all, nobody leaves.
         if self._patience_is_over():
-            self.say(f"Stopped at update {progress.step:,}: {progress.validations_since_best} validations brought nothing better.")
+            self.say(f"Stopped at update {progress.step:,}: {progress.validations_since_best} validations in a row were no better.")
         elif progress.step < config.train_steps or self._validation_is_due():
-            reason = self.interruption.reason or "another worker was told to end"
-            raise StoppedError(f"Stopped at update {progress.step:,}: {reason}. The same command goes on from there." if self.chief else "")
+            reason = self.interruption.reason or "another worker was stopped"
+            raise StoppedError(f"Stopped at update {progress.step:,}: {reason}. Run the same command to resume." if self.chief else "")
         return progress
 
 
@@ -210,7 +210,7 @@ def train(
     board,
     say: Callable = logger.info,
 ) -> Progress:
-    """Trains up to `config.train_steps` updates, going on from the newest whole checkpoint in `model_dir`, if any.
+    """Trains up to `config.train_steps` updates, from the newest whole checkpoint in `model_dir` if there is one.
 
     Args:
         strategy: whose scope model and optimizer were made in.
@@ -221,14 +221,14 @@ def train(
         model_dir: where checkpoints go.
         validate: step → metrics, of which "valid/bleu" or "valid/loss" decides what is best.
         examine: (batch, update, loss scale) → what in that update is not finite.
-        board: draws points; see `events.Board`.
-        say: told what happens.
+        board: draws points; see `tensorboard.Board`.
+        say: called with each message.
 
     Returns:
         Where the run ended.
 
     Raises:
-        StoppedError: it was told to end early, and is saved.
+        StoppedError: the run was stopped early and has saved.
         ValueError: too many updates in a row were not finite; or what is in `model_dir` cannot be used.
         OSError: a checkpoint could not be written.
     """

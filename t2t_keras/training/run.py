@@ -106,7 +106,7 @@ def train(
     dry_run: bool = False,
     say: Callable = logger.info,
 ) -> Progress | None:
-    """Prepares the data if need be, trains, or goes on training, and leaves all in `model_dir`.
+    """Prepares the data if need be, then trains or resumes training; everything is in `model_dir`.
 
     Args:
         model_dir: the run's folder.
@@ -115,13 +115,13 @@ def train(
         data_dir: prepared data, or where to prepare it; None: `model_dir/data`.
         strategy: usually `devices.make_strategy()`.
         dry_run: prepare, rehearse the largest updates, and leave it at that; returns None. A run that is there keeps its options.
-        say: told what happens.
+        say: called with each message.
 
     Raises:
         FileNotFoundError, ValueError: the corpus is not usable; or the folders hold another one, or a run of other options, all
             of which are named, or no run and somebody's files.
         BlockingIOError: another process trains in `model_dir`.
-        interruption.StoppedError: it was told to end, and has saved.
+        interruption.StoppedError: the run was stopped early and has saved.
     """
     chief = devices.is_chief(strategy)
     if not chief:

@@ -62,7 +62,7 @@ class Progress:
         return cls(**state)
 
     def go_on_in(self, dtype: str) -> None:
-        """A run that begins, or goes on in another dtype, has the loss scale of that."""
+        """A run that begins, or resumes in another dtype, starts with the loss scale of that dtype."""
         if self.step == 0 or self.dtype != dtype:
             self.dtype, self.loss_scale = dtype, FLOAT16_START if dtype == "float16" else LossScale()
 

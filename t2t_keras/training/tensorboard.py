@@ -1,4 +1,4 @@
-"""TensorBoard's curves of a run, which has one point a step however often the run was killed and went on."""
+"""TensorBoard's curves of a run: one point for each step, however often the run was killed and resumed."""
 
 import pathlib
 
