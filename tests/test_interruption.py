@@ -33,7 +33,7 @@ def test_the_first_signal_is_a_request_that_names_it(number):
 def test_the_second_signal_ends_the_process_at_once(number, busy):
     """Also where Python's main thread does not come back from a call, as one that waits for a worker which is gone."""
     program = (
-        "import hashlib, time\nfrom t2t_keras.interruption import Interruption\n"
+        "import hashlib, time\nfrom t2t_keras.training.interruption import Interruption\n"
         f"with Interruption():\n    print('in', flush=True)\n    {busy}\n    {busy}\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
