@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from t2t_keras.data import batching
 
-CHIEF_LEAVES_AFTER_SECONDS = 3
+CHIEF_LEAVES_AFTER_SECONDS = 3.0  # After ten, TensorFlow reports the others as crashed.
 
 
 def _cluster() -> dict[str, list[str]]:
