@@ -298,7 +298,7 @@ def prepare(folder: pathlib.Path) -> dict:
         if not _SOURCE.value:
             raise ValueError("Expected --source, text to translate, with --model_dir. Received none.")
         lines = pathlib.Path(_SOURCE.value).expanduser().read_bytes().split(b"\n")[:-1]
-        translator = load(pathlib.Path(_MODEL_DIR.value).expanduser(), say=lambda text: print(text, file=sys.stderr))
+        translator = load(pathlib.Path(_MODEL_DIR.value).expanduser())
         model, pieces, target_length = translator.model, list(translator.tokenizer.pieces), 0
         sources = translator.tokenizer.tokenize(tf.constant(lines), max_length=translator.config.max_input).to_list()
     else:

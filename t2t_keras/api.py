@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  The operations of an export's tokenizer.
 
 from t2t_keras import run_folder
+from t2t_keras.config import FORMER_NAMES, with_current_names
 from t2t_keras.decoding import loading
 from t2t_keras.decoding.translator import translate_lines
 from t2t_keras.export.service import OWN_ALPHA, Service
@@ -232,6 +234,10 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
     """
     from t2t_keras.training import devices, run
 
+    if former := sorted(FORMER_NAMES.keys() & options.keys()):
+        renamed = ", ".join(f"{name} is now {FORMER_NAMES[name]}" for name in former)
+        warnings.warn(f"Options were renamed: {renamed}. The former names go away in version 0.2.", FutureWarning, stacklevel=2)
+        options = with_current_names(options)
     known = {field.name for group in run_folder.GROUPS.values() for field in dataclasses.fields(group)}
     if unknown := sorted(set(options) - known):
         raise TypeError(f"Expected options of ModelConfig, TrainConfig, DecodeConfig or DataConfig. Received: {', '.join(unknown)}.")
@@ -240,13 +246,5 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
     chosen = run_folder.resolve(folder, options, os.path.expanduser(data_dir))
     if cpu_devices > 1:
         devices.virtual_cpu_devices(cpu_devices)
-    run.train(
-        folder,
-        chosen.model,
-        chosen.train,
-        chosen.decode,
-        chosen.data,
-        data_dir=chosen.data_folder(folder),
-        strategy=devices.make_strategy(cpu_devices),
-    )
+    run.train(folder, chosen, strategy=devices.make_strategy(cpu_devices))
     return Run(folder)

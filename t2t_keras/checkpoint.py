@@ -16,12 +16,12 @@ import pathlib
 import re
 import sys
 import zipfile
-from collections.abc import Callable
 
 import numpy as np
 from numpy.lib import format as npy
 
 from t2t_keras.files import describe, read_json, write_whole
+from t2t_keras.log import logger
 
 FOLDER = "checkpoints"
 STEP, BEST = "step", "best"  # Kinds of checkpoints: the newest, and that of the best validation.
@@ -163,7 +163,7 @@ def restore(path: pathlib.Path, model, optimizer) -> dict:
     return state
 
 
-def restore_newest(model_dir: pathlib.Path, model, optimizer, say: Callable) -> tuple[pathlib.Path, dict] | None:
+def restore_newest(model_dir: pathlib.Path, model, optimizer) -> tuple[pathlib.Path, dict] | None:
     """Restores the newest checkpoint that is what was written, and tells of newer ones that are not; None: there is none at all.
 
     Raises:
@@ -175,12 +175,12 @@ def restore_newest(model_dir: pathlib.Path, model, optimizer, say: Callable) -> 
     if not paths and len(unfinished) > 1:  # A kill leaves one at most.
         raise DamagedError(f"{unfinished[-1]} and others have no manifest (.json). Copy those too, or give another --model_dir.")
     for path in unfinished:
-        say(f"{path} has no manifest: it is unfinished, and is not used.")
+        logger.warning(f"{path} has no manifest: it is unfinished, and is not used.")
     for path in reversed(paths):
         try:
             return path, restore(path, model, optimizer)
         except DamagedError as error:
-            say(f"{error} The checkpoint before it is used.")
+            logger.warning(f"{error} The checkpoint before it is used.")
     if paths:
         raise DamagedError(
             f"No checkpoint in {model_dir / FOLDER} is whole. Restore a copy of one, or give another --model_dir to start anew."

@@ -19,6 +19,8 @@ import types
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 
+from t2t_keras.log import logger
+
 SCHEMES = ("grpc", "grpcs", "http", "https")
 Predict = Callable[[str, dict[str, list]], dict[str, list]]  # Of a signature's name and its inputs by name; its outputs by name.
 
@@ -219,12 +221,10 @@ def _rest(model: Model) -> Predict:
     return predict
 
 
-def retrying(
-    predict: Predict, attempts: int, *, say: Callable[[str], None] = lambda text: None, sleep: Callable[[float], None] = time.sleep
-) -> Predict:
+def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] = time.sleep) -> Predict:
     """Asks again where no answer came, after 0.5 s, 1 s, 2 s … 30 s, each shortened by chance so that clients do not come together.
 
-    Several requests may be under way: `say` is told of what befalls all of them only once.
+    A failure that several requests meet at once is logged once.
     """
     said = 1
 
@@ -241,7 +241,7 @@ def retrying(
                 seconds = min(30.0, 0.5 * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
                 if attempt >= said:
                     said = attempt + 1
-                    say(f"No answer; attempt {attempt + 1} of {attempts} in {seconds:.1f} s. {error}")
+                    logger.warning(f"No answer; attempt {attempt + 1} of {attempts} in {seconds:.1f} s. {error}")
                 sleep(seconds)
 
     return patient

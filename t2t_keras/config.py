@@ -12,6 +12,13 @@ import sys
 from t2t_keras.files import read_json
 
 TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name files.
+# Options by their former names, which 0.1 still accepts.
+FORMER_NAMES = {
+    "device_tokens": "micro_batch_tokens",
+    "rate_factor": "learning_rate_factor",
+    "early_stopping": "best_metric",
+    "batch_parts": "buckets_per_update",
+}
 # The ids that sub-words are learned with. Padding is 0 and is never an unknown word.
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
@@ -20,6 +27,11 @@ MOST = 2**31 - 1  # Of a whole number, where an option has no smaller limit.
 _TYPES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
 _SHORT = reprlib.Repr()  # Of values that may be of any size.
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
+
+
+def with_current_names(options: dict) -> dict:
+    """Options by their current names, where some have a former one."""
+    return {FORMER_NAMES.get(name, name): value for name, value in options.items()}
 
 
 def option(default, text: str, most: int = MOST):
@@ -125,12 +137,12 @@ class TrainConfig:
 
     train_steps: int = option(100_000, "Updates in all (section 5.2).")
     warmup_steps: int = option(4000, "Updates over which the rate grows (section 5.3).")
-    rate_factor: float = option(1.0, "Factor on the learning rate of section 5.3.")
+    learning_rate_factor: float = option(1.0, "Factor on the learning rate of section 5.3.")
     label_smoothing: float = option(0.1, "epsilon_ls, over the whole vocabulary (section 5.4).")
     clip_norm: float = option(0.0, "Largest global norm of an update's gradient; 0 does not clip, as the paper.")
     batch_tokens: int = option(25_000, "Tokens of one update, padding counted, on each side (section 5.1); the same whatever the hardware.")
-    batch_parts: int = option(4, "Batches, each of sentences of about one length, that make an update; 1 is the paper's (section 5.1).")
-    device_tokens: int = option(8192, "Tokens, padding counted, that one device takes at once on each side; an update is split to fit.")
+    buckets_per_update: int = option(4, "Batches of one update, each of sentences of similar length; 1 as in the paper (5.1).")
+    micro_batch_tokens: int = option(8192, "Tokens per device and side, padding counted, in memory at once; updates are split to fit.")
     dtype: str = option("float32", "Of the layers' arithmetic (weights stay float32): float32, bfloat16, or float16 with loss scaling.")
     seed: int = option(1, "Of initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Same seed, same machine, same weights to the last bit; slower.")
@@ -147,7 +159,7 @@ class TrainConfig:
     patience: int = option(0, "Validations without a better one before training stops; 0 never stops early.")
     max_skipped: int = option(20, "Updates in a row whose loss or gradient is not finite, and which are skipped, before training stops.")
     max_hours: float = option(0.0, "Hours from the start of this process after which it saves and stops, as on SIGTERM; 0: no limit.")
-    early_stopping: str = option("bleu", "What 'better' is, for patience and --checkpoint=best: bleu or loss.")
+    best_metric: str = option("bleu", "What 'better' is, for patience and --checkpoint=best: bleu or loss.")
 
     def __post_init__(self):
         _require_types(self)
@@ -155,8 +167,8 @@ class TrainConfig:
             "train_steps",
             "warmup_steps",
             "batch_tokens",
-            "batch_parts",
-            "device_tokens",
+            "buckets_per_update",
+            "micro_batch_tokens",
             "keep_checkpoints",
             "valid_steps",
             "log_steps",
@@ -165,7 +177,7 @@ class TrainConfig:
             _require(self, getattr(self, name) >= 1, name, "a positive number")
         for name in ("seed", "checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm", "max_hours"):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
-        _require(self, self.rate_factor > 0, "rate_factor", "a positive factor")
+        _require(self, self.learning_rate_factor > 0, "learning_rate_factor", "a positive factor")
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
         _require(self, self.dtype in ("float32", "bfloat16", "float16"), "dtype", "float32, bfloat16 or float16")
         _require(
@@ -175,13 +187,13 @@ class TrainConfig:
             "one of the two at most: the order of what a data service sends is not reproducible",
         )
         _require(self, self.damaged_records in ("stop", "skip"), "damaged_records", "stop or skip")
-        _require(self, self.early_stopping in ("bleu", "loss"), "early_stopping", "bleu or loss")
+        _require(self, self.best_metric in ("bleu", "loss"), "best_metric", "bleu or loss")
         _require(self, self.checkpoint_steps or self.checkpoint_minutes, "checkpoint_steps checkpoint_minutes", "one of them above 0")
         _require(
             self,
-            self.early_stopping == "loss" or self.valid_sentences > 0,
-            "early_stopping valid_sentences",
-            "--early_stopping=loss where no sentence is translated for BLEU",
+            self.best_metric == "loss" or self.valid_sentences > 0,
+            "best_metric valid_sentences",
+            "--best_metric=loss where no sentence is translated for BLEU",
         )
 
 
@@ -282,6 +294,7 @@ def from_json(path: str | pathlib.Path, **classes) -> tuple:
         options = written.get(name, {})
         if not isinstance(options, dict):
             raise ValueError(f"Expected '{name}' in {path} to be options. Received: {_SHORT.repr(options)}.")
+        options = with_current_names(options)
         if unknown := sorted(set(options) - {field.name for field in dataclasses.fields(group)}):
             raise ValueError(
                 f"Expected the '{name}' options of this version in {path}. Unknown: {_SHORT.repr(unknown)}. "

@@ -13,7 +13,9 @@ import re
 import reprlib
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+
+from t2t_keras.log import logger
 
 MOST_JSON = 2**20  # Bytes of a file that `read_json` reads.
 
@@ -54,13 +56,13 @@ def read_json(path: pathlib.Path, most: int = MOST_JSON) -> dict:
 
 
 @contextlib.contextmanager
-def exclusive(path: pathlib.Path, what: str, wait: Callable[[str], None] | None = None) -> Iterator[None]:
+def exclusive(path: pathlib.Path, what: str, wait: bool = False) -> Iterator[None]:
     """Holds a lock file inside a `with` block.
 
     Args:
         path: made if missing, with its folder; it stays when the lock is given back, empty. A link is not followed.
         what: is kept to one process, for the message.
-        wait: told, once, that another process holds it, which is then waited for; None: it is not waited for.
+        wait: whether to wait for another process that holds it.
 
     Raises:
         BlockingIOError: another process holds it, and is not waited for.
@@ -89,7 +91,7 @@ def exclusive(path: pathlib.Path, what: str, wait: Callable[[str], None] | None 
             told = f"{what} is in use by {holder or 'another process'}."
             if not wait:
                 raise BlockingIOError(f"{told} Wait for it to end, or give another folder.") from error
-            wait(f"{told} Waiting for it to end …")
+            logger.info(f"{told} Waiting for it to end …")
             fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         file.truncate()

@@ -19,7 +19,7 @@ GROUPS = {"model": ModelConfig, "train": TrainConfig, "decode": DecodeConfig, "d
 # Text files are compared by what is in them, see `prepare.check_folder`.
 _FIXED = {
     *(field.name for field in dataclasses.fields(ModelConfig)),
-    *("seed", "batch_tokens", "batch_parts", "early_stopping"),
+    *("seed", "batch_tokens", "buckets_per_update", "best_metric"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(TEXTS)),
 }
 
@@ -33,9 +33,20 @@ class Options:
     decode: DecodeConfig = DecodeConfig()
     data: DataConfig = DataConfig()  # If it names no corpus: what the run has, or what the data folder was prepared from.
     data_dir: str = ""  # Absolute; empty: `data` in the run's folder.
+    # Where values come from, by option: "command line", "flagfile NAME" or "run"; "default" where an option is missing.
+    sources: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     def data_folder(self, model_dir: pathlib.Path) -> pathlib.Path:
         return pathlib.Path(self.data_dir) if self.data_dir else model_dir / DATA
+
+    def table(self) -> str:
+        """Every option with its value and where that comes from, as a Markdown table."""
+        rows = [("option", "value", "from"), ("-" * 6, "-" * 5, "-" * 4)]
+        for name in GROUPS:
+            rows += [(option, str(value), self.sources.get(option, "default")) for option, value in vars(getattr(self, name)).items()]
+        rows.append(("data_dir", self.data_dir, self.sources.get("data_dir", "default")))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in rows)
 
 
 def check(model_dir: pathlib.Path) -> bool:
@@ -81,16 +92,18 @@ def read(model_dir: pathlib.Path) -> Options:
     return Options(*options, data_dir)
 
 
-def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> Options:
+def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: dict[str, str] | None = None) -> Options:
     """The options to start a run with: those given; else, those of the run in the folder; else, the defaults.
 
     Args:
         model_dir: a run's folder, or a new one.
         given: values by option.
         data_dir: if given, the data folder.
+        sources: where the given values come from, by option; "given" where one is missing.
     """
     is_run = check(model_dir)
     before, chosen = read(model_dir) if is_run else Options(), {}
+    origins = dict.fromkeys(given, "given") | ({"data_dir": "given"} if data_dir else {}) | (sources or {})
     for name, group in GROUPS.items():
         own = {field.name: given[field.name] for field in dataclasses.fields(group) if field.name in given}
         try:
@@ -99,7 +112,10 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> Options
             raise ValueError(f"{error} Options not given are those of {model_dir / CONFIG}." if is_run else str(error)) from error
         if name == "data" and not own:
             chosen[name] = DataConfig()  # The data folder is enough: nobody looks for the text that it was prepared from.
-    return Options(**chosen, data_dir=stored(model_dir, data_dir) if data_dir else before.data_dir)
+    if is_run:
+        options = {field.name for group in GROUPS.values() for field in dataclasses.fields(group)} | {"data_dir"}
+        origins = dict.fromkeys(options, "run") | origins
+    return Options(**chosen, data_dir=stored(model_dir, data_dir) if data_dir else before.data_dir, sources=origins)
 
 
 def stored(model_dir: pathlib.Path, data_dir: str | os.PathLike) -> str:

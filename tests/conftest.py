@@ -3,6 +3,7 @@
 import os
 import pathlib
 import sys
+from collections.abc import Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # So that a plain `pytest` finds `tools`, and the package where it is not installed.
@@ -11,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import keras
 import pytest
 import toy
+from logged import logged
 
 from t2t_keras import config
 from t2t_keras.model.transformer import Transformer
@@ -32,6 +34,13 @@ def pytest_collection_modifyitems(config, items):
 def tiny() -> config.ModelConfig:
     """A model of 40 words, its d_k and d_v unlike each other so that a mix-up shows."""
     return TINY
+
+
+@pytest.fixture
+def messages() -> Iterator[list[str]]:
+    """What the library logs during a test."""
+    with logged() as found:
+        yield found
 
 
 @pytest.fixture

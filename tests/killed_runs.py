@@ -70,16 +70,16 @@ def _in_update(step: int):
 
 
 POINTS = {
-    "before the first checkpoint": Before(tensorboard.Board, "write", lambda *_: True),
+    "before the first checkpoint": Before(tensorboard.TensorBoardWriter, "write", lambda board, step, metrics: step > 0),
     "half an archive is written": Before(np, "savez", lambda file: "step-000000006" in file.name, _write_half),
     "an archive has not got its name": Before(os, "replace", _named("step-000000012.npz")),
     "an archive has its name and no manifest": Before(checkpoint, "write_whole", _named("step-000000012.json")),
-    "between checkpoints": Before(tensorboard.Board, "write", lambda board, step, metrics: step == 10),
-    "in update 11": Before(state.Progress, "note_update", _in_update(11)),
+    "between checkpoints": Before(tensorboard.TensorBoardWriter, "write", lambda board, step, metrics: step == 10),
+    "in update 11": Before(state.TrainState, "count_update", _in_update(11)),
     "a manifest is removed and its archive is not": Before(pathlib.Path, "unlink", _named("step-000000009.npz")),
     "curves are being rewritten": Before(pathlib.Path, "replace", _named("*tfevents*")),
     "translations of a validation are scored": Before(scores, "bleu", lambda *_: True),
-    "all workers get SIGTERM in update 7": Before(state.Progress, "note_update", _in_update(7), _end_all_workers),
+    "all workers get SIGTERM in update 7": Before(state.TrainState, "count_update", _in_update(7), _end_all_workers),
 }
 
 

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 OPTIONS = {
     **{"dataset": "builtin", "builtin_pairs": 600, "vocab_size": 340, "encoder_layers": 1, "decoder_layers": 2, "d_model": 8, "d_ff": 16},
     **{"num_heads": 2, "d_k": 4, "d_v": 4, "warmup_steps": 10, "batch_tokens": 400, "train_steps": 4, "valid_steps": 4, "beam_size": 3},
-    **{"valid_sentences": 0, "early_stopping": "loss", "checkpoint_steps": 2, "extra_length": 3},
+    **{"valid_sentences": 0, "best_metric": "loss", "checkpoint_steps": 2, "extra_length": 3},
 }
 TEXTS = ["twenty-one", "", "one hundred and two", "😀 ▁ <s>"]
 
@@ -191,3 +191,11 @@ def test_the_smoothed_loss_makes_fit_the_papers(tiny):
     model.compile(keras.optimizers.Adam(0.01), loss)
     history = model.fit((words, np.array(t2t_keras.shift_right(words))), words, epochs=4, verbose=0).history["loss"]
     assert history[-1] < history[0]
+
+
+def test_an_option_s_former_name_is_accepted_with_a_warning(monkeypatch, tmp_path):
+    started = []
+    monkeypatch.setattr(training_run, "train", lambda folder, options, strategy: started.append(options.train))
+    with pytest.warns(FutureWarning, match="rate_factor is now learning_rate_factor"):
+        t2t_keras.train(tmp_path, rate_factor=0.5)
+    assert started == [TrainConfig(learning_rate_factor=0.5)]

@@ -237,7 +237,7 @@ def test_a_strategy_s_iterator_stops_in_the_same_sentence(damaged):
     damage(lambda shard, index: index == 5)
     dataset = batching.batches(path, batch_tokens=BUDGET, seed=1, epochs=1)
     strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-    shared = batching.joined(dataset, 2).map(lambda update: batching.split(update, parts=2, replicas=2, device_tokens=50)).unbatch()
+    shared = batching.grouped(dataset, 2).map(lambda update: batching.split(update, buckets=2, replicas=2, micro_batch_tokens=50)).unbatch()
     iterator = iter(strategy.distribute_datasets_from_function(lambda context: shared.prefetch(8)))
     with pytest.raises(ValueError, match=r"^Expected records .* 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip\.$"):
         with shards.plain_errors():
@@ -402,20 +402,20 @@ def real_share(source: np.ndarray, target: np.ndarray, budget: int) -> float:
     return (source.sum() + target.sum()) / padded
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_short_sentences_are_92_percent_real_tokens(parts):
+@pytest.mark.parametrize("buckets", [1, 2])
+def test_short_sentences_are_92_percent_real_tokens(buckets):
     """29,000 pairs as long as Multi30k's: about 15 sub-words, sides correlated by 0.84. Multi30k itself gives 93%."""
     source, target = lengths_like(29_000, median=15, spread=0.3, difference=0.18, longest=60, seed=1)
     assert 0.8 < np.corrcoef(source, target)[0, 1] < 0.9
-    assert real_share(source, target, 8192 // parts) >= 0.92
+    assert real_share(source, target, 8192 // buckets) >= 0.92
 
 
-@pytest.mark.parametrize("parts", [1, TrainConfig().batch_parts])
-def test_a_million_news_sentences_are_97_percent_real_tokens(parts):
+@pytest.mark.parametrize("buckets", [1, TrainConfig().buckets_per_update])
+def test_a_million_news_sentences_are_97_percent_real_tokens(buckets):
     """As long as newstest's: about 29 sub-words, sides correlated by 0.94, at the default budget."""
     source, target = lengths_like(1_000_000, median=25, spread=0.55, difference=0.18, longest=256, seed=1)
     assert 0.9 < np.corrcoef(source, target)[0, 1] < 0.96
-    assert real_share(source, target, TrainConfig().batch_tokens // parts) >= 0.97
+    assert real_share(source, target, TrainConfig().batch_tokens // buckets) >= 0.97
 
 
 # Sharing out.
@@ -434,34 +434,34 @@ def split_cases():
         ([(40, 3, 3), (1, 60, 50), (12, 9, 11)], 2, 60),
     ]
     for _ in range(40):
-        parts = [tuple(int(draw.integers(1, high)) for high in (70, 20, 20)) for _ in range(draw.integers(1, 7))]
-        yield parts, int(draw.integers(1, 6)), int(draw.integers(max(max(part[1:]) for part in parts), 400))
+        buckets = [tuple(int(draw.integers(1, high)) for high in (70, 20, 20)) for _ in range(draw.integers(1, 7))]
+        yield buckets, int(draw.integers(1, 6)), int(draw.integers(max(max(part[1:]) for part in buckets), 400))
 
 
-def update_of(parts: list[tuple[int, int, int]], seed: int = 0) -> dict:
+def update_of(buckets: list[tuple[int, int, int]], seed: int = 0) -> dict:
     """Parts of (rows, S, T), as `joined` makes them."""
     draw = np.random.default_rng(seed)
-    batches = [{side: draw.integers(3, 99, [rows, s if side == "source" else t]) for side in shards.SIDES} for rows, s, t in parts]
+    batches = [{side: draw.integers(3, 99, [rows, s if side == "source" else t]) for side in shards.SIDES} for rows, s, t in buckets]
     signature = {side: tf.TensorSpec([None, None], tf.int32) for side in shards.SIDES}
     dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
-    [update] = batching.joined(dataset, len(parts))
+    [update] = batching.grouped(dataset, len(buckets))
     return update
 
 
-@pytest.mark.parametrize(("parts", "replicas", "device_tokens"), split_cases())
-def test_an_update_is_shared_out_in_equally_many_micro_batches_that_fit(parts, replicas, device_tokens):
+@pytest.mark.parametrize(("buckets", "replicas", "micro_batch_tokens"), split_cases())
+def test_an_update_is_shared_out_in_equally_many_micro_batches_that_fit(buckets, replicas, micro_batch_tokens):
     """All rows are kept, once and in order; each micro-batch has rows of one part alone, and no part more pieces than another."""
-    update = update_of(parts)
-    shared = batching.split(update, parts=len(parts), replicas=replicas, device_tokens=device_tokens)
+    update = update_of(buckets)
+    shared = batching.split(update, buckets=len(buckets), replicas=replicas, micro_batch_tokens=micro_batch_tokens)
     [(first, number, _)] = {shared[side].shape[:3] for side in shards.SIDES}
-    assert first == replicas and replicas * number % len(parts) == 0
-    pieces = replicas * number // len(parts)
-    source, target = (shared[side].numpy().reshape(len(parts), pieces, *shared[side].shape[2:]) for side in shards.SIDES)
-    needed = [-(-rows // max(1, device_tokens // max(s, t))) for rows, s, t in parts]
+    assert first == replicas and replicas * number % len(buckets) == 0
+    pieces = replicas * number // len(buckets)
+    source, target = (shared[side].numpy().reshape(len(buckets), pieces, *shared[side].shape[2:]) for side in shards.SIDES)
+    needed = [-(-rows // max(1, micro_batch_tokens // max(s, t))) for rows, s, t in buckets]
     assert max(needed) <= pieces < max(needed) + replicas
-    for part, (rows, s, t) in enumerate(parts):
+    for part, (rows, s, t) in enumerate(buckets):
         share = -(-rows // pieces)
-        assert share * max(s, t) <= max(device_tokens, max(s, t))
+        assert share * max(s, t) <= max(micro_batch_tokens, max(s, t))
         for ids, expected, length in ((source[part], update["source"][part], s), (target[part], update["target"][part], t)):
             assert (ids[:, share:] == PAD).all() and (ids[:, :, length:] == PAD).all()
             flat = ids[:, :share, :length].reshape(-1, length)
@@ -471,37 +471,37 @@ def test_an_update_is_shared_out_in_equally_many_micro_batches_that_fit(parts, r
 
 def test_where_parts_and_replicas_are_equally_many_each_replica_has_one_whole():
     update = update_of([(4, 9, 8), (12, 3, 3), (2, 20, 17)])
-    shared = batching.split(update, parts=3, replicas=3, device_tokens=40)
+    shared = batching.split(update, buckets=3, replicas=3, micro_batch_tokens=40)
     assert shared["source"].shape[:3] == (3, 1, 12)
     assert [int(real(replica).sum()) for replica in shared["source"].numpy()] == [4 * 9, 12 * 3, 2 * 20]
 
 
 def test_fewer_rows_than_replicas_leave_replicas_only_padding():
-    shared = batching.split(update_of([(2, 3, 4)]), parts=1, replicas=5, device_tokens=100)
+    shared = batching.split(update_of([(2, 3, 4)]), buckets=1, replicas=5, micro_batch_tokens=100)
     assert [int(real(replica).sum()) for replica in shared["source"].numpy()] == [3, 3, 0, 0, 0]
 
 
 def test_fewer_parts_than_usual_leave_replicas_only_padding():
-    shared = batching.split(update_of([(2, 3, 4)]), parts=4, replicas=2, device_tokens=100)
+    shared = batching.split(update_of([(2, 3, 4)]), buckets=4, replicas=2, micro_batch_tokens=100)
     assert shared["source"].shape == [2, 2, 2, 3]
     assert [int(real(replica).sum()) for replica in shared["source"].numpy()] == [6, 0]
 
 
 def test_a_sentence_longer_than_a_device_takes_is_a_micro_batch_of_its_own():
-    assert batching.split(update_of([(3, 50, 4)]), parts=1, replicas=1, device_tokens=40)["source"].shape == [1, 3, 1, 50]
+    assert batching.split(update_of([(3, 50, 4)]), buckets=1, replicas=1, micro_batch_tokens=40)["source"].shape == [1, 3, 1, 50]
 
 
 def test_other_entries_are_told_to_every_replica():
     update = {**update_of([(3, 2, 2)]), "position": tf.constant([4, 2], tf.int64)}
-    np.testing.assert_array_equal(batching.split(update, parts=1, replicas=3, device_tokens=10)["position"], [[4, 2]] * 3)
+    np.testing.assert_array_equal(batching.split(update, buckets=1, replicas=3, micro_batch_tokens=10)["position"], [[4, 2]] * 3)
 
 
-@pytest.mark.parametrize("parts", [1, 3])
-def test_split_works_inside_the_pipeline(folder, parts):
+@pytest.mark.parametrize("buckets", [1, 3])
+def test_split_works_inside_the_pipeline(folder, buckets):
     """Rows of an epoch survive sharing out in the graph, where shapes are not known."""
-    dataset = batching.joined(batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=1), parts)
+    dataset = batching.grouped(batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=1), buckets)
     counted = collections.Counter()
-    shared = dataset.map(lambda update: batching.split(update, parts=parts, replicas=2, device_tokens=50))
+    shared = dataset.map(lambda update: batching.split(update, buckets=buckets, replicas=2, micro_batch_tokens=50))
     for update in shared.as_numpy_iterator():
         rows = {side: update[side].reshape(-1, update[side].shape[-1]) for side in shards.SIDES}
         counted.update(names({side: ids[real(ids) > 0] for side, ids in rows.items()}))
@@ -514,7 +514,7 @@ def test_split_works_inside_the_pipeline(folder, parts):
 def test_an_update_of_parts_is_the_next_batches_and_goes_on_after_the_last_of_them(batches, folder):
     """Their lengths differ, and its position is where the next update begins."""
     alone = batches(epochs=2)
-    joined = list(batching.joined(batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=2), 4).as_numpy_iterator())
+    joined = list(batching.grouped(batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=2), 4).as_numpy_iterator())
     assert len(joined) == -(-len(alone) // 4)
     for number, update in enumerate(joined):
         expected = alone[4 * number : 4 * number + 4]
@@ -529,15 +529,15 @@ def test_an_update_of_parts_is_the_next_batches_and_goes_on_after_the_last_of_th
 
 def test_the_damage_of_an_update_is_that_of_its_parts():
     batches = tf.data.Dataset.range(5).map(lambda n: {"source": [[n]], "target": [[n]], "position": [0, n], "damaged": n})
-    joined = list(batching.joined(batches, 3).as_numpy_iterator())
+    joined = list(batching.grouped(batches, 3).as_numpy_iterator())
     assert [(update["position"].tolist(), int(update["damaged"])) for update in joined] == [([0, 2], 0 + 1 + 2), ([0, 4], 3 + 4)]
 
 
 @pytest.mark.parametrize(("wanted", "expected"), [(1, 1), (8, 8), (40, 10)])
 def test_an_update_has_as_many_parts_as_wanted_that_hold_the_longest_sentence(wanted, expected):
     info = {"source_longest": 90, "target_longest": 100}
-    assert batching.parts(info, 1000, wanted) == expected
-    assert batching.parts(info, 50, wanted) == 1  # Reading tells that it does not fit.
+    assert batching.buckets(info, 1000, wanted) == expected
+    assert batching.buckets(info, 50, wanted) == 1  # Reading tells that it does not fit.
 
 
 def test_the_worked_example_of_its_docstring_is_what_happens(tmp_path):

@@ -25,18 +25,17 @@ def data(tmp_path, monkeypatch) -> DataConfig:
     return DataConfig(**write_text(tmp_path, "train", train), **write_text(tmp_path, "valid", VALID), max_length=MAX_LENGTH)
 
 
-def run(data: DataConfig, folder: pathlib.Path, said: list | None = None, seed: int = 1, **beam_options) -> dict[str, bytes]:
+def run(data: DataConfig, folder: pathlib.Path, seed: int = 1, **beam_options) -> dict[str, bytes]:
     write = beam_pipeline.writer(**beam_options) if beam_options else prepare.write
-    prepare.prepare(data, VOCAB, seed, folder, say=[].append if said is None else said.append, write_train=write)
+    prepare.prepare(data, VOCAB, seed, folder, write_train=write)
     return contents(folder)
 
 
 @pytest.mark.parametrize("options", ["", "--direct_num_workers=2 --direct_running_mode=multi_threading"], ids=["one worker", "two"])
-def test_beam_writes_every_file_as_the_local_path_does(data, tmp_path, monkeypatch, options):
+def test_beam_writes_every_file_as_the_local_path_does(data, tmp_path, monkeypatch, options, messages):
     monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 16)
-    said = []
-    local = run(data, tmp_path / "local", said)
-    assert any("1 with an empty side" in line and "longer than --max_length" in line for line in said)
+    local = run(data, tmp_path / "local")
+    assert any("1 with an empty side" in line and "longer than --max_length" in line for line in messages)
     assert len(shards.read_info(tmp_path / "local" / "train")["shards"]) == 6
     assert len(shards.read_records(tmp_path / "local" / "train")) > 9
     assert run(data, tmp_path / "beam", runner="DirectRunner", options=options) == local

@@ -453,19 +453,18 @@ def test_the_manifest_is_the_size_and_the_sha_256(written):
     assert json.loads(written.with_suffix(".json").read_text()) == expected
 
 
-def test_the_newest_whole_checkpoint_is_restored_and_newer_ones_are_told_of(tmp_path):
+def test_the_newest_whole_checkpoint_is_restored_and_newer_ones_are_told_of(tmp_path, messages):
     """Truncated, flipped or missing: with each, the one before is as good as it was."""
     weights = write_run(tmp_path, [1, 2, 3, 4])
     paths = checkpoint.kept(tmp_path)
     paths[1].write_bytes(paths[1].read_bytes()[:-1])
     paths[2].write_bytes(b"\x00" + paths[2].read_bytes()[1:])
     paths[3].unlink()
-    said = []
     model = new_model()
-    path, state = checkpoint.restore_newest(tmp_path, model, new_adam(model), said.append)
+    path, state = checkpoint.restore_newest(tmp_path, model, new_adam(model))
     assert (path, state["step"]) == (paths[0], 1)
     assert_equal(arrays(model), weights[1])
-    assert [("missing" in line, paths[index].name in line) for index, line in zip((3, 2, 1), said, strict=True)] == [
+    assert [("missing" in line, paths[index].name in line) for index, line in zip((3, 2, 1), messages, strict=True)] == [
         (True, True),
         (False, True),
         (False, True),
@@ -482,15 +481,15 @@ def test_where_no_checkpoint_is_whole_training_does_not_start_anew_in_silence(tm
     checkpoint.path_of(tmp_path, 1).write_bytes(b"")
     model = new_model()
     with pytest.raises(checkpoint.DamagedError, match=str(tmp_path)):
-        checkpoint.restore_newest(tmp_path, model, new_adam(model), print)
-    assert checkpoint.restore_newest(tmp_path / "new", model, new_adam(model), print) is None
+        checkpoint.restore_newest(tmp_path, model, new_adam(model))
+    assert checkpoint.restore_newest(tmp_path / "new", model, new_adam(model)) is None
 
 
 def test_a_checkpoint_of_another_model_is_not_taken_for_a_damaged_one(tmp_path):
     write_run(tmp_path, [1, 2])
     model = new_model(d_ff=5)
     with pytest.raises(ValueError, match="Expected 'model/"):
-        checkpoint.restore_newest(tmp_path, model, new_adam(model), print)
+        checkpoint.restore_newest(tmp_path, model, new_adam(model))
 
 
 def test_an_archive_without_a_manifest_is_unfinished_and_is_cleared_away(tmp_path):
@@ -545,7 +544,7 @@ def test_several_archives_without_manifests_are_not_thrown_away(tmp_path):
         path.with_suffix(".json").unlink()
     model = new_model()
     with pytest.raises(checkpoint.DamagedError, match="step-000000002.npz.*manifest"):
-        checkpoint.restore_newest(tmp_path, model, new_adam(model), print)
+        checkpoint.restore_newest(tmp_path, model, new_adam(model))
 
 
 def test_what_lies_after_the_last_update_is_of_a_run_that_was_left(tmp_path):
@@ -566,7 +565,7 @@ STRANGERS = (
 )  # fmt: skip
 
 
-def test_what_somebody_keeps_in_the_folder_is_not_used_and_not_removed(tmp_path):
+def test_what_somebody_keeps_in_the_folder_is_not_used_and_not_removed(tmp_path, messages):
     """Story: a copy kept as `step-000000040-keep.npz` was removed, and `step-000000080 (copy).json` stopped every program."""
     weights = write_run(tmp_path, [1, 2, 3])
     folder = tmp_path / checkpoint.FOLDER
@@ -581,9 +580,8 @@ def test_what_somebody_keeps_in_the_folder_is_not_used_and_not_removed(tmp_path)
     )
     assert all((folder / name).read_text() == "mine" for name in STRANGERS)
     model = new_model()
-    said = []
-    assert checkpoint.restore_newest(tmp_path, model, new_adam(model), said.append)[0] == checkpoint.path_of(tmp_path, 3)
-    assert said == []
+    assert checkpoint.restore_newest(tmp_path, model, new_adam(model))[0] == checkpoint.path_of(tmp_path, 3)
+    assert messages == []
     assert_equal(arrays(model), weights[3])
 
 

@@ -130,15 +130,15 @@ def test_lines_keep_their_order_with_several_requests_under_way(servers, request
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("kind", [tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.ResourceExhaustedError])
-def test_a_busy_server_is_asked_again_after_longer_and_longer_times(servers, requests, scheme, kind):
-    waited, said = [], []
+def test_a_busy_server_is_asked_again_after_longer_and_longer_times(servers, requests, scheme, kind, messages):
+    waited = []
     requests.before = fail(4, kind)
-    predict = client.retrying(predict_of(servers, scheme), 5, say=said.append, sleep=waited.append)
+    predict = client.retrying(predict_of(servers, scheme), 5, sleep=waited.append)
     assert list(client.translate_lines(predict, ["one"])) == [{"text": ["ONE"], "score": [pytest.approx(-0.3)]}]
     assert len(requests) == 5
     for seconds, most in zip(waited, [0.5, 1, 2, 4], strict=True):
         assert most / 2 <= seconds <= most
-    assert len(said) == 4 and "attempt 2 of 5" in said[0] and "come back later" in said[0]
+    assert len(messages) == 4 and "attempt 2 of 5" in messages[0] and "come back later" in messages[0]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -150,12 +150,11 @@ def test_after_the_last_attempt_it_says_what_the_server_said(servers, requests, 
     assert len(requests) == 3
 
 
-def test_what_befalls_all_requests_is_said_once(servers, requests):
+def test_what_befalls_all_requests_is_said_once(servers, requests, messages):
     requests.before = fail(8)
-    said = []
-    predict = client.retrying(predict_of(servers, "grpc"), 9, say=said.append, sleep=lambda seconds: time.sleep(0.01))
+    predict = client.retrying(predict_of(servers, "grpc"), 9, sleep=lambda seconds: time.sleep(0.01))
     assert len(list(client.translate_lines(predict, ["one"] * 8, batch_size=2))) == 8
-    assert 2 <= len(said) < 8
+    assert 2 <= len(messages) < 8
 
 
 def test_no_two_clients_wait_equally_long_and_none_longer_than_half_a_minute():

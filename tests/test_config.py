@@ -88,14 +88,14 @@ INVALID = [
     (ModelConfig, {"learned_positions": -1}),
     *(
         (TrainConfig, {name: 0})
-        for name in ("train_steps", "warmup_steps", "batch_tokens", "device_tokens", "keep_checkpoints", "valid_steps", "log_steps")
+        for name in ("train_steps", "warmup_steps", "batch_tokens", "micro_batch_tokens", "keep_checkpoints", "valid_steps", "log_steps")
     ),
     *((TrainConfig, {name: -1}) for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm")),
-    (TrainConfig, {"rate_factor": 0.0}),
+    (TrainConfig, {"learning_rate_factor": 0.0}),
     (TrainConfig, {"dtype": "float8"}),
-    (TrainConfig, {"early_stopping": "chrf"}),
+    (TrainConfig, {"best_metric": "chrf"}),
     (TrainConfig, {"deterministic": True, "data_service": "grpc://localhost:5050"}),
-    (TrainConfig, {"early_stopping": "bleu", "valid_sentences": 0}),
+    (TrainConfig, {"best_metric": "bleu", "valid_sentences": 0}),
     (TrainConfig, {"checkpoint_steps": 0, "checkpoint_minutes": 0}),
     (DecodeConfig, {"beam_size": 0}),
     *((DecodeConfig, {"alpha": alpha}) for alpha in (-0.1, -5.0, float("inf"))),
@@ -134,7 +134,7 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
     ("group", "options"),
     [
         (ModelConfig, {"vocab_size": 5, "dropout": 0.0, "d_model": 2, "num_heads": 3, "d_k": 1}),
-        (TrainConfig, {"early_stopping": "loss", "valid_sentences": 0}),
+        (TrainConfig, {"best_metric": "loss", "valid_sentences": 0}),
         (TrainConfig, {"checkpoint_steps": 0}),
         (TrainConfig, {"checkpoint_minutes": 0.0}),
         (TrainConfig, {"label_smoothing": 0.0, "dtype": "bfloat16"}),

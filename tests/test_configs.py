@@ -56,7 +56,7 @@ def test_the_paper_s_models_are_rows_of_table_3():
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_config_makes_a_schedule_that_peaks_at_its_warm_up(path):
     model, train, _, _ = read(path)
-    schedule = TransformerSchedule(model.d_model, train.warmup_steps, train.rate_factor)
+    schedule = TransformerSchedule(model.d_model, train.warmup_steps, train.learning_rate_factor)
     rates = [float(schedule(step - 1)) for step in (1, train.warmup_steps - 1, train.warmup_steps, train.warmup_steps + 1)]
     assert max(rates) == rates[2]
     assert 1e-4 < rates[2] < 1e-2
@@ -65,7 +65,7 @@ def test_a_config_makes_a_schedule_that_peaks_at_its_warm_up(path):
 def test_multi30k_peaks_at_the_rate_of_its_recipe():
     """Wu et al. (2021): 5e-3 at update 2,000."""
     model, train, _, _ = read(next(path for path in CONFIGS if path.stem == "multi30k_en_de"))
-    peak = float(TransformerSchedule(model.d_model, train.warmup_steps, train.rate_factor)(train.warmup_steps - 1))
+    peak = float(TransformerSchedule(model.d_model, train.warmup_steps, train.learning_rate_factor)(train.warmup_steps - 1))
     assert peak == pytest.approx(5e-3, rel=1e-3)
 
 

@@ -1,14 +1,17 @@
 """The progress of a run: a bar in a terminal, lines with the time in a file, the same figures in both."""
 
 import io
+import logging
 import re
 import sys
 import time
 
 import pytest
+from logged import logged
 from test_training import Run
-from toy import pretended_updates
+from toy import pretended_train_step
 
+from t2t_keras.log import logger
 from t2t_keras.training import loop
 from t2t_keras.training.console import Console
 
@@ -20,7 +23,7 @@ LINE = (
 
 @pytest.fixture
 def no_graphs(monkeypatch):
-    monkeypatch.setattr(loop, "make_update", pretended_updates([]))
+    monkeypatch.setattr(loop, "make_train_step", pretended_train_step([]))
 
 
 def test_redirected_a_run_writes_one_line_with_the_time_at_each_log_interval(folder, tmp_path, no_graphs, capfd):
@@ -44,43 +47,51 @@ class Terminal(io.StringIO):
 def test_in_a_terminal_a_bar_shows_the_same_figures(folder, tmp_path, no_graphs, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     run = Run(folder, tmp_path, log_steps=3)
-    shown = sys.stderr.getvalue()
-    last = shown.split("\r")[-1]
-    assert "8/8" in last and "\n" not in shown.rstrip()
+    last = sys.stderr.getvalue().split("\r")[-1].strip()
+    assert "8/8" in last and "\n" not in last
     assert re.search(r"epoch=2, loss=3\.000, learning rate=[\d.]+, tokens/s=[\d,]+\]", last)
     assert f"tokens/s={run.curve('speed/target_tokens_per_second')[8]:,.0f}" in last
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
-def test_a_worker_that_shows_no_progress_still_passes_messages_on(monkeypatch, stream):
+def test_a_worker_that_shows_no_progress_still_logs_messages(monkeypatch, stream, messages):
     monkeypatch.setattr(sys, "stderr", stream())
-    said = []
-    with Console(10, 0, said.append, shown=False) as worker:
+    with Console(10, 0, shown=False) as worker:
         worker.update()
         worker.log(1, {"loss": "1"})
-        worker.say("a word")
-    assert sys.stderr.getvalue() == "" and said == ["a word"]
+        logger.info("a word")
+    assert sys.stderr.getvalue() == "" and messages == ["a word"]
 
 
 def test_the_time_left_is_at_the_pace_since_this_start(monkeypatch, capsys):
     """A run that goes on from update 100 and makes 10 more in 60 seconds has 90 more to make until update 200."""
     seconds = iter([1000.0, 1060.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
-    with Console(200, 100, print) as shown:
+    with Console(200, 100) as shown:
         shown.log(110, {"loss": "1"})
     assert capsys.readouterr().err.endswith("update 110 of 200: loss 1, time left 09:00\n")
 
 
 def test_messages_and_progress_stand_in_one_file_in_the_order_they_were_written(monkeypatch, tmp_path):
-    """As with `> log 2>&1`, where Python writes stdout a block at a time."""
-    with (tmp_path / "log").open("a") as out, (tmp_path / "log").open("a") as errors:
-        monkeypatch.setattr(sys, "stdout", out)
+    with (tmp_path / "log").open("a") as errors:
         monkeypatch.setattr(sys, "stderr", errors)
-        print("before")
-        with Console(10, 0, print) as shown:
+        with logged(lambda message: print(message, file=sys.stderr)), Console(10, 0) as shown:
             shown.log(1, {"loss": "1"})
-            shown.say("between")
+            logger.info("between")
             shown.log(2, {"loss": "2"})
-            shown.say("after")
-            lines = (tmp_path / "log").read_text().splitlines()
-    assert [line.partition(" update ")[2][:1] or line for line in lines] == ["before", "1", "between", "2", "after"]
+            logger.info("after")
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line.partition(" update ")[2][:1] or line for line in lines] == ["1", "between", "2", "after"]
+
+
+def test_messages_are_written_above_the_bar(monkeypatch):
+    """A message printed over a bar would leave the rest of the bar behind it on its line."""
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    handler = logging.StreamHandler()
+    monkeypatch.setattr(logger, "handlers", [handler])
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    with Console(10, 0) as shown:
+        shown.update()
+        logger.info("a message")
+    assert logger.handlers == [handler]
+    assert "a message" in [text.rpartition("\r")[2] for text in sys.stderr.getvalue().split("\n")]

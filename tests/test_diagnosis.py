@@ -89,7 +89,7 @@ def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path):
     source, target = (padded(side).clip(max=VOCAB_SIZE - 2) for side in zip(*PAIRS[:8], strict=True))
     source[6, 0] = VOCAB_SIZE - 1
     dataset = tf.data.Dataset.from_tensors({"source": source, "target": target})
-    [batch] = devices.distribute(strategy, dataset, device_tokens=2 * max(source.shape[1], target.shape[1]))
+    [batch] = devices.distribute(strategy, dataset, micro_batch_tokens=2 * max(source.shape[1], target.shape[1]))
     told = diagnosis.write_report(
         tmp_path / "not_finite" / "update-42.npz",
         strategy,

@@ -32,6 +32,7 @@ options.run(main)
 TELL = """print(json.dumps({
         "read": [dataclasses.asdict(options.read(group)) for group in GROUPS],
         "given": [options.given(group) for group in GROUPS],
+        "sources": options.sources(),
         "help": {name: flags.FLAGS[name].help for name in flags.FLAGS},
         "modules": sorted(name for name in sys.modules if name in ("tensorflow", "keras")),
     }))"""
@@ -84,6 +85,45 @@ def test_what_was_given_is_told_from_what_was_left_also_where_it_equals_the_defa
     assert decode == {"beam_size": 4} and data == {"max_length": 256}
 
 
+def test_where_a_value_was_set_last_is_known(tmp_path):
+    (tmp_path / "inner.flags").write_text("--d_model=16\n--nodeterministic\n")
+    (tmp_path / "outer.flags").write_text(f"# comment\n--flagfile={tmp_path}/inner.flags\n--d_ff=32\n--rate_factor=2\n")
+    arguments = [
+        "--d_ff",
+        "8",
+        f"--flagfile={tmp_path}/outer.flags",
+        "--noskip_bad_lines",
+        "-d_model=4",
+        "--d_k=1",
+        "--flagfile",
+        "quickstart",
+    ]
+    found = told(*arguments)
+    expected = {
+        "d_ff": "flagfile quickstart",
+        "d_model": "flagfile quickstart",
+        "deterministic": "flagfile outer",
+        "skip_bad_lines": "command line",
+    }
+    assert found["sources"] | expected | {"learning_rate_factor": "flagfile quickstart"} == found["sources"]
+    assert found["sources"].keys() >= {name for group in found["given"] for name in group}
+    earlier = told(*arguments[:-2])
+    assert (
+        earlier["sources"] | {"d_ff": "flagfile outer", "d_model": "command line", "learning_rate_factor": "flagfile outer"}
+        == earlier["sources"]
+    )
+
+
+@pytest.mark.parametrize("old", list(config.FORMER_NAMES))
+def test_a_former_name_sets_its_option_and_is_pointed_out(old):
+    new = config.FORMER_NAMES[old]
+    value = {"best_metric": "loss"}.get(new, 3)
+    result = program(f"--{old}={value}")
+    assert result.stderr == f"--{old} is now --{new}. The former name goes away in version 0.2.\n"
+    found = json.loads(result.stdout)
+    assert found["given"][1] == {new: value} and found["read"][1][new] == value and found["sources"] == {new: "command line"}
+
+
 def test_a_flagfile_and_the_command_line_are_one_and_the_later_wins(tmp_path):
     (tmp_path / "my.flags").write_text("# comment\n--d_model=16\n--d_ff=32\n")
     [model, *_] = told(f"--flagfile={tmp_path / 'my.flags'}", "--d_ff=64")["read"]
@@ -103,8 +143,8 @@ def test_a_flagfile_and_the_command_line_are_one_and_the_later_wins(tmp_path):
         ("--alpha=-5", "at least 0, usually at most 1. Received: alpha=-5.0"),
         ("--alpha=nan", "alpha=nan"),
         ("--dropout=nan", "dropout=nan"),
-        ("--rate_factor=nan", "rate_factor=nan"),
-        ("--rate_factor=inf", "rate_factor=inf"),
+        ("--learning_rate_factor=nan", "learning_rate_factor=nan"),
+        ("--learning_rate_factor=inf", "learning_rate_factor=inf"),
         ("--clip_norm=nan", "clip_norm=nan"),
         ("--vocab_size=-5", "vocab_size=-5"),
     ],

@@ -9,7 +9,7 @@ import stand_in
 import tensorflow as tf
 
 from t2t_keras.config import DecodeConfig
-from t2t_keras.decoding.int8 import Int8, Widened, quantize
+from t2t_keras.decoding.int8 import DequantizedMatrix, Int8, quantize
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import savedmodel
 from t2t_keras.export.service import Service
@@ -39,7 +39,7 @@ def test_no_weight_is_further_off_than_half_a_step():
 def test_a_widened_matrix_is_the_product_in_the_dtype_that_was_asked_for(dtype):
     values = np.random.default_rng(1).normal(size=[5, 3]).astype(np.float32)
     quantized, scales = quantize(values, axis=0)
-    matrix = Widened(values, 0, dtype)
+    matrix = DequantizedMatrix(values, 0, dtype)
     for read in (matrix, tf.function(matrix)):
         assert read().dtype == dtype and read().shape == (5, 3)
         np.testing.assert_array_equal(read(), tf.cast(quantized * scales, dtype))
@@ -70,12 +70,12 @@ def expected() -> Service:
 
 @pytest.fixture(scope="module")
 def version(translator, tmp_path_factory) -> pathlib.Path:
-    return savedmodel.export(translator, tmp_path_factory.mktemp("exports"), {}, say=lambda text: None)
+    return savedmodel.export(translator, tmp_path_factory.mktemp("exports"), {})
 
 
 def test_every_matrix_is_in_8_bits_and_every_vector_as_it_was(translator):
     matrices = {id(variable) for variable in translator.model.trainable_variables if len(variable.shape) == 2}
-    assert {key for key, value in translator.int8.values.items() if isinstance(value, Widened)} == matrices
+    assert {key for key, value in translator.int8.values.items() if isinstance(value, DequantizedMatrix)} == matrices
     assert len(translator.int8.matrices) == len(matrices) > 10
 
 
@@ -124,7 +124,7 @@ def test_two_exports_in_one_program_keep_their_own_weights(translator, expected,
     other = Translator(other.model, other.tokenizer, DECODE, int8=Int8(other.model))
     service = Service(other)
     first = tf.saved_model.load(str(version)).signatures
-    second = tf.saved_model.load(str(savedmodel.export(other, tmp_path, {}, say=lambda text: None))).signatures
+    second = tf.saved_model.load(str(savedmodel.export(other, tmp_path, {}))).signatures
     wanted = [answers(of_service(service), lines) for service in (expected, service)]
     assert any(wanted[0]["default text"] != wanted[1]["default text"])
     for _ in range(2):

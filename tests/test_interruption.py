@@ -70,17 +70,17 @@ def test_work_that_may_be_thrown_away_ends_at_the_signal():
     with Interruption() as told:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
         began = time.monotonic()
-        assert told.unless_told(lambda: time.sleep(20) or "done") is None
+        assert told.unless_stopped(lambda: time.sleep(20) or "done") is None
         assert time.monotonic() - began < 10
         assert "SIGTERM" in told.reason
-        assert told.unless_told(lambda: "done") is None  # Told already.
+        assert told.unless_stopped(lambda: "done") is None  # Told already.
 
 
 def test_work_that_is_not_told_to_end_gives_its_result_and_its_errors():
     with Interruption() as told:
-        assert told.unless_told(lambda: "done") == "done"
+        assert told.unless_stopped(lambda: "done") == "done"
         with pytest.raises(ZeroDivisionError):
-            told.unless_told(lambda: 1 / 0)
+            told.unless_stopped(lambda: 1 / 0)
 
 
 def test_a_time_limit_is_a_request_as_well_and_counts_from_the_start_of_the_process(monkeypatch):

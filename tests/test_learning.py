@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from t2t_keras import run_folder
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.decoding.loading import load
 from t2t_keras.decoding.translator import translate_lines
@@ -15,8 +16,8 @@ TASKS = {"copy": list, "sort": sorted}
 VOCAB_SIZE = 256 + 4 + 1 + 2 * len(WORDS)
 MODEL = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=4, d_k=8, d_v=8, dropout=0.0)
 TRAIN = TrainConfig(
-    train_steps=400, warmup_steps=50, rate_factor=0.3, label_smoothing=0.0, batch_tokens=800, batch_parts=1, device_tokens=800,
-    valid_steps=400, valid_sentences=0, early_stopping="loss", checkpoint_steps=20, keep_checkpoints=4,
+    train_steps=400, warmup_steps=50, learning_rate_factor=0.3, label_smoothing=0.0, batch_tokens=800, buckets_per_update=1,
+    micro_batch_tokens=800, valid_steps=400, valid_sentences=0, best_metric="loss", checkpoint_steps=20, keep_checkpoints=4,
 )  # fmt: skip
 
 
@@ -40,7 +41,7 @@ def exact_match(folder, task: str, *, replicas: int = 1, model: ModelConfig = MO
     """The share of new lines that a model gets exactly right."""
     data, sources, references = write_text(folder, task)
     train, decode = TrainConfig(**{**vars(TRAIN), **options}), DecodeConfig(beam_size=2)
-    run.train(folder / "run", model, train, decode, data, strategy=devices.make_strategy(replicas))
+    run.train(folder / "run", run_folder.Options(model, train, decode, data), strategy=devices.make_strategy(replicas))
     translator = load(folder / "run")
     hypotheses = [result["text"] for result in translate_lines(translator, sources)]
     return sum(map(str.__eq__, hypotheses, references)) / len(references)
@@ -53,7 +54,12 @@ def test_copying_is_learned_exactly(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [{"replicas": 2}, {"device_tokens": 200}, {"replicas": 2, "device_tokens": 200, "batch_parts": 4}, {"dtype": "bfloat16"}],
+    [
+        {"replicas": 2},
+        {"micro_batch_tokens": 200},
+        {"replicas": 2, "micro_batch_tokens": 200, "buckets_per_update": 4},
+        {"dtype": "bfloat16"},
+    ],
     ids=["two devices", "micro-batches", "two devices with micro-batches", "bfloat16"],
 )
 def test_copying_is_learned_exactly_however_an_update_is_computed(tmp_path, options):
@@ -61,6 +67,8 @@ def test_copying_is_learned_exactly_however_an_update_is_computed(tmp_path, opti
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"replicas": 2, "device_tokens": 200, "dtype": "bfloat16"}], ids=["one device", "all at once"])
+@pytest.mark.parametrize(
+    "options", [{}, {"replicas": 2, "micro_batch_tokens": 200, "dtype": "bfloat16"}], ids=["one device", "all at once"]
+)
 def test_sorting_is_learned_almost_exactly(tmp_path, options):
     assert exact_match(tmp_path, "sort", train_steps=600, **options) > 0.98

@@ -8,11 +8,14 @@ import sys
 import threading
 
 import pytest
+from logged import logged
 
 from t2t_keras import files
 
 HOLDER = """
 import pathlib, sys, time
+from logged import logged
+
 from t2t_keras import files
 with files.exclusive(pathlib.Path(sys.argv[1]), "runs/x"):
     print("held", flush=True)
@@ -38,19 +41,15 @@ def test_another_process_is_refused_until_the_first_is_killed(tmp_path):
 
 
 def test_a_process_that_waits_says_for_whom_and_gets_the_lock_after_it(tmp_path):
-    environment, said, ended = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, [], []
+    environment, ended = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, []
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "lock")], stdout=subprocess.PIPE, env=environment) as holder:
 
         def end() -> None:
             ended.append(True)
             holder.kill()
 
-        def wait(text: str) -> None:
-            said.append(text)
-            threading.Timer(0.5, end).start()
-
         assert holder.stdout.readline() == b"held\n"
-        with files.exclusive(tmp_path / "lock", "data/x", wait):
+        with logged(lambda message: threading.Timer(0.5, end).start()) as said, files.exclusive(tmp_path / "lock", "data/x", wait=True):
             assert ended
             assert (tmp_path / "lock").read_text().startswith(f"process {os.getpid()} on ")
     assert [text.startswith(f"data/x is in use by process {holder.pid} on ") for text in said] == [True]

@@ -18,9 +18,9 @@ import pytest
 import tensorflow as tf
 import toy
 from stand_in import Copier
-from test_corpus import EXAMPLES, wmt14  # noqa: F401
-from test_experiment import MODEL, handed_over, prepared  # noqa: F401
+from test_corpora import EXAMPLES, wmt14  # noqa: F401
 from test_prepare import sentences, texts, write_text
+from test_run import MODEL, handed_over, prepared  # noqa: F401
 from test_training import NO_BLEU, Run, steps_on_disk
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
@@ -138,7 +138,7 @@ def looped(lab, config, *, finite: bool = True, figures: dict | None = None, fol
         return batching.batches(folder, **reading)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "make_update", toy.pretended_updates(made, finite))
+        patch.setattr(loop, "make_train_step", toy.pretended_train_step(made, finite))
         patch.setattr(data_service, "batches", read_by_service)
         patch.setattr(interruption, "STARTED", -1e9)
         try:
@@ -273,7 +273,7 @@ def distance(lab, config) -> float:
     """How far the weights move in an update at a rate of 1."""
     model = toy.Toy()
     toy.set_weights(model)
-    before, (after, _) = toy.weights_of(model), toy.on_devices(toy.random_updates([3]), replicas=1, device_tokens=10**6, train=config)
+    before, (after, _) = toy.weights_of(model), toy.on_devices(toy.random_updates([3]), replicas=1, micro_batch_tokens=10**6, train=config)
     return sum(((after[name] - before[name]) ** 2).sum() for name in before) ** 0.5
 
 
@@ -307,7 +307,7 @@ def steps_beyond_source(lab, config) -> int:
 def prepares(lab, config) -> types.SimpleNamespace:
     folder = lab.fresh()
     try:
-        prepare.prepare(config, 320, 1, folder, say=lambda text: None)
+        prepare.prepare(config, 320, 1, folder)
     except ValueError as error:
         return types.SimpleNamespace(error=str(error), pieces=(), train=[], valid=[], report={}, subwords=b"", longest=0)
     model, info = (folder / prepare.SUBWORDS).read_bytes(), shards.read_info(folder / "train")
@@ -383,12 +383,14 @@ ROWS = {
     TrainConfig: {
         "train_steps": [Row(5, of_run(lambda found: len(found.applied)), 5)],
         "warmup_steps": [Row(7, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(8**-0.5 * 7**-1.5))],
-        "rate_factor": [Row(3.0, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(3 * 8**-0.5 * 4000**-1.5))],
+        "learning_rate_factor": [
+            Row(3.0, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(3 * 8**-0.5 * 4000**-1.5))
+        ],
         "label_smoothing": [Row(0.0, smoothing, 1.0)],
         "clip_norm": [Row(0.01, distance, pytest.approx(0.01, rel=1e-3))],
         "batch_tokens": [Row(120, of_run(largest_update), lambda found: 60 < found <= 120)],
-        "batch_parts": [Row(2, of_run(most_micro_batches), 2)],
-        "device_tokens": [
+        "buckets_per_update": [Row(2, of_run(most_micro_batches), 2)],
+        "micro_batch_tokens": [
             Row(20, of_run(largest_micro_batch), lambda found: 8 < found <= 20),
             Row(40, of_parts(validated), lambda found: 0 < found[1] <= 40, usual={"damaged_records": "skip"}),
         ],
@@ -413,7 +415,7 @@ ROWS = {
         "patience": [Row(2, of_run(lambda found: len(found.applied), figures=WORSE), 6)],
         "max_skipped": [Row(3, of_run(lambda found: len(found.applied), finite=False), 3)],
         "max_hours": [Row(5.0, of_run(lambda found: "--max_hours=5" in found.ended), True)],
-        "early_stopping": [
+        "best_metric": [
             Row("bleu", of_run(lambda found: found.run.progress.best_step, figures=WORSE), 8, usual={"valid_sentences": 1}),
         ],
     },

@@ -15,6 +15,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+from logged import logged
 from test_lock import HOLDER
 
 from t2t_keras import files
@@ -57,8 +58,8 @@ def folder(tmp_path) -> pathlib.Path:
 
 
 def run(data: DataConfig, folder: pathlib.Path, vocab_size: int = VOCAB, seed: int = 1) -> list[str]:
-    said = []
-    prepare.prepare(data, vocab_size, seed, folder, say=said.append)
+    with logged() as said:
+        prepare.prepare(data, vocab_size, seed, folder)
     return said
 
 
@@ -517,7 +518,7 @@ def test_text_that_cannot_be_read_is_not_taken_for_a_folder_that_cannot_be_writt
         raise OSError(f"Could not read line 7 of {data.train_source} (Input/output error).")
 
     with pytest.raises(OSError, match=r"^Could not read line 7"):
-        prepare.prepare(data, VOCAB, 1, folder, say=[].append, write_train=write_from_a_broken_disk)
+        prepare.prepare(data, VOCAB, 1, folder, write_train=write_from_a_broken_disk)
 
 
 def test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it(data, folder):
@@ -527,7 +528,7 @@ def test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it(d
             raise PermissionError(13, "Permission denied", name)
 
         with pytest.raises(OSError, match=told):
-            prepare.prepare(data, VOCAB, 1, folder, say=[].append, write_train=write)
+            prepare.prepare(data, VOCAB, 1, folder, write_train=write)
 
 
 # Two at a time.
@@ -547,19 +548,18 @@ def holder(folder):
 
 def run_beside(holder, data: DataConfig, folder: pathlib.Path, end) -> list[str]:
     """Prepares; while this process waits, the other one has an `end`."""
-    said = []
 
     def finish() -> None:
         end()
         holder.kill()
 
-    def say(text: str) -> None:
-        said.append(text)
-        if "Waiting" in text:
+    def act(message: str) -> None:
+        if "Waiting" in message:
             assert list(contents(folder)) == ["lock"]
             threading.Timer(0.5, finish).start()
 
-    prepare.prepare(data, VOCAB, 1, folder, say=say)
+    with logged(act) as said:
+        prepare.prepare(data, VOCAB, 1, folder)
     assert said[0].startswith(f"{folder} is in use by process {holder.pid} on ")
     return said[1:]
 

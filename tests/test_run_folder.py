@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from t2t_keras import checkpoint, config, run_folder
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.config import FORMER_NAMES, DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
 ROOT = pathlib.Path(run_folder.__file__).parent.parent
 OPTIONS = run_folder.Options(
@@ -50,7 +50,7 @@ def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
 def other(field):
     """A valid value that is not the default."""
     texts = {
-        "dtype": "bfloat16", "damaged_records": "skip", "early_stopping": "loss", "normalization": "nfkc", "dataset": "ted/x",
+        "dtype": "bfloat16", "damaged_records": "skip", "best_metric": "loss", "normalization": "nfkc", "dataset": "ted/x",
         "source_language": "en", "target_language": "de",
     }  # fmt: skip
     if field.type is str:
@@ -90,10 +90,10 @@ def test_an_option_given_wins_over_the_run_s(tmp_path):
 
 
 def test_an_option_that_does_not_fit_the_run_s_others_is_told_with_where_those_are(tmp_path):
-    write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(early_stopping="loss", valid_sentences=0)))
-    assert run_folder.resolve(tmp_path, {"patience": 3}).train.early_stopping == "loss"
-    with pytest.raises(ValueError, match="early_stopping='bleu', valid_sentences=0.*Options not given are those of .*config.json"):
-        run_folder.resolve(tmp_path, {"early_stopping": "bleu"})
+    write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(best_metric="loss", valid_sentences=0)))
+    assert run_folder.resolve(tmp_path, {"patience": 3}).train.best_metric == "loss"
+    with pytest.raises(ValueError, match="best_metric='bleu', valid_sentences=0.*Options not given are those of .*config.json"):
+        run_folder.resolve(tmp_path, {"best_metric": "bleu"})
 
 
 def test_what_changes_is_announced_with_both_values(tmp_path):
@@ -119,7 +119,7 @@ def test_all_options_that_may_not_change_are_named_at_once_with_both_values(tmp_
 @pytest.mark.parametrize(
     "name",
     [
-        *(field.name for field in dataclasses.fields(ModelConfig)), "seed", "batch_tokens", "batch_parts", "early_stopping",
+        *(field.name for field in dataclasses.fields(ModelConfig)), "seed", "batch_tokens", "buckets_per_update", "best_metric",
         "max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines", "builtin_pairs", "train_split",
     ],
 )  # fmt: skip
@@ -242,3 +242,28 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, name, expected):
     (tmp_path / "prepared" / name).write_bytes(b"of another corpus")
     with pytest.raises(ValueError, match=f"{expected}.*--model_dir"):
         run_folder.check_data(tmp_path, *files)
+
+
+def test_the_table_of_options_tells_where_each_value_comes_from(tmp_path):
+    sources = {"d_ff": "flagfile small", "alpha": "command line"}
+    first = run_folder.resolve(tmp_path, {"d_ff": 100, "alpha": 0.5, "seed": 7}, sources=sources)
+    rows = {row[1].strip(): (row[2].strip(), row[3].strip()) for row in (line.split("|") for line in first.table().splitlines())}
+    options = {field.name for group in run_folder.GROUPS.values() for field in dataclasses.fields(group)}
+    assert rows.keys() - {"option", "------"} == options | {"data_dir"}
+    assert rows["d_ff"] == ("100", "flagfile small") and rows["alpha"] == ("0.5", "command line")
+    assert rows["seed"] == ("7", "given") and rows["num_heads"] == ("8", "default")
+    subwords, records = tmp_path / "s", tmp_path / "r"
+    subwords.write_bytes(b"s")
+    records.write_bytes(b"r")
+    run_folder.write(tmp_path, first, subwords, records)
+    again = run_folder.resolve(tmp_path, {"alpha": 0.4}, sources={"alpha": "command line"})
+    assert again.sources["d_ff"] == again.sources["num_heads"] == "run" and again.sources["alpha"] == "command line"
+
+
+def test_a_run_of_options_under_their_former_names_is_read(tmp_path):
+    """`tests/data/run_1` was written before four options were renamed."""
+    path = pathlib.Path(__file__).parent / "data" / "run_1"
+    written = json.loads((path / "config.json").read_text())["train"]
+    assert written.keys() >= FORMER_NAMES.keys()
+    train = run_folder.read(path).train
+    assert [getattr(train, new) for new in FORMER_NAMES.values()] == [written[old] for old in FORMER_NAMES]

@@ -44,7 +44,7 @@ def translator():
 @pytest.fixture(scope="module")
 def version(translator, tmp_path_factory) -> pathlib.Path:
     """The first version in a folder."""
-    return savedmodel.export(translator, tmp_path_factory.mktemp("exports"), {"checkpoint": "average"}, say=lambda text: None)
+    return savedmodel.export(translator, tmp_path_factory.mktemp("exports"), {"checkpoint": "average"})
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_versions_are_counted_from_1_and_what_is_no_number_does_not_count(tmp_pa
 
 
 @pytest.mark.parametrize("fails", ["saving", "warm-up", "renaming"])
-def test_an_export_that_fails_leaves_no_version_and_the_next_is_whole(version, translator, tmp_path, monkeypatch, fails):
+def test_an_export_that_fails_leaves_no_version_and_the_next_is_whole(version, translator, tmp_path, monkeypatch, fails, messages):
     """A server takes any number for a version, so there is none until the last moment."""
     seen = []
 
@@ -86,21 +86,20 @@ def test_an_export_that_fails_leaves_no_version_and_the_next_is_whole(version, t
         if fails == "renaming":
             patched.setattr(savedmodel, "write_whole", lambda path, content: path.write_bytes(content))
         with pytest.raises(OSError, match="disk full"):
-            savedmodel.export(translator, tmp_path, {}, say=pytest.fail)
+            savedmodel.export(translator, tmp_path, {})
     assert not seen and not [path for path in tmp_path.iterdir() if path.name.isdecimal()]
-    said = []
     with monkeypatch.context() as patched:  # As a real one, which the other tests look at, and quicker.
         patched.setattr(tf.saved_model, "save", lambda held, path, signatures: pathlib.Path(path).mkdir())
         patched.setattr(savedmodel, "_warm_up", lambda path, service: path.touch())
-        assert [savedmodel.export(translator, tmp_path, {}, say=said.append).name for _ in range(2)] == ["1", "2"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "1", "2"] and len(said) == 2
+        assert [savedmodel.export(translator, tmp_path, {}).name for _ in range(2)] == ["1", "2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "1", "2"] and len(messages) == 2
     for name in ("1", "2"):
         assert contents(tmp_path / name) == {f"assets.extra/{savedmodel.DESCRIPTION}", f"assets.extra/{savedmodel.WARM_UP}"}
 
 
 def test_a_second_export_at_the_same_time_is_refused_and_harms_nothing(translator, tmp_path):
     with files.exclusive(tmp_path / ".lock", "it"), pytest.raises(BlockingIOError, match=f"{tmp_path} is in use by process {os.getpid()}"):
-        savedmodel.export(translator, tmp_path, {}, say=pytest.fail)
+        savedmodel.export(translator, tmp_path, {})
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
@@ -108,7 +107,7 @@ def test_a_model_that_no_graph_can_hold_is_refused_before_anything_is_written(tr
     matrix = translator.model.embedding.matrix.shape
     monkeypatch.setattr(savedmodel, "MOST_BYTES", 4 * (translator.model.count_params() + matrix[0] * matrix[1]) - 1)
     with pytest.raises(ValueError, match="bytes of weights.*--dtype=bfloat16, or --int8"):
-        savedmodel.export(translator, tmp_path, {}, say=pytest.fail)
+        savedmodel.export(translator, tmp_path, {})
     assert not list(tmp_path.iterdir())
 
 
@@ -196,7 +195,7 @@ def test_one_trace_of_each_signature_serves_every_size(translator):
 
 def test_an_export_in_bfloat16_says_so_and_scores_almost_as_one_in_float32(tmp_path, translator):
     """Of each weight and result 8 bits of 24 are left; log P stays within a few hundredths of itself."""
-    folder = savedmodel.export(stand_in.translator(DECODE, dtype="bfloat16"), tmp_path, {}, say=lambda text: None)
+    folder = savedmodel.export(stand_in.translator(DECODE, dtype="bfloat16"), tmp_path, {})
     assert json.loads((folder / "assets.extra" / savedmodel.DESCRIPTION).read_text())["dtype"] == "bfloat16"
     signatures, service = tf.saved_model.load(str(folder)).signatures, Service(translator)
     lines = tf.constant(stand_in.sentences(12))

@@ -17,13 +17,13 @@ from t2t_keras import checkpoint
 HERE = pathlib.Path(__file__).parent
 FLAGS = (
     "--dataset=builtin --builtin_pairs=600 --vocab_size=340 --encoder_layers=1 --decoder_layers=1 --d_model=8 --d_ff=16 --num_heads=2 "
-    "--d_k=4 --d_v=4 --warmup_steps=10 --batch_tokens=400 --device_tokens=200 --valid_sentences=0 --early_stopping=loss --valid_steps=10 "
+    "--d_k=4 --d_v=4 --warmup_steps=10 --batch_tokens=400 --micro_batch_tokens=200 --valid_sentences=0 --best_metric=loss --valid_steps=10 "
     "--checkpoint_steps=3 --keep_checkpoints=2 --log_steps=2 --train_steps=20 --deterministic"
 ).split()
 FLOAT32 = ("--dtype=float32",)
 BFLOAT16 = ("--dtype=bfloat16",)
 TWO_DEVICES = ("--cpu_devices=2",)
-WITH_BLEU = ("--valid_sentences=3", "--early_stopping=bleu", "--extra_length=3")
+WITH_BLEU = ("--valid_sentences=3", "--best_metric=bleu", "--extra_length=3")
 RANDOM_KILLS = 10  # That land before the last checkpoint, for each dtype.
 
 
@@ -41,6 +41,8 @@ def curves(model_dir: pathlib.Path) -> dict[str, list[tuple]]:
     for path in sorted((model_dir / "logs").iterdir()):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
+                if value.tag == "config":  # Written at each start.
+                    continue
                 content = "" if value.tag.startswith("speed/") else tf.make_ndarray(value.tensor).tobytes()
                 found.setdefault(value.tag, []).append((event.step, content))
     return found

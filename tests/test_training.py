@@ -9,14 +9,15 @@ import types
 
 import numpy as np
 import pytest
-from toy import TRAIN, Toy, adam, assert_close, by_one_tape, pretended_updates, set_weights, strategy_of, weights_of, write_shards
+from logged import logged
+from toy import TRAIN, Toy, adam, assert_close, by_one_tape, pretended_train_step, set_weights, strategy_of, weights_of, write_shards
 
 from t2t_keras import checkpoint
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, shards
 from t2t_keras.training import device_memory, devices, interruption, loop
 from t2t_keras.training.interruption import StoppedError
-from t2t_keras.training.state import Progress
+from t2t_keras.training.state import TrainState
 from t2t_keras.training.train_step import SUMS
 
 
@@ -38,7 +39,7 @@ class Run:
             self.model, self.optimizer = (make_model() if make_model else Toy(dropout)), adam()
             self.optimizer.build(self.model.trainable_variables)
             set_weights(self.model, seed=0 if not checkpoint.kept(model_dir) else 99)  # Whoever goes on reads them from disk.
-        self.points, self.forgotten, self.said, self.validated, self.at_step = [], [], [], {}, at_step or {}
+        self.points, self.forgotten, self.validated, self.at_step = [], [], {}, at_step or {}
 
         def validate(step):
             self.validated[step] = weights_of(self.model)
@@ -47,27 +48,27 @@ class Run:
                 figure = figure()
             return figure if isinstance(figure, dict) else {metric: float(figure)}
 
-        self.progress = loop.train(
-            strategy,
-            self.model,
-            self.optimizer,
-            config,
-            folder=folder,
-            model_dir=model_dir,
-            validate=validate,
-            examine=lambda batch, step, scale: f"examined at {step} with {scale:g}",
-            board=self,
-            say=self.said.append,
-        )
+        with logged() as self.said:
+            self.state = loop.train(
+                strategy,
+                self.model,
+                self.optimizer,
+                config,
+                folder=folder,
+                model_dir=model_dir,
+                validate=validate,
+                examine=lambda batch, step, scale: f"examined at {step} with {scale:g}",
+                tensorboard=self,
+            )
         self.weights = weights_of(self.model)
 
     def write(self, step: int, metrics: dict) -> None:
-        """A board's."""
+        """As of `TensorBoardWriter`."""
         self.points.append((step, metrics))
         self.at_step.get(step, lambda run: None)(self)
 
-    def forget_after(self, step: int, validated_step: int) -> None:
-        """A board's."""
+    def start(self, step: int, validated_step: int) -> None:
+        """As of `TensorBoardWriter`."""
         self.forgotten.append(step)
 
     def curve(self, name: str) -> dict:
@@ -75,7 +76,7 @@ class Run:
 
 
 NO_BLEU = {
-    "valid_sentences": 0, "early_stopping": "loss", "checkpoint_minutes": 0.0, "checkpoint_steps": 3, "train_steps": 8, "valid_steps": 2
+    "valid_sentences": 0, "best_metric": "loss", "checkpoint_minutes": 0.0, "checkpoint_steps": 3, "train_steps": 8, "valid_steps": 2
 }  # fmt: skip
 
 
@@ -112,7 +113,7 @@ def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(
         np.testing.assert_array_equal(resumed.weights[name], expected, err_msg=name)
     for received, expected in zip(resumed.optimizer.variables, whole.optimizer.variables, strict=True):
         np.testing.assert_array_equal(received.numpy(), expected.numpy(), err_msg=expected.path)
-    received, expected = (dataclasses.asdict(run.progress) for run in (resumed, whole))
+    received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
     assert received.pop("seconds") > 0 and expected.pop("seconds") > 0
     assert received == expected
 
@@ -123,14 +124,14 @@ def test_a_run_can_go_on_with_other_devices(folder, tmp_path):
     Run(folder, tmp_path / "two", dropout=0.0, train_steps=3)
     one, two = (Run(folder, tmp_path / name, dropout=0.0, replicas=replicas) for name, replicas in (("one", 1), ("two", 2)))
     assert_close(two.weights, one.weights, 1e-4)
-    assert two.progress.position == tuple(one.progress.position)
+    assert two.state.position == tuple(one.state.position)
 
 
 def test_a_finished_run_ends_at_once_when_it_is_started_again(folder, finished):
     model_dir, whole = finished
     again = Run(folder, model_dir)
     assert again.points == [] and again.validated == {}
-    assert again.progress.step == 8
+    assert again.state.step == 8
     assert_close(again.weights, whole.weights, 0)
     assert "8" in again.said[0] and str(model_dir) in again.said[0]
 
@@ -148,7 +149,7 @@ def test_the_newest_checkpoints_are_kept_and_no_more(finished):
 
 def test_the_best_checkpoint_holds_the_weights_that_validated_best(finished):
     model_dir, whole = finished
-    assert (whole.progress.best, whole.progress.best_step, whole.progress.validations_since_best) == (-4.0, 4, 2)
+    assert (whole.state.best, whole.state.best_step, whole.state.validations_since_best) == (-4.0, 4, 2)
     [best] = checkpoint.kept(model_dir, checkpoint.BEST)
     assert checkpoint.step_of(best) == 4
     with np.load(best) as archive:
@@ -172,7 +173,7 @@ def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_po
     groups = {3: slice(0, 3), 6: slice(3, 6), 7: slice(6, 7)}
 
     def mean(name: str) -> dict:
-        return {step: sum(m[name] for m in metrics[part]) / sum(m["tokens"] for m in metrics[part]) for step, part in groups.items()}
+        return {step: sum(m[name] for m in metrics[part]) / sum(m["target_tokens"] for m in metrics[part]) for step, part in groups.items()}
 
     for name in ("loss", "smoothed_loss"):
         assert run.curve(f"train/{name}") == pytest.approx(mean(name), rel=1e-4)
@@ -193,25 +194,25 @@ def test_a_point_between_validations_covers_all_updates_since_the_last_point(fol
         for update in batching.batches(folder, batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed).take(3)
     ]
     _, metrics = by_one_tape(updates, make_optimizer=adam)
-    expected = sum(update["loss"] for update in metrics) / sum(update["tokens"] for update in metrics)
+    expected = sum(update["loss"] for update in metrics) / sum(update["target_tokens"] for update in metrics)
     assert run.curve("train/loss") == pytest.approx({3: expected}, rel=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("early_stopping", "metric", "figures"),
+    ("best_metric", "metric", "figures"),
     [("loss", "valid/loss", {1: 5, 2: 4, 3: 4, 4: 6}), ("bleu", "valid/bleu", {1: 10, 2: 20, 3: 20, 4: 0})],
 )
-def test_training_stops_after_so_many_validations_without_a_better_one(folder, tmp_path, early_stopping, metric, figures):
+def test_training_stops_after_so_many_validations_without_a_better_one(folder, tmp_path, best_metric, metric, figures):
     options = {"train_steps": 100, "valid_steps": 1, "patience": 2, "checkpoint_steps": 0, "checkpoint_minutes": 1e3}
-    if early_stopping == "bleu":
-        options |= {"valid_sentences": 1, "early_stopping": "bleu"}
+    if best_metric == "bleu":
+        options |= {"valid_sentences": 1, "best_metric": "bleu"}
     run = Run(folder, tmp_path, figures=figures, metric=metric, **options)
-    assert (run.progress.step, run.progress.best_step) == (4, 2)
+    assert (run.state.step, run.state.best_step) == (4, 2)
     assert steps_on_disk(tmp_path) == [4]  # By minutes only, and at the end.
     assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path, checkpoint.BEST)] == [2]
     assert run.said[-1].startswith("Stopped at update 4")
     again = Run(folder, tmp_path, figures=figures, metric=metric, **options)
-    assert again.progress.step == 4 and again.points == []
+    assert again.state.step == 4 and again.points == []
 
 
 def test_minutes_without_a_checkpoint_bring_one(folder, tmp_path):
@@ -241,11 +242,11 @@ def test_what_a_process_reads_is_what_it_rehearses(monkeypatch, service, expecte
     """Three processes of two devices: without a service they share every update; with one, each has smaller ones of its own."""
     monkeypatch.setattr(devices, "processes", lambda strategy: 3)
     config, replicas = loop._of_process(types.SimpleNamespace(num_replicas_in_sync=6), TrainConfig(data_service=service))
-    assert ((config.batch_tokens, config.batch_parts), replicas) == expected
+    assert ((config.batch_tokens, config.buckets_per_update), replicas) == expected
 
 
-def test_progress_is_all_json(finished):
-    assert Progress(**json.loads(json.dumps(dataclasses.asdict(finished[1].progress)))).step == 8
+def test_state_is_all_json(finished):
+    assert TrainState(**json.loads(json.dumps(dataclasses.asdict(finished[1].state)))).step == 8
 
 
 def test_points_after_the_checkpoint_are_forgotten_before_a_run_goes_on(folder, tmp_path):
@@ -274,7 +275,7 @@ def test_a_signal_saves_and_what_follows_equals_an_uninterrupted_run(folder, fin
     assert steps_on_disk(tmp_path)[-1] == (5 if when == "in an update" else 4)
     resumed = Run(folder, tmp_path, figures=figures)
     assert_close(resumed.weights, whole.weights, 0)
-    received, expected = (dataclasses.asdict(run.progress) for run in (resumed, whole))
+    received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
     for name in ("seconds", "measured"):
         del received[name], expected[name]
     assert received == expected
@@ -298,14 +299,14 @@ def test_a_last_validation_that_was_ended_by_a_signal_is_made_by_the_next_run_an
     assert list(Run(folder, tmp_path, figures=figures).validated) == [8]
     again = Run(folder, tmp_path, figures=figures)
     assert again.validated == {}
-    assert (again.progress.best_step, again.progress.validated_step) == (4, 8)
+    assert (again.state.best_step, again.state.validated_step) == (4, 8)
 
 
 def test_float16_begins_with_its_loss_scale_also_where_another_dtype_went_before(folder, tmp_path):
-    assert Run(folder, tmp_path, train_steps=3).progress.loss_scale == (1, 0)
-    assert Run(folder, tmp_path, train_steps=4, dtype="float16").progress.loss_scale == (1024, 1)
-    assert Run(folder, tmp_path, train_steps=5, dtype="float16").progress.loss_scale == (1024, 2)
-    assert Run(folder, tmp_path, train_steps=6, dtype="bfloat16").progress.loss_scale == (1, 0)
+    assert Run(folder, tmp_path, train_steps=3).state.loss_scale == (1, 0)
+    assert Run(folder, tmp_path, train_steps=4, dtype="float16").state.loss_scale == (1024, 1)
+    assert Run(folder, tmp_path, train_steps=5, dtype="float16").state.loss_scale == (1024, 2)
+    assert Run(folder, tmp_path, train_steps=6, dtype="bfloat16").state.loss_scale == (1, 0)
 
 
 def test_sums_since_the_last_point_go_on_with_the_run(folder, finished, tmp_path):
@@ -321,22 +322,22 @@ def test_sums_since_the_last_point_go_on_with_the_run(folder, finished, tmp_path
 
 def test_what_an_older_version_measured_is_left_out_of_the_next_point():
     """Its sums were others: a smoothed loss, without the loss beside it."""
-    older = {**Progress().measured, "loss": 1e9, "updates": 3.0}
-    assert Progress(step=8, measured=older).measured == older
+    older = {**TrainState().measured, "loss": 1e9, "updates": 3.0}
+    assert TrainState(step=8, measured=older).measured == older
     del older["smoothed_loss"]
-    restored = Progress(step=8, measured=older)
-    assert restored.measured == Progress().measured and restored.step == 8
+    restored = TrainState(step=8, measured=older)
+    assert restored.measured == TrainState().measured and restored.step == 8
 
 
 def test_a_loss_of_any_size_has_a_point():
-    progress = Progress()
-    progress.note_update({**dict.fromkeys(SUMS, 1.0), "loss": 1e4, "finite": True}, (0, 1), 0, 1.0)
-    assert progress.take_point({"learning_rate": 1.0, "gradient_norm": 1.0})["train/perplexity"] == math.inf
+    state = TrainState()
+    state.count_update({**dict.fromkeys(SUMS, 1.0), "loss": 1e4, "finite": True}, (0, 1), 0, 1.0)
+    assert state.take_point({"learning_rate": 1.0, "gradient_norm": 1.0})["train/perplexity"] == math.inf
 
 
 def test_the_largest_updates_are_rehearsed_before_the_first_and_at_each_start(folder, tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(loop, "make_update", pretended_updates(made))
+    monkeypatch.setattr(loop, "make_train_step", pretended_train_step(made))
     shapes = device_memory.largest_shapes(shards.read_info(folder), TRAIN, 1)
     for steps in (3, 5):
         Run(folder, tmp_path, train_steps=steps)
@@ -381,7 +382,7 @@ def test_skipped_updates_are_counted_and_told(folder, tmp_path):
         run.model.switch.assign(0.0)
 
     run = Run(folder, tmp_path, make_model=NotFinite, max_skipped=6, log_steps=1, train_steps=8, at_step={4: switch_off}, valid_steps=100)
-    assert (run.progress.skipped, run.progress.skipped_in_a_row, run.progress.step) == (4, 0, 8)
+    assert (run.state.skipped, run.state.skipped_in_a_row, run.state.step) == (4, 0, 8)
     assert run.curve("train/skipped_updates") == {1: 1, 2: 2, 3: 3, 4: 4, 5: 4, 6: 4, 7: 4, 8: 4}
     assert list(run.curve("train/loss")) == [5, 6, 7, 8]  # There is no mean over nothing.
     assert int(run.optimizer.iterations.numpy()) == 4
@@ -403,4 +404,4 @@ def test_a_damaged_record_stops_the_run_or_is_skipped_and_counted(tmp_path, monk
     else:
         run = Run(tmp_path / "data", tmp_path / "run", **options)
         # Told once an epoch, of about five updates of what is left; eight updates begin a second one.
-        assert run.curve("data/damaged_records")[1] == 1 and run.progress.damaged_records == 2
+        assert run.curve("data/damaged_records")[1] == 1 and run.state.damaged_records == 2

@@ -268,11 +268,11 @@ def test_long_translations_of_short_sources_are_searched_a_few_at_a_time(model, 
     """Story: 32 rows of one word that asked for 1,074 sub-words had caches of 3.4 GB together."""
     seen = []
 
-    def in_chunks(function, rows, lengths, *, most_rows, most_tokens, outputs):
+    def in_sub_batches(function, rows, lengths, *, most_rows, most_tokens, outputs):
         seen.append((lengths.numpy().tolist(), most_rows, most_tokens))
-        return sub_batches.in_chunks(function, rows, lengths, most_rows=most_rows, most_tokens=most_tokens, outputs=outputs)
+        return sub_batches.in_sub_batches(function, rows, lengths, most_rows=most_rows, most_tokens=most_tokens, outputs=outputs)
 
-    monkeypatch.setattr(translator_module, "in_chunks", in_chunks)
+    monkeypatch.setattr(translator_module, "in_sub_batches", in_sub_batches)
     translator = Translator(model, None, DecodeConfig(beam_size=2))
     source = tf.ragged.constant([[5, EOS], [4, 5, 6, EOS]], tf.int32, row_splits_dtype=tf.int64)
     translator.search(source, tf.zeros([2]), tf.constant([9, 3]), tf.ones([2], tf.int32))

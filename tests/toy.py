@@ -14,11 +14,11 @@ from t2t_keras.model.dropout import Dropout
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import shift_right, token_mask
 from t2t_keras.training import devices, optimizer
-from t2t_keras.training.train_step import LossScale, make_update
+from t2t_keras.training.train_step import LossScale, make_train_step
 
 VOCAB_SIZE = 20
 SMALL = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=12, num_heads=2, d_k=3, d_v=5, dropout=0.0)
-TRAIN = TrainConfig(seed=3, batch_tokens=60, batch_parts=1, device_tokens=60)
+TRAIN = TrainConfig(seed=3, batch_tokens=60, buckets_per_update=1, micro_batch_tokens=60)
 SUMS = {"source": tf.TensorSpec([None, None], tf.int32), "target": tf.TensorSpec([None, None], tf.int32)}
 
 
@@ -94,17 +94,17 @@ def adam():
 
 
 def on_devices(
-    updates, *, replicas: int, device_tokens: int, make_optimizer=sgd, make_model=Toy, train=TRAIN, loss_scale=1.0, parts=1
+    updates, *, replicas: int, micro_batch_tokens: int, make_optimizer=sgd, make_model=Toy, train=TRAIN, loss_scale=1.0, buckets=1
 ) -> tuple[dict, list]:
-    """The weights after some updates by `make_update`, and its metrics."""
+    """The weights after some updates by `make_train_step`, and its metrics."""
     strategy = strategy_of(replicas)
     with strategy.scope():
         model, chosen = make_model(), make_optimizer()
         chosen.build(model.trainable_variables)
         set_weights(model)
     dataset = tf.data.Dataset.from_generator(lambda: iter(updates), output_signature=SUMS)
-    batches = devices.distribute(strategy, dataset, device_tokens, parts)
-    update = make_update(strategy, model, chosen, train, batches.element_spec)
+    batches = devices.distribute(strategy, dataset, micro_batch_tokens, buckets)
+    update = make_train_step(strategy, model, chosen, train, batches.element_spec)
     metrics, scale = [], LossScale(tf.constant(loss_scale), tf.constant(0.0))
     for batch in batches:
         found, scale = update(batch, scale, tf.constant(True))
@@ -131,15 +131,21 @@ class Pretended(NamedTuple):
     applied: bool
 
 
-def pretended_updates(made: list[Pretended], finite: bool = True) -> Callable:
-    """In place of `make_update`, where only the loop around updates matters: nothing is compiled, no weight moves."""
+def pretended_train_step(made: list[Pretended], finite: bool = True) -> Callable:
+    """In place of `make_train_step`, where only the loop around updates matters: nothing is compiled, no weight moves."""
 
     def make(strategy, model, optimizer, config, element_spec):
         def update(batch, loss_scale, apply):
             source, target = (strategy.experimental_local_results(batch[side])[0].numpy() for side in ("source", "target"))
             made.append(Pretended(source, target, bool(apply)))
             tokens = float(np.count_nonzero(target)) * finite
-            sums = {"loss": 3 * tokens, "smoothed_loss": 4 * tokens, "tokens": tokens, "words": tokens, "positions": 2 * tokens}
+            sums = {
+                "loss": 3 * tokens,
+                "smoothed_loss": 4 * tokens,
+                "target_tokens": tokens,
+                "real_tokens": tokens,
+                "positions": 2 * tokens,
+            }
             return {**sums, "gradient_norm": 1.0, "learning_rate": optimizer.learning_rate, "finite": finite}, loss_scale
 
         return update
@@ -173,7 +179,7 @@ def by_one_tape(updates, *, make_optimizer=sgd, make_model=Toy, train=TRAIN) -> 
         norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients))
         scale = min(1.0, train.clip_norm / norm) if train.clip_norm else 1.0
         losses = {"loss": loss, "smoothed_loss": smoothed}
-        metrics.append({**losses, "tokens": tokens, "gradient_norm": norm, "learning_rate": float(chosen.learning_rate)})
+        metrics.append({**losses, "target_tokens": tokens, "gradient_norm": norm, "learning_rate": float(chosen.learning_rate)})
         chosen.apply([tf.constant(scale * gradient, tf.float32) for gradient in gradients])
     return weights_of(model), metrics
 

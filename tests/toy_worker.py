@@ -7,7 +7,7 @@ import tensorflow as tf
 import toy
 
 from t2t_keras.training import devices
-from t2t_keras.training.train_step import LossScale, make_update
+from t2t_keras.training.train_step import LossScale, make_train_step
 
 strategy = devices.make_strategy()
 worker = strategy.cluster_resolver.task_id
@@ -18,7 +18,7 @@ for make_optimizer in (toy.sgd, toy.adam):
         toy.set_weights(model)
     dataset = tf.data.Dataset.from_generator(lambda: iter(toy.TWENTY), output_signature=toy.SUMS)
     batches = devices.distribute(strategy, dataset, 25, parts=2)
-    update = make_update(strategy, model, optimizer, toy.TRAIN, batches.element_spec)
+    update = make_train_step(strategy, model, optimizer, toy.TRAIN, batches.element_spec)
     for batch in batches:
         update(batch, LossScale(tf.constant(1.0), tf.constant(0.0)), tf.constant(True))
     np.savez(f"{sys.argv[1]}-{make_optimizer.__name__}-{worker}.npz", **toy.weights_of(model))

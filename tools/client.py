@@ -39,7 +39,7 @@ def translate() -> None:
     given = {flag.name: flag.value for flag in (_N_BEST, _ALPHA, _MAX_LENGTH, _PREFIX) if flag.value is not None}
     search = dataclasses.replace(client.Options(), **given) if given else None
     predict = client.connect(client.Model(_SERVER.value, _MODEL_NAME.value, _VERSION.value, _TIMEOUT.value))
-    predict = client.retrying(predict, _ATTEMPTS.value, say=lambda text: tqdm.tqdm.write(text, file=sys.stderr))
+    predict = client.retrying(predict, _ATTEMPTS.value)
     at_keyboard = sys.stdin.isatty()  # A person there waits for an answer.
     if at_keyboard:
         print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import sys
 
 from absl import flags
 
@@ -82,7 +81,7 @@ def run() -> None:
                 from t2t_keras.evaluation.evaluate import evaluate
                 from t2t_keras.evaluation.perplexity import perplexity
 
-                translator = load(**model, say=lambda text: print(text, file=sys.stderr))
+                translator = load(**model)
             if _HYPOTHESIS.value:
                 found["perplexity"] = perplexity(translator, sources, *references)
             else:

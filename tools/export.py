@@ -34,10 +34,10 @@ def export() -> None:
         from t2t_keras.export import ctranslate2_format, savedmodel
 
         if _FORMAT.value == "ctranslate2":
-            ctranslate2_format.write(load(**model, say=print), export_dir, _QUANTIZATION.value)
+            ctranslate2_format.write(load(**model), export_dir, _QUANTIZATION.value)
             print(f"Exported to {export_dir}. Its README.md says how to use it.")
         else:
-            savedmodel.export_run(export_dir, **model, say=print)
+            savedmodel.export_run(export_dir, **model)
 
 
 def main() -> None:

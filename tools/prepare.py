@@ -38,7 +38,7 @@ def prepare() -> None:
         except ImportError as error:
             raise ValueError("--beam_runner needs Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
         write = beam_pipeline.writer(_RUNNER.value, _OPTIONS.value, _EXCHANGE.value)
-    prepare.prepare(data, model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value).expanduser(), say=print, write_train=write)
+    prepare.prepare(data, model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value).expanduser(), write_train=write)
 
 
 def main() -> None:

@@ -14,19 +14,17 @@ import time
 
 from absl import flags
 
+from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.config import TrainConfig
+from t2t_keras.log import logger
 
 SHORT = 3  # Words of a short sentence, at most.
 _ROOT = pathlib.Path(__file__).parent.parent
 _CHECKOUT = (_ROOT / "setup.py").exists()
 # Where the package is installed, its own folder is no place for a person's files.
 _MODEL_DIR = flags.DEFINE_string("model_dir", str((_ROOT if _CHECKOUT else pathlib.Path()) / "runs" / "quickstart"), "The run's folder.")
-options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+options.define(*run_folder.GROUPS.values())
 
 
 def fastest_dtype() -> str:
@@ -45,14 +43,14 @@ def fastest_dtype() -> str:
         seconds[dtype] = min(times)
     ratio = seconds["float32"] / seconds["bfloat16"]
     chosen = "bfloat16" if ratio >= 1.5 else "float32"
-    say(f"A matrix product in bfloat16 takes {1 / ratio:.2f} of the time of one in float32: training in {chosen}.")
+    logger.info(f"A matrix product in bfloat16 takes {1 / ratio:.2f} of the time of one in float32: training in {chosen}.")
     return chosen
 
 
 def quickstart() -> None:
     started = time.monotonic()
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
-    model, train, decode, data = map(options.read, (ModelConfig, TrainConfig, DecodeConfig, DataConfig))
+    chosen = run_folder.Options(*map(options.read, run_folder.GROUPS.values()), sources=options.sources())
     with options.without_noise():  # After the options, so that a wrong one is reported at once.
         from t2t_keras.data import prepare
         from t2t_keras.decoding.loading import load
@@ -62,25 +60,26 @@ def quickstart() -> None:
         from t2t_keras.training import devices, run
 
     if "dtype" not in options.given(TrainConfig):
-        train = dataclasses.replace(train, dtype=fastest_dtype())
-    progress = run.train(model_dir, model, train, decode, data, strategy=devices.make_strategy(), say=say)
+        train, sources = dataclasses.replace(chosen.train, dtype=fastest_dtype()), {**chosen.sources, "dtype": "measured"}
+        chosen = dataclasses.replace(chosen, train=train, sources=sources)
+    state = run.train(model_dir, chosen, strategy=devices.make_strategy())
     with options.without_noise():
-        translator = load(model_dir, say=say)
+        translator = load(model_dir)
     sources, references = prepare.read_text(model_dir / "data", "test")
     hypotheses, scores = evaluate(translator, sources, references)
     rows = list(zip(sources, hypotheses, references, strict=True))
     right, short = exactly_right(rows), exactly_right(rows, SHORT)
-    say(f"Test: {sum(right)} of {len(right)} new sentences are exactly right, BLEU {scores['bleu']:.2f}.")
-    say(f"Of those of at most {SHORT} words: {sum(short)} of {len(short)}.")
+    logger.info(f"Test: {sum(right)} of {len(right)} new sentences are exactly right, BLEU {scores['bleu']:.2f}.")
+    logger.info(f"Of those of at most {SHORT} words: {sum(short)} of {len(short)}.")
     for source, hypothesis, reference in [row for row in rows if row[1] != row[2]][:3]:
-        say(f"  wrong: {source} → {hypothesis} (expected: {reference})")
+        logger.info(f"  wrong: {source} → {hypothesis} (expected: {reference})")
     examples = ["twenty-one", "the third of october nineteen ninety", "seven hundred and twenty-one thousand euros and five cents"]
     for source, result in zip(examples, translate_lines(translator, examples), strict=True):
-        say(f"  {source} → {result['text']}")
+        logger.info(f"  {source} → {result['text']}")
     programs = pathlib.Path(sys.executable).parent
     translate = options.command("translate").replace("tools/", f"{_ROOT}/tools/")  # From any folder.
-    say(f"Curves and sample translations: {programs}/tensorboard --logdir {model_dir / 'logs'}")
-    say(f"Your own sentences: {programs}/{translate} --model_dir={model_dir}")
+    logger.info(f"Curves and sample translations: {programs}/tensorboard --logdir {model_dir / 'logs'}")
+    logger.info(f"Your own sentences: {programs}/{translate} --model_dir={model_dir}")
     print(
         json.dumps(
             {
@@ -90,9 +89,9 @@ def quickstart() -> None:
                 "signature": scores["signature"],
                 "chrf": scores["chrf"],
                 "perplexity": scores["perplexity"],
-                "dtype": train.dtype,
+                "dtype": chosen.train.dtype,
                 "seconds": round(time.monotonic() - started, 1),
-                "training_seconds": round(progress.seconds, 1),
+                "training_seconds": round(state.seconds, 1),
                 "model_dir": str(model_dir),
             }
         )

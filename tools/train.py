@@ -25,23 +25,14 @@ options.define(*run_folder.GROUPS.values())
 
 def train() -> None:
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
-    chosen = run_folder.resolve(model_dir, options.given(*run_folder.GROUPS.values()), os.path.expanduser(_DATA_DIR.value))
+    groups = run_folder.GROUPS.values()
+    chosen = run_folder.resolve(model_dir, options.given(*groups), os.path.expanduser(_DATA_DIR.value), options.sources())
     with options.without_noise():  # After the options, so that a wrong one is reported at once.
         from t2t_keras.training import devices, run
 
     devices.virtual_cpu_devices(_CPU_DEVICES.value)
     strategy = devices.make_strategy(_CPU_DEVICES.value)
-    run.train(
-        model_dir,
-        chosen.model,
-        chosen.train,
-        chosen.decode,
-        chosen.data,
-        data_dir=chosen.data_folder(model_dir),
-        strategy=strategy,
-        dry_run=_DRY_RUN.value,
-        say=print,
-    )
+    run.train(model_dir, chosen, strategy=strategy, dry_run=_DRY_RUN.value)
     if devices.is_chief(strategy) and not _DRY_RUN.value:
         print(f"Trained. Translate with: {options.command('translate')} --model_dir={model_dir} < text")
 

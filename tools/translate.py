@@ -35,7 +35,7 @@ def translate() -> None:
             from t2t_keras.decoding.loading import load
             from t2t_keras.decoding.translator import translate_lines
 
-            translator = load(**model, say=lambda text: print(text, file=sys.stderr))
+            translator = load(**model)
         if _N_BEST.value > translator.config.beam_size:
             raise ValueError(f"Expected --n_best of at most --beam_size, {translator.config.beam_size}. Received: {_N_BEST.value}.")
         function = translator.n_best if _N_BEST.value else translator

@@ -8,12 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
-from logging import StreamHandler
+from logging import INFO, StreamHandler
 
 from absl import app, flags, logging
 
 from t2t_keras import __version__, run_folder
-from t2t_keras.config import DecodeConfig
+from t2t_keras.config import FORMER_NAMES, DecodeConfig, with_current_names
 from t2t_keras.log import logger
 from t2t_keras.training.interruption import EXIT_CODE, StoppedError
 
@@ -32,10 +32,13 @@ _NOISE = "|".join((
 
 def define(*groups) -> None:
     """Defines a flag for every field of some dataclasses."""
+    former = {new: old for old, new in FORMER_NAMES.items()}
     define_flag = {bool: flags.DEFINE_boolean, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
     for group in groups:
         for field in dataclasses.fields(group):
             define_flag[field.type](field.name, field.default, field.metadata["help"])
+            if field.name in former:
+                flags.DEFINE_alias(former[field.name], field.name)
 
 
 def define_trained_model(required: bool = True) -> None:
@@ -53,7 +56,7 @@ def define_trained_model(required: bool = True) -> None:
 
 
 def trained_model() -> dict:
-    """The arguments of `decoding.loading.load`, except `say`.
+    """The arguments of `decoding.loading.load`.
 
     Raises:
         FileNotFoundError, ValueError: there is no such model, or it cannot search so. TensorFlow is not imported yet.
@@ -74,6 +77,27 @@ def given(*groups) -> dict:
     """The fields of some dataclasses that the command line sets."""
     found = {field.name: flags.FLAGS[field.name] for group in groups for field in dataclasses.fields(group)}
     return {name: flag.value for name, flag in found.items() if flag.present}
+
+
+def sources() -> dict[str, str]:
+    """Where the flags that are set were set last, by name: "command line", or "flagfile NAME"."""
+    found, arguments = {}, iter(_find_flagfiles(sys.argv[1:]))
+    for argument in arguments:
+        name, equals, value = argument.lstrip("-").partition("=")
+        source, inside = "command line", [argument]
+        if name == "flagfile":
+            path = value if equals else next(arguments)
+            source, inside = f"flagfile {pathlib.Path(path).stem}", flags.FLAGS.read_flags_from_files([f"--flagfile={path}"], False)
+        for line in inside:
+            name = line.lstrip("-").partition("=")[0]
+            found[name if name in flags.FLAGS else name.removeprefix("no")] = source
+    return with_current_names(found)
+
+
+def _warn_of_former_names() -> None:
+    for old, new in FORMER_NAMES.items():
+        if old in flags.FLAGS and flags.FLAGS[old].present:
+            logger.warning(f"--{old} is now --{new}. The former name goes away in version 0.2.")
 
 
 def _find_flagfile(name: str) -> str:
@@ -151,8 +175,10 @@ def run(main) -> None:
             print(f"Expected flags only (--name=value). Received: {' '.join(arguments[1:])}", file=sys.stderr)
             return 2
         logging.set_verbosity(logging.WARNING)
-        logger.addHandler(StreamHandler())  # Warnings as plain lines on stderr.
+        logger.setLevel(INFO)
+        logger.addHandler(StreamHandler())  # Messages as plain lines on stderr.
         logger.propagate = False
+        _warn_of_former_names()
         try:
             return main() or 0
         except StoppedError as stopped:

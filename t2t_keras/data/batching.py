@@ -4,9 +4,9 @@ The order of an epoch is a function of (seed, epoch). Shards are drawn in a new 
 time; a window's pairs are sorted by length with random ties, cut into batches, and the batches shuffled. So memory is bounded
 by a window (and the next one, read ahead), and a run that starts again inside an epoch reads no more than a window in vain.
 
-An update is made of several batches, its parts, so that sentences of several lengths have a say in it.
+An update is made of several batches, one from each of several buckets of length, so that long and short sentences contribute to every step.
 
-Letters: P parts, B rows, S and T padded lengths of source and target.
+Letters: K buckets per update, B rows, S and T padded lengths of source and target.
 """
 
 import math
@@ -205,19 +205,19 @@ def batches(
     return counted.prefetch(1).flat_map(window_batches)
 
 
-def parts(info: dict, batch_tokens: int, wanted: int) -> int:
+def buckets(info: dict, batch_tokens: int, wanted: int) -> int:
     """Of how many batches an update of `batch_tokens` is made: as many as wanted, or as the longest sentence fits into."""
     return max(1, min(wanted, batch_tokens // max(1, *(info[f"{side}_longest"] for side in shards.SIDES))))
 
 
-def joined(dataset: tf.data.Dataset, parts: int) -> tf.data.Dataset:
-    """Updates of so many batches each: {"source": [P, B, S], "target": [P, B, T], …}, filled up with empty rows and columns."""
+def grouped(dataset: tf.data.Dataset, buckets: int) -> tf.data.Dataset:
+    """Updates of so many batches each: {"source": [K, B, S], "target": [K, B, T], …}, filled up with empty rows and columns."""
 
     def update(batches):
         others = {"position": lambda values: values[-1], "damaged": tf.reduce_sum}
         return {name: others[name](values) if name in others else values for name, values in batches.items()}
 
-    return dataset.padded_batch(parts).map(update)
+    return dataset.padded_batch(buckets).map(update)
 
 
 def _used(ids, axis: int):
@@ -234,7 +234,7 @@ def trimmed(source, target) -> tuple:
     return tuple(ids[:rows, : tf.maximum(_used(ids, -2), 1)] for ids in (source, target))
 
 
-def in_pieces(sides: dict, number) -> dict:
+def cut_rows(sides: dict, number) -> dict:
     """Cuts each batch into so many pieces of as many rows, the last ones fewer: {side: [N, B, S]} → {side: [N, number, rows, S]}."""
     rows = _used(sides["source"], -1)
     share = -(-rows // number)
@@ -244,32 +244,32 @@ def in_pieces(sides: dict, number) -> dict:
     return {side: tf.where(there[..., None], tf.gather(ids, tf.where(there, row, 0), batch_dims=1), PAD) for side, ids in sides.items()}
 
 
-def fewest_pieces(parts: int, replicas: int) -> int:
+def fewest_cuts(buckets: int, replicas: int) -> int:
     """Into how many pieces each part is cut at least, for every replica to get as many as every other."""
-    return replicas // math.gcd(parts, replicas)
+    return replicas // math.gcd(buckets, replicas)
 
 
-def split(update: dict, *, parts: int, replicas: int, device_tokens: int) -> dict:
+def split(update: dict, *, buckets: int, replicas: int, micro_batch_tokens: int) -> dict:
     """Shares an update out: every replica gets as many micro-batches as every other, each with rows of one part.
 
     Args:
-        update: {"source": [P, B, S], "target": [P, B, T], …}; see `joined`.
-        parts: P; an update of fewer is filled up with empty ones.
+        update: {"source": [K, B, S], "target": [K, B, T], …}; see `grouped`.
+        buckets: K; an update of fewer is filled up with empty ones.
         replicas: devices.
-        device_tokens: rows × padded length of a micro-batch, at most, on each side (one row at least).
+        micro_batch_tokens: rows × padded length of a micro-batch, at most, on each side (one row at least).
 
     Returns:
         {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T]}; the last rows and
         columns of a micro-batch may be empty (all padding). Other entries are repeated for each replica.
     """
-    sides = {side: tf.pad(update[side], [[0, parts - tf.shape(update[side])[0]], [0, 0], [0, 0]]) for side in shards.SIDES}
+    sides = {side: tf.pad(update[side], [[0, buckets - tf.shape(update[side])[0]], [0, 0], [0, 0]]) for side in shards.SIDES}
     longer = tf.maximum(*(_used(ids, -2) for ids in sides.values()))
-    most = tf.maximum(device_tokens // tf.maximum(longer, 1), 1)
-    fewest = fewest_pieces(parts, replicas)
+    most = tf.maximum(micro_batch_tokens // tf.maximum(longer, 1), 1)
+    fewest = fewest_cuts(buckets, replicas)
     pieces = fewest * tf.maximum(-(-tf.reduce_max(-(-_used(sides["source"], -1) // most)) // fewest), 1)
     shares = {
-        side: tf.reshape(ids, [replicas, parts * pieces // replicas, *tf.unstack(tf.shape(ids)[2:])])
-        for side, ids in in_pieces(sides, pieces).items()
+        side: tf.reshape(ids, [replicas, buckets * pieces // replicas, *tf.unstack(tf.shape(ids)[2:])])
+        for side, ids in cut_rows(sides, pieces).items()
     }
     others = {name: tf.stack([value] * replicas) for name, value in update.items() if name not in shards.SIDES}
     return {**shares, **others}

@@ -169,9 +169,9 @@ def _writing(folder: pathlib.Path) -> Iterator[None]:
         ) from error
 
 
-def _read(data: DataConfig, seed: int, hashes: corpora.Hashes, say: Callable) -> tuple[corpora.Report, corpora.Report, list[corpora.Pair]]:
+def _read(data: DataConfig, seed: int, hashes: corpora.Hashes) -> tuple[corpora.Report, corpora.Report, list[corpora.Pair]]:
     """Reads and checks all of the text. Returns what training and validation text have, and the validation pairs."""
-    say("Reading and checking the text …")
+    logger.info("Reading and checking the text …")
     report, valid_report = corpora.Report(), corpora.Report()
     valid = list(corpora.pairs(data, "valid", seed, valid_report, hashes))
     held_out, repeated, identical, beginning = set(valid), set(), 0, []
@@ -181,26 +181,26 @@ def _read(data: DataConfig, seed: int, hashes: corpora.Hashes, say: Callable) ->
         if pair in held_out:
             repeated.add(pair)
         identical += pair[0] == pair[1]
-    say(f"Training text: {report}.")
+    logger.info(f"Training text: {report}.")
     for name, counted in (("training", report), ("validation", valid_report)):
         if not counted.pairs:
             raise ValueError(f"The {name} text has no usable pair: {counted}.")
     corpora.check_sides(beginning, valid)
     if repeated:
-        say(f"{sum(pair in repeated for pair in valid):,} of {len(valid):,} validation pairs are also in the training text.")
+        logger.warning(f"{sum(pair in repeated for pair in valid):,} of {len(valid):,} validation pairs are also in the training text.")
     if 2 * identical > report.pairs:
-        say(
+        logger.warning(
             f"In {identical:,} of {report.pairs:,} training pairs, source and target are the same text. If that is not the task, check "
             "--train_source and --train_target."
         )
     return report, valid_report, valid
 
 
-def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, say: Callable, write_train: Callable) -> None:
+def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, write_train: Callable) -> None:
     """Writes a data folder; its `corpus.json` last."""
     hashes, hashes_again = {}, {}
-    report, valid_report, valid = _read(data, seed, hashes, say)
-    say(f"Learning {vocab_size:,} sub-words …")
+    report, valid_report, valid = _read(data, seed, hashes)
+    logger.info(f"Learning {vocab_size:,} sub-words …")
     lines = (line for pair in corpora.pairs(data, "train", seed, corpora.Report()) for line in pair)
     model = tokenizer.learn(
         lines,
@@ -213,7 +213,7 @@ def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, sa
     (folder / SUBWORDS).write_bytes(model)
     subwords = tokenizer.Tokenizer(model)
 
-    say("Writing token ids …")
+    logger.info("Writing token ids …")
     written, started = {}, time.monotonic()
     train_report = corpora.Report()
     for split, write_split, pairs, counted, count in (
@@ -225,7 +225,7 @@ def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, sa
             raise ValueError(f"Every pair of the {split} text is longer than --max_length={data.max_length}: {counted}.")
         speed = written[split]["pairs"] / (time.monotonic() - started)
         tokens = [written[split][f"{side}_tokens"] / written[split]["pairs"] for side in shards.SIDES]
-        say(f"{split}: {counted}; {tokens[0]:.1f} + {tokens[1]:.1f} sub-words a pair; {speed:,.0f} pairs/s.")
+        logger.info(f"{split}: {counted}; {tokens[0]:.1f} + {tokens[1]:.1f} sub-words a pair; {speed:,.0f} pairs/s.")
         started = time.monotonic()
     for path, value in hashes_again.items():
         if value != hashes[path]:
@@ -240,9 +240,7 @@ def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, sa
     write_whole(folder / CORPUS, (json.dumps(described, indent=2) + "\n").encode())
 
 
-def prepare(
-    data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, say: Callable = logger.info, write_train: Callable = write
-) -> None:
+def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, write_train: Callable = write) -> None:
     """Makes a data folder, unless it is there already and of the same corpus.
 
     Args:
@@ -250,7 +248,6 @@ def prepare(
         vocab_size: sub-words, special ids included.
         seed: of the sample that sub-words are learned from, and of the pairs' order on disk.
         folder: made if missing. While another process prepares it, this one waits.
-        say: called with each message.
         write_train: writes the training shards; takes and does what `write` does.
 
     Raises:
@@ -261,10 +258,10 @@ def prepare(
         if not (folder / LOCK).exists():  # Where nobody has begun and a file is missing, no folder is made.
             _check_text(data, seed)
         _check_own(folder)
-        with _writing(folder), files.exclusive(folder / LOCK, str(folder), wait=say):
+        with _writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
             if not (folder / CORPUS).exists():  # The process waited for may have written it.
                 _check_text(data, seed)
-                _make(data, vocab_size, seed, folder, say, write_train)
+                _make(data, vocab_size, seed, folder, write_train)
                 return
     check_folder(folder, data, vocab_size, seed)
-    say(f"Using the data in {folder}.")
+    logger.info(f"Using the data in {folder}.")

@@ -18,7 +18,7 @@ def quantize(values, axis: int):
     return np.round(values / np.where(scales > 0, scales, 1)).astype(np.int8), scales
 
 
-class Widened(tf.saved_model.experimental.TrackableResource):
+class DequantizedMatrix(tf.saved_model.experimental.TrackableResource):
     """Q · s, multiplied where an export is loaded, and held as long as its program runs. Calling it reads the product.
 
     Args:
@@ -66,7 +66,7 @@ class Int8:
             if variable.path.endswith(("kernel", "embedding/matrix")):
                 # A row of the shared matrix embeds one token and gives one logit.
                 axis = 1 if variable.path.endswith("matrix") else 0
-                matrix = Widened(original.numpy(), axis, variable.dtype)
+                matrix = DequantizedMatrix(original.numpy(), axis, variable.dtype)
                 variable.assign(matrix())
                 self.values[id(variable)] = matrix
                 self.matrices.append(matrix)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 
 from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import ModelConfig
@@ -23,7 +22,7 @@ def read_tokenizer(model_dir: pathlib.Path, config: ModelConfig) -> Tokenizer:
 
 
 def load_with_state(
-    model_dir: pathlib.Path, which: str, say: Callable, *, dtype: str = "float32", int8: bool = False, **decode_options
+    model_dir: pathlib.Path, which: str, *, dtype: str = "float32", int8: bool = False, **decode_options
 ) -> tuple[Translator, dict]:
     """What `load` returns, and the `state` of the newest checkpoint that was read."""
     model_config, decode_config = run_folder.groups(model_dir, "model", "decode")
@@ -32,7 +31,7 @@ def load_with_state(
     tokenizer = read_tokenizer(model_dir, model_config)
     model = trained = Transformer(model_config)
     loaded, state = checkpoint.load(model_dir, which, trained)
-    say(f"Using the {loaded}.")
+    logger.info(f"Using the {loaded}.")
     if dtype != "float32":
         model = Transformer(model_config, dtype=dtype)
         for variable, value in zip(model.trainable_variables, trained.trainable_variables, strict=True):
@@ -40,14 +39,13 @@ def load_with_state(
     return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None), state
 
 
-def load(model_dir: pathlib.Path, which: str = "average", say: Callable = logger.info, **options) -> Translator:
+def load(model_dir: pathlib.Path, which: str = "average", **options) -> Translator:
     """The trained model of a folder, ready to translate.
 
     Args:
         model_dir: a run's folder.
         which: `average`, `best` or `latest` weights, or those after an update, by its number.
-        say: called with what was loaded.
         options: `dtype` of weights and arithmetic, float32 unless given, or bfloat16; `int8`, whether to keep the matrices in 8 bits;
             and fields of `DecodeConfig` to be other than they were in training.
     """
-    return load_with_state(model_dir, which, say, **options)[0]
+    return load_with_state(model_dir, which, **options)[0]

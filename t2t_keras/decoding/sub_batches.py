@@ -7,7 +7,7 @@ import tensorflow as tf
 PARALLEL = 2  # Chunks worked on at once, where cores are free.
 
 
-def in_chunks(function: Callable, rows, lengths, *, most_rows: int, most_tokens: int, outputs: list[tf.TensorSpec]) -> list:
+def in_sub_batches(function: Callable, rows, lengths, *, most_rows: int, most_tokens: int, outputs: list[tf.TensorSpec]) -> list:
     """function(some of the rows) for all rows, shortest first; what it returns, joined along the first axis.
 
     Args:

@@ -13,7 +13,7 @@ from t2t_keras.config import BOS, EOS, PAD, DecodeConfig
 from t2t_keras.decoding.beam_search import beam_search
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.decoding.int8 import Int8
-from t2t_keras.decoding.sub_batches import in_chunks
+from t2t_keras.decoding.sub_batches import in_sub_batches
 from t2t_keras.model.gradient import no_gradients
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import shift_right
@@ -93,7 +93,7 @@ class Translator(tf.Module):
         if prefix is not None:
             rows["prefix"] = prefix
         beam_size = self.config.beam_size
-        ids, lengths, scores, order = in_chunks(
+        ids, lengths, scores, order = in_sub_batches(
             self._search,
             rows,
             # Memory is of both: a row may ask for a long translation of a short source.
@@ -130,7 +130,7 @@ class Translator(tf.Module):
             return [-tf.boolean_mask(negative_log_likelihood, target != PAD)]
 
         length = target.row_lengths()
-        log_probs, order = in_chunks(
+        log_probs, order = in_sub_batches(
             read,
             {"source": source, "target": target},
             tf.cast(tf.maximum(source.row_lengths(), length), tf.int32),

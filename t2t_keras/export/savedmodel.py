@@ -13,7 +13,6 @@ import json
 import math
 import pathlib
 import shutil
-from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -102,14 +101,13 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     _warm_up(extra / WARM_UP, service)
 
 
-def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: Callable = logger.info) -> pathlib.Path:
+def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pathlib.Path:
     """Writes the next version of a SavedModel. A server that watches the folder never sees half of one.
 
     Args:
         translator: what is exported, with its beam size, α and lengths.
         export_dir: of all versions.
         about: what is to be read in the export beside that.
-        say: called with where it is.
 
     Returns:
         The version's folder.
@@ -130,23 +128,20 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict, say: C
         shutil.rmtree(unfinished, ignore_errors=True)
         _write(unfinished, translator, about)
         unfinished.rename(folder)
-    say(f"Exported to {folder}. Serve it as in serving/README.md; a SavedModel is a program, so serve only your own.")
+    logger.info(f"Exported to {folder}. Serve it as in serving/README.md; a SavedModel is a program, so serve only your own.")
     return folder
 
 
-def export_run(
-    export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", say: Callable = logger.info, **options
-) -> pathlib.Path:
+def export_run(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", **options) -> pathlib.Path:
     """Writes a run's model as the next version of a SavedModel, see `export`.
 
     Args:
         export_dir: the folder of all versions.
         model_dir: a run's folder.
         which: `average`, `best` or `latest` weights, or those after an update, by its number.
-        say: called with what was loaded, and where the export is.
         options: of `loading.load`.
     """
-    translator, state = load_with_state(model_dir, which, say, **options)
+    translator, state = load_with_state(model_dir, which, **options)
     (train_config,) = run_folder.groups(model_dir, "train")
-    best = {train_config.early_stopping: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
-    return export(translator, export_dir, {"checkpoint": which, "update": state["step"], "best_validation": best}, say)
+    best = {train_config.best_metric: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
+    return export(translator, export_dir, {"checkpoint": which, "update": state["step"], "best_validation": best})

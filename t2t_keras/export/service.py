@@ -9,7 +9,7 @@ Letters: B sentences, W beams, S source and T target sub-words.
 import tensorflow as tf
 
 from t2t_keras.config import PAD
-from t2t_keras.decoding.sub_batches import in_chunks
+from t2t_keras.decoding.sub_batches import in_sub_batches
 from t2t_keras.decoding.translator import MOST_ROWS, MOST_SCORED, Translator
 from t2t_keras.model.masks import shift_right, token_mask
 
@@ -31,7 +31,7 @@ def _same_rows(first: str, **inputs) -> None:
         tf.debugging.Assert(tf.size(values) == expected, [text, tf.size(values), "Expected:", expected])
 
 
-def _say(wrong, text: str, received):
+def _error_where(wrong, text: str, received):
     """`text` and what was received where it is wrong, else nothing. [B] → [B] string."""
     return tf.where(wrong, tf.strings.join([text, " Received: ", tf.strings.as_string(received), ". "]), "")
 
@@ -100,15 +100,17 @@ class Service(tf.Module):
         number = tf.cast(forced.row_lengths(), tf.int32)
         possible = (alpha == OWN_ALPHA) | (alpha >= 0) & (alpha <= MOST_ALPHA)
         error = tf.strings.join([
-            _say(~possible, f"alpha: expected 0 to {MOST_ALPHA:g}, or {OWN_ALPHA:g}.", alpha),
-            _say(max_length < 0, "max_length: expected 1 or more, or 0 for the model's own.", max_length),
-            _say((n_best < 1) | (n_best > beam_size), f"n_best: expected 1 to {beam_size}, the exported beam.", n_best),
-            _say(
+            _error_where(~possible, f"alpha: expected 0 to {MOST_ALPHA:g}, or {OWN_ALPHA:g}.", alpha),
+            _error_where(max_length < 0, "max_length: expected 1 or more, or 0 for the model's own.", max_length),
+            _error_where((n_best < 1) | (n_best > beam_size), f"n_best: expected 1 to {beam_size}, the exported beam.", n_best),
+            _error_where(
                 alignment & ((length > MOST_ALIGNED) | (wanted > 2 * MOST_ALIGNED)),
                 f"alignment: expected at most {MOST_ALIGNED} sub-words of source, and {2 * MOST_ALIGNED} of max_length.",
                 tf.maximum(length, wanted),
             ),
-            _say((number > 0) & (number >= wanted) & (max_length >= 0), "prefix: expected fewer sub-words than max_length.", number),
+            _error_where(
+                (number > 0) & (number >= wanted) & (max_length >= 0), "prefix: expected fewer sub-words than max_length.", number
+            ),
         ])  # fmt: skip
         refused = error != ""
         sequences, scores = self.translator.search(
@@ -144,7 +146,7 @@ class Service(tf.Module):
             missing = [[0, 0]] + [[0, most - tf.shape(weights)[axis]] for axis, most in enumerate(widths, 1)]
             return [tf.reshape(tf.pad(weights, missing), [-1])]
 
-        weights, order = in_chunks(
+        weights, order = in_sub_batches(
             align,
             {"source": sources, "target": targets},
             tf.cast(sources.row_lengths() + targets.row_lengths(), tf.int32),

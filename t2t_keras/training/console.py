@@ -1,10 +1,13 @@
 """Progress of a training run on stderr: a bar in a terminal; elsewhere, as in a log file, a line with the time at each log interval."""
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
 
 import tqdm
+import tqdm.contrib.logging
+
+from t2t_keras.log import logger
 
 
 class Console:
@@ -13,29 +16,26 @@ class Console:
     Args:
         total: updates of the whole run.
         step: updates made before.
-        say: called with other messages.
         shown: False shows no progress.
     """
 
-    def __init__(self, total: int, step: int, say: Callable, shown: bool = True):
+    def __init__(self, total: int, step: int, shown: bool = True):
         terminal = sys.stderr.isatty()
         self._bar = tqdm.tqdm(
             total=total, initial=step, unit=" updates", mininterval=0.2, dynamic_ncols=True, disable=not (shown and terminal)
         )
         self._lines = shown and not terminal
-        self._say, self._total, self._first, self._began = say, total, step, time.monotonic()
+        self._total, self._first, self._began = total, step, time.monotonic()
+        self._log_above_bar = contextlib.ExitStack()
 
     def __enter__(self) -> "Console":
+        if not self._bar.disable:
+            self._log_above_bar.enter_context(tqdm.contrib.logging.logging_redirect_tqdm([logger]))
         return self
 
     def __exit__(self, *exception) -> None:
         self._bar.close()
-
-    def say(self, text: str) -> None:
-        """Passes a message on, above the bar if there is one."""
-        with self._bar.external_write_mode():
-            self._say(text)
-        sys.stdout.flush()
+        self._log_above_bar.close()
 
     def update(self) -> None:
         """Counts an update."""
@@ -48,5 +48,4 @@ class Console:
             seconds_left = (self._total - step) * (time.monotonic() - self._began) / (step - self._first)
             figures = {**figures, "time left": tqdm.tqdm.format_interval(seconds_left)}
             now, shown = time.strftime("%Y-%m-%d %H:%M:%S"), ", ".join(f"{name} {value}" for name, value in figures.items())
-            sys.stdout.flush()  # Where both go to one file, lines keep their order.
             print(f"{now} update {step:,} of {self._total:,}: {shown}", file=sys.stderr, flush=True)

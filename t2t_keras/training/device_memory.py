@@ -31,12 +31,12 @@ def largest_shapes(info: dict, config: TrainConfig, replicas: int) -> list[tuple
         replicas: devices that an update is shared out to.
     """
     longest = [info[f"{side}_longest"] for side in shards.SIDES]
-    parts = batching.parts(info, config.batch_tokens, config.batch_parts)
-    pieces = batching.fewest_pieces(parts, replicas)
+    buckets = batching.buckets(info, config.batch_tokens, config.buckets_per_update)
+    pieces = batching.fewest_cuts(buckets, replicas)
 
     def largest(length: int) -> tuple[int, int, int]:
-        share = -(-(config.batch_tokens // parts // length) // pieces)
-        return min(share, max(config.device_tokens // length, 1)), *(min(length, side) for side in longest)
+        share = -(-(config.batch_tokens // buckets // length) // pieces)
+        return min(share, max(config.micro_batch_tokens // length, 1)), *(min(length, side) for side in longest)
 
     # A length a little below a bound may have a row more.
     bounds = [2**power for power in range(3, 20) if 2**power < max(longest)] + [max(longest)]
@@ -48,12 +48,12 @@ def halved(strategy, batch: dict) -> dict:
     """The same update in micro-batches of half the rows, twice as many."""
 
     def halve(sides):
-        return {side: tf.concat(tf.unstack(ids), axis=0) for side, ids in batching.in_pieces(sides, 2).items()}
+        return {side: tf.concat(tf.unstack(ids), axis=0) for side, ids in batching.cut_rows(sides, 2).items()}
 
     return strategy.run(halve, (batch,))
 
 
-class SplittingUpdate:
+class SplittingTrainStep:
     """An update that goes through also where a device is out of memory: its micro-batches are split, and so are like ones from then on.
 
     Memory runs out in forward and backward passes. The step of the optimizer comes after them, when all they held is free, and takes
@@ -61,16 +61,15 @@ class SplittingUpdate:
 
     Args:
         strategy: of the update.
-        update: what `make_update` returned.
-        say: called once for each size that did not fit.
+        update: what `make_train_step` returned.
     """
 
-    def __init__(self, strategy, update: Callable, say: Callable):
-        self._strategy, self._update, self._say = strategy, update, say
+    def __init__(self, strategy, update: Callable):
+        self._strategy, self._update = strategy, update
         self._too_costly = float("inf")
 
     def __call__(self, batch: dict, loss_scale: LossScale, apply: bool = True) -> tuple[dict, LossScale]:
-        """Args and result as of `make_update`'s function."""
+        """Args and result as of `make_train_step`'s function."""
         scale = LossScale(*(tf.constant(number, tf.float32) for number in loss_scale))
         while True:
             batch = self.fitted(batch)
@@ -81,9 +80,9 @@ class SplittingUpdate:
                 rows, s, t = self._largest(batch)
                 told = f"A device has no memory for {rows} rows of {s} + {t} sub-words."
                 if rows == 1 or devices.several_workers(self._strategy):
-                    raise ValueError(f"{told} Lower --device_tokens, or --max_length and prepare again.") from error
+                    raise ValueError(f"{told} Lower --micro_batch_tokens, or --max_length and prepare again.") from error
                 self._too_costly = cost(rows, s, t)
-                self._say(f"{told} From now on micro-batches of that size are split in two; the update stays the same.")
+                logger.warning(f"{told} From now on micro-batches of that size are split in two; the update stays the same.")
 
     def _largest(self, batch: dict) -> tuple[int, int, int]:
         """The costliest (rows, source length, target length) of the micro-batches here; of one row only where none has more."""
@@ -98,23 +97,22 @@ class SplittingUpdate:
         return batch
 
 
-def rehearse(strategy, update: SplittingUpdate, info: dict, config: TrainConfig, replicas: int, say: Callable = logger.info) -> None:
+def rehearse(strategy, update: SplittingTrainStep, info: dict, config: TrainConfig, replicas: int) -> None:
     """Runs the costliest micro-batch of every range of lengths, made up, on every device, without changing a weight.
 
     Args:
         strategy: of the update.
         update: the update to rehearse.
         info, config, replicas: see `largest_shapes`.
-        say: called with what each one took.
     """
     shapes, devices_here = largest_shapes(info, config, replicas), strategy.num_replicas_in_sync
     made_up = tf.data.Dataset.from_tensor_slices(shapes).map(
         lambda shape: {side: tf.fill([shape[0] * devices_here, shape[1 + index]], EOS) for index, side in enumerate(shards.SIDES)}
     )
     gpus = tf.config.list_logical_devices("GPU")
-    for (rows, s, t), batch in zip(shapes, devices.distribute(strategy, made_up, config.device_tokens), strict=True):
+    for (rows, s, t), batch in zip(shapes, devices.distribute(strategy, made_up, config.micro_batch_tokens), strict=True):
         began = time.monotonic()
         update(batch, LossScale(), apply=False)
         peaks = [tf.config.experimental.get_memory_info(gpu.name.removeprefix("/device:"))["peak"] / 2**30 for gpu in gpus]
         peak = f"; peak memory {max(peaks):.2f} GiB" if peaks else ""
-        say(f"Rehearsed {rows:,} rows of {s} + {t} sub-words on each device: {time.monotonic() - began:.2f} s{peak}.")
+        logger.info(f"Rehearsed {rows:,} rows of {s} + {t} sub-words on each device: {time.monotonic() - began:.2f} s{peak}.")

@@ -109,14 +109,14 @@ def leave(code: int) -> None:
         os._exit(code)
 
 
-def distribute(strategy, dataset: tf.data.Dataset, device_tokens: int, parts: int = 1, shared: bool = True):
+def distribute(strategy, dataset: tf.data.Dataset, micro_batch_tokens: int, buckets: int = 1, shared: bool = True):
     """Hands each replica its share of an update at every step: {"source": [micro-batches, rows, S], …}.
 
     Args:
         strategy: whose replicas they are.
         dataset: of batches; see `batching.batches`.
-        device_tokens: see `batching.split`.
-        parts: batches that make an update.
+        micro_batch_tokens: see `batching.split`.
+        buckets: batches that make an update.
         shared: every process reads the same updates, and takes the shares of its own replicas; otherwise, what a process
             reads is its own, and the update is what all of them read.
     """
@@ -126,9 +126,9 @@ def distribute(strategy, dataset: tf.data.Dataset, device_tokens: int, parts: in
         replicas, first = (strategy.num_replicas_in_sync, context.input_pipeline_id * own) if shared else (own, 0)
 
         def shares(update):
-            split = batching.split(update, parts=parts, replicas=replicas, device_tokens=device_tokens)
+            split = batching.split(update, buckets=buckets, replicas=replicas, micro_batch_tokens=micro_batch_tokens)
             return tf.nest.map_structure(lambda value: value[first : first + own], split)
 
-        return batching.joined(dataset, parts).map(shares).unbatch().prefetch(2 * own)
+        return batching.grouped(dataset, buckets).map(shares).unbatch().prefetch(2 * own)
 
     return strategy.distribute_datasets_from_function(of_process)

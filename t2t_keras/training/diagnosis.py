@@ -89,7 +89,7 @@ def write_report(
         path: an `.npz` for the ids `source` and `target` [pairs, …]; beside it, `.json` gets the findings, and the text of the pairs
             they are about.
         strategy, model, config: of the run.
-        batch: what `make_update`'s function was given.
+        batch: what `make_train_step`'s function was given.
         iterations: the optimizer's, then.
         scale: the loss scale then.
         text_of: ids [B, S] → B lines.

@@ -57,7 +57,7 @@ class Interruption:
                     os._exit(128 + number)
                 first = first or time.monotonic()
 
-    def unless_told(self, work: Callable):
+    def unless_stopped(self, work: Callable):
         """What `work()` returns; None where a signal came before or meanwhile: what is done inside is thrown away at once."""
         try:
             try:

@@ -24,7 +24,7 @@ def _is_like(value, start) -> bool:
 
 
 @dataclasses.dataclass
-class Progress:
+class TrainState:
     """With the weights and the optimizer, all that a checkpoint holds; the rest of a run follows from it and from the options."""
 
     step: int = 0  # Updates, skipped ones among them.
@@ -46,7 +46,7 @@ class Progress:
             self.measured = _nothing_measured()
 
     @classmethod
-    def read(cls, state: dict) -> "Progress":
+    def read(cls, state: dict) -> "TrainState":
         """The progress in the state of a checkpoint; a field that it lacks is as at the start.
 
         Raises:
@@ -61,12 +61,12 @@ class Progress:
                 )
         return cls(**state)
 
-    def go_on_in(self, dtype: str) -> None:
+    def continue_in(self, dtype: str) -> None:
         """A run that begins, or resumes in another dtype, starts with the loss scale of that dtype."""
         if self.step == 0 or self.dtype != dtype:
             self.dtype, self.loss_scale = dtype, FLOAT16_START if dtype == "float16" else LossScale()
 
-    def note_update(self, metrics: dict, position: tuple[int, int], damaged: int, seconds: float) -> None:
+    def count_update(self, metrics: dict, position: tuple[int, int], damaged: int, seconds: float) -> None:
         """Counts one update: what it returned, where in the data it ended, the records left out there, and how long it took."""
         self.step, self.position = self.step + 1, position
         self.damaged_records += damaged
@@ -79,7 +79,7 @@ class Progress:
         else:
             self.skipped, self.skipped_in_a_row = self.skipped + 1, self.skipped_in_a_row + 1
 
-    def note_validation(self, figure: float) -> bool:
+    def count_validation(self, figure: float) -> bool:
         """Whether a validation is the best so far; keeps count of those that were not."""
         self.validated_step = self.step
         better = figure > self.best
@@ -92,13 +92,13 @@ class Progress:
     def take_point(self, metrics: dict) -> dict:
         """A point in TensorBoard: means since the last one, and the last update's rate and norm. Measuring begins anew."""
         measured, self.measured = self.measured, _nothing_measured()
-        tokens, seconds = measured["tokens"], max(measured["seconds"], 1e-9)
+        tokens, seconds = measured["target_tokens"], max(measured["seconds"], 1e-9)
         loss = measured["loss"] / max(tokens, 1)
         of_finite_updates = {
             "train/loss": loss,  # The negative log likelihood per sub-word, as valid/loss.
             "train/perplexity": float(tf.exp(loss)),
             "train/smoothed_loss": measured["smoothed_loss"] / max(tokens, 1),
-            "data/padding_share": 1 - measured["words"] / max(measured["positions"], 1),
+            "data/padding_share": 1 - measured["real_tokens"] / max(measured["positions"], 1),
         }
         return {
             **(of_finite_updates if tokens else {}),

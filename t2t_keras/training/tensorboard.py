@@ -5,11 +5,16 @@ import pathlib
 import tensorflow as tf
 
 
-class Board:
-    """Writes points to a folder that TensorBoard reads: numbers as curves, strings as text."""
+class TensorBoardWriter:
+    """Writes points to a folder that TensorBoard reads: numbers as curves, strings as text.
 
-    def __init__(self, folder: pathlib.Path):
-        self._folder, self._writer = folder, None
+    Args:
+        folder: made when the first point is written.
+        config: Markdown, written as the text `config` wherever the run starts or resumes.
+    """
+
+    def __init__(self, folder: pathlib.Path, config: str = ""):
+        self._folder, self._config, self._writer = folder, config, None
 
     def write(self, step: int, metrics: dict) -> None:
         """Draws a point on each curve, and sees that it is in the file."""
@@ -23,13 +28,18 @@ class Board:
         except tf.errors.OpError as error:
             raise OSError(f"Could not write to {self._folder} ({error.message}). Make room, and run the same command again.") from error
 
-    def forget_after(self, step: int, validated_step: int) -> None:
-        """Removes the points that a run which goes on from a step will draw once more, and what a kill left half written.
+    def start(self, step: int, validated_step: int) -> None:
+        """Starts or resumes at a step: removes the points that the run will write again, and what a kill left half written.
 
         Args:
             step: the last update of the run so far.
-            validated_step: the last update that was validated: `valid/…` is kept up to there.
+            validated_step: the last validated update: `valid/…` is kept up to there.
         """
+        self._remove_after(step, validated_step)
+        if self._config:
+            self.write(step, {"config": self._config})
+
+    def _remove_after(self, step: int, validated_step: int) -> None:
 
         def stays(event) -> bool:
             of_validation = any(value.tag.startswith("valid/") for value in event.summary.value)

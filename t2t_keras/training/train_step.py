@@ -15,7 +15,7 @@ from t2t_keras.data.batching import trimmed
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import shift_right, token_mask
 
-SUMS = ("loss", "smoothed_loss", "tokens", "words", "positions")
+SUMS = ("loss", "smoothed_loss", "target_tokens", "real_tokens", "positions")
 
 
 class LossScale(NamedTuple):
@@ -61,8 +61,8 @@ def _sums(model, source, target, *, label_smoothing: float, training: bool) -> d
     return {
         "loss": tf.reduce_sum(loss),
         "smoothed_loss": tf.reduce_sum(smoothed_loss),
-        "tokens": tokens,
-        "words": tokens + tf.reduce_sum(token_mask(source)),
+        "target_tokens": tokens,
+        "real_tokens": tokens + tf.reduce_sum(token_mask(source)),
         "positions": tf.cast(tf.size(source) + tf.size(target), tf.float32),
     }
 
@@ -96,7 +96,7 @@ def _sum_over_replicas(strategy, values):
     return tf.nest.map_structure(lambda value: strategy.reduce("SUM", value, axis=None), values)
 
 
-def make_update(strategy, model, optimizer, config: TrainConfig, element_spec) -> Callable:
+def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spec) -> Callable:
     """One update, compiled once for all shapes.
 
     Args:
@@ -108,7 +108,7 @@ def make_update(strategy, model, optimizer, config: TrainConfig, element_spec) -
 
     Returns:
         (batch, LossScale, apply) → (metrics, next LossScale). The metrics are sums over the update, or 0 where it was skipped: "loss",
-        the negative log likelihood, "smoothed_loss", which is minimised, "tokens", "words" and "positions"; "gradient_norm",
+        the negative log likelihood, "smoothed_loss", which is minimised, "target_tokens", "real_tokens" and "positions"; "gradient_norm",
         "learning_rate"; and "finite", boolean: where smoothed loss or gradient is not, on whatever device, nothing is changed
         anywhere. Nor is it where `apply` is False, which rehearses an update.
     """
@@ -137,7 +137,7 @@ def make_update(strategy, model, optimizer, config: TrainConfig, element_spec) -
     def update(batch, loss_scale, apply):
         step, rate = optimizer.iterations.value, optimizer.learning_rate
         gradients, sums = _sum_over_replicas(strategy, strategy.run(replica_gradients, (batch, step, loss_scale.scale)))
-        scale = 1 / (sums["tokens"] * loss_scale.scale)
+        scale = 1 / (sums["target_tokens"] * loss_scale.scale)
         norm = tf.linalg.global_norm(gradients) * scale
         finite = tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums["smoothed_loss"]))
         if config.clip_norm:
@@ -168,6 +168,6 @@ def make_validation(strategy, model, batches) -> Callable[[], float]:
 
     def negative_log_likelihood() -> float:
         sums = [sums_of(batch) for batch in batches]
-        return sum(float(part["loss"]) for part in sums) / sum(float(part["tokens"]) for part in sums)
+        return sum(float(part["loss"]) for part in sums) / sum(float(part["target_tokens"]) for part in sums)
 
     return negative_log_likelihood

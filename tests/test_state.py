@@ -6,22 +6,22 @@ import math
 
 import pytest
 
-from t2t_keras.training.state import Progress
+from t2t_keras.training.state import TrainState
 from t2t_keras.training.train_step import LossScale
 
 
-def as_written(progress: Progress) -> dict:
+def as_written(progress: TrainState) -> dict:
     return json.loads(json.dumps(dataclasses.asdict(progress)))
 
 
 def test_what_was_written_is_what_is_read():
-    for progress in (Progress(), Progress(step=3, position=(1, 2), best=2.5, dtype="float16", loss_scale=LossScale(2.0, 7.0))):
-        assert as_written(Progress.read(as_written(progress))) == as_written(progress)
+    for progress in (TrainState(), TrainState(step=3, position=(1, 2), best=2.5, dtype="float16", loss_scale=LossScale(2.0, 7.0))):
+        assert as_written(TrainState.read(as_written(progress))) == as_written(progress)
 
 
 def test_a_field_that_a_checkpoint_lacks_is_as_at_the_start():
-    assert Progress.read({"step": 7}) == Progress(step=7)
-    assert Progress.read({}).best == -math.inf
+    assert TrainState.read({"step": 7}) == TrainState(step=7)
+    assert TrainState.read({}).best == -math.inf
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_a_field_that_a_checkpoint_lacks_is_as_at_the_start():
 def test_a_state_of_other_fields_or_types_is_refused_in_a_sentence(state):
     """Story: it was a TypeError with a traceback."""
     with pytest.raises(ValueError, match=f"checkpoint's state .* Received: {next(iter(state))}="):
-        Progress.read(state)
+        TrainState.read(state)

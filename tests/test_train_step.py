@@ -32,19 +32,21 @@ from t2t_keras.config import BOS, EOS
 from t2t_keras.data import batching
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.training import devices
-from t2t_keras.training.train_step import LossScale, dropout_seeds, make_update, make_validation
+from t2t_keras.training.train_step import LossScale, dropout_seeds, make_train_step, make_validation
 
 UPDATES = random_updates([7, 4, 9])
 
 
 @pytest.mark.parametrize("make_optimizer", [sgd, adam])
 @pytest.mark.parametrize(
-    ("replicas", "device_tokens"), [(1, 10**6), (1, 20), (2, 10**6), (2, 20)], ids=["one device", "micro-batches", "two devices", "both"]
+    ("replicas", "micro_batch_tokens"),
+    [(1, 10**6), (1, 20), (2, 10**6), (2, 20)],
+    ids=["one device", "micro-batches", "two devices", "both"],
 )
-def test_an_update_is_that_of_one_tape_over_the_whole_batch(replicas, device_tokens, make_optimizer):
+def test_an_update_is_that_of_one_tape_over_the_whole_batch(replicas, micro_batch_tokens, make_optimizer):
     """With SGD(1), which shows a gradient that is summed or divided once too often, and with Adam, which shows its state."""
     expected, expected_metrics = by_one_tape(UPDATES, make_optimizer=make_optimizer)
-    weights, metrics = on_devices(UPDATES, replicas=replicas, device_tokens=device_tokens, make_optimizer=make_optimizer)
+    weights, metrics = on_devices(UPDATES, replicas=replicas, micro_batch_tokens=micro_batch_tokens, make_optimizer=make_optimizer)
     assert_close(weights, expected, 2e-6 if make_optimizer is sgd else 2e-5)
     for received, wanted in zip(metrics, expected_metrics, strict=True):
         assert {name: received[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
@@ -54,7 +56,7 @@ def test_the_transformer_on_two_devices_equals_one_tape_also_where_a_device_has_
     """An update of one row leaves the second device a row of padding, over which attention must not become 0 / 0."""
     updates = random_updates([5, 1, 2], seed=4)
     expected, _ = by_one_tape(updates, make_model=lambda: Transformer(SMALL))
-    weights, _ = on_devices(updates, replicas=2, device_tokens=20, make_model=lambda: Transformer(SMALL))
+    weights, _ = on_devices(updates, replicas=2, micro_batch_tokens=20, make_model=lambda: Transformer(SMALL))
     assert_close(weights, expected, 5e-6)
 
 
@@ -62,7 +64,7 @@ def test_the_transformer_on_two_devices_equals_one_tape_also_where_a_device_has_
 def test_clipping_is_of_the_whole_gradient_after_the_sum_over_devices_and_micro_batches(clip_norm):
     train = dataclasses.replace(TRAIN, clip_norm=clip_norm)
     expected, expected_metrics = by_one_tape(UPDATES, train=train)
-    weights, metrics = on_devices(UPDATES, replicas=2, device_tokens=20, train=train)
+    weights, metrics = on_devices(UPDATES, replicas=2, micro_batch_tokens=20, train=train)
     assert_close(weights, expected, 2e-6)
     norms = [update["gradient_norm"] for update in metrics]
     assert norms == pytest.approx([update["gradient_norm"] for update in expected_metrics], rel=1e-5)
@@ -82,33 +84,33 @@ def test_the_loss_and_its_gradient_are_divided_by_the_tokens_of_the_whole_update
     losses = -np.log(np.take_along_axis(p, update["target"][..., None], axis=-1)[..., 0])[real]
     gradient = (p - np.eye(VOCAB_SIZE)[update["target"]])[real].mean(axis=0)
 
-    weights, [metrics] = on_devices([update], replicas=2, device_tokens=10**6, train=train)
-    assert metrics["loss"] / metrics["tokens"] == pytest.approx(losses.mean(), rel=1e-5)
+    weights, [metrics] = on_devices([update], replicas=2, micro_batch_tokens=10**6, train=train)
+    assert metrics["loss"] / metrics["target_tokens"] == pytest.approx(losses.mean(), rel=1e-5)
     np.testing.assert_allclose(weights[model.out.bias.path], model.out.bias.numpy() - gradient, atol=1e-6)
 
 
-@pytest.mark.parametrize(("replicas", "device_tokens"), [(1, 10**6), (1, 20), (2, 10**6), (2, 20)])
-def test_an_update_of_parts_is_that_of_one_tape_over_all_of_them(replicas, device_tokens):
+@pytest.mark.parametrize(("replicas", "micro_batch_tokens"), [(1, 10**6), (1, 20), (2, 10**6), (2, 20)])
+def test_an_update_of_parts_is_that_of_one_tape_over_all_of_them(replicas, micro_batch_tokens):
     """Parts of unequal sizes and lengths; the last update has fewer of them."""
     batches = random_updates([5, 1, 9, 3, 7, 4, 6, 2], seed=7)
     updates = [joined(batches[:3]), joined(batches[3:6]), joined(batches[6:])]
     expected, expected_metrics = by_one_tape(updates)
-    weights, metrics = on_devices(batches, replicas=replicas, device_tokens=device_tokens, parts=3)
+    weights, metrics = on_devices(batches, replicas=replicas, micro_batch_tokens=micro_batch_tokens, buckets=3)
     assert_close(weights, expected, 3e-6)
-    for one, other, parts in zip(metrics, expected_metrics, (batches[:3], batches[3:6], batches[6:]), strict=True):
-        assert one["tokens"] == other["tokens"]
+    for one, other, buckets in zip(metrics, expected_metrics, (batches[:3], batches[3:6], batches[6:]), strict=True):
+        assert one["target_tokens"] == other["target_tokens"]
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
-        if replicas == 1 and device_tokens == 10**6:
-            # Those of its parts, without what fills them up to one size; a part that is missing is a row of one position a side.
-            assert one["positions"] == sum(ids.size for part in parts for ids in part.values()) + 2 * (3 - len(parts))
+        if replicas == 1 and micro_batch_tokens == 10**6:
+            # Those of its buckets, without what fills them up to one size; a part that is missing is a row of one position a side.
+            assert one["positions"] == sum(ids.size for part in buckets for ids in part.values()) + 2 * (3 - len(buckets))
 
 
 def test_tokens_words_and_positions_are_counted_over_the_whole_update():
     updates = random_updates([6, 3], seed=2)
-    _, metrics = on_devices(updates, replicas=1, device_tokens=10**6)
+    _, metrics = on_devices(updates, replicas=1, micro_batch_tokens=10**6)
     for update, received in zip(updates, metrics, strict=True):
-        assert received["tokens"] == (update["target"] != 0).sum()
-        assert received["words"] == sum((ids != 0).sum() for ids in update.values())
+        assert received["target_tokens"] == (update["target"] != 0).sum()
+        assert received["real_tokens"] == sum((ids != 0).sum() for ids in update.values())
         assert received["positions"] == sum(ids.size for ids in update.values())
 
 
@@ -141,15 +143,15 @@ def test_dropout_seeds_are_a_function_of_their_arguments_alone():
 
 def test_the_masks_of_an_update_are_those_of_its_dropout_seeds():
     """The oracle draws for each device and micro-batch in eager mode, so all that training adds is where they run."""
-    updates, replicas, device_tokens = random_updates([9, 5], seed=6), 2, 20
+    updates, replicas, micro_batch_tokens = random_updates([9, 5], seed=6), 2, 20
     model = Toy(dropout=0.4)
     set_weights(model)
     for step, update in enumerate(updates):
         alone = {side: ids[None] for side, ids in update.items()}
-        shares = batching.split(alone, parts=1, replicas=replicas, device_tokens=device_tokens)
+        shares = batching.split(alone, buckets=1, replicas=replicas, micro_batch_tokens=micro_batch_tokens)
         micro_batches = shares["source"].shape[1]
         assert micro_batches > 1
-        parts = [
+        buckets = [
             (
                 dict(zip(shares, batching.trimmed(*(ids[replica, micro_batch] for ids in shares.values())), strict=True)),
                 dropout_seeds(model, TRAIN.seed, step, micro_batch, replica),
@@ -157,17 +159,17 @@ def test_the_masks_of_an_update_are_those_of_its_dropout_seeds():
             for replica in range(replicas)
             for micro_batch in range(micro_batches)
         ]
-        gradients, _ = gradients_of(model, parts, (update["target"] != 0).sum(), TRAIN.label_smoothing)
+        gradients, _ = gradients_of(model, buckets, (update["target"] != 0).sum(), TRAIN.label_smoothing)
         for weight, gradient in zip(model.trainable_variables, gradients, strict=True):
             weight.assign(weight - gradient)
-    weights, _ = on_devices(updates, replicas=replicas, device_tokens=device_tokens, make_model=lambda: Toy(dropout=0.4))
+    weights, _ = on_devices(updates, replicas=replicas, micro_batch_tokens=micro_batch_tokens, make_model=lambda: Toy(dropout=0.4))
     assert_close(weights, weights_of(model), 2e-6)
-    without, _ = on_devices(updates, replicas=replicas, device_tokens=device_tokens)
+    without, _ = on_devices(updates, replicas=replicas, micro_batch_tokens=micro_batch_tokens)
     assert max(np.abs(weights[name] - without[name]).max() for name in weights) > 0.01
 
 
-@pytest.mark.parametrize(("replicas", "device_tokens"), [(1, 10**6), (2, 10**6), (2, 15)])
-def test_validation_is_the_mean_over_all_tokens_by_numpy_on_any_number_of_devices(folder, replicas, device_tokens):
+@pytest.mark.parametrize(("replicas", "micro_batch_tokens"), [(1, 10**6), (2, 10**6), (2, 15)])
+def test_validation_is_the_mean_over_all_tokens_by_numpy_on_any_number_of_devices(folder, replicas, micro_batch_tokens):
     """Without label smoothing, without dropout, every pair once; one pair at a time and unpadded in the oracle."""
     strategy = strategy_of(replicas)
     with strategy.scope():
@@ -179,7 +181,7 @@ def test_validation_is_the_mean_over_all_tokens_by_numpy_on_any_number_of_device
         log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
         losses += [-log_p[position, token] for position, token in enumerate(target)]
     dataset = batching.batches(folder, batch_tokens=60, seed=0, epochs=1)
-    validation = make_validation(strategy, model, devices.distribute(strategy, dataset, device_tokens))
+    validation = make_validation(strategy, model, devices.distribute(strategy, dataset, micro_batch_tokens))
     assert validation() == pytest.approx(np.mean(losses), rel=1e-6)
     assert validation() == pytest.approx(np.mean(losses), rel=1e-6)  # It can be asked again and again.
 
@@ -210,14 +212,14 @@ def test_an_overflow_on_any_device_skips_the_update_on_all(row, make_optimizer):
     before, bad, after = random_updates([8, 8, 8], seed=8)
     before, after = ({side: np.where(ids == EOS + 1, EOS + 2, ids) for side, ids in update.items()} for update in (before, after))
     train = dataclasses.replace(TRAIN, dtype="float16")
-    options = {"replicas": 2, "device_tokens": 30, "make_optimizer": make_optimizer, "make_model": Overflowing, "train": train}
+    options = {"replicas": 2, "micro_batch_tokens": 30, "make_optimizer": make_optimizer, "make_model": Overflowing, "train": train}
     weights, metrics = on_devices([before, with_word(bad, row), after], loss_scale=1024.0, **options)
     expected, expected_metrics = on_devices([before, after], loss_scale=1024.0, **options)
     assert [found["finite"] for found in metrics] == [1, 0, 1]
     assert [found["next_scale"] for found in metrics] == [1024, 512, 512]
     # Powers of two: another scale, too, changes no bit of the step.
     assert_close(weights, expected, 0)
-    assert metrics[1]["loss"] == metrics[1]["tokens"] == 0
+    assert metrics[1]["loss"] == metrics[1]["target_tokens"] == 0
     assert metrics[2]["learning_rate"] == expected_metrics[1]["learning_rate"]
 
 
@@ -240,7 +242,9 @@ def test_an_update_is_skipped_where_the_loss_or_the_gradient_alone_is_not_finite
     assert np.isfinite(losses).all() == (make_model is Toy) and all(np.isfinite(gradient).all() for gradient in gradients)
 
     train = dataclasses.replace(TRAIN, dtype="float16")
-    weights, [metrics] = on_devices([update], replicas=1, device_tokens=10**6, make_model=make_model, train=train, loss_scale=loss_scale)
+    weights, [metrics] = on_devices(
+        [update], replicas=1, micro_batch_tokens=10**6, make_model=make_model, train=train, loss_scale=loss_scale
+    )
     assert (metrics["finite"], metrics["next_scale"]) == (0, loss_scale / 2)
     assert np.isfinite(metrics["gradient_norm"]) == (make_model is Impossible)
     assert_close(weights, weights_of(model), 0)
@@ -264,7 +268,7 @@ def test_a_float16_transformer_has_the_gradient_of_float32_by_its_loss_scale():
         optimizer.build(model.trainable_variables)
     [batch] = devices.distribute(strategy, tf.data.Dataset.from_tensors(update), 10**6)
     spec = dict.fromkeys(SUMS, tf.TensorSpec([None, None, None], tf.int32))
-    make = make_update(strategy, model, optimizer, dataclasses.replace(TRAIN, dtype="float16"), spec)
+    make = make_train_step(strategy, model, optimizer, dataclasses.replace(TRAIN, dtype="float16"), spec)
     full = shrunk(Transformer(SMALL))
     gradients, _ = gradients_of(full, [(update, [])], tokens, TRAIN.label_smoothing)
     names = [weight.path for weight in full.trainable_variables]
@@ -289,7 +293,7 @@ def test_a_float16_transformer_has_the_gradient_of_float32_by_its_loss_scale():
 def test_a_not_finite_update_is_skipped_whatever_the_dtype_and_there_is_no_loss_scale(dtype):
     updates = random_updates([6, 6], seed=8)
     train = dataclasses.replace(TRAIN, dtype=dtype)
-    weights, metrics = on_devices([with_word(updates[0], 2)], replicas=1, device_tokens=10**6, make_model=Overflowing, train=train)
+    weights, metrics = on_devices([with_word(updates[0], 2)], replicas=1, micro_batch_tokens=10**6, make_model=Overflowing, train=train)
     model = Toy()
     set_weights(model)
     assert_close(weights, weights_of(model), 0)
@@ -306,9 +310,9 @@ def test_the_loss_scale_halves_on_overflow_and_doubles_after_two_thousand_update
 
 
 def test_the_loss_scale_is_divided_out_of_the_step():
-    expected, expected_metrics = on_devices(UPDATES, replicas=2, device_tokens=20)
+    expected, expected_metrics = on_devices(UPDATES, replicas=2, micro_batch_tokens=20)
     train = dataclasses.replace(TRAIN, dtype="float16")
-    weights, metrics = on_devices(UPDATES, replicas=2, device_tokens=20, loss_scale=4096.0, train=train)
+    weights, metrics = on_devices(UPDATES, replicas=2, micro_batch_tokens=20, loss_scale=4096.0, train=train)
     assert_close(weights, expected, 0)
     assert [found["gradient_norm"] for found in metrics] == [found["gradient_norm"] for found in expected_metrics]
 
@@ -321,12 +325,12 @@ def test_a_rehearsed_update_changes_nothing():
         set_weights(model)
     dataset = tf.data.Dataset.from_generator(lambda: iter(UPDATES), output_signature=SUMS)
     batches = devices.distribute(strategy, dataset, 30)
-    update = make_update(strategy, model, optimizer, TRAIN, batches.element_spec)
+    update = make_train_step(strategy, model, optimizer, TRAIN, batches.element_spec)
     variables = [*model.variables, *optimizer.variables]
     before = [variable.numpy() for variable in variables]
     for batch in batches:
         metrics, _ = update(batch, LossScale(tf.constant(1.0), tf.constant(0.0)), tf.constant(False))
-        assert metrics["finite"] and metrics["tokens"] > 0
+        assert metrics["finite"] and metrics["target_tokens"] > 0
     for variable, value in zip(variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
 
@@ -335,5 +339,5 @@ def test_a_rehearsed_update_changes_nothing():
 @pytest.mark.parametrize("make_optimizer", [sgd, adam])
 def test_twenty_steps_on_many_devices_go_where_one_tape_goes(replicas, make_optimizer):
     expected, _ = by_one_tape(TWENTY, make_optimizer=make_optimizer)
-    weights, _ = on_devices(TWENTY, replicas=replicas, device_tokens=25, make_optimizer=make_optimizer)
+    weights, _ = on_devices(TWENTY, replicas=replicas, micro_batch_tokens=25, make_optimizer=make_optimizer)
     assert_moved_alike(weights, expected)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.decoding.sub_batches import in_chunks
+from t2t_keras.decoding.sub_batches import in_sub_batches
 
 
 def chunks_of(lengths, most_rows: int, most_tokens: int) -> list[list[int]]:
@@ -14,7 +14,7 @@ def chunks_of(lengths, most_rows: int, most_tokens: int) -> list[list[int]]:
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
     def run(lengths):
         rows = tf.range(tf.size(lengths))
-        return in_chunks(
+        return in_sub_batches(
             lambda rows: [rows, tf.size(rows)[None]], rows, lengths, most_rows=most_rows, most_tokens=most_tokens, outputs=outputs
         )
 
@@ -54,7 +54,7 @@ def test_no_rows_give_nothing_of_the_right_shapes():
     @tf.function
     def run(rows):
         outputs = [tf.TensorSpec([None, 3], tf.float32), tf.TensorSpec([None], tf.string)]
-        return in_chunks(
+        return in_sub_batches(
             lambda rows: (rows, tf.strings.as_string(rows[:, 0])),
             rows,
             tf.zeros([0], tf.int32),
@@ -80,7 +80,7 @@ def test_rows_may_be_a_nest_of_ragged_ones_and_results_may_be_of_other_numbers_t
             return [rows["words"].values, rows["words"].row_lengths(), tf.strings.upper(rows["text"])]
 
         outputs = [tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int64, tf.string)]
-        return in_chunks(function, {"words": words, "text": texts}, lengths, most_rows=2, most_tokens=4, outputs=outputs)
+        return in_sub_batches(function, {"words": words, "text": texts}, lengths, most_rows=2, most_tokens=4, outputs=outputs)
 
     words, lengths, upper, order = run(tf.constant(texts))
     assert order.numpy().tolist() == [1, 2, 3, 0]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import stand_in
 import tensorflow as tf
+from logged import logged
 
 from t2t_keras import checkpoint, files, run_folder
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
@@ -25,11 +26,11 @@ from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.tokenizer import Tokenizer
 from t2t_keras.training import devices, loop, train_step
 from t2t_keras.training import run as training_run
-from t2t_keras.training.state import Progress
+from t2t_keras.training.state import TrainState
 
 MODEL = ModelConfig(340, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
 TRAIN = TrainConfig(
-    train_steps=4, warmup_steps=10, batch_tokens=400, device_tokens=1000, valid_steps=2, valid_sentences=7, checkpoint_steps=1,
+    train_steps=4, warmup_steps=10, batch_tokens=400, micro_batch_tokens=1000, valid_steps=2, valid_sentences=7, checkpoint_steps=1,
     keep_checkpoints=3, log_steps=2
 )  # fmt: skip
 DECODE = DecodeConfig(beam_size=3, alpha=0.5, extra_length=2)
@@ -43,12 +44,12 @@ def resume(model_dir, **given) -> tuple:
 
 
 def train(model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data_dir=None, number=1, dry_run=False) -> tuple:
-    """The run's progress and what it said."""
-    said = []
+    """The run's state and what it logged."""
     strategy = devices.make_strategy(number)
-    options = {"data_dir": data_dir, "strategy": strategy, "dry_run": dry_run, "say": said.append}
-    progress = training_run.train(model_dir, model, train, decode, data, **options)
-    return progress, "\n".join(said)
+    options = run_folder.Options(model, train, decode, data, run_folder.stored(model_dir, data_dir) if data_dir else "")
+    with logged() as said:
+        state = training_run.train(model_dir, options, strategy=strategy, dry_run=dry_run)
+    return state, "\n".join(said)
 
 
 def points(model_dir) -> dict:
@@ -87,7 +88,7 @@ def test_a_model_folder_can_do_without_its_data(run, tmp_path):
         if name.parts[0] not in ("data", "logs"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_bytes(content)
-    assert load(tmp_path, say=lambda text: None).config == DECODE
+    assert load(tmp_path).config == DECODE
 
 
 def test_tensorboard_shows_training_speed_padding_and_validation(run):
@@ -98,7 +99,7 @@ def test_tensorboard_shows_training_speed_padding_and_validation(run):
         "speed/target_tokens_per_second", "speed/updates_per_second", "data/padding_share", "data/damaged_records",
     }  # fmt: skip
     validation_tags = {"valid/loss", "valid/perplexity", "valid/bleu", "valid/samples"}
-    assert set(found) == training_tags | validation_tags
+    assert set(found) == training_tags | validation_tags | {"config"}
     assert all(sorted(found[tag]) == [2, 4] for tag in found)
     assert found["train/learning_rate"] == pytest.approx({step: 8**-0.5 * step * 10**-1.5 for step in (2, 4)})
     assert found["train/perplexity"] == pytest.approx({step: math.exp(loss) for step, loss in found["train/loss"].items()}, rel=1e-5)
@@ -123,7 +124,7 @@ def prepared(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("prepared")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "PAIRS_PER_RECORD", 100)
-        prepare.prepare(DATA, MODEL.vocab_size, TRAIN.seed, folder, say=lambda text: None)
+        prepare.prepare(DATA, MODEL.vocab_size, TRAIN.seed, folder)
     return folder
 
 
@@ -133,7 +134,7 @@ def handed_over(monkeypatch, model_dir, prepared, **options) -> types.SimpleName
 
     def train_loop(strategy, model, optimizer, config, **others):
         vars(found).update(model=model, optimizer=optimizer, config=config, **others)
-        return Progress()
+        return TrainState()
 
     monkeypatch.setattr(loop, "train", train_loop)
     train(model_dir, data=DataConfig(), data_dir=prepared, **options)
@@ -179,14 +180,14 @@ def test_a_run_computes_in_the_dtype_that_was_asked_for_and_keeps_its_weights_in
 def test_perplexity_is_the_exponential_of_the_validation_loss_of_the_same_text(run):
     """Two ways to one figure: shards that training validates on, and lines of text."""
     model_dir, _, _ = run
-    translator = load(model_dir, "latest", say=lambda text: None)
+    translator = load(model_dir, "latest")
     sources, references = prepare.read_text(model_dir / "data", "valid")
     expected = math.exp(points(model_dir)["valid/loss"][4])
     assert perplexity(translator, sources, references) == pytest.approx(expected, rel=1e-5)
 
 
 def test_scores_are_of_the_lines_that_translating_gives(run):
-    translator = load(run[0], say=lambda text: None)
+    translator = load(run[0])
     sources, references = (side[:4] for side in prepare.read_text(run[0] / "data", "valid"))
     translated = [result["text"] for result in translate_lines(translator, sources)]
     references = [*references[:3], translated[3]]  # So that one is exactly right.
@@ -202,7 +203,7 @@ def test_scores_are_of_the_lines_that_translating_gives(run):
 
 
 def test_perplexity_is_of_all_references_and_leaves_out_pairs_with_a_blank_side(run):
-    translator = load(run[0], say=lambda text: None)
+    translator = load(run[0])
     sources, references = (side[:4] for side in prepare.read_text(run[0] / "data", "valid"))
     pairs = [(sources[0], references[0]), (sources[3], references[3]), *zip(sources[:2], references[2:], strict=True)]
     expected = perplexity(translator, *map(list, zip(*pairs, strict=True)))
@@ -213,9 +214,9 @@ def test_perplexity_is_of_all_references_and_leaves_out_pairs_with_a_blank_side(
 
 @pytest.mark.parametrize("which", ["average", "best", "latest"])
 def test_a_loaded_translator_has_the_weights_that_were_asked_for(run, which):
-    model_dir, progress, _ = run
-    said = []
-    translator = load(model_dir, which, say=said.append)
+    model_dir, state, _ = run
+    with logged() as said:
+        translator = load(model_dir, which)
     paths = {
         "average": checkpoint.kept(model_dir),
         "latest": checkpoint.kept(model_dir)[-1:],
@@ -224,15 +225,15 @@ def test_a_loaded_translator_has_the_weights_that_were_asked_for(run, which):
     for weight in translator.model.trainable_variables:
         arrays = [np.load(path)[f"model/{weight.path}"].astype(np.float64) for path in paths[which]]
         np.testing.assert_allclose(weight.numpy(), np.mean(arrays, axis=0), rtol=1e-6, atol=1e-7)
-    steps = {"average": "2, 3, 4", "latest": "4", "best": str(progress.best_step)}
+    steps = {"average": "2, 3, 4", "latest": "4", "best": str(state.best_step)}
     assert which in said[0] and said[0].rstrip(".").endswith(steps[which])
 
 
 def test_a_loaded_translator_searches_as_it_was_trained_to_unless_told_otherwise(run):
-    assert load(run[0], say=lambda text: None).config == DECODE
-    assert load(run[0], say=lambda text: None, beam_size=2).config == dataclasses.replace(DECODE, beam_size=2)
+    assert load(run[0]).config == DECODE
+    assert load(run[0], beam_size=2).config == dataclasses.replace(DECODE, beam_size=2)
     with pytest.raises(ValueError, match="beam_size=0"):
-        load(run[0], say=lambda text: None, beam_size=0)
+        load(run[0], beam_size=0)
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path):
@@ -254,8 +255,8 @@ def copy(run, tmp_path):
 def test_a_finished_run_that_is_started_again_ends_at_once(copy, start):
     """In the same process too, as in a notebook; with all of its options, or with none of them."""
     before = contents(copy)
-    progress, said = start(copy)
-    assert progress.step == 4 and "update 4" in said and "Changed" not in said
+    state, said = start(copy)
+    assert state.step == 4 and "update 4" in said and "Changed" not in said
     after = contents(copy)
     assert {name for name in before if after[name] != before[name]} == set()
     assert {name.parts[0] for name in set(after) - set(before)} <= {"logs"}
@@ -263,8 +264,8 @@ def test_a_finished_run_that_is_started_again_ends_at_once(copy, start):
 
 def test_a_run_is_resumed_with_its_options_but_for_those_given_which_are_announced(copy):
     """Story: without --warmup_steps, the learning rate was silently another one, and config.json was overwritten."""
-    progress, said = resume(copy, train_steps=5, keep_checkpoints=2, valid_sentences=1, beam_size=2)
-    assert progress.step == 5 and "Using the data in" in said and "Learning" not in said
+    state, said = resume(copy, train_steps=5, keep_checkpoints=2, valid_sentences=1, beam_size=2)
+    assert state.step == 5 and "Using the data in" in said and "Learning" not in said
     assert "Changed: --train_steps 4 → 5, --keep_checkpoints 3 → 2, --valid_sentences 7 → 1, --beam_size 3 → 2." in said
     assert [checkpoint.step_of(path) for path in checkpoint.kept(copy)] == [4, 5]
     assert points(copy)["train/learning_rate"][5] == pytest.approx(8**-0.5 * 5 * TRAIN.warmup_steps**-1.5)
@@ -276,10 +277,10 @@ def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch)
     monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
     seeds, set_seed = [], keras.utils.set_random_seed
     monkeypatch.setattr(keras.utils, "set_random_seed", lambda seed: (seeds.append(seed), set_seed(seed)))
-    progress, _ = train(
+    state, _ = train(
         copy, train=dataclasses.replace(TRAIN, train_steps=8, seed=TRAIN.seed + 1), decode=dataclasses.replace(DECODE, beam_size=1)
     )
-    assert progress.step == 4 and seeds == [TRAIN.seed]
+    assert state.step == 4 and seeds == [TRAIN.seed]
     assert run_folder.read(copy).train == TRAIN
 
 
@@ -318,7 +319,7 @@ def test_sub_words_of_another_number_are_refused_where_the_folder_has_no_hash_of
     del config["version"], config["subwords"], config["records"]
     (copy / "config.json").write_text(json.dumps({**config, "model": {**config["model"], "vocab_size": 339}}))
     with pytest.raises(ValueError, match="Expected the model's 339 sub-words. Received: 340"):
-        load(copy, say=lambda text: None)
+        load(copy)
 
 
 def test_the_same_sub_words_with_other_pairs_are_refused(copy):
@@ -344,7 +345,7 @@ def test_a_model_far_larger_than_its_checkpoints_is_refused_before_it_takes_memo
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_loaded_translator_calculates_in_the_type_that_was_asked_for(run, dtype):
-    model = load(run[0], say=lambda text: None, dtype=dtype).model
+    model = load(run[0], dtype=dtype).model
     assert model.compute_dtype == dtype
     assert {weight.dtype for weight in model.trainable_variables} == {dtype}
 
@@ -361,7 +362,7 @@ def test_sub_words_of_other_data_are_refused(run, tmp_path):
     """The same number of them, learned from other text: every id would mean something else."""
     model_dir, _, _ = run
     before = contents(model_dir)
-    prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=200), MODEL.vocab_size, 1, tmp_path, say=lambda text: None)
+    prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=200), MODEL.vocab_size, 1, tmp_path)
     with pytest.raises(ValueError, match="other sub-words"):
         train(model_dir, data=DataConfig(), data_dir=tmp_path)
     assert contents(model_dir) == before
@@ -381,13 +382,13 @@ def test_no_corpus_at_all_is_told_what_to_give(tmp_path):
 
 def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a_model_that_loads(run, tmp_path):
     """Hardware and arithmetic are no part of a model: what is kept of it is the same."""
-    options = {"train_steps": 2, "dtype": "bfloat16", "device_tokens": 100, "valid_sentences": 0, "early_stopping": "loss"}
-    progress, said = train(tmp_path, train=dataclasses.replace(TRAIN, **options), data=DataConfig(), data_dir=run[0] / "data", number=2)
-    assert progress.step == 2 and "2 device(s)" in said and "bfloat16" in said
+    options = {"train_steps": 2, "dtype": "bfloat16", "micro_batch_tokens": 100, "valid_sentences": 0, "best_metric": "loss"}
+    state, said = train(tmp_path, train=dataclasses.replace(TRAIN, **options), data=DataConfig(), data_dir=run[0] / "data", number=2)
+    assert state.step == 2 and "2 device(s)" in said and "bfloat16" in said
     assert not (tmp_path / "data").exists()
     with np.load(checkpoint.kept(tmp_path)[-1]) as archive:
         assert {archive[name].dtype.name for name in archive.files if name.startswith("model/")} == {"float32"}
-    translator = load(tmp_path, say=lambda text: None, beam_size=1)
+    translator = load(tmp_path, beam_size=1)
     assert np.isfinite(translator(tf.constant(["two"]))["score"]).all()
     # The seed decides the weights, so that two such runs differ by rounding alone.
     expected = points(run[0])["valid/loss"][2]
@@ -396,7 +397,7 @@ def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a
 
 def test_a_translator_lives_on_when_another_model_is_trained(run, copy):
     """See test_translator: setting the seed takes TF.Text's sub-words away."""
-    translator = load(run[0], say=lambda text: None, beam_size=1)
+    translator = load(run[0], beam_size=1)
     before = translator(tf.constant(["two"]))["text"].numpy().tolist()
     train(copy)
     assert translator(tf.constant(["two"]))["text"].numpy().tolist() == before
@@ -409,18 +410,18 @@ def test_the_test_split_of_the_builtin_corpus_lies_beside_the_data(run):
 
 
 def test_a_dry_run_prepares_and_rehearses_and_binds_nobody_to_its_sizes(tmp_path):
-    progress, said = train(tmp_path, dry_run=True)
-    assert progress is None and said.count("Rehearsed ") == 4  # Up to 8, 16, 32 and 53 sub-words.
+    state, said = train(tmp_path, dry_run=True)
+    assert state is None and said.count("Rehearsed ") == 4  # Up to 8, 16, 32 and 53 sub-words.
     assert checkpoint.kept(tmp_path) == [] and not (tmp_path / "logs").exists()
-    progress, said = train(tmp_path, dry_run=True, model=dataclasses.replace(MODEL, d_ff=8))
+    state, said = train(tmp_path, dry_run=True, model=dataclasses.replace(MODEL, d_ff=8))
     assert "Using the data in" in said and "Rehearsed " in said
     assert run_folder.read(tmp_path).model.d_ff == 8
 
 
 def test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options(copy):
     before = contents(copy)
-    _, said = train(copy, dry_run=True, train=dataclasses.replace(TRAIN, device_tokens=500))
-    assert "Changed for this dry run only: --device_tokens 1000 → 500." in said
+    _, said = train(copy, dry_run=True, train=dataclasses.replace(TRAIN, micro_batch_tokens=500))
+    assert "Changed for this dry run only: --micro_batch_tokens 1000 → 500." in said
     assert contents(copy) == before
 
 
@@ -431,7 +432,7 @@ def test_a_damaged_checkpoint_is_not_averaged_in_silence(run, tmp_path):
             (tmp_path / name).write_bytes(content)
     checkpoint.kept(tmp_path)[0].write_bytes(b"")
     with pytest.raises(checkpoint.DamagedError, match="step-000000002.npz"):
-        load(tmp_path, say=lambda text: None)
+        load(tmp_path)
 
 
 def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ from toy import SUMS, TRAIN, Toy, assert_close, by_one_tape, joined, random_upda
 from t2t_keras.config import EOS
 from t2t_keras.data import batching, shards
 from t2t_keras.training import device_memory, devices
-from t2t_keras.training.train_step import LossScale, make_update
+from t2t_keras.training.train_step import LossScale, make_train_step
 
 
 class Small(Toy):
@@ -40,43 +40,42 @@ def built(rows: int, replicas: int, spec):
         model, optimizer = Small(rows), sgd()
         optimizer.build(model.trainable_variables)
         set_weights(model)
-    said = []
-    return strategy, model, device_memory.SplittingUpdate(strategy, make_update(strategy, model, optimizer, TRAIN, spec), said.append), said
+    return strategy, model, device_memory.SplittingTrainStep(strategy, make_train_step(strategy, model, optimizer, TRAIN, spec))
 
 
-def batches_of(strategy, updates, device_tokens=10**6, parts=1):
+def batches_of(strategy, updates, micro_batch_tokens=10**6, buckets=1):
     dataset = tf.data.Dataset.from_generator(lambda: iter(updates), output_signature=SUMS)
-    return devices.distribute(strategy, dataset, device_tokens, parts)
+    return devices.distribute(strategy, dataset, micro_batch_tokens, buckets)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_where_memory_is_short_the_micro_batch_is_split_and_the_update_stays_the_same(replicas):
+def test_where_memory_is_short_the_micro_batch_is_split_and_the_update_stays_the_same(replicas, messages):
     updates = random_updates([16, 11, 3], seed=3)
     spec = batches_of(strategy_of(replicas), updates).element_spec
-    strategy, model, update, said = built(3, replicas, spec)
+    strategy, model, update = built(3, replicas, spec)
     for batch in batches_of(strategy, updates):
         update(batch, LossScale())
     expected, _ = by_one_tape(updates)
     assert_close(weights_of(model), expected, 3e-6)
-    assert all("no memory for" in line and "the update stays the same" in line for line in said)
-    assert 1 <= len(said) <= 3  # Of the largest, and of what is left of it in two; what is as large later is not tried again.
+    assert all("no memory for" in line and "the update stays the same" in line for line in messages)
+    assert 1 <= len(messages) <= 3  # Of the largest, and of what is left of it in two; what is as large later is not tried again.
 
 
-def test_what_did_not_fit_is_not_tried_again():
+def test_what_did_not_fit_is_not_tried_again(messages):
     updates = random_updates([8] * 4, seed=3)
     spec = batches_of(strategy_of(1), updates).element_spec
-    strategy, model, update, said = built(4, 1, spec)
+    strategy, model, update = built(4, 1, spec)
     for batch in batches_of(strategy, [updates[0]] * 5):
         update(batch, LossScale())
-    assert len(said) == 1
+    assert len(messages) == 1
     assert [shape[0] for shape in model.tried if shape[0] > 4] == [8]
 
 
 def test_a_single_row_that_does_not_fit_ends_the_run_with_advice():
     updates = random_updates([2], seed=3)
-    strategy, _, update, _ = built(0, 1, batches_of(strategy_of(1), updates).element_spec)
+    strategy, _, update = built(0, 1, batches_of(strategy_of(1), updates).element_spec)
     [batch] = batches_of(strategy, updates)
-    with pytest.raises(ValueError, match="no memory for 1 rows.*--device_tokens"):
+    with pytest.raises(ValueError, match="no memory for 1 rows.*--micro_batch_tokens"):
         update(batch, LossScale())
 
 
@@ -89,7 +88,7 @@ def micro_batches(strategy, batch) -> list[list]:
 def test_halves_hold_the_same_rows_of_each_micro_batch():
     """Each is cut in the middle of its own rows, also where another one has many more."""
     strategy = strategy_of(2)
-    [batch] = batches_of(strategy, random_updates([11, 3, 1, 8]), device_tokens=30, parts=4)
+    [batch] = batches_of(strategy, random_updates([11, 3, 1, 8]), micro_batch_tokens=30, buckets=4)
     whole, halves = (micro_batches(strategy, each) for each in (batch, device_memory.halved(strategy, batch)))
     assert len(halves) == 2 * len(whole) and len({len(rows) for rows in whole}) > 2
     for rows, first, second in zip(whole, halves[::2], halves[1::2], strict=True):
@@ -97,15 +96,15 @@ def test_halves_hold_the_same_rows_of_each_micro_batch():
         assert 0 <= len(first) - len(second) <= 1
 
 
-@pytest.mark.parametrize("device_tokens", [20, 35, 60])
-@pytest.mark.parametrize(("replicas", "parts"), [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (4, 2)])
-def test_nothing_in_the_data_costs_more_than_what_was_rehearsed(folder, replicas, parts, device_tokens):
+@pytest.mark.parametrize("micro_batch_tokens", [20, 35, 60])
+@pytest.mark.parametrize(("replicas", "buckets"), [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (4, 2)])
+def test_nothing_in_the_data_costs_more_than_what_was_rehearsed(folder, replicas, buckets, micro_batch_tokens):
     """The bound holds in every range of lengths, for every micro-batch of the corpus."""
-    train = dataclasses.replace(TRAIN, batch_tokens=60 * parts, batch_parts=parts, device_tokens=device_tokens)
+    train = dataclasses.replace(TRAIN, batch_tokens=60 * buckets, buckets_per_update=buckets, micro_batch_tokens=micro_batch_tokens)
     rehearsed = [device_memory.cost(*shape) for shape in device_memory.largest_shapes(shards.read_info(folder), train, replicas)]
     assert rehearsed == sorted(rehearsed)
-    for update in batching.joined(batching.batches(folder, batch_tokens=60, seed=1, epochs=3), parts):
-        shared = batching.split(update, parts=parts, replicas=replicas, device_tokens=device_tokens)
+    for update in batching.grouped(batching.batches(folder, batch_tokens=60, seed=1, epochs=3), buckets):
+        shared = batching.split(update, buckets=buckets, replicas=replicas, micro_batch_tokens=micro_batch_tokens)
         for source, target in zip(
             *(tf.unstack(tf.reshape(shared[side], [-1, *shared[side].shape[2:]])) for side in shards.SIDES), strict=True
         ):
@@ -114,35 +113,37 @@ def test_nothing_in_the_data_costs_more_than_what_was_rehearsed(folder, replicas
 
 
 @pytest.mark.parametrize(
-    ("batch_tokens", "batch_parts", "device_tokens", "replicas"),
+    ("batch_tokens", "buckets_per_update", "micro_batch_tokens", "replicas"),
     [(4000, 1, 700, 1), (25000, 1, 1500, 1), (2000, 1, 400, 2), (25000, 1, 8192, 4), (25000, 8, 8192, 1), (25000, 8, 1500, 3)],
 )
-def test_every_possible_shape_costs_at_most_what_was_rehearsed_in_its_range(batch_tokens, batch_parts, device_tokens, replicas):
+def test_every_possible_shape_costs_at_most_what_was_rehearsed_in_its_range(batch_tokens, buckets_per_update, micro_batch_tokens, replicas):
     """A length a little below a bound may have a row more: 3 rows of 233 are more than 2 of 256."""
-    train = dataclasses.replace(TRAIN, batch_tokens=batch_tokens, batch_parts=batch_parts, device_tokens=device_tokens)
+    train = dataclasses.replace(
+        TRAIN, batch_tokens=batch_tokens, buckets_per_update=buckets_per_update, micro_batch_tokens=micro_batch_tokens
+    )
     shapes = device_memory.largest_shapes({"source_longest": 256, "target_longest": 250}, train, replicas)
     rehearsed = max(device_memory.cost(*shape) for shape in shapes)
-    pieces = next(n for n in range(1, 99) if n * batch_parts % replicas == 0)
+    pieces = next(n for n in range(1, 99) if n * buckets_per_update % replicas == 0)
     for length in range(1, 257):
-        most = max(device_tokens // length, 1)
-        rows = batch_tokens // batch_parts // length
+        most = max(micro_batch_tokens // length, 1)
+        rows = batch_tokens // buckets_per_update // length
         share = -(-rows // (pieces * -(-rows // (pieces * most))))
         assert device_memory.cost(share, length, min(length, 250)) <= rehearsed
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_of_parts_of_different_lengths_the_costly_ones_are_split(replicas):
-    """Three parts an update; what was too costly once is in halves from then on, and one row beside it is no reason to end."""
+def test_of_parts_of_different_lengths_the_costly_ones_are_split(replicas, messages):
+    """Three buckets an update; what was too costly once is in halves from then on, and one row beside it is no reason to end."""
     batches = random_updates([9, 2, 8, 1, 9, 3], seed=4)
-    strategy, model, update, said = built(4, replicas, batches_of(strategy_of(replicas), batches, parts=3).element_spec)
-    for batch in batches_of(strategy, batches, parts=3):
+    strategy, model, update = built(4, replicas, batches_of(strategy_of(replicas), batches, buckets=3).element_spec)
+    for batch in batches_of(strategy, batches, buckets=3):
         update(batch, LossScale())
     expected, _ = by_one_tape([joined(batches[:3]), joined(batches[3:])])
     assert_close(weights_of(model), expected, 3e-6)
-    assert 1 <= len(said) <= 3
+    assert 1 <= len(messages) <= 3
     costs = [device_memory.cost(rows, length, length) for rows, length in model.tried]
     fitted = [index for index, (rows, _) in enumerate(model.tried) if rows > 4]
-    assert len(fitted) <= 2 * len(said)  # Each was tried once, by all replicas at once.
+    assert len(fitted) <= 2 * len(messages)  # Each was tried once, by all replicas at once.
     assert len(costs) < 60
 
 
@@ -155,22 +156,22 @@ def long_and_short() -> list[dict]:
 def test_a_costly_micro_batch_of_few_rows_is_halved_at_once_beside_one_of_many():
     strategy = strategy_of(1)
     batches = long_and_short()
-    spec = batches_of(strategy, batches, parts=3).element_spec
-    strategy, _, update, _ = built(99, 1, spec)
+    spec = batches_of(strategy, batches, buckets=3).element_spec
+    strategy, _, update = built(99, 1, spec)
     update._too_costly = device_memory.cost(6, 8, 8)
-    [batch] = batches_of(strategy, batches, parts=3)
+    [batch] = batches_of(strategy, batches, buckets=3)
     assert [len(rows) for rows in micro_batches(strategy, update.fitted(batch))] == [3, 3, 6, 6, 1, 0]
     update._too_costly = device_memory.cost(1, 9, 9)  # Which is a row that cannot be halved.
     assert max(len(rows) for rows in micro_batches(strategy, update.fitted(batch))) == 2
 
 
-def test_rehearsing_runs_every_range_of_lengths_and_moves_nothing(folder):
+def test_rehearsing_runs_every_range_of_lengths_and_moves_nothing(folder, messages):
     info = {**shards.read_info(folder), "source_longest": 40, "target_longest": 21}
     spec = batches_of(strategy_of(2), random_updates([2])).element_spec
-    strategy, model, update, _ = built(10**6, 2, spec)
-    said, before = [], weights_of(model)
-    device_memory.rehearse(strategy, update, info, TRAIN, 2, said.append)
-    assert [line.split(":")[0] for line in said] == [
+    strategy, model, update = built(10**6, 2, spec)
+    before = weights_of(model)
+    device_memory.rehearse(strategy, update, info, TRAIN, 2)
+    assert [line.split(":")[0] for line in messages] == [
         "Rehearsed 4 rows of 8 + 8 sub-words on each device",
         "Rehearsed 3 rows of 12 + 12 sub-words on each device",
         "Rehearsed 2 rows of 20 + 20 sub-words on each device",
