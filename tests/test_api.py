@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import t2t_keras
+from t2t_keras.config import TrainConfig
 from t2t_keras.decoding import loading
+from t2t_keras.training import run as training_run
 
 ROOT = pathlib.Path(__file__).parent.parent
 OPTIONS = {

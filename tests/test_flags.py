@@ -114,6 +114,16 @@ def test_where_a_value_was_set_last_is_known(tmp_path):
     )
 
 
+def test_messages_of_the_library_name_options_as_flags():
+    """`option` and option=value; what is no flag here stays."""
+    text = "Raise `batch_tokens`, or `d_ff=8`; {}. Received: alpha=0.5, loss=3, --d_model=4, `rows`."
+    shown = "Raise --batch_tokens, or --d_ff=8; {}. Received: --alpha=0.5, loss=3, --d_model=4, `rows`."
+    main = f"""from t2t_keras.log import logger
+    logger.info({text.format("logged")!r})
+    raise ValueError({text.format("raised")!r})"""
+    assert program(main=main).stderr.splitlines() == [shown.format("logged"), f"Error: {shown.format('raised')}"]
+
+
 @pytest.mark.parametrize("old", list(config.FORMER_NAMES))
 def test_a_former_name_sets_its_option_and_is_pointed_out(old):
     new = config.FORMER_NAMES[old]
@@ -140,7 +150,7 @@ def test_a_flagfile_and_the_command_line_are_one_and_the_later_wins(tmp_path):
         ("--beam_size=1.5", "beam_size=1.5"),
         ("--deterministic=perhaps", "deterministic"),
         ("--d_model=3", "even d_model"),
-        ("--alpha=-5", "at least 0, usually at most 1. Received: alpha=-5.0"),
+        ("--alpha=-5", "at least 0, usually at most 1. Received: --alpha=-5.0"),
         ("--alpha=nan", "alpha=nan"),
         ("--dropout=nan", "dropout=nan"),
         ("--learning_rate_factor=nan", "learning_rate_factor=nan"),

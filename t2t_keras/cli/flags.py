@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from logging import INFO, StreamHandler
+from logging import INFO, Formatter, StreamHandler
 
 from absl import app, flags, logging
 
@@ -137,6 +137,22 @@ def name_programs(text: str) -> str:
     return re.sub(r"python tools/(\w+)\.py", lambda found: command(found[1]), text)
 
 
+def name_flags(text: str) -> str:
+    """A message of the library with each option in it, `option` or option=value, as the flag that it is here."""
+
+    def flag(found: re.Match) -> str:
+        option = found["quoted"] or found["assigned"]
+        value = found["value"] or "=" * bool(found["assigned"])
+        return f"--{option}{value}" if option in flags.FLAGS else found[0]
+
+    return re.sub(r"`(?P<quoted>\w+)(?P<value>=[^`]*)?`|(?<![\w-])(?P<assigned>\w+)=", flag, text)
+
+
+class _MessageFormatter(Formatter):
+    def format(self, record) -> str:
+        return name_flags(super().format(record))
+
+
 @contextlib.contextmanager
 def without_noise():
     """Keeps what TensorFlow says on every machine from stderr, where its environment variables do not reach.
@@ -176,13 +192,15 @@ def run(main) -> None:
             return 2
         logging.set_verbosity(logging.WARNING)
         logger.setLevel(INFO)
-        logger.addHandler(StreamHandler())  # Messages as plain lines on stderr.
+        handler = StreamHandler()  # On stderr.
+        handler.setFormatter(_MessageFormatter())
+        logger.addHandler(handler)
         logger.propagate = False
         _warn_of_former_names()
         try:
             return main() or 0
         except StoppedError as stopped:
-            print(stopped, end="\n" if str(stopped) else "")
+            print(name_flags(str(stopped)), end="\n" if str(stopped) else "")
             return EXIT_CODE
         except KeyboardInterrupt:
             return 130
@@ -192,7 +210,7 @@ def run(main) -> None:
         except (ValueError, OSError) as error:
             if flags.FLAGS["traceback"].value:
                 raise
-            print(f"Error: {error}", file=sys.stderr)
+            print(f"Error: {name_flags(str(error))}", file=sys.stderr)
             return 1
 
     program = sys.modules[main.__module__]
