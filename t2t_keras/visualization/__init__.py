@@ -1,0 +1,1 @@
+"""Pictures and pages for people: attention, curves, and a page to type into."""

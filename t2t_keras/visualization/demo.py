@@ -1,0 +1,170 @@
+"""A page on this machine on which a person types a sentence and sees its translations, their scores and their alignment.
+
+The page is one file, `demo.html`. It sends each sentence as JSON to `/translate` of the server that it came from, and to nowhere else.
+"""
+
+import dataclasses
+import json
+import pathlib
+import threading
+from collections.abc import Callable
+
+from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, UnsupportedMediaType
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+from werkzeug.wrappers import Request, Response
+
+PAGE = pathlib.Path(__file__).with_name("demo.html")
+MAX_REQUEST = 64 * 1024  # Bytes.
+_HEADERS = {
+    # The page loads nothing from other hosts, and no other page may show it in a frame.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """One translation, as the page receives it.
+
+    Attributes:
+        text: the translation.
+        score: log P / lp (section 6.1).
+        pieces: its sub-words with the end token.
+        source_pieces: the source's.
+        alignment: [pieces, source_pieces], rows that sum to 1.
+    """
+
+    text: str
+    score: float
+    pieces: list[str]
+    source_pieces: list[str]
+    alignment: list[list[float]]
+
+
+Translate = Callable[[str, str, int], list[Translation]]  # (sentence, prefix, n) → the n best translations, best first.
+
+
+def from_translator(translator) -> Translate:
+    """Translates with what `t2t_keras.load` returned."""
+
+    def translate(text: str, prefix: str, n: int) -> list[Translation]:
+        return [
+            Translation(found.text, found.score, list(found.pieces), list(found.source_pieces), found.alignment.tolist())
+            for found in translator.n_best(text, n, prefix=prefix, alignment=True)
+        ]
+
+    return translate
+
+
+def from_server(predict: Callable[[str, dict[str, list]], dict[str, list]]) -> Translate:
+    """Translates with a model server; `predict` is what `client.connect` returned.
+
+    Raises:
+        ValueError: the server refuses a sentence or an option.
+    """
+
+    def translate(text: str, prefix: str, n: int) -> list[Translation]:
+        # -1 and 0 leave the length penalty and the maximum length to the model.
+        inputs = {"text": [text], "alpha": [-1.0], "max_length": [0], "n_best": [n], "prefix": [prefix], "alignment": [True]}
+        outputs = {name: values[0] for name, values in predict("translate_with_options", inputs).items()}
+        if outputs["error"]:
+            raise ValueError(outputs["error"].strip())
+        source_pieces, found = [piece for piece in outputs["source_pieces"] if piece], []
+        for beam in range(n):
+            pieces = [piece for piece in outputs["pieces"][beam] if piece]
+            alignment = [row[: len(source_pieces)] for row in outputs["alignment"][beam][: len(pieces)]]
+            found.append(Translation(outputs["text"][beam], outputs["score"][beam], pieces, source_pieces, alignment))
+        return found
+
+    return translate
+
+
+class Demo:
+    """The web application (WSGI): the page at `/`, translations at `/translate`.
+
+    One sentence is translated at a time. While a person types, a page may send several; those that a newer one of the same page has
+    overtaken are answered with status 409 and not translated.
+
+    Args:
+        translate: see `from_translator` and `from_server`.
+        title: the page's heading, such as the model's name.
+        n_best: number of translations shown, at most the model's beam size.
+        hosts: names under which the server may be called. Requests for other names are refused, so that a page of another
+            site cannot reach the model by a name of its own for this address (DNS rebinding).
+    """
+
+    def __init__(self, translate: Translate, *, title: str, n_best: int = 4, hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "[::1]")):
+        self._translate, self._title, self._n_best, self._hosts = translate, title, n_best, {host.lower() for host in hosts}
+        self._lock, self._newest = threading.Lock(), {}
+
+    def __call__(self, environ, start_response):
+        return self._respond(Request(environ))(environ, start_response)
+
+    def _respond(self, request: Request) -> Response:
+        request.max_content_length = MAX_REQUEST
+        try:
+            host = request.host.lower()
+            if (host if host.endswith("]") else host.rpartition(":")[0] or host) not in self._hosts:
+                raise Forbidden(f"Expected one of the hosts {', '.join(sorted(self._hosts))}. Received: {request.host}.")
+            if request.path == "/" and request.method in ("GET", "HEAD"):
+                return Response(PAGE.read_bytes(), mimetype="text/html", headers=_HEADERS)
+            if request.path == "/settings" and request.method == "GET":
+                return self._json({"title": self._title, "n_best": self._n_best})
+            if request.path == "/translate" and request.method == "POST":
+                return self._translation(request)
+            return self._json({"error": f"There is no {request.method} {request.path}."}, 404)
+        except HTTPException as error:
+            return self._json({"error": error.description}, error.code)
+
+    def _json(self, value: dict, status: int = 200) -> Response:
+        return Response(json.dumps(value, ensure_ascii=False), status, mimetype="application/json", headers=_HEADERS)
+
+    def _translation(self, request: Request) -> Response:
+        if request.mimetype != "application/json":  # Which a form of another site cannot send.
+            raise UnsupportedMediaType("Expected application/json.")
+        try:
+            body = json.loads(request.get_data())
+            text, prefix, page, number = (body[name] for name in ("text", "prefix", "page", "number"))
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadRequest("Expected a JSON object with text, prefix, page and number.") from error
+        if not all(isinstance(each, str) for each in (text, prefix, page)) or type(number) is not int:
+            raise BadRequest("Expected text, prefix and page as strings and number as a whole number.")
+        text, prefix = (" ".join(each.split()) for each in (text, prefix))
+        self._newest[page] = max(number, self._newest.pop(page, number))
+        while len(self._newest) > 100:  # Pages that were closed.
+            self._newest.pop(next(iter(self._newest)), None)
+        with self._lock:
+            if self._newest.get(page, number) > number:
+                return self._json({"error": "A newer sentence arrived."}, 409)
+            try:
+                found = self._translate(text, prefix, self._n_best) if text else []
+            except (ValueError, OSError) as error:
+                return self._json({"error": str(error)}, 422)
+        return self._json({"number": number, "translations": [dataclasses.asdict(each) for each in found]})
+
+
+class _QuietHandler(WSGIRequestHandler):
+    def log_request(self, code="-", size="-") -> None:
+        """Requests hold what a person types, and are not logged."""
+
+
+def serve(demo: Demo, host: str = "localhost", port: int = 0) -> BaseWSGIServer:
+    """Binds a server, which `serve_forever()` runs.
+
+    Args:
+        demo: the application.
+        host: the interface to listen on.
+        port: 0 takes a free one; `server.port` has it.
+
+    Raises:
+        OSError: the port is taken, or the host is not this machine's.
+    """
+    try:
+        return make_server(host, port, demo, threaded=True, request_handler=_QuietHandler)
+    except SystemExit as error:  # Werkzeug's answer to a port that is taken.
+        raise OSError(f"Could not listen on {host}:{port}. Give another `port`.") from error

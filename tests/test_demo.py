@@ -1,0 +1,300 @@
+"""The demo page: its server answers and refuses as promised, and in a browser a person can type, point, select and force a beginning."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import loopback_server
+import numpy as np
+import pytest
+import stand_in
+from werkzeug.test import Client
+
+from t2t_keras import client
+from t2t_keras.visualization import demo
+from t2t_keras.visualization.demo import Demo, Translation
+
+ROOT = pathlib.Path(__file__).parent.parent
+SIXTY_WORDS = " ".join(f"word{number}" for number in range(60))
+
+
+def echo(text: str, prefix: str, n: int) -> list[Translation]:
+    """Each word backwards, after the prefix; word i of the translation attends to word i of the source."""
+    source = [f"▁{word}" for word in text.split()] + ["</s>"]
+    forced = prefix.split()
+    words = [*forced, *(word[::-1] for word in text.split()[len(forced) :])]
+    pieces = [f"▁{word}" for word in words] + ["</s>"]
+    alignment = np.eye(len(pieces), len(source))
+    return [Translation(f"{' '.join(words)}{'!' * beam}", -float(beam), pieces, source, alignment.tolist()) for beam in range(n)]
+
+
+def ask(app, text="one two", prefix="", page="p", number=1, **request) -> tuple[int, dict]:
+    body = {"text": text, "prefix": prefix, "page": page, "number": number}
+    response = Client(app).post("/translate", **{"json": body, "base_url": "http://localhost:8000", **request})
+    return response.status_code, json.loads(response.text)
+
+
+@pytest.fixture
+def app():
+    return Demo(echo, title="a model", n_best=2)
+
+
+def test_a_sentence_is_answered_with_its_translations_and_their_alignment(app):
+    status, answer = ask(app, " one\n two ")
+    assert status == 200 and answer["number"] == 1
+    first, second = answer["translations"]
+    assert (first["text"], first["score"], second["text"]) == ("eno owt", 0.0, "eno owt!")
+    assert first["pieces"] == ["▁eno", "▁owt", "</s>"] and first["source_pieces"] == ["▁one", "▁two", "</s>"]
+    assert first["alignment"] == np.eye(3).tolist()
+    assert ask(app, "one two", prefix="x")[1]["translations"][0]["text"] == "x owt"
+    assert ask(app, "  \n ")[1]["translations"] == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "expected"),
+    [
+        ({"base_url": "http://evil.example:8000"}, 403, "Expected one of the hosts"),
+        ({"json": None, "data": '{"text": "a"}', "content_type": "text/plain"}, 415, "application/json"),
+        ({"json": None, "data": "{", "content_type": "application/json"}, 400, "JSON object"),
+        ({"json": []}, 400, "JSON object"),
+        ({"json": {"text": "a", "prefix": "", "page": "p"}}, 400, "JSON object"),
+        ({"json": {"text": 3, "prefix": "", "page": "p", "number": 1}}, 400, "strings"),
+        ({"json": {"text": "a" * 70_000, "prefix": "", "page": "p", "number": 1}}, 413, "exceeds"),
+    ],
+)
+def test_what_the_page_would_not_send_is_refused(app, request_, status, expected):
+    received, answer = ask(app, **request_)
+    assert received == status and expected in answer["error"]
+
+
+def test_other_hosts_get_neither_the_page_nor_its_settings(app):
+    for path in ("/", "/settings"):
+        assert Client(app).get(path, base_url="http://localhost:1").status_code == 200
+        assert Client(app).get(path, base_url="http://[::1]:1").status_code == 200
+        assert Client(app).get(path, base_url="http://localhost.evil.example").status_code == 403
+    assert Client(app).get("/etc/passwd", base_url="http://localhost").status_code == 404
+
+
+def test_the_page_may_load_nothing_from_elsewhere(app):
+    response = Client(app).get("/", base_url="http://localhost:1")
+    assert response.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert "http" not in response.text.replace("http-equiv", "")  # No address of another host.
+
+
+def test_an_error_of_the_model_is_shown_and_the_next_sentence_is_translated():
+    def refuses(text, prefix, n):
+        if text == "bad":
+            raise ValueError("n_best: expected 1 to 4.")
+        return echo(text, prefix, n)
+
+    app = Demo(refuses, title="")
+    assert ask(app, "bad") == (422, {"error": "n_best: expected 1 to 4."})
+    assert ask(app, "good", number=2)[0] == 200
+
+
+def test_a_sentence_that_a_newer_one_of_its_page_overtook_is_not_translated():
+    """Story: with each pause between two keys the queue grew, and the last sentence waited for all before it."""
+    first_is_running, go_on, translated, statuses = threading.Event(), threading.Event(), [], {}
+
+    def slow(text, prefix, n):
+        translated.append(text)
+        if text == "1":
+            first_is_running.set()
+            go_on.wait(10)
+        return echo(text, prefix, n)
+
+    app = Demo(slow, title="")
+
+    def send(number: int, page: str) -> None:
+        statuses[page, number] = ask(app, str(number), page=page, number=number)[0]
+
+    threads = [threading.Thread(target=send, args=(1, "p"))]
+    threads[0].start()
+    assert first_is_running.wait(10)
+    for number, page in ((2, "p"), (3, "p"), (4, "p"), (2, "other")):
+        threads.append(threading.Thread(target=send, args=(number, page)))
+        threads[-1].start()
+    while len(app._newest) < 2 or app._newest["p"] < 4:
+        time.sleep(0.01)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert statuses == {("p", 1): 200, ("p", 2): 409, ("p", 3): 409, ("p", 4): 200, ("other", 2): 200}
+    assert sorted(translated) == ["1", "2", "4"]
+
+
+def test_a_model_server_gives_what_the_model_gives(tmp_path):
+    servable = loopback_server.Servable(stand_in.write(tmp_path))
+    with loopback_server.served(servable) as addresses:
+        found = [
+            demo.from_server(client.connect(client.Model(addresses[scheme], "translate")))("one two", "", 2) for scheme in ("grpc", "http")
+        ]
+        with pytest.raises(ValueError, match="n_best"):
+            demo.from_server(client.connect(client.Model(addresses["grpc"], "translate")))("one", "", 99)
+    assert found[0] == found[1] and len(found[0]) == 2
+    for translation in found[0]:
+        assert np.shape(translation.alignment) == (len(translation.pieces), len(translation.source_pieces))
+
+
+def test_a_taken_port_is_an_error_that_names_it(app):
+    server = demo.serve(app)
+    try:
+        with pytest.raises(OSError, match=f"localhost:{server.port}. Give another `port`"):
+            demo.serve(app, port=server.port)
+    finally:
+        server.server_close()
+
+
+def test_the_program_serves_a_run(tmp_path):
+    """`tests/data/run_1`, by `tools/demo.py`, asked over HTTP."""
+    import requests
+
+    command = [sys.executable, "tools/demo.py", "--model_dir=tests/data/run_1", "--port=0", "--n_best=2"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            address = next(line.split()[1] for line in process.stderr if line.startswith("Open "))
+            assert requests.get(f"{address}settings", timeout=30).json() == {"title": "run_1", "n_best": 2}
+            body = {"text": "one", "prefix": "zw", "page": "p", "number": 1}
+            translations = requests.post(f"{address}translate", json=body, timeout=60).json()["translations"]
+            assert len(translations) == 2 and all(each["text"].startswith("zw") for each in translations)
+        finally:
+            process.terminate()
+
+
+def test_the_program_wants_a_run_or_a_server():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run([sys.executable, "tools/demo.py"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 1 and result.stderr == "Error: Expected either --model_dir or --server.\n"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver")
+    if not os.path.exists("/usr/bin/chromedriver"):
+        pytest.skip("chromium-driver is not installed")
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--window-size=1000,900"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def opened(browser):
+    """The page of a model in the browser; the sentences that it was asked for."""
+    asked = []
+
+    def translate(text, prefix, n):
+        asked.append((text, prefix))
+        if text == "refuse":
+            raise ValueError("This sentence is too long.")
+        return echo(text, prefix, n)
+
+    server = demo.serve(Demo(translate, title="a <b>model</b>", n_best=3))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    browser.get(f"http://localhost:{server.port}/")
+    yield browser, asked
+    errors = [entry for entry in browser.get_log("browser") if "422" not in entry["message"]]
+    server.shutdown()
+    server.server_close()
+    assert errors == []
+
+
+def element(browser, selector: str):
+    return browser.find_element("css selector", selector)
+
+
+def words(browser, side: str) -> list[str]:
+    return [word.text for word in browser.find_elements("css selector", f"#{side} .word")]
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def shades(browser, side: str) -> list[float]:
+    """How strongly each word is shaded, 0 to 1."""
+    script = f"return [...document.querySelectorAll('#{side} .word')].map((word) => word.style.background)"
+    found = (re.search(r"([\d.]+)\)$", shade) for shade in browser.execute_script(script))
+    return [float(shade[1]) if shade else 0.0 for shade in found]
+
+
+def test_typing_translates_after_a_pause_and_pointing_shows_the_alignment(opened):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    browser, asked = opened
+    assert element(browser, "#title").text == browser.title == "a <b>model</b>"
+    element(browser, "#text").send_keys("one two three")
+    wait_until(lambda: words(browser, "target") == ["eno", "owt", "eerht", "(end)"])
+    assert len(asked) <= 3 and asked[-1] == ("one two three", "")  # Not for every key.
+    assert words(browser, "source") == ["one", "two", "three", "(end)"]
+    ActionChains(browser).move_to_element(browser.find_elements("css selector", "#target .word")[1]).perform()
+    wait_until(lambda: shades(browser, "source") == [0, 1, 0, 0])
+    ActionChains(browser).move_to_element(browser.find_elements("css selector", "#source .word")[2]).perform()
+    wait_until(lambda: shades(browser, "target") == [0, 0, 1, 0] and shades(browser, "source") == [0, 0, 0, 0])
+    buttons = browser.find_elements("css selector", "#translations button")
+    assert [button.text.split("\n") for button in buttons] == [
+        ["0.000", "eno owt eerht"],
+        ["-1.000", "eno owt eerht!"],
+        ["-2.000", "eno owt eerht!!"],
+    ]
+    buttons[2].click()
+    pressed = [button.get_attribute("aria-pressed") for button in browser.find_elements("css selector", "#translations button")]
+    assert pressed == ["false", "false", "true"]
+
+
+def test_the_translation_can_be_made_to_begin_with_some_words(opened):
+    browser, _ = opened
+    element(browser, "#text").send_keys("one two")
+    element(browser, "#prefix").send_keys("eins")
+    wait_until(lambda: words(browser, "target") == ["eins", "owt", "(end)"])
+
+
+def test_whatever_is_typed_is_shown_as_text(opened):
+    browser, _ = opened
+    for typed in ("<script>alert(1)</script> <img src=x onerror=alert(1)>", "مرحبا بالعالم", "😀 ½ straße", SIXTY_WORDS):
+        browser.execute_script(
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", element(browser, "#text"), typed
+        )
+        wait_until(lambda typed=typed: words(browser, "source") == [*typed.split(), "(end)"])
+        assert len(words(browser, "target")) == len(typed.split()) + 1
+        assert browser.execute_script("return document.querySelectorAll('#result script, #result img').length") == 0
+        assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_an_error_is_shown_and_clearing_the_text_clears_the_page(opened):
+    browser, _ = opened
+    text = element(browser, "#text")
+    text.send_keys("refuse")
+    wait_until(lambda: element(browser, "#status").text == "This sentence is too long.")
+    text.clear()
+    text.send_keys("fine")
+    wait_until(lambda: words(browser, "target") == ["enif", "(end)"] and "s" in element(browser, "#status").text)
+    text.clear()
+    browser.execute_script("arguments[0].dispatchEvent(new Event('input'))", text)
+    wait_until(lambda: not element(browser, "#result").is_displayed())
+
+
+def test_sub_words_and_bytes_are_joined_to_words_and_shown_alone_on_request(opened):
+    browser, _ = opened
+    alignment = [[0.1, 0.2, 0.3, 0.4, 0.0]] * 3
+    translation = {
+        "text": "ab 😀",
+        "score": -1,
+        "pieces": ["▁a", "b", "</s>"],
+        "source_pieces": ["▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"],
+    }
+    browser.execute_script("translations = [arguments[0]]; chosen = 0; show()", {**translation, "alignment": alignment})
+    assert words(browser, "source") == ["😀"] and words(browser, "target") == ["ab", "(end)"]
+    element(browser, "#subwords").click()
+    assert words(browser, "source") == ["▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"] and words(browser, "target") == ["▁a", "b", "</s>"]

@@ -1,0 +1,51 @@
+"""Serves a page on this machine: type a sentence, see its translations while you type, point at a word to see its alignment.
+
+python tools/demo.py --model_dir=runs/x
+python tools/demo.py --server=grpc://localhost:8500
+"""
+
+import pathlib
+import sys
+
+from absl import flags
+
+from t2t_keras.cli import flags as options
+
+_MODEL_DIR = flags.DEFINE_string("model_dir", "", "A run's folder, or an export's.")
+_SERVER = flags.DEFINE_string("server", "", "A model server, as grpc://host:port or http://host:port, in place of --model_dir.")
+_MODEL_NAME = flags.DEFINE_string("model_name", "translate", "The model's name on the server.")
+_HOST = flags.DEFINE_string("host", "localhost", "The interface to listen on. There is no password: whoever reaches it can translate.")
+_PORT = flags.DEFINE_integer("port", 8000, "The port to listen on; 0 takes a free one.", lower_bound=0, upper_bound=65535)
+_N_BEST = flags.DEFINE_integer("n_best", 4, "Translations shown, at most the model's beam size.", lower_bound=1)
+
+
+def demo() -> None:
+    if bool(_MODEL_DIR.value) == bool(_SERVER.value):
+        raise ValueError("Expected either `model_dir` or `server`.")
+    from t2t_keras.visualization import demo as page
+
+    if _SERVER.value:
+        from t2t_keras import client
+
+        name = f"{_MODEL_NAME.value} at {client.Model(_SERVER.value, _MODEL_NAME.value).shown}"
+        translate = page.from_server(client.connect(client.Model(_SERVER.value, _MODEL_NAME.value)))
+    else:
+        with options.without_noise():
+            import t2t_keras
+
+            name = pathlib.Path(_MODEL_DIR.value).expanduser().resolve().name
+            translate = page.from_translator(t2t_keras.load(_MODEL_DIR.value))
+    hosts = ("localhost", "127.0.0.1", "[::1]", _HOST.value, f"[{_HOST.value}]")
+    server = page.serve(page.Demo(translate, title=name, n_best=_N_BEST.value, hosts=hosts), _HOST.value, _PORT.value)
+    translate("a", "", _N_BEST.value)  # Compiles, and reports an `n_best` that is too large.
+    shown = f"[{_HOST.value}]" if ":" in _HOST.value else _HOST.value
+    print(f"Open http://{shown}:{server.port}/ in a browser. Ctrl-C ends the program.", file=sys.stderr, flush=True)
+    server.serve_forever()
+
+
+def main() -> None:
+    options.run(demo)
+
+
+if __name__ == "__main__":
+    main()
