@@ -6,7 +6,7 @@ import re
 import setuptools
 
 ROOT = pathlib.Path(__file__).parent
-PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart")
+PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "demo", "quickstart")
 
 setuptools.setup(
     name="t2t_keras",
@@ -19,7 +19,7 @@ setuptools.setup(
     # Beside the package, not in it: an editable install cannot map a folder into a package from elsewhere.
     packages=[*setuptools.find_packages(include=["t2t_keras*"]), "t2t_keras_tools", "t2t_keras_configs"],
     package_dir={"t2t_keras_tools": "tools", "t2t_keras_configs": "configs"},
-    package_data={"t2t_keras_configs": ["*.flags"]},
+    package_data={"t2t_keras_configs": ["*.flags"], "t2t_keras.visualization": ["*.html"]},
     python_requires=">=3.11,<3.14",
     install_requires=[
         "absl-py>=2",
@@ -34,6 +34,7 @@ setuptools.setup(
         "tensorflow-serving-api>=2.21,<2.22",  # The format of warm-up requests.
         "tensorflow-text>=2.21.1,<2.22",  # 2.21.0 cannot be imported.
         "tqdm>=4",
+        "werkzeug>=3",  # The demo page; TensorBoard needs it too.
     ],
     extras_require={
         "docs": ["matplotlib>=3.9"],
@@ -53,6 +54,7 @@ setuptools.setup(
             "requests>=2.32",
             "rouge-score>=0.1.2",
             "ruff>=0.17,<0.18",
+            "selenium>=4.20",
             "setuptools>=77",
         ],
     },

@@ -1057,6 +1057,34 @@ MUTANTS = (
         "_ROOT",
         ("tests/test_quickstart.py::test_its_default_folder_is_in_the_checkout_or_where_a_person_works",),
     ),
+    Mutant(
+        "the demo answers pages of other hosts",
+        "t2t_keras/visualization/demo.py",
+        "not in self._hosts:",
+        "not in self._hosts and False:",
+        ("tests/test_demo.py::test_other_hosts_get_neither_the_page_nor_its_settings",),
+    ),
+    Mutant(
+        "the demo translates sentences that a newer one overtook",
+        "t2t_keras/visualization/demo.py",
+        "if self._newest.get(page, number) > number:",
+        "if False:",
+        ("tests/test_demo.py::test_a_sentence_that_a_newer_one_of_its_page_overtook_is_not_translated",),
+    ),
+    Mutant(
+        "the demo's page shows typed text as HTML",
+        "t2t_keras/visualization/demo.html",
+        "word.textContent = byId",
+        "word.innerHTML = byId",
+        ("tests/test_demo.py::test_whatever_is_typed_is_shown_as_text",),
+    ),
+    Mutant(
+        "the demo shades the wrong side's words",
+        "t2t_keras/visualization/demo.html",
+        "attention(best.alignment, targets[index], unit)",
+        "attention(best.alignment, targets[0], unit)",
+        ("tests/test_demo.py::test_typing_translates_after_a_pause_and_pointing_shows_the_alignment",),
+    ),
 )
 
 

@@ -212,7 +212,7 @@ def element(browser, selector: str):
 
 
 def words(browser, side: str) -> list[str]:
-    return [word.text for word in browser.find_elements("css selector", f"#{side} .word")]
+    return browser.execute_script(f"return [...document.querySelectorAll('#{side} .word')].map((word) => word.innerText)")
 
 
 def wait_until(condition) -> None:
