@@ -701,7 +701,7 @@ MUTANTS = (
     Mutant(
         "compressed text is read as text",
         "t2t_keras/data/corpora.py",
-        "                        _refuse_what_is_not_text(path, line)\n",
+        "                        _check_is_text(path, line)\n",
         "",
         ("tests/test_corpora.py::test_a_file_that_is_not_text_or_is_in_utf16_is_told_with_what_makes_text_of_it",),
     ),
