@@ -227,7 +227,7 @@ def test_damaged_records_stop_a_run_in_a_sentence_unless_they_are_skipped(damage
     path, damage = damaged
     damage(lambda shard, index: index == 5)
     dataset = batching.batches(path, batch_tokens=BUDGET, seed=1, epochs=1)
-    with pytest.raises(ValueError, match=r"^Expected records .* Received: 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip\.$"):
+    with pytest.raises(ValueError, match=r"^Expected intact records. .*Received: 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip`\.$"):
         with shards.plain_errors():
             list(dataset)
 
@@ -239,7 +239,7 @@ def test_a_strategy_s_iterator_stops_in_the_same_sentence(damaged):
     strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     shared = batching.grouped(dataset, 2).map(lambda update: batching.split(update, buckets=2, replicas=2, micro_batch_tokens=50)).unbatch()
     iterator = iter(strategy.distribute_datasets_from_function(lambda context: shared.prefetch(8)))
-    with pytest.raises(ValueError, match=r"^Expected records .* 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip\.$"):
+    with pytest.raises(ValueError, match=r"^Expected intact records. .*1 damaged, .* byte \d+ of .*tfrecord\. .*=skip`\.$"):
         with shards.plain_errors():
             while True:
                 next(iterator)

@@ -393,7 +393,7 @@ def test_a_damaged_record_that_a_worker_finds_is_told_in_the_same_sentence(servi
     monkeypatch.chdir(places / "trainer")
     monkeypatch.setattr(shards, "_fingerprints", lambda contents: tf.ones(tf.shape(contents), tf.int64))
     with (
-        pytest.raises(ValueError, match=r"^Expected records.*damaged, the first at byte \d+ of .*`damaged_records=skip`\.$"),
+        pytest.raises(ValueError, match=r"^Expected intact records.*damaged, the first at byte \d+ of .*`damaged_records=skip`\.$"),
         shards.plain_errors(),
     ):
         next(iter(data_service.batches(FOLDER, service=service, job=uuid.uuid4().hex, batch_tokens=BUDGET, seed=3)))

@@ -283,7 +283,9 @@ def pairs(data: DataConfig, split: str, seed: int, report: Report, hashes: Hashe
     if not source:
         advice = "Give `train_source` and `train_target`, `dataset`, or a prepared `data_dir`."
         if split == "valid":
-            advice = "Give `valid_source` and `valid_target`: for instance the last 1,000 lines of the training files, removed from those files."
+            advice = (
+                "Give `valid_source` and `valid_target`: for instance the last 1,000 lines of the training files, removed from those files."
+            )
         raise ValueError(f"There is no {'training' if split == 'train' else 'validation'} text. {advice}")
     return text_pairs(source, target, report, skip_bad_lines=data.skip_bad_lines, hashes=hashes)
 
