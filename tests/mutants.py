@@ -899,7 +899,7 @@ MUTANTS = (
         "evaluate.py advises an option that it does not have",
         "t2t_keras/data/corpora.py",
         'raise ValueError(f"{_not_utf8(path, number, error)}.")',
-        'raise ValueError(f"{_not_utf8(path, number, error)}, or leave such lines out with --skip_bad_lines.")',
+        'raise ValueError(f"{_not_utf8(path, number, error)}, or leave such lines out with `skip_bad_lines`.")',
         ("tests/test_tools.py::test_a_scored_line_that_is_not_utf_8_is_told_without_advice_that_cannot_be_taken",),
     ),
     Mutant(

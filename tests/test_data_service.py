@@ -238,7 +238,7 @@ def test_a_port_that_is_taken_is_refused_and_free_when_it_is_given_back(listener
     """gRPC's servers share a port with whoever lets them: two dispatchers would each get a part of the calls."""
     with socket.create_server(**listener) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match=rf"^Could not listen at port {port} .*Address already in use\)\. Give another --port\.$"):
+        with pytest.raises(OSError, match=rf"^Could not listen at port {port} .*Address already in use\)\. Give another `port`\.$"):
             data_service.check_free(port)
     data_service.check_free(port)
 

@@ -231,7 +231,7 @@ def test_the_state_of_a_checkpoint_is_the_place_after_its_updates(folder, finish
 
 
 def test_a_budget_below_the_longest_sentence_is_refused_before_any_update(folder, tmp_path):
-    with pytest.raises(ValueError, match="--batch_tokens"):
+    with pytest.raises(ValueError, match="`batch_tokens`"):
         Run(folder, tmp_path, batch_tokens=5)
 
 
