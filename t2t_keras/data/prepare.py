@@ -197,7 +197,7 @@ def _read_text(data: DataConfig, seed: int) -> _Text:
         ValueError: the text is not usable.
     """
     text = _Text()
-    # Both before any text is read: they find missing options and files.
+    # Before any text is read, these calls find missing options and files.
     train_pairs = corpora.pairs(data, "train", seed, text.train, text.hashes)
     valid_pairs = corpora.pairs(data, "valid", seed, text.valid, text.hashes)
     logger.info("Reading and checking the text …")
