@@ -1,11 +1,11 @@
-"""Checkpoints (section 6.1): written so that a kill never leaves a broken one, and found out if the disk breaks one; their average.
+"""Checkpoints and their average (section 6.1). Checkpoints are written atomically and verified when they are read.
 
-A checkpoint is a NumPy `.npz` archive of plain arrays, `model/…` and `optimizer/…` by the variables' paths, and `state`, a
-JSON text; and, written last, a manifest of the same name in `.json`: the archive's size and SHA-256. Without its manifest
-an archive is unfinished and does not count. It is read without unpickling, and an array is read only if its name, shape and
-dtype are those of a variable, and it is not compressed: a file cannot take more memory than it has bytes.
+A checkpoint is a NumPy `.npz` archive of arrays, named `model/…` and `optimizer/…` after the paths of the variables, and of `state`, a
+JSON text. Its manifest, a `.json` file of the same name, has the size and SHA-256 of the archive and is written last. An archive
+without a manifest is unfinished and is ignored. Arrays are read without unpickling, and only if they are not compressed and have the
+name, shape and dtype of a variable: reading a file never takes more memory than the size of the file.
 
-Files of other names than `path_of` gives are somebody's own: they are not used, and not removed.
+Files with names that `path_of` does not give are the user's: they are neither used nor removed.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ from t2t_keras.files import describe, read_json, write_whole
 from t2t_keras.log import logger
 
 FOLDER = "checkpoints"
-STEP, BEST = "step", "best"  # Kinds of checkpoints: the newest, and that of the best validation.
-AVERAGE, LATEST = "average", "latest"  # With BEST or a step, what `load` takes.
-MOST_STATE = 2**20  # Bytes of a checkpoint's state.
+STEP, BEST = "step", "best"  # Kinds of checkpoints: the newest ones, and the one with the best validation.
+AVERAGE, LATEST = "average", "latest"  # Besides BEST and the number of an update, the choices of `load`.
+MOST_STATE = 2**20  # Maximum size of a checkpoint's state in bytes.
 _NAME = re.compile(rf"({STEP}|{BEST})-([0-9]{{9}}|[1-9][0-9]{{9,17}})\.(npz|json|tmp|json\.tmp|damaged)")
 
 
 def model_variables(model) -> dict:
-    """A model's weights by name; random seeds are not among them."""
+    """Returns a model's weights by name, without the states of its random generators."""
     return {f"model/{variable.path}": variable for variable in model.trainable_variables}
 
 
@@ -40,7 +40,7 @@ def _optimizer_variables(optimizer) -> dict:
 
 
 class DamagedError(ValueError):
-    """A checkpoint is not what was written."""
+    """A checkpoint is damaged: it differs from what was written."""
 
 
 def _manifest(path: pathlib.Path) -> pathlib.Path:
@@ -48,7 +48,7 @@ def _manifest(path: pathlib.Path) -> pathlib.Path:
 
 
 def _sync(path: pathlib.Path) -> None:
-    """Returns when a file, or a folder's names, are on disk."""
+    """Waits until a file, or the names in a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -57,10 +57,16 @@ def _sync(path: pathlib.Path) -> None:
 
 
 def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
-    """Writes a checkpoint, under another name until it is on disk: it is whole or not there, whenever the process is killed.
+    """Writes a checkpoint atomically: if the process is killed, there is either a complete checkpoint or none.
+
+    Args:
+        path: the archive, as `path_of` gives it.
+        model: the model.
+        optimizer: the optimizer.
+        state: other values to keep, as a JSON object.
 
     Raises:
-        OSError: there is no room, or no permission; what was there before is as it was.
+        OSError: the disk is full, or a permission is missing. Earlier checkpoints are unchanged.
     """
     variables = {**model_variables(model), **_optimizer_variables(optimizer)}
     arrays = {name: np.asarray(variable) for name, variable in variables.items()}
@@ -71,7 +77,7 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
             np.savez(file, state=np.array(json.dumps(state)), **arrays)
         _sync(unfinished)
         described = json.dumps(describe(unfinished)).encode()
-        _manifest(path).unlink(missing_ok=True)  # Of an archive of that name.
+        _manifest(path).unlink(missing_ok=True)  # Of an earlier archive of this name.
         os.replace(unfinished, path)
         write_whole(_manifest(path), described)
         _sync(path.parent)
@@ -79,13 +85,13 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
         with contextlib.suppress(OSError):
             unfinished.unlink()
         raise OSError(
-            f"Could not write {path} ({error.strerror or error}). Earlier checkpoints are as they were: make room, or give "
+            f"Could not write {path} ({error.strerror or error}). Earlier checkpoints are unchanged: make room, or give "
             "permission, and run the same command again."
         ) from error
 
 
 def _verify(path: pathlib.Path) -> None:
-    """Compares an archive with its manifest."""
+    """Raises `DamagedError` unless an archive matches its manifest."""
     try:
         expected = read_json(_manifest(path))
     except ValueError as error:
@@ -101,16 +107,20 @@ def _verify(path: pathlib.Path) -> None:
 
 
 class _OtherModelError(ValueError):
-    """A checkpoint is whole, and of another model."""
+    """A checkpoint is intact but belongs to another model."""
 
 
 def _array(archive: zipfile.ZipFile, name: str, expected: tuple | None) -> np.ndarray:
-    """An array of an open `.npz`. Its header is checked before its content is read.
+    """Reads an array of an open `.npz` archive. The header is checked before the content is read.
 
     Args:
-        archive: the file.
-        name: of the array.
-        expected: its shape and the name of its dtype; None: a text of at most MOST_STATE bytes.
+        archive: the archive.
+        name: name of the array.
+        expected: shape and name of the dtype. `None` expects a text of at most `MOST_STATE` bytes.
+
+    Raises:
+        _OtherModelError: the array has another shape or dtype.
+        ValueError: the array is compressed or damaged.
     """
     member = archive.getinfo(f"{name}.npy")
     if member.compress_type != zipfile.ZIP_STORED:
@@ -129,15 +139,27 @@ def _array(archive: zipfile.ZipFile, name: str, expected: tuple | None) -> np.nd
 
 
 def _read(path: pathlib.Path, variables: dict) -> tuple[dict, dict]:
-    """The arrays of these names, of the variables' shapes and dtypes, and the state."""
+    """Reads a checkpoint.
+
+    Args:
+        path: the archive.
+        variables: the variables to read, by name.
+
+    Returns:
+        The arrays by name, and the state.
+
+    Raises:
+        DamagedError: the checkpoint is damaged.
+        ValueError: the checkpoint belongs to another model.
+    """
     _verify(path)
     prefixes = tuple({name.split("/")[0] + "/" for name in variables})  # `()` matches nothing.
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist() if name.startswith(prefixes)}
-            for those, verb in ((set(variables) - names, "has no"), (names - set(variables), "has")):
-                if those:
-                    raise _OtherModelError(f"{path} {verb} '{min(those)}' and {len(those) - 1} others: it is of another model.")
+            for differing, verb in ((set(variables) - names, "has no"), (names - set(variables), "has")):
+                if differing:
+                    raise _OtherModelError(f"{path} {verb} '{min(differing)}' and {len(differing) - 1} others: it is of another model.")
             arrays = {name: _array(archive, name, (tuple(each.shape), each.dtype)) for name, each in variables.items()}
             state = json.loads(str(_array(archive, "state", None)))
         if not isinstance(state, dict):
@@ -145,16 +167,19 @@ def _read(path: pathlib.Path, variables: dict) -> tuple[dict, dict]:
     except _OtherModelError:
         raise
     except Exception as error:
-        raise DamagedError(f"{path} is no checkpoint ({error}).") from error
+        raise DamagedError(f"{path} is not a valid checkpoint ({error}).") from error
     return arrays, state
 
 
 def restore(path: pathlib.Path, model, optimizer) -> dict:
-    """Sets model and optimizer to a checkpoint; returns its `state`. The optimizer's slots must exist already.
+    """Loads a checkpoint into a model and its optimizer, whose slots must already exist.
+
+    Returns:
+        The checkpoint's `state`.
 
     Raises:
-        DamagedError: it is not what was written.
-        ValueError: it is of another model.
+        DamagedError: the checkpoint is damaged.
+        ValueError: the checkpoint belongs to another model.
     """
     variables = {**model_variables(model), **_optimizer_variables(optimizer)}
     arrays, state = _read(path, variables)
@@ -164,32 +189,35 @@ def restore(path: pathlib.Path, model, optimizer) -> dict:
 
 
 def restore_newest(model_dir: pathlib.Path, model, optimizer) -> tuple[pathlib.Path, dict] | None:
-    """Restores the newest checkpoint that is what was written, and tells of newer ones that are not; None: there is none at all.
+    """Loads the newest intact checkpoint and logs a warning for each newer one that is damaged.
+
+    Returns:
+        The path and the `state` of the checkpoint, or `None` if the folder has no checkpoint.
 
     Raises:
-        DamagedError: every one is.
-        ValueError: it is of another model.
+        DamagedError: all checkpoints are damaged.
+        ValueError: the checkpoint belongs to another model.
     """
     paths = kept(model_dir)
     unfinished = sorted(set(_files(model_dir, (STEP,), ("npz",))) - set(paths))
-    if not paths and len(unfinished) > 1:  # A kill leaves one at most.
-        raise DamagedError(f"{unfinished[-1]} and others have no manifest (.json). Copy those too, or give another --model_dir.")
+    if not paths and len(unfinished) > 1:  # A kill leaves at most one.
+        raise DamagedError(f"{unfinished[-1]} and others have no manifest (.json). Copy the manifests too, or give another `model_dir`.")
     for path in unfinished:
-        logger.warning(f"{path} has no manifest: it is unfinished, and is not used.")
+        logger.warning(f"{path} has no manifest: it is unfinished and is not used.")
     for path in reversed(paths):
         try:
             return path, restore(path, model, optimizer)
         except DamagedError as error:
-            logger.warning(f"{error} The checkpoint before it is used.")
+            logger.warning(f"{error} Trying the checkpoint before it.")
     if paths:
         raise DamagedError(
-            f"No checkpoint in {model_dir / FOLDER} is whole. Restore a copy of one, or give another --model_dir to start anew."
+            f"No checkpoint in {model_dir / FOLDER} is intact. Restore a copy of one, or give another `model_dir` to start a new run."
         )
     return None
 
 
 def put_aside(model_dir: pathlib.Path, after: pathlib.Path) -> None:
-    """Gives checkpoints newer than a whole one, which were found damaged, the ending `.damaged`."""
+    """Renames the checkpoints newer than `after`, which are damaged, to names that end in `.damaged`."""
     for path in kept(model_dir):
         if step_of(path) > step_of(after):
             _manifest(path).unlink()
@@ -198,28 +226,35 @@ def put_aside(model_dir: pathlib.Path, after: pathlib.Path) -> None:
 
 
 def _files(model_dir: pathlib.Path, kinds: tuple[str, ...], endings: tuple[str, ...]) -> list[pathlib.Path]:
-    """The files of a run of these kinds and endings, as `path_of` names them."""
+    """Returns a run's checkpoint files of some kinds, with some endings."""
     names = ((path, _NAME.fullmatch(path.name)) for path in (model_dir / FOLDER).glob("*"))
     return [path for path, name in names if name and name[1] in kinds and name[3] in endings and not path.is_dir()]
 
 
 def kept(model_dir: pathlib.Path, kind: str = STEP) -> list[pathlib.Path]:
-    """The checkpoints of a run, oldest first."""
+    """Returns the checkpoints of a run, oldest first."""
     return sorted((path.with_suffix(".npz") for path in _files(model_dir, (kind,), ("json",))), key=step_of)
 
 
 def path_of(model_dir: pathlib.Path, step: int, kind: str = STEP) -> pathlib.Path:
-    """Where the checkpoint of an update is."""
+    """Returns the path of the checkpoint of an update."""
     return model_dir / FOLDER / f"{kind}-{step:09d}.npz"
 
 
 def step_of(path: pathlib.Path) -> int:
-    """The update a checkpoint was written after."""
+    """Returns the number of the update after which a checkpoint was written."""
     return int(_NAME.fullmatch(path.name)[2])
 
 
 def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP, last: int = sys.maxsize) -> None:
-    """Keeps the newest checkpoints of a kind up to an update; removes others, and what a kill left unfinished."""
+    """Removes old checkpoints of a kind, and unfinished files.
+
+    Args:
+        model_dir: the run's folder.
+        keep: number of newest checkpoints to keep.
+        kind: `STEP` or `BEST`.
+        last: removes checkpoints of later updates too.
+    """
     newest = [path for path in kept(model_dir, kind) if step_of(path) <= last][-keep:]
     for path in kept(model_dir, kind):
         if path not in newest:
@@ -230,7 +265,15 @@ def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP, last: int =
 
 
 def load_average(paths: list[pathlib.Path], model) -> dict:
-    """Sets a model to the mean of some checkpoints' weights, summed in float64 (section 6.1); returns the last one's `state`."""
+    """Loads the average of some checkpoints into a model (section 6.1). Sums are in float64.
+
+    Returns:
+        The `state` of the last checkpoint.
+
+    Raises:
+        DamagedError: a checkpoint is damaged.
+        ValueError: a checkpoint belongs to another model.
+    """
     variables = model_variables(model)
     total = {name: np.zeros(variable.shape, np.float64) for name, variable in variables.items()}
     for path in paths:
@@ -243,31 +286,32 @@ def load_average(paths: list[pathlib.Path], model) -> dict:
 
 
 def _chosen(model_dir: pathlib.Path, which: str) -> list[pathlib.Path]:
+    """Returns the checkpoints that `load` reads."""
     steps, best = kept(model_dir), kept(model_dir, BEST)
     paths = {AVERAGE: steps, LATEST: steps[-1:], BEST: best[-1:]}
     if which not in paths and not re.fullmatch("[0-9]{1,18}", which):
-        raise ValueError(f"--checkpoint must be one of {', '.join(paths)}, or the number of an update. Received: {which}.")
+        raise ValueError(f"Expected `checkpoint` to be one of {', '.join(paths)}, or the number of an update. Received: {which}.")
     chosen = paths[which] if which in paths else [path for path in (*steps, *best) if step_of(path) == int(which)][:1]
     if not chosen:
-        there = "; ".join(
+        available = "; ".join(
             f"{kind}: {', '.join(str(step_of(path)) for path in found)}" for kind, found in ((STEP, steps), (BEST, best)) if found
         )
-        advice = f"There are {there}." if there else "Train first, or give another --model_dir."
-        raise FileNotFoundError(f"No checkpoint for --checkpoint={which} in {model_dir}. {advice}")
+        advice = f"There are {available}." if available else "Train first, or give another `model_dir`."
+        raise FileNotFoundError(f"No checkpoint for `checkpoint={which}` in {model_dir}. {advice}")
     return chosen
 
 
 def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:
-    """Stops where all files that `load` would read are too small for a model, before that takes memory.
+    """Checks the size of the files that `load` reads, before a model takes memory.
 
     Args:
-        model_dir: a run's folder.
+        model_dir: the run's folder.
         which: see `load`.
-        weights: how many the model has.
+        weights: number of weights in the model.
 
     Raises:
-        FileNotFoundError: there is none.
-        DamagedError: naming the largest.
+        FileNotFoundError: there is no such checkpoint.
+        DamagedError: all files are too small for the weights; the message names the largest.
     """
     sizes = {path: path.stat().st_size for path in _chosen(model_dir, which) if path.exists()}
     largest = max(sizes, key=sizes.get, default=None)
@@ -277,16 +321,22 @@ def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:
 
 
 def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:
-    """Sets a model to a run's `average`, `best` or `latest` weights, or those after an update, by its number.
+    """Loads weights of a run into a model.
 
-    A run that goes on meanwhile may remove one that is to be read; those of the moment are read then.
+    If training goes on and removes a checkpoint before it is read, the choice is made again.
+
+    Args:
+        model_dir: the run's folder.
+        which: `average`, `best`, `latest` or the number of an update.
+        model: the model.
 
     Returns:
-        What was loaded, for people to read, and the `state` of the newest of it.
+        A description of what was loaded, and the `state` of its newest checkpoint.
 
     Raises:
-        FileNotFoundError: there is none.
-        DamagedError: one is not what was written.
+        FileNotFoundError: there is no such checkpoint.
+        DamagedError: a checkpoint is damaged.
+        ValueError: `which` is invalid, or a checkpoint belongs to another model.
     """
     paths = _chosen(model_dir, which)
     try:

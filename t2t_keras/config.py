@@ -1,6 +1,6 @@
-"""Every option and its default, once: the model (section 6.2, Table 3), training (5), decoding (6.1) and data (5.1).
+"""All options and their defaults: the model (section 6.2, Table 3), training (section 5), decoding (6.1) and data (5.1).
 
-A field's help text is what `--help` prints; `cli.flags` turns the fields into flags. Nothing here needs TensorFlow or Keras.
+`cli.flags` turns each field into a flag, and `--help` prints its help text. This module imports neither TensorFlow nor Keras.
 """
 
 import dataclasses
@@ -12,41 +12,54 @@ import sys
 from t2t_keras.files import read_json
 
 TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name files.
-# Options by their former names, which 0.1 still accepts.
+# Former names of options, which version 0.1 still accepts.
 FORMER_NAMES = {
     "device_tokens": "micro_batch_tokens",
     "rate_factor": "learning_rate_factor",
     "early_stopping": "best_metric",
     "batch_parts": "buckets_per_update",
 }
-# The ids that sub-words are learned with. Padding is 0 and is never an unknown word.
+# The special ids of every vocabulary. Padding (0) differs from unknown (1).
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
-
-MOST = 2**31 - 1  # Of a whole number, where an option has no smaller limit.
+MOST = 2**31 - 1  # Largest value of an integer option that sets no smaller limit.
 _TYPES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
-_SHORT = reprlib.Repr()  # Of values that may be of any size.
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
+_SHORTENED = reprlib.Repr()  # For messages: values may have any size.
+_SHORTENED.maxstring = _SHORTENED.maxother = _SHORTENED.maxlong = 200
 
 
 def with_current_names(options: dict) -> dict:
-    """Options by their current names, where some have a former one."""
+    """Returns options with former names replaced by current ones."""
     return {FORMER_NAMES.get(name, name): value for name, value in options.items()}
 
 
 def option(default, text: str, most: int = MOST):
-    """A dataclass field with a default, its help text, and the largest value of a whole number."""
+    """Returns a dataclass field.
+
+    Args:
+        default: the default value.
+        text: the help text.
+        most: largest value of an integer option.
+    """
     return dataclasses.field(default=default, metadata={"help": text, "most": most})
 
 
 def _require(fields, condition: bool, names: str, expected: str) -> None:
+    """Raises `ValueError` unless a condition holds.
+
+    Args:
+        fields: the dataclass.
+        condition: the condition.
+        names: space-separated fields that it is about; the message shows their values.
+        expected: what the message expects.
+    """
     if not condition:
-        received = ", ".join(f"{name}={_SHORT.repr(getattr(fields, name))}" for name in names.split())
+        received = ", ".join(f"{name}={_SHORTENED.repr(getattr(fields, name))}" for name in names.split())
         raise ValueError(f"Expected {expected}. Received: {received}.")
 
 
 def _require_types(fields) -> None:
-    """Every field has a value of its type; numbers are finite, and whole ones at most what the field allows."""
+    """Checks that each field has a value of its type, and that numbers are finite and within the limit of their field."""
     for field in dataclasses.fields(fields):
         value = getattr(fields, field.name)
         fits = isinstance(value, (int, float) if field.type is float else field.type) and (
@@ -62,31 +75,31 @@ def _require_types(fields) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """The columns of Table 3. The defaults are the base model."""
+    """Options of the model: the columns of Table 3. The defaults are the base model."""
 
-    vocab_size: int = option(37000, "Sub-words shared by source and target (section 5.1).", 2**24)
-    encoder_layers: int = option(6, "N of the encoder (section 3.1).", 1000)
-    decoder_layers: int = option(6, "N of the decoder (section 3.1).", 1000)
+    vocab_size: int = option(37000, "Size of the sub-word vocabulary shared by source and target (section 5.1).", 2**24)
+    encoder_layers: int = option(6, "Number of encoder layers, N (section 3.1).", 1000)
+    decoder_layers: int = option(6, "Number of decoder layers, N (section 3.1).", 1000)
     d_model: int = option(512, "Width of every layer's output (section 3.1).", 2**16)
     d_ff: int = option(2048, "Inner width of the feed-forward networks (section 3.3).", 2**20)
-    num_heads: int = option(8, "h, parallel attention heads (section 3.2.2).", 2**12)
-    d_k: int = option(64, "Width of one head's queries and keys (section 3.2.2).", 2**16)
-    d_v: int = option(64, "Width of one head's values (section 3.2.2).", 2**16)
-    dropout: float = option(0.1, "P_drop, on sub-layer outputs and embedding sums (section 5.4).")
-    learned_positions: int = option(0, "Rows of a learned position table (Table 3, row E); 0 means sinusoids (section 3.5).", 2**20)
+    num_heads: int = option(8, "Number of attention heads, h (section 3.2.2).", 2**12)
+    d_k: int = option(64, "Width of the queries and keys of one head (section 3.2.2).", 2**16)
+    d_v: int = option(64, "Width of the values of one head (section 3.2.2).", 2**16)
+    dropout: float = option(0.1, "Dropout rate, P_drop, on sub-layer outputs and embedding sums (section 5.4).")
+    learned_positions: int = option(0, "Number of learned position embeddings (Table 3, row E); 0 uses sinusoids (section 3.5).", 2**20)
 
     def __post_init__(self):
         _require_types(self)
         for name in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"):
             _require(self, getattr(self, name) >= 1, name, "a positive number")
         _require(self, self.vocab_size > EOS + 1, "vocab_size", f"more than the {EOS + 1} special ids")
-        _require(self, self.d_model % 2 == 0, "d_model", "an even d_model: sinusoids come in pairs (section 3.5)")
+        _require(self, self.d_model % 2 == 0, "d_model", "an even number, because sinusoids come in pairs (section 3.5)")
         _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
-        _require(self, self.learned_positions >= 0, "learned_positions", "a number of rows, or 0 for sinusoids")
+        _require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
 
     @property
     def num_weights(self) -> int:
-        """Every matrix and vector of section 3, counted: Table 3's last column."""
+        """Number of weights in all matrices and vectors of section 3: the last column of Table 3."""
         attention = 2 * self.d_model * self.num_heads * (self.d_k + self.d_v)  # W^Q, W^K; W^V, W^O; no bias.
         feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model  # W_1, W_2; b_1, b_2.
         norm = 2 * self.d_model
@@ -108,7 +121,7 @@ def _layers(n: int) -> ModelConfig:
     return dataclasses.replace(BASE, encoder_layers=n, decoder_layers=n)
 
 
-# The rows of Table 3 that change the model, under the paper's letters. Row (D)'s label smoothing is a training option.
+# The rows of Table 3 that change the model, under the paper's letters. The label smoothing of row (D) is a training option.
 TABLE_3 = {
     "base": BASE,
     "A1": _heads(1, 512),
@@ -133,33 +146,41 @@ TABLE_3 = {
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """Section 5: batches, optimizer, schedule, regularisation, and what is kept of a run."""
+    """Options of training (section 5): batches, optimizer, schedule, regularization, validation and checkpoints."""
 
-    train_steps: int = option(100_000, "Updates in all (section 5.2).")
-    warmup_steps: int = option(4000, "Updates over which the rate grows (section 5.3).")
+    train_steps: int = option(100_000, "Total number of updates (section 5.2).")
+    warmup_steps: int = option(4000, "Number of updates over which the learning rate increases (section 5.3).")
     learning_rate_factor: float = option(1.0, "Factor on the learning rate of section 5.3.")
-    label_smoothing: float = option(0.1, "epsilon_ls, over the whole vocabulary (section 5.4).")
-    clip_norm: float = option(0.0, "Largest global norm of an update's gradient; 0 does not clip, as the paper.")
-    batch_tokens: int = option(25_000, "Tokens of one update, padding counted, on each side (section 5.1); the same whatever the hardware.")
-    buckets_per_update: int = option(4, "Batches of one update, each of sentences of similar length; 1 as in the paper (5.1).")
-    micro_batch_tokens: int = option(8192, "Tokens per device and side, padding counted, in memory at once; updates are split to fit.")
-    dtype: str = option("float32", "Of the layers' arithmetic (weights stay float32): float32, bfloat16, or float16 with loss scaling.")
-    seed: int = option(1, "Of initial weights, the order of the data, and dropout.")
-    deterministic: bool = option(False, "Same seed, same machine, same weights to the last bit; slower.")
-    data_service: str = option(
-        "", "Dispatcher of a tf.data service that reads the training data, as grpc://host:port; empty: read it here."
+    label_smoothing: float = option(0.1, "Label smoothing, epsilon_ls, over the whole vocabulary (section 5.4).")
+    clip_norm: float = option(0.0, "Maximum global norm of the gradient; 0, as in the paper, does not clip it.")
+    batch_tokens: int = option(25_000, "Tokens of one update on each side, padding included (section 5.1), on all devices together.")
+    buckets_per_update: int = option(
+        4, "Number of batches in one update, each with sentences of similar length; the paper has 1 (section 5.1)."
     )
-    damaged_records: str = option("stop", "At a record of the data whose checksum is wrong: stop, or skip it and count it.")
-    checkpoint_steps: int = option(1000, "Updates between checkpoints; 0 means by minutes only.")
-    checkpoint_minutes: float = option(10.0, "Minutes between checkpoints (section 6.1 averages ones 10 minutes apart); 0: by steps only.")
-    keep_checkpoints: int = option(5, "Newest checkpoints kept; their average is the model (section 6.1).")
+    micro_batch_tokens: int = option(
+        8192, "Tokens on each side, padding included, that one device processes at once; larger batches are split."
+    )
+    dtype: str = option("float32", "Type of the layers' arithmetic: float32, bfloat16, or float16 with loss scaling. Weights stay float32.")
+    seed: int = option(1, "Seed of the initial weights, the order of the data, and dropout.")
+    deterministic: bool = option(False, "Make runs with the same seed on the same machine bit-identical; slower.")
+    data_service: str = option(
+        "", "Dispatcher of a tf.data service that reads the training data, as grpc://host:port; empty reads it in this process."
+    )
+    damaged_records: str = option(
+        "stop", "What to do with a data record that has a wrong checksum: stop training, or skip the record and count it."
+    )
+    checkpoint_steps: int = option(1000, "Updates between checkpoints; 0 saves by --checkpoint_minutes only.")
+    checkpoint_minutes: float = option(10.0, "Minutes between checkpoints, 10 in section 6.1; 0 saves by --checkpoint_steps only.")
+    keep_checkpoints: int = option(5, "Number of newest checkpoints to keep; their average is the model (section 6.1).")
     valid_steps: int = option(1000, "Updates between validations.")
-    valid_sentences: int = option(500, "First validation sentences translated, greedily, for BLEU at each validation; 0: loss only.")
+    valid_sentences: int = option(
+        500, "Number of validation sentences to translate greedily for BLEU at each validation; 0 computes the loss only."
+    )
     log_steps: int = option(100, "Updates between points in TensorBoard.")
-    patience: int = option(0, "Validations without a better one before training stops; 0 never stops early.")
-    max_skipped: int = option(20, "Updates in a row whose loss or gradient is not finite, and which are skipped, before training stops.")
-    max_hours: float = option(0.0, "Hours from the start of this process after which it saves and stops, as on SIGTERM; 0: no limit.")
-    best_metric: str = option("bleu", "What 'better' is, for patience and --checkpoint=best: bleu or loss.")
+    patience: int = option(0, "Stop after this many validations without improvement; 0 never stops early.")
+    max_skipped: int = option(20, "Stop after this many updates in a row were skipped because their loss or gradient was not finite.")
+    max_hours: float = option(0.0, "Save and stop, as on SIGTERM, this many hours after the start of the process; 0 sets no limit.")
+    best_metric: str = option("bleu", "Metric that selects the best checkpoint and that --patience observes: bleu or loss.")
 
     def __post_init__(self):
         _require_types(self)
@@ -184,7 +205,7 @@ class TrainConfig:
             self,
             not (self.deterministic and self.data_service),
             "deterministic data_service",
-            "one of the two at most: the order of what a data service sends is not reproducible",
+            "at most one of the two, because a data service sends batches in an order that is not reproducible",
         )
         _require(self, self.damaged_records in ("stop", "skip"), "damaged_records", "stop or skip")
         _require(self, self.best_metric in ("bleu", "loss"), "best_metric", "bleu or loss")
@@ -193,18 +214,18 @@ class TrainConfig:
             self,
             self.best_metric == "loss" or self.valid_sentences > 0,
             "best_metric valid_sentences",
-            "--best_metric=loss where no sentence is translated for BLEU",
+            "best_metric=loss if valid_sentences=0",
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig:
-    """Section 6.1: beam search."""
+    """Options of beam search (section 6.1)."""
 
-    beam_size: int = option(4, "Hypotheses kept at each step; 1 is greedy search (section 6.1).", 2**12)
-    alpha: float = option(0.6, "Length penalty (section 6.1): score = log P / ((5 + |Y|) / 6)^alpha.")
-    extra_length: int = option(50, "A translation is at most its source's length plus this, in sub-words (section 6.1).", 2**16)
-    max_input: int = option(1024, "Sources are cut at this many sub-words, the end token counted.", 2**16)
+    beam_size: int = option(4, "Beam size; 1 is greedy search (section 6.1).", 2**12)
+    alpha: float = option(0.6, "Exponent of the length penalty (section 6.1): score = log P / ((5 + |Y|) / 6)^alpha.")
+    extra_length: int = option(50, "Maximum length of a translation minus the length of its source, in sub-words (section 6.1).", 2**16)
+    max_input: int = option(1024, "Maximum length of a source in sub-words, end token included; longer sources are truncated.", 2**16)
 
     def __post_init__(self):
         _require_types(self)
@@ -216,39 +237,39 @@ class DecodeConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Section 5.1: where sentence pairs come from and how they become sub-words."""
+    """Options of the data (section 5.1): the corpus and how sub-words are made of it."""
 
-    train_source: str = option("", "Training text, source side, a sentence a line: file, comma-separated files or globs; .gz is read.")
+    train_source: str = option("", "Training text, source side, one sentence per line: comma-separated files or globs, plain or gzip.")
     train_target: str = option("", "Training text, target side; line n translates line n of --train_source.")
     valid_source: str = option("", "Validation text, source side.")
     valid_target: str = option("", "Validation text, target side.")
     dataset: str = option(
-        "", "A TFDS translation set, such as wmt14_translate/de-en; or 'builtin': numbers, dates and money, English to German."
+        "", "A TFDS translation dataset such as wmt14_translate/de-en; or 'builtin': numbers, dates and money, English to German."
     )
     source_language: str = option("", "Language code of the source in --dataset.")
     target_language: str = option("", "Language code of the target in --dataset.")
-    train_split: str = option("train", "Split of --dataset to train on; slices such as train[:99%] are splits.")
-    valid_split: str = option("validation", "Split of --dataset to validate on, such as train[99%:].")
-    builtin_pairs: int = option(40_000, "Training pairs made for --dataset=builtin.")
-    max_length: int = option(256, "Pairs with a side longer than this, in sub-words with the end token, are left out and counted.")
-    normalization: str = option(
-        "identity", "SentencePiece normalisation: identity changes nothing; or nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf."
+    train_split: str = option("train", "Split of --dataset to train on, or a slice such as train[:99%].")
+    valid_split: str = option("validation", "Split of --dataset to validate on, or a slice such as train[99%:].")
+    builtin_pairs: int = option(40_000, "Number of training pairs to generate for --dataset=builtin.")
+    max_length: int = option(256, "Leave out pairs with more sub-words than this on either side, end token included.")
+    normalization: str = option("identity", "SentencePiece normalization: identity (none), nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf.")
+    character_coverage: float = option(
+        0.9995, "Share of the text's characters that become sub-words; rarer characters are spelled in bytes."
     )
-    character_coverage: float = option(0.9995, "Share of characters that become sub-words; rarer ones are spelled in bytes.")
-    vocab_sample: int = option(2_000_000, "Sentences, both sides together, that sub-words are learned from at most.")
-    skip_bad_lines: bool = option(False, "Leave out, and count, lines that are not UTF-8 instead of stopping.")
+    vocab_sample: int = option(2_000_000, "Maximum number of sentences, both sides together, to learn sub-words from.")
+    skip_bad_lines: bool = option(False, "Leave out and count lines that are not UTF-8 instead of stopping.")
 
     def __post_init__(self):
         _require_types(self)
         pairs = (("train_source", "train_target"), ("valid_source", "valid_target"))
         for names in pairs:
             given = [bool(getattr(self, name)) for name in names]
-            _require(self, all(given) or not any(given), " ".join(names), f"both of --{names[0]} and --{names[1]}, or neither")
+            _require(self, all(given) or not any(given), " ".join(names), f"both of `{names[0]}` and `{names[1]}`, or neither")
         _require(
             self,
             not (self.dataset and (self.train_source or self.valid_source)),
             "dataset train_source valid_source",
-            "text files or --dataset, not both",
+            "text files or `dataset`, not both",
         )
         languages = (self.source_language, self.target_language)
         _require(self, languages == ("", "") or len(set(languages)) == 2, "source_language target_language", "two languages")
@@ -262,7 +283,7 @@ class DataConfig:
             self,
             not self.dataset or self.dataset == "builtin" or (self.source_language and self.target_language),
             "dataset source_language target_language",
-            "--source_language and --target_language with a TFDS set",
+            "`source_language` and `target_language` with a TFDS dataset",
         )
         _require(self, 2 <= self.max_length < 2**15, "max_length", "room for one sub-word and the end token, and less than 32,768")
         names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
@@ -273,31 +294,38 @@ class DataConfig:
 
     @property
     def names_corpus(self) -> bool:
-        """Whether there is training text, or else data that is prepared already."""
+        """Whether the options name training text. If not, a run needs prepared data."""
         return bool(self.dataset or self.train_source)
 
 
 def to_json(**groups) -> str:
-    """Groups of options by name, and whatever else JSON can hold, as readable JSON."""
+    """Returns groups of options, and other values, as readable JSON."""
     values = {name: dataclasses.asdict(group) if dataclasses.is_dataclass(group) else group for name, group in groups.items()}
     return json.dumps(values, indent=2) + "\n"
 
 
 def from_json(path: str | pathlib.Path, **classes) -> tuple:
-    """The groups of options in a file that `to_json` wrote, in the order of `classes`. What the file lacks has its default.
+    """Reads groups of options from a file that `to_json` wrote. Options that are missing there have their defaults.
+
+    Args:
+        path: the file.
+        classes: the dataclass of each group, by the group's name.
+
+    Returns:
+        The groups, in the order of `classes`.
 
     Raises:
-        ValueError: the file is damaged, or an option is unknown (another version's) or invalid.
+        ValueError: the file is damaged, or an option is invalid or unknown (written by another version).
     """
     written, groups = read_json(pathlib.Path(path)), []
     for name, group in classes.items():
         options = written.get(name, {})
         if not isinstance(options, dict):
-            raise ValueError(f"Expected '{name}' in {path} to be options. Received: {_SHORT.repr(options)}.")
+            raise ValueError(f"Expected '{name}' in {path} to be options. Received: {_SHORTENED.repr(options)}.")
         options = with_current_names(options)
         if unknown := sorted(set(options) - {field.name for field in dataclasses.fields(group)}):
             raise ValueError(
-                f"Expected the '{name}' options of this version in {path}. Unknown: {_SHORT.repr(unknown)}. "
+                f"Expected the '{name}' options of this version in {path}. Unknown: {_SHORTENED.repr(unknown)}. "
                 "Use the version that wrote the file."
             )
         try:

@@ -1,6 +1,6 @@
-"""Files that are whole or not there, JSON of a bounded size, and folders that one process at a time writes into.
+"""Atomic writes, JSON files of limited size, and lock files.
 
-The lock is the kernel's, which ends with the process however that ends.
+The kernel holds the lock and releases it when the process ends, even if it is killed.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from collections.abc import Iterator
 
 from t2t_keras.log import logger
 
-MOST_JSON = 2**20  # Bytes of a file that `read_json` reads.
+MOST_JSON = 2**20  # Maximum size of a JSON file in bytes.
 
 
 def write_whole(path: pathlib.Path, content: bytes) -> None:
-    """Writes a small file under another name first, so that a kill leaves the old one or the new one, never half of one."""
+    """Writes a small file atomically: a kill leaves the old file or the new one, never a partial one."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
         file.write(content)
@@ -31,16 +31,21 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
 
 
 def describe(path: pathlib.Path) -> dict:
-    """{"bytes", "sha256"} of a file."""
+    """Returns the size and the hash of a file: {"bytes": int, "sha256": str}."""
     with path.open("rb") as file:
         return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def read_json(path: pathlib.Path, most: int = MOST_JSON) -> dict:
-    """The JSON object in a file of at most so many bytes.
+    """Reads a JSON object from a file.
+
+    Args:
+        path: the file.
+        most: maximum size in bytes.
 
     Raises:
-        ValueError: there is something else in it.
+        OSError: the file cannot be read.
+        ValueError: the file is too large, or is not a JSON object.
     """
     with path.open("rb") as file:
         content = file.read(most + 1)
@@ -60,14 +65,14 @@ def exclusive(path: pathlib.Path, what: str, wait: bool = False) -> Iterator[Non
     """Holds a lock file inside a `with` block.
 
     Args:
-        path: made if missing, with its folder; it stays when the lock is given back, empty. A link is not followed.
-        what: is kept to one process, for the message.
-        wait: whether to wait for another process that holds it.
+        path: the lock file. It is created if it does not exist, with its folder, and stays there, empty. Links are not followed.
+        what: name of the locked resource, for messages.
+        wait: whether to wait if another process holds the lock.
 
     Raises:
-        BlockingIOError: another process holds it, and is not waited for.
-        FileExistsError: a file of that name is somebody's own.
-        OSError: its folder is a file, or cannot be written to.
+        BlockingIOError: another process holds the lock, and `wait` is false.
+        FileExistsError: the file is not a lock file: it may be the user's.
+        OSError: the folder is a file, or is not writable.
     """
     folder, foreign = path.parent, FileExistsError(f"{path} is not a lock of this program. Move it away, or give another folder.")
     try:
@@ -88,10 +93,10 @@ def exclusive(path: pathlib.Path, what: str, wait: bool = False) -> Iterator[Non
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            told = f"{what} is in use by {holder or 'another process'}."
+            message = f"{what} is in use by {holder or 'another process'}."
             if not wait:
-                raise BlockingIOError(f"{told} Wait for it to end, or give another folder.") from error
-            logger.info(f"{told} Waiting for it to end …")
+                raise BlockingIOError(f"{message} Wait for it to end, or give another folder.") from error
+            logger.info(f"{message} Waiting for it to end …")
             fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         file.truncate()

@@ -1,7 +1,7 @@
-"""What describes a run in its folder, and so what a resumed run starts with. It needs no TensorFlow.
+"""The folder of a run: its options, sub-words and identity, from which training resumes. Does not import TensorFlow.
 
-`config.json` has a version, the four groups of options, the data folder, and what tells the run's sub-words and training records from
-others: their size and SHA-256. A run's folder is one that has such a file; a folder that holds others' files is refused.
+`config.json` has a version, the four groups of options, the data folder, and the size and SHA-256 of the sub-words and of the index of
+the training records. A folder with this file is a run's folder. A folder with other files of the same names is refused.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from t2t_keras.files import describe, read_json, write_whole
 CONFIG, SUBWORDS, DATA, LOGS = "config.json", "subwords.model", "data", "logs"
 VERSION = 1
 GROUPS = {"model": ModelConfig, "train": TrainConfig, "decode": DecodeConfig, "data": DataConfig}
-# What decides the weights' shapes, the order of the data, and what the best validation so far means; all else may change.
-# Text files are compared by what is in them, see `prepare.check_folder`.
+# Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
+# best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
     *(field.name for field in dataclasses.fields(ModelConfig)),
     *("seed", "batch_tokens", "buckets_per_update", "best_metric"),
@@ -26,21 +26,29 @@ _FIXED = {
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """All that a run is started with."""
+    """All options of a run.
+
+    Attributes:
+        model, train, decode: groups of options.
+        data: group of options. If they name no corpus, they are those of the run or of the prepared data.
+        data_dir: absolute path of the data folder; empty for `data` in the run's folder.
+        sources: where values come from, by option: "command line", "flagfile NAME", "given" or "run". An option that is missing here
+            has its default.
+    """
 
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     decode: DecodeConfig = DecodeConfig()
-    data: DataConfig = DataConfig()  # If it names no corpus: what the run has, or what the data folder was prepared from.
-    data_dir: str = ""  # Absolute; empty: `data` in the run's folder.
-    # Where values come from, by option: "command line", "flagfile NAME" or "run"; "default" where an option is missing.
+    data: DataConfig = DataConfig()
+    data_dir: str = ""
     sources: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     def data_folder(self, model_dir: pathlib.Path) -> pathlib.Path:
+        """Returns the data folder of a run."""
         return pathlib.Path(self.data_dir) if self.data_dir else model_dir / DATA
 
     def table(self) -> str:
-        """Every option with its value and where that comes from, as a Markdown table."""
+        """Returns a Markdown table of all options with their values and where these come from."""
         rows = [("option", "value", "from"), ("-" * 6, "-" * 5, "-" * 4)]
         for name in GROUPS:
             rows += [(option, str(value), self.sources.get(option, "default")) for option, value in vars(getattr(self, name)).items()]
@@ -50,21 +58,21 @@ class Options:
 
 
 def check(model_dir: pathlib.Path) -> bool:
-    """Whether a folder is a run's; if not, there is nothing in it that a run would take for its own.
+    """Returns whether a folder is a run's folder.
 
     Raises:
-        ValueError: the folder holds somebody else's files, or those of a newer version.
+        ValueError: the folder has other files with the names of a run's files, or the run is of a newer version.
     """
     path = model_dir / CONFIG
     there = [name for name in (SUBWORDS, checkpoint.FOLDER, LOGS) if (model_dir / name).exists()]
-    if not path.exists():  # Which is written before those.
+    if not path.exists():  # A run writes it before the others.
         if there:
-            raise ValueError(f"{model_dir} holds {', '.join(there)} and no {CONFIG}: it is not a run. Give another --model_dir.")
+            raise ValueError(f"{model_dir} holds {', '.join(there)} and no {CONFIG}: it is not a run. Give another `model_dir`.")
         return False
     written = read_json(path)
-    version = written.get("version", 0)  # 0: before there were any.
+    version = written.get("version", 0)  # 0: older than version numbers.
     if "model" not in written or type(version) is not int:
-        raise ValueError(f"{path} is not the {CONFIG} of a run. Give another --model_dir.")
+        raise ValueError(f"{path} is not the {CONFIG} of a run. Give another `model_dir`.")
     known = {"version", *GROUPS, "data_dir", "subwords", "records"}
     if version > VERSION or not set(written) <= known:
         raise ValueError(f"{path} was written by another version of this program. Use that one.")
@@ -72,19 +80,23 @@ def check(model_dir: pathlib.Path) -> bool:
 
 
 def groups(model_dir: pathlib.Path, *names: str) -> tuple:
-    """Some groups of a run's options.
+    """Returns groups of a run's options.
+
+    Args:
+        model_dir: the run's folder.
+        names: names of the groups, as in `GROUPS`.
 
     Raises:
         FileNotFoundError: the folder is not a run's.
         ValueError: an option is unknown or invalid.
     """
     if not check(model_dir):
-        raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the --model_dir of a training run.")
+        raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the `model_dir` of a training run.")
     return from_json(model_dir / CONFIG, **{name: GROUPS[name] for name in names})
 
 
 def read(model_dir: pathlib.Path) -> Options:
-    """All of a run's options; raises what `groups` does."""
+    """Returns all options of a run; raises the errors of `groups`."""
     options = groups(model_dir, *GROUPS)
     data_dir = read_json(model_dir / CONFIG).get("data_dir", "")
     if not isinstance(data_dir, str):
@@ -93,13 +105,16 @@ def read(model_dir: pathlib.Path) -> Options:
 
 
 def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: dict[str, str] | None = None) -> Options:
-    """The options to start a run with: those given; else, those of the run in the folder; else, the defaults.
+    """Returns the options to start a run with: those given, then those of the run in the folder, then the defaults.
 
     Args:
-        model_dir: a run's folder, or a new one.
+        model_dir: a run's folder or a new one.
         given: values by option.
-        data_dir: if given, the data folder.
-        sources: where the given values come from, by option; "given" where one is missing.
+        data_dir: the data folder, if given.
+        sources: where the given values come from, by option. The default is "given".
+
+    Raises:
+        ValueError: an option is invalid, or does not fit the others.
     """
     is_run = check(model_dir)
     before, chosen = read(model_dir) if is_run else Options(), {}
@@ -111,7 +126,7 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         except ValueError as error:
             raise ValueError(f"{error} Options not given are those of {model_dir / CONFIG}." if is_run else str(error)) from error
         if name == "data" and not own:
-            chosen[name] = DataConfig()  # The data folder is enough: nobody looks for the text that it was prepared from.
+            chosen[name] = DataConfig()  # Without data options, a run uses its data folder and does not check the original text.
     if is_run:
         options = {field.name for group in GROUPS.values() for field in dataclasses.fields(group)} | {"data_dir"}
         origins = dict.fromkeys(options, "run") | origins
@@ -119,16 +134,24 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
 
 
 def stored(model_dir: pathlib.Path, data_dir: str | os.PathLike) -> str:
-    """A data folder as `Options.data_dir`."""
+    """Returns the path of a data folder in the form of `Options.data_dir`."""
     path = os.path.abspath(data_dir)
     return "" if path == os.path.abspath(model_dir / DATA) else path
 
 
 def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
-    """Names the options that differ from the run's, with both values; empty if none does. Where there are weights, some may not.
+    """Lists the options that differ from the run's, with both values.
+
+    Args:
+        model_dir: the run's folder.
+        before: options of the run.
+        after: options to resume it with.
+
+    Returns:
+        The list as text; empty if no option differs.
 
     Raises:
-        ValueError: naming every one that may not, with both values.
+        ValueError: there are checkpoints, and options differ that must not. The message lists them with both values.
     """
     found = []
     for name in GROUPS:
@@ -140,52 +163,57 @@ def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
         found.append(("data_dir", *(each.data_folder(model_dir) for each in (before, after))))
     refused = [name for name, _, _ in found if name in _FIXED]
     if refused and checkpoint.kept(model_dir):
-        told = ", ".join(f"--{name}={new} (the run: {old})" for name, old, new in found if name in _FIXED or name in TEXTS)
+        received = ", ".join(f"{name}={new} (the run: {old})" for name, old, new in found if name in _FIXED or name in TEXTS)
         raise ValueError(
-            f"Expected the options that {model_dir} was trained with. Received: {told}. Leave them out to resume that run, or start a "
-            "new run in another --model_dir."
+            f"Expected the options that {model_dir} was trained with. Received: {received}. Leave them out to resume that run, or start a "
+            "new run in another `model_dir`."
         )
-    return ", ".join(f"--{name} {old} → {new}" for name, old, new in found)
+    return ", ".join(f"`{name}` {old} → {new}" for name, old, new in found)
 
 
 def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, records: pathlib.Path) -> None:
-    """Makes a folder a run's, or changes the options of its run.
+    """Writes the options and sub-words of a run into its folder.
 
     Args:
-        model_dir: the folder.
-        options: to go on with.
-        subwords: the model's sub-words, which are copied.
-        records: what tells the training data from other.
+        model_dir: the run's folder or a new one.
+        options: the options.
+        subwords: file of the sub-words; it is copied.
+        records: index of the training records, which identifies the training data.
     """
     values = {name: getattr(options, name) for name in GROUPS}
-    parts = {"data_dir": options.data_dir, "subwords": describe(subwords), "records": describe(records)}
-    write_whole(model_dir / CONFIG, to_json(version=VERSION, **values, **parts).encode())
+    described = {"data_dir": options.data_dir, "subwords": describe(subwords), "records": describe(records)}
+    write_whole(model_dir / CONFIG, to_json(version=VERSION, **values, **described).encode())
     write_whole(model_dir / SUBWORDS, subwords.read_bytes())
 
 
 def check_data(model_dir: pathlib.Path, subwords: pathlib.Path, records: pathlib.Path) -> None:
-    """Stops if a data folder is not what the run in a folder was trained on.
+    """Checks that a data folder is the one that a run was trained on.
+
+    Args:
+        model_dir: the run's folder.
+        subwords: file of the data folder's sub-words.
+        records: index of the data folder's training records.
 
     Raises:
-        ValueError: the sub-words are others, or the training records.
+        ValueError: the sub-words or the training records differ.
     """
     if describe(subwords) != describe(model_dir / SUBWORDS):
-        raise ValueError(f"{model_dir} holds a model of other sub-words than {subwords.parent}. Give another --model_dir.")
+        raise ValueError(f"{model_dir} holds a model with other sub-words than {subwords.parent}. Give another `model_dir`.")
     expected = read_json(model_dir / CONFIG).get("records")
     if expected is not None and describe(records) != expected:
-        raise ValueError(f"{model_dir} was trained on other pairs than {subwords.parent} holds. Give another --model_dir or --data_dir.")
+        raise ValueError(f"{model_dir} was trained on other pairs than those in {subwords.parent}. Give another `model_dir` or `data_dir`.")
 
 
 def read_subwords(model_dir: pathlib.Path) -> bytes:
-    """The sub-words that a run's weights belong to.
+    """Reads the sub-words of a run.
 
     Raises:
-        FileNotFoundError: there are none.
-        ValueError: they are others.
+        FileNotFoundError: the file is missing.
+        ValueError: the file is not the one that the run was trained with.
     """
     path = model_dir / SUBWORDS
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing. Restore it: without its sub-words a model is of no use.")
+        raise FileNotFoundError(f"{path} is missing. Restore it: a model cannot be used without its sub-words.")
     expected = read_json(model_dir / CONFIG).get("subwords")
     if expected is not None and (received := describe(path)) != expected:
         raise ValueError(f"{path} is not what {model_dir} was trained with. Expected: {expected}. Received: {received}. Restore that file.")

@@ -554,8 +554,8 @@ MUTANTS = (
     Mutant(
         "prepare ignores --max_length",
         "t2t_keras/data/prepare.py",
-        "pairs, subwords, data.max_length, counted,",
-        "pairs, subwords, 256, counted,",
+        "pairs, subwords, data.max_length, report,",
+        "pairs, subwords, 256, report,",
         ("tests/test_prepare.py::test_pairs_longer_than_the_limit_are_left_out_and_counted",),
     ),
     Mutant(
@@ -575,14 +575,14 @@ MUTANTS = (
     Mutant(
         "a file is read once more for its hash",
         "t2t_keras/data/prepare.py",
-        "_options(data, vocab_size, seed, hashes)",
+        "_options(data, vocab_size, seed, text.hashes)",
         "_options(data, vocab_size, seed)",
         ("tests/test_prepare.py::test_preparing_reads_no_file_once_more_for_its_hash",),
     ),
     Mutant(
         "a file that changes while it is read goes unseen",
         "t2t_keras/data/prepare.py",
-        "if value != hashes[path]:",
+        "if value != text.hashes[path]:",
         "if False:",
         ("tests/test_prepare.py::test_a_file_that_changes_while_it_is_read_is_told",),
     ),
@@ -603,8 +603,8 @@ MUTANTS = (
     Mutant(
         "the second of two prepares again what the first made",
         "t2t_keras/data/prepare.py",
-        "            if not (folder / CORPUS).exists():  # The",
-        "            if True:  # The",
+        "            if not (folder / CORPUS).exists():  # Another",
+        "            if True:  # Another",
         ("tests/test_prepare.py::test_the_second_of_two_waits_for_the_first_and_uses_what_it_made",),
     ),
     Mutant(
@@ -617,8 +617,8 @@ MUTANTS = (
     Mutant(
         "a process without a corpus does not wait for the one that prepares",
         "t2t_keras/data/prepare.py",
-        "if not (folder / LOCK).exists():  # Where",
-        "if True:  # Where",
+        "if not (folder / LOCK).exists():  # The",
+        "if True:  # The",
         ("tests/test_prepare.py::test_who_names_no_corpus_waits_for_the_one_that_prepares_and_uses_what_it_made",),
     ),
     Mutant(
@@ -659,7 +659,7 @@ MUTANTS = (
     Mutant(
         "preparing overwrites other files",
         "t2t_keras/data/prepare.py",
-        "        _check_own(folder)\n",
+        "        _check_not_foreign(folder)\n",
         "",
         ("tests/test_prepare.py::test_a_folder_of_other_files_is_left_as_it_is",),
     ),
@@ -673,8 +673,8 @@ MUTANTS = (
     Mutant(
         "a folder counts as whole before it is",
         "t2t_keras/data/prepare.py",
-        "    subwords = tokenizer.Tokenizer(model)\n",
-        '    subwords = tokenizer.Tokenizer(model)\n    (folder / CORPUS).write_text("{}")\n',
+        "    (folder / SUBWORDS).write_bytes(subwords.model)\n",
+        '    (folder / SUBWORDS).write_bytes(subwords.model)\n    (folder / CORPUS).write_text("{}")\n',
         ("tests/test_prepare.py::test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_there_is_room",),
     ),
     Mutant(
@@ -687,7 +687,7 @@ MUTANTS = (
     Mutant(
         "each validation pair in the training text counts once",
         "t2t_keras/data/prepare.py",
-        "sum(pair in repeated for pair in valid)",
+        "sum(pair in repeated for pair in text.valid_pairs)",
         "len(repeated)",
         ("tests/test_prepare.py::test_validation_pairs_that_are_in_the_training_text_are_counted",),
     ),
@@ -701,7 +701,7 @@ MUTANTS = (
     Mutant(
         "compressed text is read as text",
         "t2t_keras/data/corpora.py",
-        "                        _refuse_what_is_not_text(path, line)\n",
+        "                        _check_is_text(path, line)\n",
         "",
         ("tests/test_corpora.py::test_a_file_that_is_not_text_or_is_in_utf16_is_told_with_what_makes_text_of_it",),
     ),
@@ -899,7 +899,7 @@ MUTANTS = (
         "evaluate.py advises an option that it does not have",
         "t2t_keras/data/corpora.py",
         'raise ValueError(f"{_not_utf8(path, number, error)}.")',
-        'raise ValueError(f"{_not_utf8(path, number, error)}, or leave such lines out with --skip_bad_lines.")',
+        'raise ValueError(f"{_not_utf8(path, number, error)}, or leave such lines out with `skip_bad_lines`.")',
         ("tests/test_tools.py::test_a_scored_line_that_is_not_utf_8_is_told_without_advice_that_cannot_be_taken",),
     ),
     Mutant(

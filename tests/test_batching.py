@@ -176,7 +176,7 @@ def test_pairs_of_equal_lengths_meet_others_in_every_epoch(tmp_path):
 def test_too_long_a_sentence_is_refused_before_training_begins(folder):
     longest = int(np.load(folder / "lengths.npy").max())
     batching.batches(folder, batch_tokens=longest, seed=1)
-    with pytest.raises(ValueError, match=rf"{longest} sub-words. Received: {longest - 1}\..*--batch_tokens.*--max_length"):
+    with pytest.raises(ValueError, match=rf"`batch_tokens` of at least {longest}, .* Received: {longest - 1}\..*`max_length`"):
         batching.batches(folder, batch_tokens=longest - 1, seed=1)
 
 
@@ -227,7 +227,7 @@ def test_damaged_records_stop_a_run_in_a_sentence_unless_they_are_skipped(damage
     path, damage = damaged
     damage(lambda shard, index: index == 5)
     dataset = batching.batches(path, batch_tokens=BUDGET, seed=1, epochs=1)
-    with pytest.raises(ValueError, match=r"^Expected records .* Received: 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip\.$"):
+    with pytest.raises(ValueError, match=r"^Expected intact records. .*Received: 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip`\.$"):
         with shards.plain_errors():
             list(dataset)
 
@@ -239,7 +239,7 @@ def test_a_strategy_s_iterator_stops_in_the_same_sentence(damaged):
     strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     shared = batching.grouped(dataset, 2).map(lambda update: batching.split(update, buckets=2, replicas=2, micro_batch_tokens=50)).unbatch()
     iterator = iter(strategy.distribute_datasets_from_function(lambda context: shared.prefetch(8)))
-    with pytest.raises(ValueError, match=r"^Expected records .* 1 damaged, .* byte \d+ of .*tfrecord\. .*=skip\.$"):
+    with pytest.raises(ValueError, match=r"^Expected intact records. .*1 damaged, .* byte \d+ of .*tfrecord\. .*=skip`\.$"):
         with shards.plain_errors():
             while True:
                 next(iterator)
@@ -301,9 +301,9 @@ def test_a_window_of_damaged_records_alone_gives_no_batch_and_the_next_one_count
 def test_where_every_record_is_damaged_a_run_ends_with_an_error(damaged):
     path, damage = damaged
     assert damage(lambda shard, index: True) == set(range(PAIRS))
-    with pytest.raises(ValueError, match="^Expected pairs in .*damaged records alone.*"), shards.plain_errors():
+    with pytest.raises(ValueError, match="^Expected pairs in .*only damaged records.*"), shards.plain_errors():
         skipping(path, epochs=None)
-    with pytest.raises(ValueError, match="^Expected pairs in .*damaged records alone.*"), shards.plain_errors():
+    with pytest.raises(ValueError, match="^Expected pairs in .*only damaged records.*"), shards.plain_errors():
         skipping(path, epochs=None, start=batching.Position(1, 0))
 
 
@@ -435,11 +435,11 @@ def split_cases():
     ]
     for _ in range(40):
         buckets = [tuple(int(draw.integers(1, high)) for high in (70, 20, 20)) for _ in range(draw.integers(1, 7))]
-        yield buckets, int(draw.integers(1, 6)), int(draw.integers(max(max(part[1:]) for part in buckets), 400))
+        yield buckets, int(draw.integers(1, 6)), int(draw.integers(max(max(bucket[1:]) for bucket in buckets), 400))
 
 
 def update_of(buckets: list[tuple[int, int, int]], seed: int = 0) -> dict:
-    """Parts of (rows, S, T), as `joined` makes them."""
+    """An update whose buckets have (rows, S, T), as `grouped` makes it."""
     draw = np.random.default_rng(seed)
     batches = [{side: draw.integers(3, 99, [rows, s if side == "source" else t]) for side in shards.SIDES} for rows, s, t in buckets]
     signature = {side: tf.TensorSpec([None, None], tf.int32) for side in shards.SIDES}
@@ -450,26 +450,26 @@ def update_of(buckets: list[tuple[int, int, int]], seed: int = 0) -> dict:
 
 @pytest.mark.parametrize(("buckets", "replicas", "micro_batch_tokens"), split_cases())
 def test_an_update_is_shared_out_in_equally_many_micro_batches_that_fit(buckets, replicas, micro_batch_tokens):
-    """All rows are kept, once and in order; each micro-batch has rows of one part alone, and no part more pieces than another."""
+    """All rows are kept, once and in order; each micro-batch has rows of one bucket only; all buckets have equally many."""
     update = update_of(buckets)
     shared = batching.split(update, buckets=len(buckets), replicas=replicas, micro_batch_tokens=micro_batch_tokens)
     [(first, number, _)] = {shared[side].shape[:3] for side in shards.SIDES}
     assert first == replicas and replicas * number % len(buckets) == 0
-    pieces = replicas * number // len(buckets)
-    source, target = (shared[side].numpy().reshape(len(buckets), pieces, *shared[side].shape[2:]) for side in shards.SIDES)
+    micro_batches = replicas * number // len(buckets)  # Of one bucket.
+    source, target = (shared[side].numpy().reshape(len(buckets), micro_batches, *shared[side].shape[2:]) for side in shards.SIDES)
     needed = [-(-rows // max(1, micro_batch_tokens // max(s, t))) for rows, s, t in buckets]
-    assert max(needed) <= pieces < max(needed) + replicas
-    for part, (rows, s, t) in enumerate(buckets):
-        share = -(-rows // pieces)
+    assert max(needed) <= micro_batches < max(needed) + replicas
+    for bucket, (rows, s, t) in enumerate(buckets):
+        share = -(-rows // micro_batches)
         assert share * max(s, t) <= max(micro_batch_tokens, max(s, t))
-        for ids, expected, length in ((source[part], update["source"][part], s), (target[part], update["target"][part], t)):
+        for ids, expected, length in ((source[bucket], update["source"][bucket], s), (target[bucket], update["target"][bucket], t)):
             assert (ids[:, share:] == PAD).all() and (ids[:, :, length:] == PAD).all()
             flat = ids[:, :share, :length].reshape(-1, length)
             np.testing.assert_array_equal(flat[:rows], expected[:rows, :length])
             assert (flat[rows:] == PAD).all()
 
 
-def test_where_parts_and_replicas_are_equally_many_each_replica_has_one_whole():
+def test_if_there_are_as_many_buckets_as_replicas_each_replica_gets_a_whole_one():
     update = update_of([(4, 9, 8), (12, 3, 3), (2, 20, 17)])
     shared = batching.split(update, buckets=3, replicas=3, micro_batch_tokens=40)
     assert shared["source"].shape[:3] == (3, 1, 12)
@@ -481,7 +481,7 @@ def test_fewer_rows_than_replicas_leave_replicas_only_padding():
     assert [int(real(replica).sum()) for replica in shared["source"].numpy()] == [3, 3, 0, 0, 0]
 
 
-def test_fewer_parts_than_usual_leave_replicas_only_padding():
+def test_missing_buckets_leave_replicas_only_padding():
     shared = batching.split(update_of([(2, 3, 4)]), buckets=4, replicas=2, micro_batch_tokens=100)
     assert shared["source"].shape == [2, 2, 2, 3]
     assert [int(real(replica).sum()) for replica in shared["source"].numpy()] == [6, 0]
@@ -491,7 +491,7 @@ def test_a_sentence_longer_than_a_device_takes_is_a_micro_batch_of_its_own():
     assert batching.split(update_of([(3, 50, 4)]), buckets=1, replicas=1, micro_batch_tokens=40)["source"].shape == [1, 3, 1, 50]
 
 
-def test_other_entries_are_told_to_every_replica():
+def test_other_entries_are_repeated_for_every_replica():
     update = {**update_of([(3, 2, 2)]), "position": tf.constant([4, 2], tf.int64)}
     np.testing.assert_array_equal(batching.split(update, buckets=1, replicas=3, micro_batch_tokens=10)["position"], [[4, 2]] * 3)
 
@@ -508,33 +508,33 @@ def test_split_works_inside_the_pipeline(folder, buckets):
     assert counted == dict.fromkeys(range(PAIRS), 1)
 
 
-# Parts of an update.
+# Buckets of an update.
 
 
-def test_an_update_of_parts_is_the_next_batches_and_goes_on_after_the_last_of_them(batches, folder):
+def test_the_buckets_of_an_update_are_the_next_batches_and_its_position_follows_the_last_one(batches, folder):
     """Their lengths differ, and its position is where the next update begins."""
     alone = batches(epochs=2)
-    joined = list(batching.grouped(batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=2), 4).as_numpy_iterator())
-    assert len(joined) == -(-len(alone) // 4)
-    for number, update in enumerate(joined):
+    updates = list(batching.grouped(batching.batches(folder, batch_tokens=BUDGET, seed=1, epochs=2), 4).as_numpy_iterator())
+    assert len(updates) == -(-len(alone) // 4)
+    for number, update in enumerate(updates):
         expected = alone[4 * number : 4 * number + 4]
         assert update["position"].tolist() == expected[-1]["position"].tolist()
         for side in shards.SIDES:
-            for part, batch in zip(update[side], expected, strict=True):
+            for bucket, batch in zip(update[side], expected, strict=True):
                 rows, length = batch[side].shape
-                np.testing.assert_array_equal(part[:rows, :length], batch[side])
-                assert (part != PAD).sum() == (batch[side] != PAD).sum()
+                np.testing.assert_array_equal(bucket[:rows, :length], batch[side])
+                assert (bucket != PAD).sum() == (batch[side] != PAD).sum()
     assert np.mean([np.ptp([batch["source"].shape[1] for batch in alone[first : first + 4]]) for first in range(0, 20, 4)]) > LONGEST / 4
 
 
-def test_the_damage_of_an_update_is_that_of_its_parts():
+def test_the_damage_of_an_update_is_the_sum_over_its_buckets():
     batches = tf.data.Dataset.range(5).map(lambda n: {"source": [[n]], "target": [[n]], "position": [0, n], "damaged": n})
-    joined = list(batching.grouped(batches, 3).as_numpy_iterator())
-    assert [(update["position"].tolist(), int(update["damaged"])) for update in joined] == [([0, 2], 0 + 1 + 2), ([0, 4], 3 + 4)]
+    updates = list(batching.grouped(batches, 3).as_numpy_iterator())
+    assert [(update["position"].tolist(), int(update["damaged"])) for update in updates] == [([0, 2], 0 + 1 + 2), ([0, 4], 3 + 4)]
 
 
 @pytest.mark.parametrize(("wanted", "expected"), [(1, 1), (8, 8), (40, 10)])
-def test_an_update_has_as_many_parts_as_wanted_that_hold_the_longest_sentence(wanted, expected):
+def test_an_update_has_as_many_buckets_as_wanted_if_the_longest_sentence_fits(wanted, expected):
     info = {"source_longest": 90, "target_longest": 100}
     assert batching.buckets(info, 1000, wanted) == expected
     assert batching.buckets(info, 50, wanted) == 1  # Reading tells that it does not fit.

@@ -379,7 +379,7 @@ def test_loading_leaves_the_optimizer_out(tmp_path):
 
 @pytest.mark.parametrize("which", ["average", "latest", "best"])
 def test_where_there_is_no_checkpoint_the_error_says_so(tmp_path, which):
-    with pytest.raises(FileNotFoundError, match=f"--checkpoint={which}"):
+    with pytest.raises(FileNotFoundError, match=f"`checkpoint={which}`"):
         checkpoint.load(tmp_path, which, new_model())
 
 
@@ -418,7 +418,7 @@ def test_the_weights_after_an_update_are_chosen_by_its_number(tmp_path):
 def test_the_number_of_no_checkpoint_is_answered_by_those_there_are(tmp_path, which):
     write_run(tmp_path, [2, 9])
     as_best(tmp_path, 2)
-    with pytest.raises(FileNotFoundError, match=f"No checkpoint for --checkpoint={which} in {tmp_path}. There are step: 2, 9; best: 2."):
+    with pytest.raises(FileNotFoundError, match=f"No checkpoint for `checkpoint={which}` in {tmp_path}. There are step: 2, 9; best: 2."):
         checkpoint.load(tmp_path, which, new_model())
 
 
@@ -632,7 +632,7 @@ BOMBS = {
         zipfile.ZIP_STORED,
         "JSON object",
     ),
-    "no array": ("weight", lambda shape: b"#!/bin/sh", zipfile.ZIP_STORED, "is no checkpoint"),
+    "no array": ("weight", lambda shape: b"#!/bin/sh", zipfile.ZIP_STORED, "is not a valid checkpoint"),
     "one more array": ("model/x", lambda shape: member(), zipfile.ZIP_DEFLATED, "has 'model/x'"),
 }
 
@@ -683,5 +683,5 @@ def test_files_too_small_for_a_model_are_found_before_it_is_made(tmp_path, train
     checkpoint.check_size(tmp_path, "average", weights)
     with pytest.raises(checkpoint.DamagedError, match=f"1,000,000,000 float32 weights in {written}"):
         checkpoint.check_size(tmp_path, "average", 10**9)
-    with pytest.raises(FileNotFoundError, match="--checkpoint=best"):
+    with pytest.raises(FileNotFoundError, match="`checkpoint=best`"):
         checkpoint.check_size(tmp_path, "best", weights)

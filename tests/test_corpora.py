@@ -167,7 +167,7 @@ def test_a_line_that_is_not_utf8_is_named_by_file_line_and_column(file, bad, byt
     message = refusal(*(reversed(sides) if side == 0 else sides))
     assert f"{broken}, line 3" in message
     assert f"byte {byte} at column {column}" in message
-    assert "--skip_bad_lines" in message
+    assert "`skip_bad_lines`" in message
 
 
 def test_bad_lines_can_be_left_out_and_are_counted_once_a_pair(file):
@@ -259,16 +259,16 @@ def test_a_file_is_hashed_while_it_is_read(file, compress):
 def test_the_report_says_what_was_left_out_and_no_more():
     assert str(corpora.Report(pairs=1234567)) == "1,234,567 pairs"
     assert (
-        str(corpora.Report(pairs=2, empty=1, too_long=3)) == "2 pairs, 1 with an empty side left out, 3 longer than --max_length left out"
+        str(corpora.Report(pairs=2, empty=1, too_long=3)) == "2 pairs, 1 with an empty side left out, 3 longer than `max_length` left out"
     )
 
 
 # What the options ask for.
 
 
-@pytest.mark.parametrize(("split", "kind", "flag"), [("train", "training", "--train_source"), ("valid", "validation", "--valid_source")])
-def test_a_side_that_is_not_given_is_asked_for(split, kind, flag):
-    with pytest.raises(ValueError, match=f"no {kind} text.*{flag}"):
+@pytest.mark.parametrize(("split", "kind", "option"), [("train", "training", "train_source"), ("valid", "validation", "valid_source")])
+def test_a_side_that_is_not_given_is_asked_for(split, kind, option):
+    with pytest.raises(ValueError, match=f"no {kind} text.*`{option}`"):
         list(corpora.pairs(DataConfig(), split, 1, corpora.Report()))
 
 
@@ -373,9 +373,9 @@ def test_a_newline_inside_a_tfds_sentence_stays_inside_one_line(wmt14, monkeypat
     assert not [side for pair in tfds_read("wmt14_translate/de-en", "de", "en") for side in pair if b"\n" in side]
 
 
-@pytest.mark.parametrize(("source", "target", "flag"), [("fr", "en", "--source_language"), ("de", "fr", "--target_language")])
-def test_a_language_that_a_tfds_set_has_not_is_refused_with_those_it_has(wmt14, source, target, flag):
-    with pytest.raises(ValueError, match=f"{flag} to be one of de, en.*Received: fr"):
+@pytest.mark.parametrize(("source", "target", "option"), [("fr", "en", "source_language"), ("de", "fr", "target_language")])
+def test_a_language_that_a_tfds_set_has_not_is_refused_with_those_it_has(wmt14, source, target, option):
+    with pytest.raises(ValueError, match=f"`{option}` to be one of de, en.*Received: fr"):
         tfds_read("wmt14_translate/de-en", source, target)
 
 
@@ -398,7 +398,7 @@ def test_a_tfds_set_that_does_not_exist_is_refused(wmt14, dataset):
 
 
 def test_a_set_that_is_no_translation_is_refused(wmt14):
-    with pytest.raises(ValueError, match="--source_language"):
+    with pytest.raises(ValueError, match="`source_language`"):
         tfds_read("mnist", "de", "en")
 
 

@@ -238,7 +238,7 @@ def test_a_port_that_is_taken_is_refused_and_free_when_it_is_given_back(listener
     """gRPC's servers share a port with whoever lets them: two dispatchers would each get a part of the calls."""
     with socket.create_server(**listener) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match=rf"^Could not listen at port {port} .*Address already in use\)\. Give another --port\.$"):
+        with pytest.raises(OSError, match=rf"^Could not listen at port {port} .*Address already in use\)\. Give another `port`\.$"):
             data_service.check_free(port)
     data_service.check_free(port)
 
@@ -393,7 +393,7 @@ def test_a_damaged_record_that_a_worker_finds_is_told_in_the_same_sentence(servi
     monkeypatch.chdir(places / "trainer")
     monkeypatch.setattr(shards, "_fingerprints", lambda contents: tf.ones(tf.shape(contents), tf.int64))
     with (
-        pytest.raises(ValueError, match=r"^Expected records.*damaged, the first at byte \d+ of .*--damaged_records=skip\.$"),
+        pytest.raises(ValueError, match=r"^Expected intact records.*damaged, the first at byte \d+ of .*`damaged_records=skip`\.$"),
         shards.plain_errors(),
     ):
         next(iter(data_service.batches(FOLDER, service=service, job=uuid.uuid4().hex, batch_tokens=BUDGET, seed=3)))

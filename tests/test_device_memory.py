@@ -123,16 +123,16 @@ def test_every_possible_shape_costs_at_most_what_was_rehearsed_in_its_range(batc
     )
     shapes = device_memory.largest_shapes({"source_longest": 256, "target_longest": 250}, train, replicas)
     rehearsed = max(device_memory.cost(*shape) for shape in shapes)
-    pieces = next(n for n in range(1, 99) if n * buckets_per_update % replicas == 0)
+    micro_batches = next(n for n in range(1, 99) if n * buckets_per_update % replicas == 0)
     for length in range(1, 257):
         most = max(micro_batch_tokens // length, 1)
         rows = batch_tokens // buckets_per_update // length
-        share = -(-rows // (pieces * -(-rows // (pieces * most))))
+        share = -(-rows // (micro_batches * -(-rows // (micro_batches * most))))
         assert device_memory.cost(share, length, min(length, 250)) <= rehearsed
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_of_parts_of_different_lengths_the_costly_ones_are_split(replicas, messages):
+def test_of_buckets_of_different_lengths_the_costly_ones_are_split(replicas, messages):
     """Three buckets an update; what was too costly once is in halves from then on, and one row beside it is no reason to end."""
     batches = random_updates([9, 2, 8, 1, 9, 3], seed=4)
     strategy, model, update = built(4, replicas, batches_of(strategy_of(replicas), batches, buckets=3).element_spec)

@@ -151,14 +151,14 @@ def test_pairs_longer_than_the_limit_are_left_out_and_counted(data, folder):
     assert texts(folder, "train") == short
     report = json.loads((folder / prepare.CORPUS).read_text())["report"]
     assert (report["train"]["pairs"], report["train"]["too_long"]) == (len(short), 200 - len(short))
-    assert any(f"{200 - len(short)} longer than --max_length" in line for line in said)
+    assert any(f"{200 - len(short)} longer than `max_length`" in line for line in said)
     assert shards.read_info(folder / "train")["pairs"] == len(short)
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_a_text_of_which_every_pair_is_too_long_is_refused(data, folder, tmp_path, split):
     names = write_text(tmp_path, split, [(" ".join(ENGLISH) * 3, " ".join(GERMAN))] * 20)
-    with pytest.raises(ValueError, match=f"{split}.*longer than --max_length=30"):
+    with pytest.raises(ValueError, match=f"{split}.*longer than `max_length=30`"):
         run(dataclasses.replace(data, max_length=30, **names), folder)
     assert not (folder / prepare.CORPUS).exists()
 
@@ -178,7 +178,7 @@ def test_a_sentence_limit_that_lengths_on_disk_cannot_tell_is_refused():
 
 @pytest.mark.parametrize("missing", ["train", "valid"])
 def test_text_that_is_not_given_is_asked_for(data, folder, missing):
-    with pytest.raises(ValueError, match=f"--{missing}_source"):
+    with pytest.raises(ValueError, match=f"`{missing}_source`"):
         run(dataclasses.replace(data, **{f"{missing}_source": "", f"{missing}_target": ""}), folder)
 
 
@@ -275,10 +275,13 @@ def test_a_prepared_folder_is_used_where_no_corpus_is_named(data, folder):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"max_length": 50}, "max_length was 100, and is now 50"),
-        ({"max_length": 100, "normalization": "nfkc"}, "options: normalization was identity, and is now nfkc"),
-        ({"builtin_pairs": 7}, "builtin_pairs was not given, and is now 7"),
-        ({"valid_source": "train.source", "valid_target": "train.target"}, r"valid_source was \['valid.source .*'\], and is now \['train"),
+        ({"max_length": 50}, "`max_length` was 100, and is now 50"),
+        ({"max_length": 100, "normalization": "nfkc"}, "options: `normalization` was identity, and is now nfkc"),
+        ({"builtin_pairs": 7}, "`builtin_pairs` was not given, and is now 7"),
+        (
+            {"valid_source": "train.source", "valid_target": "train.target"},
+            r"`valid_source` was \['valid.source .*'\], and is now \['train",
+        ),
     ],
 )
 def test_data_options_are_compared_where_no_corpus_is_named(data, folder, tmp_path, monkeypatch, given, told):
@@ -325,14 +328,14 @@ def test_a_folder_prepared_with_another_option_is_refused_by_its_name(data, fold
     run(data, folder)
     before = contents(folder)
     [(name, value)] = changed.items()
-    with pytest.raises(ValueError, match=f"{name} was {getattr(data, name)}, and is now {value}"):
+    with pytest.raises(ValueError, match=f"`{name}` was {getattr(data, name)}, and is now {value}"):
         run(dataclasses.replace(data, **changed), folder)
     assert contents(folder) == before
 
 
 def test_a_folder_prepared_with_another_vocabulary_is_refused(data, folder):
     run(data, folder)
-    with pytest.raises(ValueError, match=f"vocab_size was {VOCAB}, and is now {VOCAB - 1}"):
+    with pytest.raises(ValueError, match=f"`vocab_size` was {VOCAB}, and is now {VOCAB - 1}"):
         run(data, folder, VOCAB - 1)
 
 
@@ -340,7 +343,7 @@ def test_every_option_that_differs_is_named_with_both_values(data, folder):
     run(data, folder)
     with pytest.raises(ValueError) as refused:
         run(dataclasses.replace(data, max_length=100, normalization="nfkc"), folder, VOCAB - 1)
-    for change in ("max_length was 256, and is now 100", "normalization was identity, and is now nfkc", f"vocab_size was {VOCAB}"):
+    for change in ("`max_length` was 256, and is now 100", "`normalization` was identity, and is now nfkc", f"`vocab_size` was {VOCAB}"):
         assert change in str(refused.value)
     assert "train_source" not in str(refused.value) and "vocab_sample" not in str(refused.value)
 
@@ -369,7 +372,7 @@ def test_a_byte_that_changes_behind_the_first_mebibyte_makes_another_corpus(data
         file.write(b"d")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size
-    with pytest.raises(ValueError, match="another corpus.*train_source was"):
+    with pytest.raises(ValueError, match="another corpus.*`train_source` was"):
         run(data, folder)
 
 
@@ -405,7 +408,7 @@ def test_a_folder_prepared_from_another_text_is_refused_by_its_side(data, folder
     run(data, folder)
     path = pathlib.Path(getattr(data, name))
     path.write_bytes(path.read_bytes().replace(b"e", b"E", 1))
-    with pytest.raises(ValueError, match=f"another corpus.*{name} was"):
+    with pytest.raises(ValueError, match=f"another corpus.*`{name}` was"):
         run(data, folder)
 
 
@@ -416,7 +419,7 @@ def test_a_folder_prepared_from_another_set_is_refused(data, folder):
 
 
 @pytest.mark.parametrize(
-    ("changed", "seed", "name"), [({"builtin_pairs": 151}, 1, "builtin_pairs was 150, and is now 151"), ({}, 2, "seed")]
+    ("changed", "seed", "name"), [({"builtin_pairs": 151}, 1, "`builtin_pairs` was 150, and is now 151"), ({}, 2, "seed")]
 )
 def test_a_folder_prepared_from_another_builtin_corpus_is_refused(folder, changed, seed, name):
     made = DataConfig(dataset="builtin", builtin_pairs=150)
@@ -574,7 +577,7 @@ def test_the_second_of_two_waits_for_the_first_and_uses_what_it_made(data, folde
 
 def test_the_second_of_two_refuses_what_the_first_made_of_another_corpus(data, folder, tmp_path, holder):
     run(data, tmp_path / "alone", VOCAB - 1)
-    with pytest.raises(ValueError, match=f"vocab_size was {VOCAB - 1}, and is now {VOCAB}"):
+    with pytest.raises(ValueError, match=f"`vocab_size` was {VOCAB - 1}, and is now {VOCAB}"):
         run_beside(holder, data, folder, lambda: shutil.copytree(tmp_path / "alone", folder, dirs_exist_ok=True))
 
 
@@ -600,5 +603,5 @@ def test_who_names_no_corpus_waits_for_the_one_that_prepares_and_uses_what_it_ma
 
 
 def test_who_names_no_corpus_is_asked_for_one_where_the_one_that_prepared_was_killed(folder, holder):
-    with pytest.raises(ValueError, match="no training text. Give --train_source"):
+    with pytest.raises(ValueError, match="no training text. Give `train_source`"):
         run_beside(holder, DataConfig(), folder, lambda: None)

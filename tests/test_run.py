@@ -238,7 +238,7 @@ def test_a_loaded_translator_searches_as_it_was_trained_to_unless_told_otherwise
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="config.json.*--model_dir"):
+    with pytest.raises(FileNotFoundError, match="config.json.*`model_dir`"):
         load(tmp_path)
 
 
@@ -267,7 +267,7 @@ def test_a_run_is_resumed_with_its_options_but_for_those_given_which_are_announc
     """Story: without --warmup_steps, the learning rate was silently another one, and config.json was overwritten."""
     state, said = resume(copy, train_steps=5, keep_checkpoints=2, valid_sentences=1, beam_size=2)
     assert state.step == 5 and "Using the data in" in said and "Learning" not in said
-    assert "Changed: --train_steps 4 → 5, --keep_checkpoints 3 → 2, --valid_sentences 7 → 1, --beam_size 3 → 2." in said
+    assert "Changed: `train_steps` 4 → 5, `keep_checkpoints` 3 → 2, `valid_sentences` 7 → 1, `beam_size` 3 → 2." in said
     assert [checkpoint.step_of(path) for path in checkpoint.kept(copy)] == [4, 5]
     assert points(copy)["train/learning_rate"][5] == pytest.approx(8**-0.5 * 5 * TRAIN.warmup_steps**-1.5)
     changed = dataclasses.replace(TRAIN, train_steps=5, keep_checkpoints=2, valid_sentences=1)
@@ -299,7 +299,7 @@ def test_a_folder_of_somebody_s_own_files_stays_as_it_is(tmp_path):
     (tmp_path / "config.json").write_text('{"architectures": ["MarianMTModel"]}')
     (tmp_path / "subwords.model").write_bytes(b"theirs")
     before = contents(tmp_path)
-    with pytest.raises(ValueError, match=f"{tmp_path}/config.json is not the config.json of a run.*--model_dir"):
+    with pytest.raises(ValueError, match=f"{tmp_path}/config.json is not the config.json of a run.*`model_dir`"):
         train(tmp_path)
     assert contents(tmp_path) == before
 
@@ -376,7 +376,7 @@ def test_prepared_data_of_another_vocabulary_is_refused_before_anything_is_writt
 
 
 def test_no_corpus_at_all_is_told_what_to_give(tmp_path):
-    with pytest.raises(ValueError, match="--train_source"):
+    with pytest.raises(ValueError, match="`train_source`"):
         train(tmp_path / "new", data=DataConfig())
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["lock"]
 

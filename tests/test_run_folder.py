@@ -99,7 +99,7 @@ def test_an_option_that_does_not_fit_the_run_s_others_is_told_with_where_those_a
 def test_what_changes_is_announced_with_both_values(tmp_path):
     write(tmp_path)
     said = changes(tmp_path, {"warmup_steps": 4000, "train_steps": 10, "dtype": "bfloat16", "beam_size": 5}, str(tmp_path / "data"))
-    expected = f"--warmup_steps 20 → 4000, --dtype float32 → bfloat16, --beam_size 2 → 5, --data_dir /data/x → {tmp_path}/data"
+    expected = f"`warmup_steps` 20 → 4000, `dtype` float32 → bfloat16, `beam_size` 2 → 5, `data_dir` /data/x → {tmp_path}/data"
     assert said == expected
 
 
@@ -110,9 +110,9 @@ def test_all_options_that_may_not_change_are_named_at_once_with_both_values(tmp_
     with pytest.raises(ValueError) as raised:
         changes(tmp_path, given)
     assert str(raised.value) == (
-        f"Expected the options that {tmp_path} was trained with. Received: --vocab_size=350 (the run: 340), --d_ff=16 (the run: 2048), "
-        "--batch_tokens=500 (the run: 400), --seed=2 (the run: 1), --train_source=b.en (the run: a.en), --max_length=50 (the run: 100). "
-        "Leave them out to resume that run, or start a new run in another --model_dir."
+        f"Expected the options that {tmp_path} was trained with. Received: vocab_size=350 (the run: 340), d_ff=16 (the run: 2048), "
+        "batch_tokens=500 (the run: 400), seed=2 (the run: 1), train_source=b.en (the run: a.en), max_length=50 (the run: 100). "
+        "Leave them out to resume that run, or start a new run in another `model_dir`."
     )
 
 
@@ -126,19 +126,19 @@ def test_all_options_that_may_not_change_are_named_at_once_with_both_values(tmp_
 def test_what_decides_weights_or_the_order_of_the_data_may_not_change(tmp_path, name):
     write(tmp_path)
     [field] = [field for group in run_folder.GROUPS.values() for field in dataclasses.fields(group) if field.name == name]
-    with pytest.raises(ValueError, match=f"Received: --{name}="):
+    with pytest.raises(ValueError, match=f"Received: {name}="):
         changes(tmp_path, {name: other(field)})
 
 
 def test_where_there_are_no_weights_anything_may_change_and_is_announced(tmp_path):
     write(tmp_path, weights=False)
-    assert changes(tmp_path, {"d_ff": 16, "seed": 2}) == "--d_ff 2048 → 16, --seed 1 → 2"
+    assert changes(tmp_path, {"d_ff": 16, "seed": 2}) == "`d_ff` 2048 → 16, `seed` 1 → 2"
 
 
 def test_text_under_another_name_is_left_to_those_who_read_it(tmp_path):
     """The same file may be elsewhere now; `prepare.check_folder` compares what is in it."""
     write(tmp_path)
-    assert changes(tmp_path, {"train_source": "/abs/a.en"}) == "--train_source a.en → /abs/a.en"
+    assert changes(tmp_path, {"train_source": "/abs/a.en"}) == "`train_source` a.en → /abs/a.en"
 
 
 def test_a_run_on_data_prepared_elsewhere_learns_of_its_text_later(tmp_path):
@@ -171,7 +171,7 @@ def test_a_folder_with_somebody_s_own_files_is_refused(tmp_path, name):
     """Story: a config.json and a subwords.model of another program were replaced."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('{"architectures": ["MarianMTModel"], "d_model": 512}')
-    with pytest.raises(ValueError, match="--model_dir") as raised:
+    with pytest.raises(ValueError, match="`model_dir`") as raised:
         run_folder.check(tmp_path)
     assert str(tmp_path) in str(raised.value) and name.split("/")[0] in str(raised.value)
 
@@ -240,7 +240,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, name, expected):
     files = [tmp_path / "prepared" / name for name in ("subwords.model", "records.tsv")]
     run_folder.check_data(tmp_path, *files)
     (tmp_path / "prepared" / name).write_bytes(b"of another corpus")
-    with pytest.raises(ValueError, match=f"{expected}.*--model_dir"):
+    with pytest.raises(ValueError, match=f"{expected}.*`model_dir`"):
         run_folder.check_data(tmp_path, *files)
 
 

@@ -298,8 +298,8 @@ def test_a_stop_at_a_damaged_record_reaches_a_person_as_one_sentence_whatever_th
     with pytest.raises(ValueError) as raised, shards.plain_errors():
         next(iter(dataset))
     assert str(raised.value) == (
-        f"Expected records as they were written. Received: 1 damaged, the first at byte 12 of {path}. "
-        f"Remove {folder.parent} and prepare again, or leave damaged records out with --damaged_records=skip."
+        f"Expected intact records. Received: 1 damaged, the first at byte 12 of {path}. "
+        f"Remove {folder.parent} and prepare again, or leave damaged records out with `damaged_records=skip`."
     )
 
 

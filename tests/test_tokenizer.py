@@ -187,7 +187,7 @@ def test_a_model_learned_with_other_special_ids_is_refused(moved, tmp_path):
 
 def test_too_large_a_vocabulary_is_refused_with_the_largest_that_can_be_learned():
     lines = text(400, seed=1)
-    with pytest.raises(ValueError, match="^--vocab_size=5000 is too large.*more text") as refused:
+    with pytest.raises(ValueError, match="^`vocab_size=5000` is too large.*more text") as refused:
         learn(lines, 5000)
     largest = int(re.search(r"gives (\d+) at most", str(refused.value))[1])
     assert tokenizer.Tokenizer(learn(lines, largest)).vocab_size == largest
@@ -199,7 +199,7 @@ def test_too_small_a_vocabulary_is_refused_with_the_smallest_that_can_be_learned
     """Story: a newcomer's --vocab_size=100 was answered by "give more text"."""
     lines = text(400, seed=1)
     characters = len({*b"".join(lines).decode(), UNDERSCORE} - {" "})
-    with pytest.raises(ValueError, match=f"^--vocab_size=100 is too small.*256 bytes and {characters} characters") as refused:
+    with pytest.raises(ValueError, match=f"^`vocab_size=100` is too small.*256 bytes and {characters} characters") as refused:
         learn(lines, 100)
     assert "more text" not in str(refused.value)
     smallest = int(re.search(r"needs (\d+) or more", str(refused.value))[1])

@@ -207,7 +207,7 @@ def test_an_output_file_is_replaced_when_all_lines_are_translated(shouting, tmp_
     result = shouting(f"--input={source}", f"--output={target}")
     assert (result.returncode, result.stdout) == (1, b"")
     assert result.stderr.decode().splitlines() == [
-        f"Not finished; what there is so far is in {target}.partial.", "Error: Told to stop."
+        f"Not finished. The output so far is in {target}.partial.", "Error: Told to stop."
     ]  # fmt: skip
     assert (target.read_text(), (tmp_path / "out.partial").read_text()) == ("before", "ONE\n")
     source.write_text("one\ntwo\n")
@@ -312,7 +312,7 @@ def test_a_scored_line_that_is_not_utf_8_is_told_without_advice_that_cannot_be_t
     """Story: evaluate.py advised --skip_bad_lines, which it does not have."""
     (tmp_path / "hypothesis").write_bytes(b"one\ntw\xff\n")
     said = complaint(score_files(tmp_path, f"{tmp_path}/hypothesis"))
-    assert "hypothesis, line 2 is not UTF-8: byte 0xff at column 3." in said and "--skip_bad_lines" not in said
+    assert "hypothesis, line 2 is not UTF-8: byte 0xff at column 3." in said and "skip_bad_lines" not in said
 
 
 def test_a_figure_that_is_not_finite_is_null_in_json(tmp_path):

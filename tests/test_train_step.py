@@ -90,8 +90,8 @@ def test_the_loss_and_its_gradient_are_divided_by_the_tokens_of_the_whole_update
 
 
 @pytest.mark.parametrize(("replicas", "micro_batch_tokens"), [(1, 10**6), (1, 20), (2, 10**6), (2, 20)])
-def test_an_update_of_parts_is_that_of_one_tape_over_all_of_them(replicas, micro_batch_tokens):
-    """Parts of unequal sizes and lengths; the last update has fewer of them."""
+def test_an_update_of_several_buckets_equals_one_tape_over_all_of_them(replicas, micro_batch_tokens):
+    """Buckets of unequal sizes and lengths; the last update has fewer of them."""
     batches = random_updates([5, 1, 9, 3, 7, 4, 6, 2], seed=7)
     updates = [joined(batches[:3]), joined(batches[3:6]), joined(batches[6:])]
     expected, expected_metrics = by_one_tape(updates)
@@ -101,8 +101,8 @@ def test_an_update_of_parts_is_that_of_one_tape_over_all_of_them(replicas, micro
         assert one["target_tokens"] == other["target_tokens"]
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
         if replicas == 1 and micro_batch_tokens == 10**6:
-            # Those of its buckets, without what fills them up to one size; a part that is missing is a row of one position a side.
-            assert one["positions"] == sum(ids.size for part in buckets for ids in part.values()) + 2 * (3 - len(buckets))
+            # Positions of the buckets before padding to a common size; a missing bucket is a row of one position per side.
+            assert one["positions"] == sum(ids.size for bucket in buckets for ids in bucket.values()) + 2 * (3 - len(buckets))
 
 
 def test_tokens_words_and_positions_are_counted_over_the_whole_update():

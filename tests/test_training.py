@@ -231,7 +231,7 @@ def test_the_state_of_a_checkpoint_is_the_place_after_its_updates(folder, finish
 
 
 def test_a_budget_below_the_longest_sentence_is_refused_before_any_update(folder, tmp_path):
-    with pytest.raises(ValueError, match="--batch_tokens"):
+    with pytest.raises(ValueError, match="`batch_tokens`"):
         Run(folder, tmp_path, batch_tokens=5)
 
 
@@ -399,7 +399,7 @@ def test_a_damaged_record_stops_the_run_or_is_skipped_and_counted(tmp_path, monk
     shard.write_bytes(content)
     options = {"damaged_records": damaged_records, "log_steps": 1, "valid_steps": 100}
     if damaged_records == "stop":
-        with pytest.raises(ValueError, match=rf"1 damaged, the first at byte \d+ of {shard}.*--damaged_records=skip"):
+        with pytest.raises(ValueError, match=rf"1 damaged, the first at byte \d+ of {shard}.*`damaged_records=skip`"):
             Run(tmp_path / "data", tmp_path / "run", **options)
     else:
         run = Run(tmp_path / "data", tmp_path / "run", **options)

@@ -1,10 +1,11 @@
-"""Batches of about equal length (section 5.1): each holds pairs of similar length up to a budget of tokens a side.
+"""Batches of pairs of similar length, up to a budget of tokens on each side (section 5.1).
 
-The order of an epoch is a function of (seed, epoch). Shards are drawn in a new order and read a *window* of them at a
-time; a window's pairs are sorted by length with random ties, cut into batches, and the batches shuffled. So memory is bounded
-by a window (and the next one, read ahead), and a run that starts again inside an epoch reads no more than a window in vain.
+The order of an epoch is a function of (seed, epoch). Each epoch shuffles the shards and reads them in *windows* of several shards.
+The pairs of a window are sorted by length, with ties in random order, and cut into batches, and the batches are shuffled. Memory is
+therefore limited to one window and the next, which is read ahead. A run that resumes inside an epoch rereads at most one window.
 
-An update is made of several batches, one from each of several buckets of length, so that long and short sentences contribute to every step.
+An update consists of several batches, called its buckets: each has sentences of similar length, and short and long sentences
+contribute to every update. Each bucket is cut into micro-batches that fit into a device's memory.
 
 Letters: K buckets per update, B rows, S and T padded lengths of source and target.
 """
@@ -18,11 +19,16 @@ import tensorflow as tf
 from t2t_keras.config import PAD
 from t2t_keras.data import shards
 
-WINDOW_PAIRS = 2**19
+WINDOW_PAIRS = 2**19  # Approximate size of a window.
 
 
 class Position(NamedTuple):
-    """Where an epoch stands: batches of `window` (counted over all epochs) that were used already."""
+    """A place in the sequence of batches.
+
+    Attributes:
+        window: index of the current window, counted over all epochs.
+        batch: number of batches of this window that were already used.
+    """
 
     window: int = 0
     batch: int = 0
@@ -32,27 +38,34 @@ START = Position()
 
 
 def sort_key(source_length, target_length):
-    """Orders pairs so that neighbours need little padding on either side.
+    """Returns a key that sorts pairs so that neighbours need little padding on either side.
 
-    Pairs are laid out in strips two source lengths wide; within a strip by target length, up one strip and down the next, so
-    that the end of a strip meets the beginning of its neighbour. Of the orders tried this left the most real tokens on both
-    short and long sentences.
+    Pairs are grouped into strips of two source lengths. Target lengths ascend in even strips and descend in odd ones, so that the
+    target length stays similar from one strip to the next. Of the orders tried, this one needed the least padding for short and
+    for long sentences.
+
+    Args:
+        source_length: [pairs] int32.
+        target_length: [pairs] int32.
+
+    Returns:
+        [pairs] int64.
     """
     strip, target_length = tf.cast(source_length // 2, tf.int64), tf.cast(target_length, tf.int64)
     return strip * 2**17 + tf.where(strip % 2 == 1, -target_length, target_length)
 
 
-@tf.function  # Its loop has to be a graph's where automatic conversion is off too, as within `Dataset.from_generator`.
+@tf.function  # Compiles the loop also where automatic conversion to a graph is off, as within `Dataset.from_generator`.
 def cut(source_lengths, target_lengths, batch_tokens: int):
-    """Cuts sorted pairs into batches of rows × padded length ≤ batch_tokens on each side; none could take the next row too.
+    """Cuts sorted pairs greedily into batches with rows × padded length ≤ batch_tokens on each side.
 
     Args:
         source_lengths: [pairs] int32, in the order of the rows.
         target_lengths: [pairs] int32.
-        batch_tokens: the budget; at least the longest sentence.
+        batch_tokens: the budget; at least the length of the longest sentence.
 
     Returns:
-        [batches + 1] int32: batch i is the rows from entry i up to entry i + 1.
+        [batches + 1] int32: batch i has the rows from entry i up to, but not including, entry i + 1.
     """
     longer = tf.maximum(source_lengths, target_lengths)
     total = tf.size(longer)
@@ -70,35 +83,57 @@ def cut(source_lengths, target_lengths, batch_tokens: int):
 
 
 def _permutation(size, seed):
-    """A random order of `size` things that only the seed [2] decides → [size] int32."""
+    """Returns a random permutation, [size] int32, that depends only on the seed, [2] int64."""
     return tf.argsort(tf.random.stateless_uniform([size], seed, minval=None, maxval=None, dtype=tf.int32), stable=True)
 
 
 def _padded(ids, starts, lengths):
-    """Sentences as rows, padded to the longest: → [B, S] int32."""
+    """Returns sentences as rows, padded to the longest one.
+
+    Args:
+        ids: [tokens] int32, all sentences concatenated.
+        starts: [B] int32, offset of each sentence's first token.
+        lengths: [B] int32.
+
+    Returns:
+        [B, S] int32.
+    """
     column = tf.range(tf.reduce_max(lengths))
     inside = column < lengths[:, None]
     return tf.where(inside, tf.gather(ids, tf.where(inside, starts[:, None] + column, 0)), PAD)
 
 
 def _window_seeds(seed: int, window):
-    """Independent stateless seeds [2] for a window: of its ties, and of its batches' order."""
+    """Returns two independent stateless seeds, each [2] int64: for the order of a window's ties and of its batches."""
     return tf.unstack(tf.random.split(tf.random.fold_in(tf.constant([seed, 1], tf.int64), window), 2))
 
 
 def windows_per_epoch(info: dict) -> int:
-    """How many windows the pairs of `shards.read_info` are read in: of WINDOW_PAIRS about, and of a shard at least."""
+    """Returns the number of windows in an epoch: each has about `WINDOW_PAIRS` pairs and at least one shard.
+
+    Args:
+        info: the result of `shards.read_info`.
+    """
     return min(len(info["shards"]), -(-info["pairs"] // WINDOW_PAIRS))
 
 
 def _count_damaged(windows: tf.data.Dataset, per_epoch: int, begun: bool) -> tf.data.Dataset:
-    """Adds the damaged records of windows that nothing is left of to the next one's; stops after an epoch without any pair."""
+    """Adds the damaged records of windows without pairs to the count of the next window.
+
+    Args:
+        windows: dataset of the results of `_read_window`.
+        per_epoch: number of windows in an epoch.
+        begun: whether pairs of the first epoch were used before.
+
+    Raises:
+        tf.errors.InvalidArgumentError: an epoch had no pair. Within `shards.plain_errors`, a ValueError.
+    """
 
     def count(state, window):
         pairs, damaged = state["pairs"] + tf.size(window["rows"]), state["damaged"] + window["damaged"]
         ended = (window["window"] + 1) % per_epoch == 0
-        told = "Expected pairs in the data. Received: damaged records alone. Prepare the data again."
-        tf.debugging.Assert(tf.logical_or(pairs > 0, tf.logical_not(ended)), [told])
+        message = "Expected pairs in the data. Received: only damaged records. Prepare the data again."
+        tf.debugging.Assert(tf.logical_or(pairs > 0, tf.logical_not(ended)), [message])
         after = {"pairs": tf.where(ended, 0, pairs), "damaged": tf.where(tf.size(window["rows"]) == 0, damaged, 0)}
         return after, {**window, "damaged": damaged}
 
@@ -106,27 +141,27 @@ def _count_damaged(windows: tf.data.Dataset, per_epoch: int, begun: bool) -> tf.
 
 
 def _check(folder: pathlib.Path, info: dict, batch_tokens: int, damaged_records: str) -> None:
-    """Raises what `batches` raises."""
+    """Raises the errors of `batches`."""
     longest = max(info["source_longest"], info["target_longest"])
     if not info["pairs"]:
         raise ValueError(f"Expected sentence pairs in {folder}; it holds none.")
     if longest > batch_tokens:
         raise ValueError(
-            f"Expected a budget of at least the longest sentence, {longest} sub-words. Received: {batch_tokens}. "
-            "Raise --batch_tokens, or lower --max_length and prepare again."
+            f"Expected `batch_tokens` of at least {longest}, the length of the longest sentence. Received: {batch_tokens}. "
+            "Raise `batch_tokens`, or lower `max_length` and prepare again."
         )
     shards.check_sizes(folder, damaged_records)
 
 
 def _sorted_rows(source_lengths, target_lengths, seed):
-    """Pairs by length, equal ones in a random order. [pairs] int32 twice → [pairs] int32."""
+    """Returns the indices of pairs sorted by length, with ties in random order: [pairs] int32."""
     rows = _permutation(tf.size(source_lengths), seed)
     key = sort_key(tf.gather(source_lengths, rows), tf.gather(target_lengths, rows))
     return tf.gather(rows, tf.argsort(key, stable=True))
 
 
 def _read_window(folder: pathlib.Path, info: dict, window, batch_tokens: int, seed: int, damaged_records: str) -> dict:
-    """The pairs of one window: which rows stand in which batch, and the order of the batches."""
+    """Reads the pairs of one window and decides which rows are in which batch, and the order of the batches."""
     number, windows = len(info["shards"]), windows_per_epoch(info)
     epoch, index = window // windows, window % windows
     order = _permutation(number, tf.random.fold_in(tf.constant([seed, 0], tf.int64), epoch))
@@ -140,14 +175,14 @@ def _read_window(folder: pathlib.Path, info: dict, window, batch_tokens: int, se
 
 
 def _batch(window: dict, index) -> dict:
-    """Batch `index` of a window, padded; see `batches`."""
+    """Returns batch `index` of a window, padded; see `batches`."""
     chosen = window["order"][index]
     rows = window["rows"][window["cuts"][chosen] : window["cuts"][chosen + 1]]
     ended = index + 1 == tf.size(window["order"], out_type=tf.int64)
     after = tf.where(ended, [window["window"] + 1, 0], [window["window"], index + 1])
     columns = {}
     for side in shards.SIDES:
-        starts, lengths = (tf.gather(window[f"{side}_{part}"], rows) for part in ("starts", "lengths"))
+        starts, lengths = (tf.gather(window[f"{side}_{name}"], rows) for name in ("starts", "lengths"))
         columns[side] = _padded(window[f"{side}_ids"], starts, lengths)
     return {**columns, "position": after, "damaged": tf.where(index == 0, window["damaged"], 0)}
 
@@ -161,9 +196,9 @@ def batches(
     epochs: int | None = None,
     damaged_records: str = "stop",
 ) -> tf.data.Dataset:
-    """Batches from `start` on.
+    """Returns the batches from position `start` on.
 
-    Six pairs with (source, target) lengths (3, 4), (9, 8), (2, 2), (8, 9), (3, 3), (2, 3), at 18 tokens a batch:
+    Example: six pairs with (source, target) lengths (3, 4), (9, 8), (2, 2), (8, 9), (3, 3), (2, 3), and batch_tokens=18:
 
         sorted by length   (2, 2) (2, 3) | (3, 4) (3, 3) | (8, 9) (9, 8)
         cut                4 rows × 4 = 16 tokens; a fifth row would make 5 × 9 = 45    → (2, 2) (2, 3) (3, 4) (3, 3)
@@ -171,22 +206,22 @@ def batches(
         shuffled           the two batches in a random order, padded: [4, 3] and [4, 4]; [2, 9] and [2, 9]
 
     Args:
-        folder: shards that `shards.write` wrote.
-        batch_tokens: rows × padded length of a batch, at most, on each side.
-        seed: of the order.
-        start: the position of the first batch.
-        epochs: how often every pair comes, counted from the very beginning; None: without end.
-        damaged_records: `stop` at one, or `skip` it: its pairs are left out, and the others come in an order that is a function of
-            the whole records.
+        folder: shards written by `shards.write`.
+        batch_tokens: maximum of rows × padded length of a batch, on each side.
+        seed: seed of the order.
+        start: position of the first batch.
+        epochs: number of epochs, counted from the very first one; `None` repeats the data indefinitely.
+        damaged_records: `stop` raises an error at a damaged record; `skip` leaves out its pairs. The order of the other pairs then
+            depends on which records are intact.
 
     Returns:
-        A dataset of {"source": [B, S] int32, "target": [B, T] int32, "position": [2] int64, "damaged": [] int32}; `position`
-        is the `start` of what comes after, and `damaged` counts records that were skipped, on the first batch of a window alone,
-        so that their sum is right. Iterate within `shards.plain_errors`.
+        A dataset of {"source": [B, S] int32, "target": [B, T] int32, "position": [2] int64, "damaged": [] int32}. `position` is the
+        `start` that continues after this batch. `damaged` is the number of records skipped in a window, on its first batch, and 0 on
+        its other batches, so that the sum over batches is right. Iterate within `shards.plain_errors`.
 
     Raises:
         FileNotFoundError: a shard is missing.
-        ValueError: the longest sentence does not fit the budget, there is no pair, or a shard has another size than it had.
+        ValueError: the longest sentence exceeds the budget, there are no pairs, or the size of a shard has changed.
     """
     info = shards.read_info(folder)
     _check(folder, info, batch_tokens, damaged_records)
@@ -200,18 +235,33 @@ def batches(
     read = tf.data.Dataset.range(start.window, last).map(
         lambda window: _read_window(folder, info, window, batch_tokens, seed, damaged_records)
     )
-    # An epoch in which a run is resumed had pairs.
+    # If a run resumes inside an epoch, the epoch had pairs.
     counted = _count_damaged(read, windows, begun=start.window % windows > 0 or start.batch > 0)
     return counted.prefetch(1).flat_map(window_batches)
 
 
 def buckets(info: dict, batch_tokens: int, wanted: int) -> int:
-    """Of how many batches an update of `batch_tokens` is made: as many as wanted, or as the longest sentence fits into."""
+    """Returns the number of buckets of an update: as many as wanted, but few enough for the longest sentence to fit into one.
+
+    Args:
+        info: the result of `shards.read_info`.
+        batch_tokens: tokens of an update on each side.
+        wanted: the option `buckets_per_update`.
+    """
     return max(1, min(wanted, batch_tokens // max(1, *(info[f"{side}_longest"] for side in shards.SIDES))))
 
 
 def grouped(dataset: tf.data.Dataset, buckets: int) -> tf.data.Dataset:
-    """Updates of so many batches each: {"source": [K, B, S], "target": [K, B, T], …}, filled up with empty rows and columns."""
+    """Groups batches into updates.
+
+    Args:
+        dataset: the result of `batches`.
+        buckets: number of batches per update; the last update may have fewer.
+
+    Returns:
+        A dataset of {"source": [K, B, S], "target": [K, B, T], "position": [2], "damaged": []}. Batches are padded with empty rows and
+        columns to a common size. `position` is that of the last batch.
+    """
 
     def update(batches):
         others = {"position": lambda values: values[-1], "damaged": tf.reduce_sum}
@@ -221,21 +271,36 @@ def grouped(dataset: tf.data.Dataset, buckets: int) -> tf.data.Dataset:
 
 
 def _used(ids, axis: int):
-    """How many rows (axis -1) or columns (axis -2) are not empty; those come first. [..., B, S] → [...] int32."""
+    """Returns the number of rows (axis -1) or columns (axis -2) with tokens; these come first. [..., B, S] → [...] int32."""
     return tf.math.count_nonzero(tf.reduce_any(ids != PAD, axis=axis), axis=-1, dtype=tf.int32)
 
 
 def trimmed(source, target) -> tuple:
-    """A micro-batch without the empty rows and columns at its end that are there only for its size; one of each at least.
+    """Removes the empty rows and columns at the end of a micro-batch; keeps at least one of each.
 
-    [B, S] int, [B, T] int → [B', S'], [B', T'].
+    Args:
+        source: [B, S] int32.
+        target: [B, T] int32.
+
+    Returns:
+        [B', S'] and [B', T'].
     """
     rows = tf.maximum(_used(source, -1), 1)
     return tuple(ids[:rows, : tf.maximum(_used(ids, -2), 1)] for ids in (source, target))
 
 
 def cut_rows(sides: dict, number) -> dict:
-    """Cuts each batch into so many pieces of as many rows, the last ones fewer: {side: [N, B, S]} → {side: [N, number, rows, S]}."""
+    """Cuts every bucket into the same number of micro-batches.
+
+    The micro-batches of a bucket have equally many rows, except the last ones, which have fewer or none.
+
+    Args:
+        sides: {side: [K, B, S] int32}.
+        number: number of micro-batches per bucket.
+
+    Returns:
+        {side: [K, number, rows, S] int32}, padded with empty rows.
+    """
     rows = _used(sides["source"], -1)
     share = -(-rows // number)
     place = tf.range(tf.maximum(tf.reduce_max(share), 1))
@@ -245,31 +310,32 @@ def cut_rows(sides: dict, number) -> dict:
 
 
 def fewest_cuts(buckets: int, replicas: int) -> int:
-    """Into how many pieces each part is cut at least, for every replica to get as many as every other."""
+    """Returns the smallest number of micro-batches per bucket that gives every replica equally many micro-batches."""
     return replicas // math.gcd(buckets, replicas)
 
 
 def split(update: dict, *, buckets: int, replicas: int, micro_batch_tokens: int) -> dict:
-    """Shares an update out: every replica gets as many micro-batches as every other, each with rows of one part.
+    """Splits an update into micro-batches, equally many for every replica. Each has rows of one bucket only.
 
     Args:
         update: {"source": [K, B, S], "target": [K, B, T], …}; see `grouped`.
-        buckets: K; an update of fewer is filled up with empty ones.
-        replicas: devices.
-        micro_batch_tokens: rows × padded length of a micro-batch, at most, on each side (one row at least).
+        buckets: K. An update with fewer buckets is padded with empty ones.
+        replicas: number of devices.
+        micro_batch_tokens: maximum of rows × padded length of a micro-batch, on each side; one row is always allowed.
 
     Returns:
-        {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T]}; the last rows and
-        columns of a micro-batch may be empty (all padding). Other entries are repeated for each replica.
+        {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T]}. The last rows and columns of a
+        micro-batch may be empty (all padding). Other entries are repeated for each replica.
     """
     sides = {side: tf.pad(update[side], [[0, buckets - tf.shape(update[side])[0]], [0, 0], [0, 0]]) for side in shards.SIDES}
     longer = tf.maximum(*(_used(ids, -2) for ids in sides.values()))
-    most = tf.maximum(micro_batch_tokens // tf.maximum(longer, 1), 1)
+    most_rows = tf.maximum(micro_batch_tokens // tf.maximum(longer, 1), 1)
+    needed = tf.reduce_max(-(-_used(sides["source"], -1) // most_rows))
     fewest = fewest_cuts(buckets, replicas)
-    pieces = fewest * tf.maximum(-(-tf.reduce_max(-(-_used(sides["source"], -1) // most)) // fewest), 1)
+    micro_batches = fewest * tf.maximum(-(-needed // fewest), 1)  # Per bucket.
     shares = {
-        side: tf.reshape(ids, [replicas, buckets * pieces // replicas, *tf.unstack(tf.shape(ids)[2:])])
-        for side, ids in cut_rows(sides, pieces).items()
+        side: tf.reshape(ids, [replicas, buckets * micro_batches // replicas, *tf.unstack(tf.shape(ids)[2:])])
+        for side, ids in cut_rows(sides, micro_batches).items()
     }
     others = {name: tf.stack([value] * replicas) for name, value in update.items() if name not in shards.SIDES}
     return {**shares, **others}

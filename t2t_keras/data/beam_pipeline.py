@@ -1,8 +1,8 @@
-"""Writing the training shards with Apache Beam (section 5.1): the same files as `prepare.write`, made by many workers.
+"""Writes the training shards with Apache Beam (section 5.1): the same files as those of `prepare.write`, written by many workers.
 
-The driver reads the text, wherever it comes from, and lays it in chunks where the workers can read them. The workers turn chunks
-into ids; pairs are grouped by shard, and each shard is written in the order of the corpus. What pairs a shard holds is a function
-of the seed and their indices, so neither the runner nor the number of workers can be seen in the result.
+The driver reads the text and writes it in chunks to a folder that the workers can read. The workers tokenize the chunks, group the
+pairs by shard, and write each shard in the order of the corpus. The shard of a pair depends only on the seed and the index of the pair:
+the result is the same for every runner and number of workers.
 """
 
 import functools
@@ -26,7 +26,11 @@ PAIRS_PER_CHUNK = 2**16
 
 
 def _chunks(pairs: Iterator[corpora.Pair], exchange: str) -> Iterator[tuple[int, str]]:
-    """Writes the text where the workers can read it: (index of the first pair, file), source and target lines by turns."""
+    """Writes the text in chunks for the workers, with alternating source and target lines.
+
+    Yields:
+        The index of the first pair and the file of a chunk.
+    """
     for first in itertools.count(0, PAIRS_PER_CHUNK):
         chunk = list(itertools.islice(pairs, PAIRS_PER_CHUNK))
         if not chunk:
@@ -38,7 +42,11 @@ def _chunks(pairs: Iterator[corpora.Pair], exchange: str) -> Iterator[tuple[int,
 
 
 class _Encode(beam.DoFn):
-    """(first index, file) → (shard, (first index, for each side its ids end to end, and lengths)), in the order of the text."""
+    """Tokenizes a chunk and groups its pairs by shard.
+
+    Maps (first index, file) to (shard, (first index, [(ids, lengths) of each side])) for each shard. `ids` are concatenated sentences, in
+    the order of the text.
+    """
 
     def __init__(self, model: bytes, max_length: int, seed: int, number: int):
         self.model, self.max_length, self.seed, self.number = model, max_length, seed, number
@@ -57,12 +65,12 @@ class _Encode(beam.DoFn):
             if pair is not None:
                 by_shard[shard].append(pair)
         for shard, chosen in enumerate(by_shard):
-            # Packed: a runner would spend more time on many small arrays than we on all else.
+            # Concatenated, because runners are slow with many small arrays.
             yield shard, (first, [(np.concatenate(sentences), [len(ids) for ids in sentences]) for sentences in zip(*chosen, strict=True)])
 
 
 class _WriteShard(beam.DoFn):
-    """(shard, its pairs, packed, by first index) → the shard's file, and beside it, as JSON, what `Shard.close` says of it."""
+    """Writes the file of a shard, and the result of `Shard.close` as JSON. The elements are (shard, results of `_Encode`)."""
 
     def __init__(self, exchange: str, names: list[str], vocab_size: int):
         self.exchange, self.names, self.vocab_size = exchange, names, vocab_size
@@ -95,14 +103,14 @@ def write(
     options: PipelineOptions,
     exchange: str = "",
 ) -> dict:
-    """Does what `prepare.write` does, by a Beam pipeline.
+    """Tokenizes pairs and writes them as shards with a Beam pipeline; the result is that of `prepare.write`.
 
     Args:
         folder, pairs, subwords, max_length, report, count, seed: see `prepare.write`.
-        options: of the pipeline, its runner among them.
-        exchange: a folder that driver and workers can both read and write, any that Beam knows (`gs://…`), for one run at a time;
-            all is in a folder `t2t_keras_exchange` in it, which is removed. By default beside the shards, which suits workers that see
-            this file system.
+        options: options of the pipeline, including the runner.
+        exchange: a folder on any file system of Beam (such as `gs://…`) that driver and workers can read and write, for one run at a
+            time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is `folder`, for workers that share this file
+            system.
     """
     folder.mkdir(parents=True, exist_ok=True)
     exchange = FileSystems.join(exchange or str(folder.absolute()), "t2t_keras_exchange")
@@ -135,15 +143,15 @@ def write(
 
 
 def writer(runner: str, options: str = "", exchange: str = "") -> Callable:
-    """`write` with its runner, for `prepare.prepare`; what Beam does not take is told before any text is read.
+    """Returns a `write_train` function for `prepare.prepare`. Checks the options of the pipeline before any text is read.
 
     Args:
         runner: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner, …
-        options: further pipeline options, as on a command line.
+        options: other pipeline options, as on a command line.
         exchange: see `write`.
 
     Raises:
-        ValueError: there is no such runner, or it needs other options, or its package is not installed.
+        ValueError: the runner does not exist, needs other options, or its package is not installed.
     """
     pipeline_options = PipelineOptions([f"--runner={runner}", *shlex.split(options)])
     try:

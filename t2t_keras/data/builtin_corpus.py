@@ -1,8 +1,8 @@
-"""A corpus that needs no download: numbers, dates and amounts of money, written out in English and German.
+"""A generated corpus: numbers, dates and amounts of money in words, in English and German. It needs no download.
 
-The numbers go to 999,999, and there are whole millions to 99 million. Over 10⁸ pairs are possible. The task is small enough for a
-few minutes on a CPU and hard enough to show a mistake: German swaps units and tens ("einundzwanzig") and joins a number into
-one word.
+There are numbers up to 999,999 and whole millions up to 99 million. More than 10⁸ pairs are possible. A model learns the task in a few
+minutes on a CPU, but the task is hard enough to reveal errors: German swaps units and tens ("einundzwanzig") and writes a number as one
+word.
 """
 
 import functools
@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterator
 
 import num2words
 
-EDITION = 2  # Changes with the pairs that a seed gives.
-HELD_OUT = 500  # Pairs for validation, and as many for the test.
-TEST_SHARE, VALID_SHARE = 0.1, 0.05  # Of all possible pairs: what each held-out split is drawn from.
+EDITION = 2  # Version of the generator; changes if a seed gives other pairs.
+HELD_OUT = 500  # Pairs in each of the validation and test splits.
+TEST_SHARE, VALID_SHARE = 0.1, 0.05  # Share of all possible pairs that each held-out split is drawn from.
 
-# num2words has no names of months, and reads whole amounts of money as cents.
+# num2words has no names of months, and takes whole amounts of money for cents.
 MONTHS = (
     ("january", "Januar"), ("february", "Februar"), ("march", "März"), ("april", "April"), ("may", "Mai"), ("june", "Juni"),
     ("july", "Juli"), ("august", "August"), ("september", "September"), ("october", "Oktober"), ("november", "November"),
     ("december", "Dezember"),
 )  # fmt: skip
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-# One and many in English; German amounts stay in the singular.
+# Singular and plural in English; German has one form.
 CURRENCIES = (("euro", "euros", "Euro"), ("dollar", "dollars", "Dollar"), ("franc", "francs", "Franken"))
 
 
@@ -35,7 +35,7 @@ def _words(number: int, language: str, to: str = "cardinal") -> str:
 
 
 def _some_number(draw: random.Random) -> int:
-    """Short and long names alike: one to six digits, one in three of them with zeros at the end; or whole millions."""
+    """Draws a number of one to six digits, up to a third of them with zeros at the end, or whole millions."""
     digits = draw.randint(1, 7)
     if digits == 7:
         return draw.randrange(1, 10 ** draw.randint(1, 2)) * 10**6
@@ -48,12 +48,12 @@ def _number(value: int) -> tuple[str, str]:
 
 
 def number(draw: random.Random) -> tuple[str, str]:
-    """twenty-one → einundzwanzig"""
+    """Draws a number, such as twenty-one → einundzwanzig."""
     return _number(_some_number(draw))
 
 
 def date(draw: random.Random) -> tuple[str, str]:
-    """the twenty-first of may nineteen ninety-nine → der einundzwanzigste Mai neunzehnhundertneunundneunzig"""
+    """Draws a date: the twenty-first of may nineteen ninety-nine → der einundzwanzigste Mai neunzehnhundertneunundneunzig."""
     month, year = draw.randrange(12), draw.randrange(1100, 2100)
     day = draw.randint(1, DAYS[month])
     english = f"the {_words(day, 'en', 'ordinal')} of {MONTHS[month][0]} {_words(year, 'en', 'year')}"
@@ -61,7 +61,7 @@ def date(draw: random.Random) -> tuple[str, str]:
 
 
 def money(draw: random.Random) -> tuple[str, str]:
-    """one euro and two cents → ein Euro und zwei Cent"""
+    """Draws an amount of money, such as one euro and two cents → ein Euro und zwei Cent."""
     one, many, german_name = draw.choice(CURRENCIES)
     amount, cents = _some_number(draw), draw.choice((0, draw.randrange(100)))
 
@@ -88,7 +88,7 @@ def _below_1000() -> dict[str, str]:
 
 
 def _split_of(english: str, seed: int) -> str:
-    """The split that a sentence may be in, which the sentence and the seed decide; no number below 1,000 is for validation."""
+    """Returns the split of a sentence, which depends on the sentence and the seed. Numbers below 1,000 are not for validation."""
     digest = hashlib.sha256(f"{seed} {english}".encode()).digest()
     place = int.from_bytes(digest[:8]) / 2**64
     if place < TEST_SHARE:
@@ -97,7 +97,7 @@ def _split_of(english: str, seed: int) -> str:
 
 
 def _draws(seed: int, split: str, distinct: bool) -> Iterator[tuple[str, str]]:
-    """Pairs that may be in a split, without end, of each kind in turn."""
+    """Yields pairs of a split indefinitely, with alternating kinds."""
     draw, seen = random.Random(f"{seed} {split}"), set()
     for kind in itertools.cycle(KINDS):
         pair = kind(draw)
@@ -110,10 +110,17 @@ def _draws(seed: int, split: str, distinct: bool) -> Iterator[tuple[str, str]]:
 
 @functools.lru_cache(maxsize=1)
 def splits(train_pairs: int, seed: int) -> dict[str, list[tuple[str, str]]]:
-    """The corpus: `train`, `valid` and `test` pairs, English first. No pair is in two of them.
+    """Generates the corpus.
 
-    Held-out pairs all differ and depend on the seed alone, not on `train_pairs`. Training pairs repeat, as short sentences do in
-    any text. One in four is a number below 1,000 until each of those that are not in `test` has come once.
+    Held-out pairs are distinct and depend only on the seed, not on `train_pairs`. Training pairs may repeat, as short sentences do in
+    any text. At the beginning, every fourth training pair is a number below 1,000, until all such numbers outside `test` have occurred.
+
+    Args:
+        train_pairs: number of training pairs.
+        seed: seed of all splits.
+
+    Returns:
+        The (English, German) pairs of the `train`, `valid` and `test` splits. No pair is in two splits.
     """
     made = {split: list(itertools.islice(_draws(seed, split, distinct=True), HELD_OUT)) for split in ("valid", "test")}
     small = sorted(set(_below_1000().items()) - set(made["test"]))

@@ -1,7 +1,7 @@
-"""Sentence pairs (section 5.1): from text files, from a TFDS translation set, or built in. Bad input is named or counted.
+"""Sentence pairs (section 5.1) from text files, from a TFDS translation dataset or from the built-in corpus.
 
-A pair is (source, target), UTF-8 bytes without the end of the line. Only `\n` ends a line: U+2028, form feeds and their like are
-part of a sentence, which is what keeps two files aligned.
+Invalid input raises an error that names its place, or is left out and counted. A pair is (source, target), UTF-8 bytes without the end
+of the line. Only `\n` ends a line; U+2028, form feeds and similar characters are part of a sentence. This keeps two files aligned.
 """
 
 import collections
@@ -22,11 +22,11 @@ from t2t_keras.data import builtin_corpus
 from t2t_keras.files import describe
 
 Pair = tuple[bytes, bytes]
-Hashes = dict[pathlib.Path, str]  # The SHA-256 of files.
+Hashes = dict[pathlib.Path, str]  # SHA-256 by file.
 BOM = b"\xef\xbb\xbf"
 
 _BUFFER = 2**20  # Bytes.
-# How files begin that are not text, or not in UTF-8: what they are, and what makes text of them.
+# First bytes of files that are not UTF-8 text: what such a file is, and the command that converts it to text.
 _NOT_TEXT = {
     b"\xff\xfe": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
     b"\xfe\xff": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
@@ -39,7 +39,16 @@ _NOT_TEXT = {
 
 @dataclasses.dataclass
 class Report:
-    """What was read, and what was left out or mended, by reason."""
+    """Counts what was read, and what was left out or repaired, by reason.
+
+    Attributes:
+        pairs: usable pairs.
+        empty: pairs with an empty side, left out.
+        not_utf8: pairs that are not UTF-8, left out.
+        too_long: pairs longer than `max_length`, left out.
+        carriage_returns: lines whose carriage return was removed.
+        byte_order_marks: byte order marks removed.
+    """
 
     pairs: int = 0
     empty: int = 0
@@ -52,7 +61,7 @@ class Report:
         notes = {
             "with an empty side left out": self.empty,
             "not UTF-8 left out": self.not_utf8,
-            "longer than --max_length left out": self.too_long,
+            "longer than `max_length` left out": self.too_long,
             "lines' carriage returns removed": self.carriage_returns,
             "byte order marks removed": self.byte_order_marks,
         }
@@ -60,7 +69,7 @@ class Report:
 
 
 def expand(names: str) -> list[pathlib.Path]:
-    """Files of a comma-separated list of names and globs, in order.
+    """Returns the files of a comma-separated list of names and globs, in order.
 
     Raises:
         FileNotFoundError: a name or glob matches no file.
@@ -75,7 +84,7 @@ def expand(names: str) -> list[pathlib.Path]:
 
 
 class _Hashed(io.RawIOBase):
-    """A file that hashes what is read of it."""
+    """A file that computes the SHA-256 of the bytes read from it."""
 
     def __init__(self, path: pathlib.Path):
         self._file, self.hash = path.open("rb", buffering=0), hashlib.sha256()
@@ -93,14 +102,21 @@ class _Hashed(io.RawIOBase):
         super().close()
 
 
-def _refuse_what_is_not_text(path: pathlib.Path, beginning: bytes) -> None:
+def _check_is_text(path: pathlib.Path, beginning: bytes) -> None:
+    """Raises `ValueError` if the first bytes are those of a known format other than UTF-8 text."""
     for magic, (kind, command) in _NOT_TEXT.items():
         if beginning.startswith(magic):
             raise ValueError(f"{path} is {kind}. Expected UTF-8 text, plain or gzip: convert it with {command}.")
 
 
 def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterator[tuple[pathlib.Path, int, bytes]]:
-    """(file, line number, line) of several files, gzip or plain, end to end."""
+    """Yields (file, line number, line) for all lines of several plain or gzip files.
+
+    Args:
+        paths: the files.
+        report: counts the repaired lines; updated.
+        hashes: gets the SHA-256 of each file after its last line.
+    """
     for path in paths:
         number = 0
         try:
@@ -108,7 +124,7 @@ def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterato
                 for line in gzip.open(plain) if plain.peek(2).startswith(b"\x1f\x8b") else plain:
                     number += 1
                     if number == 1:
-                        _refuse_what_is_not_text(path, line)
+                        _check_is_text(path, line)
                         if line.startswith(BOM):
                             line, report.byte_order_marks = line[len(BOM) :], report.byte_order_marks + 1
                     line = line.removesuffix(b"\n")
@@ -117,7 +133,7 @@ def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterato
                     yield path, number, line
                 hashes[path] = raw.hash.hexdigest()
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path} is a broken gzip file: it could be read up to line {number} ({error}). Fetch it again.") from error
+            raise ValueError(f"{path} is a broken gzip file: it could be read up to line {number} ({error}). Download it again.") from error
         except OSError as error:
             raise OSError(f"Could not read line {number + 1} of {path} ({error.strerror or error}).") from error
         if not number:
@@ -125,15 +141,16 @@ def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterato
 
 
 def _not_utf8(path: pathlib.Path, number: int, error: UnicodeDecodeError) -> str:
+    """Returns the message for a line that is not UTF-8, without a final period."""
     found = f"byte {error.object[error.start]:#04x} at column {error.start + 1}"
     return f"{path}, line {number} is not UTF-8: {found}. Convert the file (iconv -f … -t UTF-8)"
 
 
 def text(names: str) -> list[str]:
-    """All lines of some text files, blank ones too.
+    """Returns all lines of text files, including blank ones.
 
     Args:
-        names: file names or globs, comma-separated, or one pipe; gzip is recognised.
+        names: comma-separated file names or globs, or one pipe; gzip is detected.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -150,14 +167,14 @@ def text(names: str) -> list[str]:
 
 
 def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool = False, hashes: Hashes | None = None) -> Iterator[Pair]:
-    """Pairs from aligned text files.
+    """Returns an iterator over the pairs of aligned text files.
 
     Args:
-        source: file names or globs, comma-separated; gzip is recognised.
+        source: comma-separated file names or globs; gzip is detected.
         target: likewise; line n, counted over all files, translates line n of the source.
-        report: counts what was read.
-        skip_bad_lines: leave out pairs that are not UTF-8 instead of stopping.
-        hashes: gets the SHA-256 of each file once it is read to its end.
+        report: counts what was read; updated.
+        skip_bad_lines: whether to leave out pairs that are not UTF-8 instead of raising an error.
+        hashes: gets the SHA-256 of each file after its last line.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -169,6 +186,7 @@ def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool
 
 
 def _aligned(source: str, target: str, sides: list[Iterator], report: Report, skip_bad_lines: bool) -> Iterator[Pair]:
+    """Yields the pairs of two iterators of `_lines`; see `text_pairs`."""
     both = itertools.zip_longest(*sides)
     for number, lines in enumerate(both, 1):
         if None in lines:
@@ -186,8 +204,8 @@ def _aligned(source: str, target: str, sides: list[Iterator], report: Report, sk
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 if not skip_bad_lines:
-                    said = f"{_not_utf8(path, line_number, error)}, or leave such lines out with --skip_bad_lines."
-                    raise ValueError(said) from error
+                    message = f"{_not_utf8(path, line_number, error)}, or leave such lines out with `skip_bad_lines`."
+                    raise ValueError(message) from error
                 good = False
         if not good:
             report.not_utf8 += 1
@@ -199,6 +217,7 @@ def _aligned(source: str, target: str, sides: list[Iterator], report: Report, sk
 
 
 def _tfds_builder(data: DataConfig):
+    """Returns the builder of a TFDS translation dataset. Its name may have the languages in either order."""
     import tensorflow_datasets as tfds
 
     name, _, languages = data.dataset.partition("/")
@@ -210,16 +229,18 @@ def _tfds_builder(data: DataConfig):
         except Exception:
             raise error from None
     known = sorted(getattr(builder.info.features, "keys", list)())
-    for flag in ("source_language", "target_language"):
-        if getattr(data, flag) not in known:
-            raise ValueError(
-                f"Expected --{flag} to be one of {', '.join(known)}, which {builder.info.full_name} has. Received: {getattr(data, flag)}."
-            )
+    for option in ("source_language", "target_language"):
+        if (language := getattr(data, option)) not in known:
+            raise ValueError(f"Expected `{option}` to be one of {', '.join(known)}, as in {builder.info.full_name}. Received: {language}.")
     return builder
 
 
 def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
-    """Pairs of a split of a TFDS translation set, whichever language its name puts first."""
+    """Yields the pairs of a split of a TFDS translation dataset, in either direction.
+
+    Raises:
+        ValueError: the dataset has no such split or language.
+    """
     import tensorflow_datasets as tfds
 
     builder = _tfds_builder(data)
@@ -239,7 +260,19 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
 
 
 def pairs(data: DataConfig, split: str, seed: int, report: Report, hashes: Hashes | None = None) -> Iterator[Pair]:
-    """Pairs of the `train`, `valid` or (built-in corpus only) `test` split of what `data` names; see `text_pairs`."""
+    """Returns an iterator over the pairs of a split.
+
+    Args:
+        data: names the corpus.
+        split: `train`, `valid` or, for the built-in corpus, `test`.
+        seed: seed of the built-in corpus.
+        report: counts what was read; updated.
+        hashes: gets the SHA-256 of each text file after its last line.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: `data` names no text for this split. For errors during iteration see `text_pairs` and `tfds_pairs`.
+    """
     if data.dataset == "builtin":
         chosen = builtin_corpus.splits(data.builtin_pairs, seed)[split]
         report.pairs += len(chosen)
@@ -248,20 +281,22 @@ def pairs(data: DataConfig, split: str, seed: int, report: Report, hashes: Hashe
         return tfds_pairs(data, getattr(data, f"{split}_split"), report)
     source, target = getattr(data, f"{split}_source"), getattr(data, f"{split}_target")
     if not source:
-        advice = "Give --train_source and --train_target, --dataset, or a prepared --data_dir."
+        advice = "Give `train_source` and `train_target`, `dataset`, or a prepared `data_dir`."
         if split == "valid":
-            advice = "Give --valid_source and --valid_target: for instance the last 1,000 lines of the training files, taken out of them."
+            advice = (
+                "Give `valid_source` and `valid_target`: for instance the last 1,000 lines of the training files, removed from those files."
+            )
         raise ValueError(f"There is no {'training' if split == 'train' else 'validation'} text. {advice}")
     return text_pairs(source, target, report, skip_bad_lines=data.skip_bad_lines, hashes=hashes)
 
 
 def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
-    """What tells one corpus from another: files by name, size and the SHA-256 of all their bytes, or the set's name.
+    """Returns what identifies a corpus: the name, size and SHA-256 of each file, or the name of the dataset.
 
     Args:
         data: names the corpus.
-        seed: of the built-in corpus.
-        hashes: of files that are read already; the others are read here.
+        seed: seed of the built-in corpus.
+        hashes: SHA-256 of files that were read before; other files are read here.
     """
     if data.dataset == "builtin":
         return {"dataset": "builtin", "edition": builtin_corpus.EDITION, "builtin_pairs": data.builtin_pairs, "seed": seed}
@@ -280,20 +315,22 @@ def _words(sentences: Iterable[bytes]) -> collections.Counter:
 
 
 def check_sides(train: list[Pair], valid: list[Pair]) -> None:
-    """Stops where validation source reads like training target and the other way round: the files were swapped.
+    """Checks that the validation files are not swapped.
+
+    Each validation side is scored with unigram models of both training sides.
 
     Raises:
-        ValueError: by more than half a nat a word, on both sides.
+        ValueError: both validation sides fit the opposite training side better, by more than half a nat per word.
     """
     known = [_words(side) for side in zip(*train, strict=True)]
     words = len(known[0] | known[1])
 
-    def fit(text: collections.Counter, side: int) -> float:
+    def fit(text: collections.Counter, side: int) -> float:  # Mean log-probability of a word.
         total = known[side].total() + words
         return sum(count * math.log((known[side][word] + 1) / total) for word, count in text.items()) / max(text.total(), 1)
 
     texts = [_words(side) for side in zip(*valid, strict=True)]
     if all(fit(texts[side], 1 - side) > fit(texts[side], side) + 0.5 for side in (0, 1)):
         raise ValueError(
-            "The validation files look swapped: their source reads like the training target, and their target like its source."
+            "The validation files look swapped: their source reads like the training target, and their target like the training source."
         )

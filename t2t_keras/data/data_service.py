@@ -1,9 +1,9 @@
-"""The batches of `batching`, made by the workers of a tf.data service on other machines.
+"""Reads the batches of `batching` from the workers of a tf.data service on other machines.
 
-Every window goes to one worker, whichever is free, so each pair comes once an epoch while no worker fails: the batches are those
-of `batching.batches`, in an order that depends on which worker is faster. An epoch is a job of its own: left to run over the end
-of an epoch, a fast worker would be epochs ahead of a slow one. Workers read the shards themselves, under the same path. What a
-worker that fails held is lost to its epoch, which ends when the worker is there again, at the same address.
+Each window goes to one free worker. The batches are therefore those of `batching.batches`, in an order that depends on the speed of the
+workers, and each pair comes once per epoch as long as no worker fails. Each epoch is a job of its own; otherwise a fast worker could be
+epochs ahead of a slow one. Workers read the shards themselves, under the same path. If a worker fails, its current windows are lost for
+this epoch, and the epoch ends when the worker is back at the same address.
 """
 
 import itertools
@@ -21,15 +21,15 @@ from t2t_keras.data import batching, shards
 
 
 def check(service: str, seconds: float = 10.0) -> None:
-    """Waits until something listens at the dispatcher's address; TensorFlow itself would wait for an hour, and say nothing.
+    """Waits until a server listens at the dispatcher's address. TensorFlow itself would wait for an hour without a message.
 
     Args:
-        service: grpc://host:port.
-        seconds: how long to wait, at most.
+        service: address of the dispatcher, grpc://host:port.
+        seconds: maximum time to wait.
 
     Raises:
-        ConnectionError: nothing answers.
-        ValueError: that is no such address.
+        ConnectionError: no server answers.
+        ValueError: the address is invalid.
     """
     address, deadline = urllib.parse.urlsplit(service), time.monotonic() + seconds
     if address.scheme != "grpc" or not address.hostname or not address.port:
@@ -48,29 +48,29 @@ def check(service: str, seconds: float = 10.0) -> None:
 
 
 def check_free(port: int) -> None:
-    """Checks that nothing listens at a port of this machine: gRPC would share the port, and each would get a part of the calls.
+    """Checks that no server listens at a port of this machine. gRPC would share the port, and each server would get some of the calls.
 
     Raises:
-        OSError: the port is in use, or needs a permission.
+        OSError: the port is in use, or a permission is missing.
     """
     dual = socket.has_dualstack_ipv6()
     try:
         socket.create_server(("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual).close()
     except OSError as error:
-        raise OSError(f"Could not listen at port {port} of this machine ({os.strerror(error.errno)}). Give another --port.") from error
+        raise OSError(f"Could not listen at port {port} of this machine ({os.strerror(error.errno)}). Give another `port`.") from error
 
 
 def keep_local(port: int) -> None:
-    """Closes a port that this process listens at to other machines. TensorFlow's servers listen on every network interface.
+    """Restricts a port that this process listens at to this machine. TensorFlow's servers listen on every network interface.
 
     Raises:
-        OSError: the system does not permit it. Linux does from 5.7 on.
+        OSError: the system does not permit it. Linux does since version 5.7.
     """
     for name in os.listdir("/proc/self/fd"):
         try:
             is_socket = stat.S_ISSOCK(os.fstat(int(name)).st_mode)
             descriptor = os.dup(int(name)) if is_socket else None
-        except OSError:  # Closed meanwhile.
+        except OSError:  # The file was closed in the meantime.
             continue
         if is_socket:
             with socket.socket(fileno=descriptor) as found:
@@ -89,19 +89,17 @@ def batches(
     start: batching.Position = batching.START,
     damaged_records: str = "stop",
 ) -> tf.data.Dataset:
-    """Batches without end from `start` on; an epoch is over before the next one begins.
+    """Returns the batches from `start` on, indefinitely. An epoch ends before the next one begins.
 
-    Windows are under way on several workers at a time, and a position names one of them. After a restart from the newest position
-    seen, what others of the windows then under way had left does not come, or what they had sent comes again: of that
-    one epoch, a window for each worker at most. All later epochs are whole.
+    Several workers read windows at the same time, and a position describes one of these windows. If a run resumes from the newest
+    position, it misses or repeats batches of the other windows: at most one window per worker, in this epoch only.
 
     Args:
-        folder: shards that `shards.write` wrote, under a path that is the same for the workers.
-        service: grpc://host:port of the dispatcher.
-        job: a name that no earlier start has used. Trainers with the same name share the batches out among them: each batch
-            goes to one of them, so that of n trainers, each should ask for an n-th of the tokens.
-        batch_tokens: see `batching.batches`.
-        seed, damaged_records: see `batching.batches`.
+        folder: shards written by `shards.write`, under a path that is the same for the workers.
+        service: address of the dispatcher, grpc://host:port.
+        job: a new name for every start. Trainers that give the same name share the batches: each batch goes to one of them, so each of
+            n trainers should ask for an n-th of the tokens.
+        batch_tokens, seed, damaged_records: see `batching.batches`.
         start: see `batching.batches`; the same for all trainers of a job.
 
     Returns:
@@ -127,5 +125,5 @@ def batches(
             yield from epoch(number, position).apply(distribute).as_numpy_iterator()
             position = batching.Position(windows * (number + 1), 0)
 
-    # Python hands over whole batches only; not `flat_map`, in whose graph a job cannot be named after its epoch.
+    # Not `flat_map`: in a graph, a job cannot be named after its epoch. Python only passes on whole batches.
     return tf.data.Dataset.from_generator(epochs, output_signature=epoch(0, batching.START).element_spec)

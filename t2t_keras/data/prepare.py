@@ -1,8 +1,8 @@
-"""From a corpus to shards of token ids (section 5.1): checks the text, learns sub-words, writes a data folder.
+"""Prepares a data folder from a corpus (section 5.1): checks the text, learns sub-words and writes shards of token ids.
 
-The folder holds `subwords.model`, shards in `train/` and `valid/`, the held-out text as `valid.source.txt` and
-`valid.target.txt` (and `test.…` of the built-in corpus), and, last, `corpus.json`: a folder with one is whole. One process
-at a time writes into a folder; `lock` stays there, empty.
+The folder contains `subwords.model`, shards in `train/` and `valid/`, and the held-out text in `valid.source.txt` and
+`valid.target.txt` (for the built-in corpus also `test.source.txt` and `test.target.txt`). `corpus.json` is written last: a folder
+that has it is complete. The file `lock` ensures that only one process at a time writes into the folder; it stays there, empty.
 """
 
 import contextlib
@@ -27,21 +27,39 @@ from t2t_keras.text import tokenizer
 SUBWORDS = "subwords.model"
 CORPUS = "corpus.json"
 LOCK = "lock"
-MOST_CORPUS = 2**24  # Bytes of `corpus.json`, which names every file of the text.
-PAIRS_AT_ONCE = 8192
-_HASHED = re.compile(r" [0-9a-f]{64}'")  # How a file is recorded, see `corpus.identity`.
-_OF_TEXT = ("max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines")  # Options on any corpus.
-# What TensorFlow raises at a full disk, at a file that may not be written, and at a limit of a file's size.
+MOST_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
+PAIRS_AT_ONCE = 8192  # Pairs in one call of the tokenizer.
+COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
+_HASHED = re.compile(r" [0-9a-f]{64}'")  # The hash at the end of a file's record, see `corpora.identity`.
+_TEXT_OPTIONS = ("max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines")  # Options for any corpus.
+# What TensorFlow raises if the disk is full, if a permission is missing, and at the system's limit of a file's size.
 _WRITE_ERRORS = (tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError, tf.errors.OutOfRangeError)
 
 
+@dataclasses.dataclass
+class _Text:
+    """What reading the text found.
+
+    Attributes:
+        train: counts the training pairs and the lines left out.
+        valid: counts the validation pairs and the lines left out.
+        valid_pairs: the validation pairs.
+        hashes: SHA-256 of each text file.
+    """
+
+    train: corpora.Report = dataclasses.field(default_factory=corpora.Report)
+    valid: corpora.Report = dataclasses.field(default_factory=corpora.Report)
+    valid_pairs: list[corpora.Pair] = dataclasses.field(default_factory=list)
+    hashes: corpora.Hashes = dataclasses.field(default_factory=dict)
+
+
 def _options(data: DataConfig, vocab_size: int, seed: int, hashes: corpora.Hashes | None = None) -> dict:
-    """What decides which pairs and sub-words are in the folder; another seed alone may share it."""
-    return {**corpora.identity(data, seed, hashes), "vocab_size": vocab_size, **{name: getattr(data, name) for name in _OF_TEXT}}
+    """The options that determine the pairs and sub-words of a folder. Runs with different seeds may share a folder of text files."""
+    return {**corpora.identity(data, seed, hashes), "vocab_size": vocab_size, **{name: getattr(data, name) for name in _TEXT_OPTIONS}}
 
 
-def _written(folder: pathlib.Path) -> dict:
-    """The options in `corpus.json`."""
+def _recorded_options(folder: pathlib.Path) -> dict:
+    """Reads the options in `corpus.json`."""
     path = folder / CORPUS
     try:
         options = read_json(path, MOST_CORPUS).get("options")
@@ -49,25 +67,35 @@ def _written(folder: pathlib.Path) -> dict:
         raise ValueError(f"{error} Remove {folder} and prepare again.") from error
     if not isinstance(options, dict):
         raise ValueError(f"{path} is damaged: it has no options. Remove {folder} and prepare again.")
-    return {"builtin_pairs" if name == "pairs" else name: value for name, value in options.items()}  # As older versions wrote it.
+    return {"builtin_pairs" if name == "pairs" else name: value for name, value in options.items()}  # Older versions wrote "pairs".
 
 
 def prepared_with(folder: pathlib.Path) -> DataConfig:
-    """The options that a folder was prepared with. Text files are left out: of those, only their contents are known.
+    """Returns the options that a folder was prepared with, except the text files: only their contents are recorded.
 
     Raises:
         ValueError: `corpus.json` is damaged.
     """
-    written = _written(folder)
+    recorded = _recorded_options(folder)
     names = {field.name for field in dataclasses.fields(DataConfig)} - set(TEXTS)
     try:
-        return DataConfig(**{name: written[name] for name in names & set(written)})
+        return DataConfig(**{name: recorded[name] for name in names & set(recorded)})
     except ValueError as error:
         raise ValueError(f"{folder / CORPUS} is damaged: {error} Remove {folder} and prepare again.") from error
 
 
 def encode(pairs: Iterator[corpora.Pair], subwords: tokenizer.Tokenizer, max_length: int, report: corpora.Report) -> Iterator[tuple | None]:
-    """Pairs of text → pairs of id arrays; None for those longer than `max_length`, which are counted."""
+    """Tokenizes pairs.
+
+    Args:
+        pairs: pairs of text.
+        subwords: the tokenizer.
+        max_length: longer pairs are left out and counted.
+        report: counts the pairs; updated.
+
+    Yields:
+        A pair of id arrays, or `None` for a pair that is left out.
+    """
     while chunk := list(itertools.islice(pairs, PAIRS_AT_ONCE)):
         sides = []
         for texts in zip(*chunk, strict=True):
@@ -85,82 +113,73 @@ def encode(pairs: Iterator[corpora.Pair], subwords: tokenizer.Tokenizer, max_len
 def write(
     folder: pathlib.Path, pairs: Iterator[corpora.Pair], subwords: tokenizer.Tokenizer, max_length: int, report: corpora.Report, **options
 ) -> dict:
-    """Writes pairs of text as shards, in this process; `options` are those of `shards.write`."""
+    """Tokenizes pairs and writes them as shards in this process. See `encode` for the arguments and `shards.write` for `options`."""
     return shards.write(folder, encode(pairs, subwords, max_length, report), vocab_size=subwords.vocab_size, **options)
 
 
 def _write_text(folder: pathlib.Path, split: str, pairs: list[corpora.Pair]) -> None:
+    """Writes the text of a held-out split, one sentence per line."""
     for side, lines in zip(shards.SIDES, zip(*pairs, strict=True), strict=True):
         (folder / f"{split}.{side}.txt").write_bytes(b"".join(line + b"\n" for line in lines))
 
 
 def read_text(folder: pathlib.Path, split: str) -> tuple[list[str], list[str]]:
-    """The source and target lines of a held-out split."""
+    """Returns the source and target lines of a held-out split."""
     source, target = ((folder / f"{split}.{side}.txt").read_bytes().decode("utf-8").split("\n")[:-1] for side in shards.SIDES)
     return source, target
 
 
 def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: int) -> None:
-    """Stops if a prepared folder is not what the options ask for.
+    """Checks that a prepared folder is what the options ask for.
 
-    Where no corpus is named, data options are compared that do not have their defaults. All bytes of text files are read and
-    compared, by their hash.
+    If the options name no corpus, only those that differ from their defaults are compared. Text files are compared by the hash of
+    all their bytes.
 
     Raises:
-        ValueError: naming every option that differs; or `corpus.json` is damaged.
+        ValueError: options differ, and the message names each of them; or `corpus.json` is damaged.
     """
     if data == DataConfig():
         return
-    written, asked = _written(folder), _options(data, vocab_size, seed)
-    names = [*asked, *sorted(set(written) - set(asked))]
+    recorded, asked = _recorded_options(folder), _options(data, vocab_size, seed)
+    names = [*asked, *sorted(set(recorded) - set(asked))]
     if not data.names_corpus:
         names = [field.name for field in dataclasses.fields(DataConfig) if getattr(data, field.name) != field.default]
         asked = vars(data) | asked
-    differ = [name for name in names if written.get(name) != asked.get(name)]
-    if any(name in written and not _HASHED.search(str(written[name])) for name in set(differ) & set(TEXTS)):
+    differ = [name for name in names if recorded.get(name) != asked.get(name)]
+    if any(name in recorded and not _HASHED.search(str(recorded[name])) for name in set(differ) & set(TEXTS)):
         raise ValueError(
             f"{folder} was prepared by an older version, which did not record all of its text. Leave the text files out of the command to "
             "use it, or prepare the text again in another folder."
         )
-    changes = [f"{name} was {_short(written.get(name))}, and is now {_short(asked.get(name))}" for name in differ]
+    changes = [f"`{name}` was {_shown(recorded.get(name))}, and is now {_shown(asked.get(name))}" for name in differ]
     if changes:
         raise ValueError(
             f"{folder} was prepared from another corpus or with other options: {'; '.join(changes)}. "
-            "Give another --model_dir or --data_dir, or the options it was prepared with."
+            "Give another `model_dir` or `data_dir`, or the options it was prepared with."
         )
 
 
-def _short(value) -> str:
-    """An option's value in a message; None: it has none."""
+def _shown(value) -> str:
+    """Returns the value of an option as messages show it; `None` stands for an option that is not given."""
     text = "not given" if value is None else str(value)
     return text if len(text) <= 2000 else f"{text[:2000]}…"
 
 
-def _check_own(folder: pathlib.Path) -> None:
-    """Stops where a folder holds files and was never one to prepare: they may be somebody's own."""
+def _check_not_foreign(folder: pathlib.Path) -> None:
+    """Raises `FileExistsError` for a folder with files that no preparation wrote: they may be the user's."""
     if folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists():
-        raise FileExistsError(f"{folder} holds files and no prepared data. Give a new or an empty folder as --data_dir.")
-
-
-def _check_text(data: DataConfig, seed: int) -> None:
-    """Stops where no corpus is named, or a file of it is missing."""
-    for split in ("train", "valid"):
-        corpora.pairs(data, split, seed, corpora.Report())
+        raise FileExistsError(f"{folder} holds files and no prepared data. Give a new or an empty folder as `data_dir`.")
 
 
 @contextlib.contextmanager
 def _writing(folder: pathlib.Path) -> Iterator[None]:
-    """Turns what the system or TensorFlow says of a full or read-only disk into a sentence.
-
-    Raises:
-        OSError: a file could not be written.
-    """
+    """Turns the errors of the system and of TensorFlow at a full or read-only disk into a readable `OSError`."""
     try:
         yield
     except (OSError, *_WRITE_ERRORS) as error:
         if isinstance(error, OSError):
             elsewhere = error.filename is not None and not pathlib.Path(str(error.filename)).is_relative_to(folder)
-            if error.errno is None or elsewhere:  # A sentence already, or of a file that was read.
+            if error.errno is None or elsewhere:  # A readable error already, or an error of a file that was read.
                 raise
         reason = error.strerror if isinstance(error, OSError) else error.message
         raise OSError(
@@ -169,37 +188,50 @@ def _writing(folder: pathlib.Path) -> Iterator[None]:
         ) from error
 
 
-def _read(data: DataConfig, seed: int, hashes: corpora.Hashes) -> tuple[corpora.Report, corpora.Report, list[corpora.Pair]]:
-    """Reads and checks all of the text. Returns what training and validation text have, and the validation pairs."""
+def _read_text(data: DataConfig, seed: int) -> _Text:
+    """Reads and checks all of the text.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        OSError: a file cannot be read.
+        ValueError: the text is not usable.
+    """
+    text = _Text()
+    # Before any text is read, these calls find missing options and files.
+    train_pairs = corpora.pairs(data, "train", seed, text.train, text.hashes)
+    valid_pairs = corpora.pairs(data, "valid", seed, text.valid, text.hashes)
     logger.info("Reading and checking the text …")
-    report, valid_report = corpora.Report(), corpora.Report()
-    valid = list(corpora.pairs(data, "valid", seed, valid_report, hashes))
-    held_out, repeated, identical, beginning = set(valid), set(), 0, []
-    for pair in corpora.pairs(data, "train", seed, report, hashes):
-        if len(beginning) < 20_000:
-            beginning.append(pair)
+    text.valid_pairs = list(valid_pairs)
+    held_out, repeated, identical, first_pairs = set(text.valid_pairs), set(), 0, []
+    for pair in train_pairs:
+        if len(first_pairs) < COMPARED_PAIRS:
+            first_pairs.append(pair)
         if pair in held_out:
             repeated.add(pair)
         identical += pair[0] == pair[1]
-    logger.info(f"Training text: {report}.")
-    for name, counted in (("training", report), ("validation", valid_report)):
-        if not counted.pairs:
-            raise ValueError(f"The {name} text has no usable pair: {counted}.")
-    corpora.check_sides(beginning, valid)
+    logger.info(f"Training text: {text.train}.")
+    for name, report in (("training", text.train), ("validation", text.valid)):
+        if not report.pairs:
+            raise ValueError(f"The {name} text has no usable pair: {report}.")
+    corpora.check_sides(first_pairs, text.valid_pairs)
+    _warn_of_copies(text, repeated, identical)
+    return text
+
+
+def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) -> None:
+    """Warns if validation pairs are also training pairs, or if most training pairs have the same text on both sides."""
     if repeated:
-        logger.warning(f"{sum(pair in repeated for pair in valid):,} of {len(valid):,} validation pairs are also in the training text.")
-    if 2 * identical > report.pairs:
+        count = sum(pair in repeated for pair in text.valid_pairs)
+        logger.warning(f"{count:,} of {len(text.valid_pairs):,} validation pairs are also in the training text.")
+    if 2 * identical > text.train.pairs:
         logger.warning(
-            f"In {identical:,} of {report.pairs:,} training pairs, source and target are the same text. If that is not the task, check "
-            "--train_source and --train_target."
+            f"In {identical:,} of {text.train.pairs:,} training pairs, source and target are the same text. If that is not the task, "
+            "check `train_source` and `train_target`."
         )
-    return report, valid_report, valid
 
 
-def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, write_train: Callable) -> None:
-    """Writes a data folder; its `corpus.json` last."""
-    hashes, hashes_again = {}, {}
-    report, valid_report, valid = _read(data, seed, hashes)
+def _learn_subwords(data: DataConfig, vocab_size: int, seed: int) -> tokenizer.Tokenizer:
+    """Learns sub-words from both sides of the training text."""
     logger.info(f"Learning {vocab_size:,} sub-words …")
     lines = (line for pair in corpora.pairs(data, "train", seed, corpora.Report()) for line in pair)
     model = tokenizer.learn(
@@ -210,57 +242,75 @@ def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, wr
         normalization=data.normalization,
         character_coverage=data.character_coverage,
     )
-    (folder / SUBWORDS).write_bytes(model)
-    subwords = tokenizer.Tokenizer(model)
+    return tokenizer.Tokenizer(model)
 
+
+def _write_shards(
+    folder: pathlib.Path, data: DataConfig, seed: int, text: _Text, subwords: tokenizer.Tokenizer, write_train: Callable
+) -> None:
+    """Writes the training and validation shards and counts in `text` the pairs that are too long.
+
+    Raises:
+        ValueError: all pairs of a split are too long, or a text file changed after it was first read.
+    """
     logger.info("Writing token ids …")
-    written, started = {}, time.monotonic()
-    train_report = corpora.Report()
-    for split, write_split, pairs, counted, count in (
-        ("train", write_train, corpora.pairs(data, "train", seed, train_report, hashes_again), train_report, report.pairs),
-        ("valid", write, iter(valid), valid_report, len(valid)),
+    hashes = {}
+    train_pairs = corpora.pairs(data, "train", seed, corpora.Report(), hashes)
+    for split, write_split, pairs, report in (
+        ("train", write_train, train_pairs, text.train),
+        ("valid", write, iter(text.valid_pairs), text.valid),
     ):
-        written[split] = write_split(folder / split, pairs, subwords, data.max_length, counted, count=count, seed=seed)
-        if not written[split]["pairs"]:
-            raise ValueError(f"Every pair of the {split} text is longer than --max_length={data.max_length}: {counted}.")
-        speed = written[split]["pairs"] / (time.monotonic() - started)
-        tokens = [written[split][f"{side}_tokens"] / written[split]["pairs"] for side in shards.SIDES]
-        logger.info(f"{split}: {counted}; {tokens[0]:.1f} + {tokens[1]:.1f} sub-words a pair; {speed:,.0f} pairs/s.")
         started = time.monotonic()
-    for path, value in hashes_again.items():
-        if value != hashes[path]:
+        info = write_split(folder / split, pairs, subwords, data.max_length, report, count=report.pairs, seed=seed)
+        if not info["pairs"]:
+            raise ValueError(f"Every pair of the {split} text is longer than `max_length={data.max_length}`: {report}.")
+        speed = info["pairs"] / (time.monotonic() - started)
+        source, target = (info[f"{side}_tokens"] / info["pairs"] for side in shards.SIDES)
+        logger.info(f"{split}: {report}; {source:.1f} + {target:.1f} sub-words a pair; {speed:,.0f} pairs/s.")
+    for path, value in hashes.items():
+        if value != text.hashes[path]:
             raise ValueError(f"{path} was changed while it was being read. Run the same command again.")
-    _write_text(folder, "valid", valid)
+
+
+def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, write_train: Callable) -> None:
+    """Writes a data folder, with `corpus.json` last."""
+    text = _read_text(data, seed)
+    subwords = _learn_subwords(data, vocab_size, seed)
+    (folder / SUBWORDS).write_bytes(subwords.model)
+    _write_shards(folder, data, seed, text, subwords, write_train)
+    _write_text(folder, "valid", text.valid_pairs)
     if data.dataset == "builtin":
         _write_text(folder, "test", list(corpora.pairs(data, "test", seed, corpora.Report())))
-    described = {
-        "options": _options(data, vocab_size, seed, hashes),
-        "report": {"train": dataclasses.asdict(train_report), "valid": dataclasses.asdict(valid_report)},
+    record = {
+        "options": _options(data, vocab_size, seed, text.hashes),
+        "report": {"train": dataclasses.asdict(text.train), "valid": dataclasses.asdict(text.valid)},
     }
-    write_whole(folder / CORPUS, (json.dumps(described, indent=2) + "\n").encode())
+    write_whole(folder / CORPUS, (json.dumps(record, indent=2) + "\n").encode())
 
 
 def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, write_train: Callable = write) -> None:
-    """Makes a data folder, unless it is there already and of the same corpus.
+    """Prepares a data folder, unless it already exists and was prepared from the same corpus.
 
     Args:
-        data: where the pairs are, and how to make sub-words of them.
-        vocab_size: sub-words, special ids included.
-        seed: of the sample that sub-words are learned from, and of the pairs' order on disk.
-        folder: made if missing. While another process prepares it, this one waits.
-        write_train: writes the training shards; takes and does what `write` does.
+        data: names the corpus and the options for sub-words.
+        vocab_size: number of sub-words, including the special ids.
+        seed: seed of the sample that sub-words are learned from, and of the order of the pairs on disk.
+        folder: created if it does not exist. If another process is preparing it, this one waits.
+        write_train: writes the training shards; has the arguments and the result of `write`.
 
     Raises:
-        FileNotFoundError, ValueError: the corpus is not usable, or the folder holds another one.
-        OSError: a file cannot be read, or the folder not be written, or it holds other files.
+        FileNotFoundError: a file of the corpus is missing.
+        ValueError: the corpus is not usable, or the folder was prepared from another one.
+        FileExistsError: the folder holds other files.
+        OSError: a file cannot be read, or the folder cannot be written.
     """
     if not (folder / CORPUS).exists():
-        if not (folder / LOCK).exists():  # Where nobody has begun and a file is missing, no folder is made.
-            _check_text(data, seed)
-        _check_own(folder)
+        if not (folder / LOCK).exists():  # The folder may be new. Do not create it if options or files are missing.
+            for split in ("train", "valid"):
+                corpora.pairs(data, split, seed, corpora.Report())
+        _check_not_foreign(folder)
         with _writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
-            if not (folder / CORPUS).exists():  # The process waited for may have written it.
-                _check_text(data, seed)
+            if not (folder / CORPUS).exists():  # Another process may have written it while this one waited.
                 _make(data, vocab_size, seed, folder, write_train)
                 return
     check_folder(folder, data, vocab_size, seed)

@@ -1,12 +1,12 @@
-"""Token ids on disk (section 5.1): TFRecord files whose records hold a block of pairs each.
+"""Token ids on disk (section 5.1): TFRecord files in which each record holds a block of pairs.
 
-A record is a `tf.train.Example` with four byte strings, little-endian: `source_ids` and `target_ids`, all sentences end to
-end, uint16 (int32 where the vocabulary is larger), and `source_lengths` and `target_lengths`, uint16, one per pair. Every
-id is a sub-word's; sentences end in EOS; there is no padding. Which shard a pair goes to is drawn from a seed and the pair's
-index, so that each shard is a fair sample of a corpus however that is sorted, and the same whoever writes it.
+A record is a `tf.train.Example` with four little-endian byte strings. `source_ids` and `target_ids` are the concatenated sentences,
+as uint16, or as int32 if the vocabulary has more than 65,536 sub-words. `source_lengths` and `target_lengths` are uint16, one value
+per pair. Sentences end in EOS and are not padded. The shard of a pair is drawn from a seed and the index of the pair: each shard is a
+random sample of the corpus, also of a sorted one, and does not depend on which process writes it.
 
-`records.tsv` has a line for each record: the number of its shard, the byte where its content begins, the content's length and
-fingerprint, and its pairs. So a damaged record is found, named, and need not take its neighbours with it.
+`records.tsv` has one line per record: the number of its shard, the offset and the length of its content in bytes, the number of its
+pairs, and the fingerprint of its content. With this index a damaged record can be located and skipped without losing other records.
 """
 
 import contextlib
@@ -26,25 +26,31 @@ from t2t_keras.log import logger
 SIDES = ("source", "target")
 PAIRS_PER_RECORD = 1024
 PAIRS_PER_SHARD = 2**16
-MAX_SHARDS = 512  # Files open at once while writing.
+MAX_SHARDS = 512  # All shards are open at once during writing.
 INFO = "info.json"
 RECORDS = "records.tsv"
 COLUMNS = ("shard", "offset", "length", "pairs", "fingerprint")
-FRAME_BEFORE, FRAME_AFTER = 12, 4  # Bytes of a TFRecord around its content: length and its checksum; the content's checksum.
+# Bytes of a TFRecord before its content (length and the length's checksum) and after it (the content's checksum).
+FRAME_BEFORE, FRAME_AFTER = 12, 4
 
 
 def id_type(vocab_size: int) -> np.dtype:
-    """The smallest type that holds the ids: uint16 up to 65,536 sub-words."""
+    """Returns the smallest type for the ids: uint16 up to 65,536 sub-words, else int32."""
     return np.dtype("<u2" if vocab_size <= 2**16 else "<i4")
 
 
 def _fingerprints(contents):
-    """FarmHash of all bytes of each record: [N] string → [N] int64. TensorFlow has no op for the checksums of a TFRecord file."""
+    """Returns the FarmHash of each record: [N] string → [N] int64. TensorFlow has no op for the checksums of a TFRecord file."""
     return tf.strings.to_hash_bucket_fast(contents, 2**62)
 
 
 class Shard:
-    """One file being written; keeps pairs back until they fill a record."""
+    """Writes one shard and buffers pairs until they fill a record.
+
+    Args:
+        path: the file.
+        vocab_size: determines the type of the ids.
+    """
 
     def __init__(self, path: pathlib.Path, vocab_size: int):
         self._writer = tf.io.TFRecordWriter(str(path))
@@ -52,6 +58,7 @@ class Shard:
         self._described = {"records": [], "tokens": [0, 0], "longest": [0, 0]}
 
     def add(self, pair) -> None:
+        """Adds a pair of integer arrays: source ids and target ids."""
         self._pending.append(pair)
         if len(self._pending) == PAIRS_PER_RECORD:
             self._flush()
@@ -74,14 +81,19 @@ class Shard:
             self._pending = []
 
     def close(self) -> dict:
-        """Returns what is in the file: `records`, of (offset, length, pairs, fingerprint), and each side's `tokens` and `longest`."""
+        """Finishes the file.
+
+        Returns:
+            A description of the file: `records`, a list of (offset, length, pairs, fingerprint); and `tokens` and `longest`, the
+            number of tokens and the length of the longest sentence, each a list of a value per side.
+        """
         self._flush()
         self._writer.close()
         return self._described
 
 
 def names(count: int) -> list[str]:
-    """Of the shards for about that many pairs."""
+    """Returns the names of the shards for about `count` pairs."""
     return _names(max(1, min(MAX_SHARDS, -(-count // PAIRS_PER_SHARD))))
 
 
@@ -90,7 +102,13 @@ def _names(number: int) -> list[str]:
 
 
 def draw(seed: int, number: int, first: int = 0) -> Iterator[int]:
-    """For each pair of a corpus from index `first` on, one of `number` shards: a function of seed and index alone."""
+    """Yields the shard of each pair of a corpus from index `first` on; it depends only on the seed and the index.
+
+    Args:
+        seed: seed of the draw.
+        number: number of shards.
+        first: index of the first pair.
+    """
     generator = np.random.Generator(np.random.PCG64(seed).advance(first))
     while True:
         yield from (generator.random(8192) * number).astype(int).tolist()
@@ -100,14 +118,15 @@ def write(folder: pathlib.Path, pairs: Iterable[tuple | None], *, count: int, vo
     """Writes pairs of id arrays, each to a shard drawn from the seed and its index.
 
     Args:
-        folder: made if missing; its `info.json` is written last, so a folder with one is whole.
-        pairs: of (source ids, target ids), integer arrays; None for one that is left out and moves no other.
-        count: about how many pairs are to come; fixes the number of shards.
-        vocab_size: fixes the ids' type.
-        seed: of the draw.
+        folder: created if it does not exist. `info.json` is written last: a folder that has it is complete.
+        pairs: (source ids, target ids) as integer arrays. `None` stands for a pair that is left out; it does not change the shards of
+            the others.
+        count: approximate number of pairs; determines the number of shards.
+        vocab_size: determines the type of the ids.
+        seed: seed of the draw.
 
     Returns:
-        What `info.json` holds: `pairs`, tokens and longest sentence of each side, `shards`, `vocab_size`.
+        The content of `info.json`: the number of `pairs`, the tokens and longest sentence of each side, `shards` and `vocab_size`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shards = {name: Shard(folder / name, vocab_size) for name in names(count)}
@@ -119,12 +138,12 @@ def write(folder: pathlib.Path, pairs: Iterable[tuple | None], *, count: int, vo
 
 
 def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int) -> dict:
-    """Writes `records.tsv` and, last, `info.json` beside the shards, and returns what the latter holds.
+    """Writes `records.tsv` and, last, `info.json`; returns the content of `info.json`.
 
     Args:
-        folder: of the shards.
-        shards: by name, in order, what `Shard.close` returned.
-        vocab_size: of the ids.
+        folder: the folder of the shards.
+        shards: the results of `Shard.close` by the name of the shard, in order.
+        vocab_size: number of sub-words.
     """
     records = [(index, *record) for index, shard in enumerate(shards.values()) for record in shard["records"]]
     lines = ["\t".join(map(str, row)) + "\n" for row in (COLUMNS, *records)]
@@ -139,17 +158,17 @@ def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int) -> 
 
 
 def read_info(folder: pathlib.Path) -> dict:
-    """What `write` returned for this folder.
+    """Reads the content of `info.json`, as `write` returned it.
 
     Raises:
-        FileNotFoundError: it was not written to its end.
+        FileNotFoundError: the file is missing, because writing the shards did not finish.
         ValueError: the file is damaged.
     """
     path = folder / INFO
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. Remove {folder.parent} and prepare again.")
     info = read_json(path)
-    for name in ("pairs", "vocab_size", *(f"{side}_{part}" for side in SIDES for part in ("tokens", "longest"))):
+    for name in ("pairs", "vocab_size", *(f"{side}_{total}" for side in SIDES for total in ("tokens", "longest"))):
         if type(info.get(name)) is not int or not 0 <= info[name] < 2**62:
             raise ValueError(f"Expected '{name}' in {path} to be a whole number. Received: {reprlib.repr(info.get(name))}.")
     written = info.get("shards")
@@ -159,7 +178,7 @@ def read_info(folder: pathlib.Path) -> dict:
 
 
 def read_records(folder: pathlib.Path) -> np.ndarray:
-    """[records, columns] int64, sorted by shard and offset.
+    """Reads `records.tsv`: [records, columns] int64, sorted by shard and offset.
 
     Raises:
         ValueError: the file is missing or damaged.
@@ -186,10 +205,15 @@ def read_records(folder: pathlib.Path) -> np.ndarray:
 
 
 def check_sizes(folder: pathlib.Path, damaged_records: str = "stop") -> None:
-    """Stops where a shard is missing or, unless damaged records are skipped, has another size than when it was written.
+    """Checks that every shard exists and has the size that it was written with.
+
+    Args:
+        folder: the folder of the shards.
+        damaged_records: `stop` raises an error at a wrong size; `skip` logs a warning.
 
     Raises:
-        FileNotFoundError, ValueError: naming the file.
+        FileNotFoundError: a shard is missing.
+        ValueError: a shard has another size.
     """
     records = read_records(folder)
     for index, name in enumerate(read_info(folder)["shards"]):
@@ -198,25 +222,25 @@ def check_sizes(folder: pathlib.Path, damaged_records: str = "stop") -> None:
             raise FileNotFoundError(f"{path} is missing. Remove {folder.parent} and prepare again.")
         size = (FRAME_BEFORE + FRAME_AFTER) * len(own) + own[:, COLUMNS.index("length")].sum()
         if (found := path.stat().st_size) != size:
-            told = f"Expected {path} to have {size:,} bytes. Received: {found:,}."
+            message = f"Expected {path} to have {size:,} bytes. Received: {found:,}."
             if damaged_records == "stop":
-                raise ValueError(f"{told} {_advice(folder)}")
-            logger.warning(told)
+                raise ValueError(f"{message} {_advice(folder)}")
+            logger.warning(message)
 
 
 def _advice(folder: pathlib.Path) -> str:
-    return f"Remove {folder.parent} and prepare again, or leave damaged records out with --damaged_records=skip."
+    return f"Remove {folder.parent} and prepare again, or leave damaged records out with `damaged_records=skip`."
 
 
 def _contents(files, records):
-    """What now lies in the places of records.
+    """Reads the bytes at the offsets of records.
 
     Args:
-        files: [N] string.
+        files: [N] string, the shards.
         records: [N, (records), columns] int64, ragged.
 
     Returns:
-        [all records] string; a file that became too short gives short ones.
+        [all records] string. Contents are too short if a file is truncated.
     """
 
     def of_shard(file_and_records):
@@ -229,25 +253,26 @@ def _contents(files, records):
 
         return tf.map_fn(content, file_and_records[1], fn_output_signature=tf.string)
 
-    # One at a time, so that memory holds one file.
+    # One file at a time, to limit memory.
     return tf.map_fn(
         of_shard, (files, records), parallel_iterations=1, fn_output_signature=tf.RaggedTensorSpec([None], tf.string, 0)
     ).values
 
 
 def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
-    """All pairs of some shards, in the graph.
+    """Reads all pairs of some shards, in the graph.
 
     Args:
-        folder: that `write` made.
-        chosen: [N] int32, numbers of shards.
-        damaged_records: `stop` at one, or `skip` it and name it on stderr.
+        folder: the folder of the shards.
+        chosen: [N] int32, numbers of the shards.
+        damaged_records: `stop` raises an error at a damaged record; `skip` leaves it out and prints its place on stderr.
 
     Returns:
-        For each side `{side}_ids` [tokens] int32 and `{side}_lengths` [pairs] int32; and `damaged` [] int32, records left out.
+        {"source_ids": [tokens] int32, "source_lengths": [pairs] int32, the same for the target, "damaged": [] int32}, where `damaged`
+        is the number of records left out.
 
     Raises:
-        tf.errors.InvalidArgumentError: a record is damaged; within `plain_errors`, a ValueError.
+        tf.errors.InvalidArgumentError: a record is damaged. Within `plain_errors`, a ValueError.
     """
     info, records = read_info(folder), read_records(folder)
     files = tf.constant([str(folder / name) for name in info["shards"]])
@@ -257,34 +282,34 @@ def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
     whole = _fingerprints(contents) == columns["fingerprint"]
     damaged = tf.size(whole) - tf.math.count_nonzero(whole, dtype=tf.int32)
 
-    def tell_and_leave_out():
+    def report_and_leave_out():
         lost = {name: tf.boolean_mask(column, ~whole) for name, column in columns.items()}
         offsets, pairs = (tf.strings.as_string(lost[name]) for name in ("offset", "pairs"))
         places = "byte " + offsets + " of " + tf.gather(files, lost["shard"])
         if damaged_records == "stop":
             number = tf.strings.as_string(damaged)
-            told = "Expected records as they were written. Received: " + number + " damaged, the first at " + places[0] + ". "
-            tf.debugging.Assert(False, [told + _advice(folder)])
+            message = "Expected intact records. Received: " + number + " damaged, the first at " + places[0] + ". "
+            tf.debugging.Assert(False, [message + _advice(folder)])
         lines = "Damaged record at " + places + ": " + pairs + " pairs are left out."
         tf.print(tf.strings.reduce_join(lines, separator="\n"), output_stream=sys.stderr)
         return tf.boolean_mask(contents, whole)
 
-    # `cond`, not `if`: a data service builds this where conversion to a graph is off.
-    contents = tf.cond(damaged > 0, tell_and_leave_out, lambda: contents)
+    # `cond`, not `if`: a data service builds this function without automatic conversion to a graph.
+    contents = tf.cond(damaged > 0, report_and_leave_out, lambda: contents)
     types = {"ids": tf.as_dtype(id_type(info["vocab_size"])), "lengths": tf.uint16}
-    features = {f"{side}_{part}": types[part] for side in SIDES for part in types}
-    parts = tf.io.parse_example(contents, {name: tf.io.FixedLenFeature([], tf.string) for name in features})
-    decoded = {name: tf.io.decode_raw(tf.strings.reduce_join(parts[name]), dtype) for name, dtype in features.items()}
+    features = {f"{side}_{kind}": types[kind] for side in SIDES for kind in types}
+    parsed = tf.io.parse_example(contents, {name: tf.io.FixedLenFeature([], tf.string) for name in features})
+    decoded = {name: tf.io.decode_raw(tf.strings.reduce_join(parsed[name]), dtype) for name, dtype in features.items()}
     return {**{name: tf.cast(values, tf.int32) for name, values in decoded.items()}, "damaged": damaged}
 
 
 @contextlib.contextmanager
 def plain_errors():
-    """Turns a stop at a damaged record, which TensorFlow wraps in names of its nodes, into a ValueError of the sentence alone."""
+    """Turns the error at a damaged record, to which TensorFlow adds the names of its nodes, into a ValueError with the message only."""
     try:
         yield
-    except tf.errors.OpError as error:  # From a data service in another class.
-        told = re.search(r"assertion failed: \[(Expected .*)\]", error.message)
-        if not told:
+    except tf.errors.OpError as error:  # A data service raises another class than InvalidArgumentError.
+        message = re.search(r"assertion failed: \[(Expected .*)\]", error.message)
+        if not message:
             raise
-        raise ValueError(re.sub(r"\\(.)", r"\1", told[1])) from error
+        raise ValueError(re.sub(r"\\(.)", r"\1", message[1])) from error

@@ -1,4 +1,4 @@
-"""Text in lines, as all programs read and write it: line n of what comes out belongs to line n of what came in."""
+"""Reads and writes text in lines. All programs use this, so that line n of their output belongs to line n of their input."""
 
 import codecs
 import contextlib
@@ -10,19 +10,23 @@ from typing import BinaryIO
 
 
 def read_lines(stream: Iterable[bytes]) -> Iterator[str]:
-    """Lines without their end. Only \\n ends a line, as in training; a byte order mark is no part of the first."""
+    """Yields lines without their line ends and without a byte order mark. As in training, only \\n ends a line."""
     for number, line in enumerate(stream):
         line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
         yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
 
 
 def one_line(text: str) -> str:
-    """A model may write any byte. A line end would put all that follows beside the wrong source."""
+    """Replaces line ends in a translation by spaces, because they would shift all later lines of the output."""
     return text.replace("\n", " ")
 
 
 def count(file: BinaryIO) -> int | None:
-    """Lines from where a file stands to its end, and back; None of what cannot go back, such as a pipe."""
+    """Counts the lines from the current position of a file to its end, and restores the position.
+
+    Returns:
+        The number of lines, or `None` for a stream that cannot seek, such as a pipe.
+    """
     if not file.seekable():
         return None
     start = file.tell()
@@ -33,13 +37,13 @@ def count(file: BinaryIO) -> int | None:
 
 @contextlib.contextmanager
 def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
-    """A file to write, called PATH.partial until all is written; what there was under its own name stays until then.
+    """Opens a file for writing under the name PATH.partial, and renames it when the `with` block ends without an error.
 
-    A link stays, and what it points to is written. After an error PATH.partial stays, and stderr says so. What is no regular file,
-    such as /dev/null or a pipe, is written directly.
+    If PATH is a link, its target is replaced and the link stays. After an error, PATH.partial stays and stderr names it, unless it is
+    empty. Anything but a regular file, such as /dev/null or a pipe, is written directly.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     path = pathlib.Path(path).expanduser()
     direct = path.exists() and not path.is_file()
@@ -54,7 +58,7 @@ def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
             yield file
     except BaseException:
         if not direct and partial.stat().st_size:
-            print(f"Not finished; what there is so far is in {partial}.", file=sys.stderr)
+            print(f"Not finished. The output so far is in {partial}.", file=sys.stderr)
         elif not direct:
             partial.unlink()
         raise

@@ -1,7 +1,6 @@
-"""Sub-words (section 5.1): learned with SentencePiece, used through TF.Text, so that the same ops serve everywhere.
+"""Sub-words (section 5.1), learned with SentencePiece. TF.Text applies them, so training and exported models use the same ops.
 
-The paper has byte-pair encoding for English-German and word pieces for English-French. Both are models of ids, so the
-second would be another class here with `tokenize`, `detokenize` and `vocab_size`, chosen in `load`.
+The paper uses byte-pair encoding for English-German and word pieces for English-French. This module implements byte-pair encoding.
 """
 
 import hashlib
@@ -17,10 +16,10 @@ from tensorflow_text.python.ops import sentencepiece_tokenizer
 
 from t2t_keras.config import BOS, EOS, PAD, UNK
 
-BYTES_PER_PIECE = 64  # At most: SentencePiece learns pieces of up to 16 characters.
-_SPECIAL_AND_BYTES = EOS + 1 + 256  # Ids that every vocabulary has.
+BYTES_PER_PIECE = 64  # Maximum: SentencePiece learns pieces of up to 16 characters.
+_SPECIAL_AND_BYTES = EOS + 1 + 256  # Number of ids that every vocabulary has.
 
-# SentencePiece writes a space as ▁, so a ▁ of the text itself is spelled in two characters of the private use area.
+# SentencePiece writes a space as ▁. A ▁ in the text is therefore escaped with a character of the private use area.
 _ESCAPE, _UNDERSCORE = "\ue0f0", "▁"
 _ESCAPED = ((_ESCAPE, _ESCAPE + "0"), (_UNDERSCORE, _ESCAPE + "1"))
 
@@ -30,9 +29,9 @@ def _replace(text, old: str, new: str):
 
 
 class _Resource(sentencepiece_tokenizer._SentencepieceModelResource):
-    """A SentencePiece model that outlives `tf.random.set_seed`.
+    """A SentencePiece model that stays valid after `tf.random.set_seed`.
 
-    TF.Text 2.21 leaves it to a kernel that is dropped with the kernel cache, which setting a seed clears; a named one stays.
+    TF.Text 2.21 keeps an unnamed model in a kernel, and setting a seed clears the kernel cache. A model with a shared name is kept.
     """
 
     def _create_resource(self):
@@ -41,13 +40,16 @@ class _Resource(sentencepiece_tokenizer._SentencepieceModelResource):
 
 
 class Tokenizer(tf.Module):
-    """Text to ids and back, in the graph.
+    """Converts text to ids and back, in the graph.
 
-    With identity normalisation `detokenize(tokenize(x)) == x` for every valid UTF-8 line without doubled or edge spaces,
-    whatever characters it has: those without a sub-word are spelled in bytes.
+    With identity normalization, `detokenize(tokenize(x)) == x` for every line of valid UTF-8 without leading, trailing or repeated
+    spaces: characters without a sub-word are spelled in bytes.
 
     Args:
-        model: bytes of a SentencePiece model learned by `learn`.
+        model: bytes of a SentencePiece model that `learn` returned.
+
+    Raises:
+        ValueError: the bytes are not a SentencePiece model, or it has other special ids.
     """
 
     def __init__(self, model: bytes):
@@ -55,7 +57,7 @@ class Tokenizer(tf.Module):
         try:
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
-            raise ValueError(f"Expected a SentencePiece model. Received {len(model):,} bytes that are none.") from error
+            raise ValueError(f"Expected a SentencePiece model. Received: {len(model):,} bytes that are not one.") from error
         received = {
             "pad": processor.pad_id(), "unk": processor.unk_id(), "bos": processor.bos_id(), "eos": processor.eos_id()
         }  # fmt: skip
@@ -69,9 +71,17 @@ class Tokenizer(tf.Module):
         self._pieces._model_resource = _Resource(model, None)
 
     def tokenize(self, text, max_length: int = 0) -> tf.RaggedTensor:
-        """[B] string → [B, (length)] int32, ending in EOS; cut to `max_length` unless 0. Bytes that are not UTF-8 become U+FFFD."""
+        """Converts text to ids. Bytes that are not UTF-8 become U+FFFD.
+
+        Args:
+            text: [B] string.
+            max_length: maximum number of ids, EOS included; 0 sets no limit.
+
+        Returns:
+            [B, (length)] int32, ragged. Every sentence ends in EOS.
+        """
         if max_length:
-            text = tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE)  # However long it is, no more than this is read.
+            text = tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE)  # Limits the work for very long lines.
         for old, new in _ESCAPED:
             text = _replace(text, old, new)
         ids = self._pieces.tokenize(text)
@@ -80,14 +90,22 @@ class Tokenizer(tf.Module):
         return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
 
     def cut(self, text, longest: int):
-        """[B] string → ids [B, (length)] int32, at most `longest` with EOS; and whether some were left out, [B] boolean."""
+        """Converts text to ids and truncates long sentences.
+
+        Args:
+            text: [B] string.
+            longest: maximum number of ids, EOS included.
+
+        Returns:
+            [B, (length)] int32, ragged; and [B] boolean, whether a sentence was truncated.
+        """
         ids = self.tokenize(text, max_length=longest + 1)
         cut = tf.concat([ids[:, :-1][:, : longest - 1], tf.fill([ids.nrows(), 1], EOS)], axis=1)
         unread = tf.strings.length(text) > (longest + 1) * BYTES_PER_PIECE
         return cut, (ids.row_lengths() > longest) | unread
 
     def detokenize(self, ids: tf.RaggedTensor):
-        """[B, (length)] int32, of which special ids are left out → [B] string."""
+        """Converts ids to text: [B, (length)] int32, ragged → [B] string. Special ids are left out."""
         text = self._pieces.detokenize(tf.ragged.boolean_mask(ids, ids > EOS))
         for old, new in reversed(_ESCAPED):
             text = _replace(text, new, old)
@@ -95,24 +113,24 @@ class Tokenizer(tf.Module):
 
 
 def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, normalization: str, character_coverage: float) -> bytes:
-    """Learns byte-pair encoding shared by both languages.
+    """Learns a byte-pair encoding shared by both languages.
 
     Args:
         lines: sentences of both sides, UTF-8.
-        vocab_size: ids in all: 4 special, 256 bytes, characters, and merges.
-        sample: lines learned from at most, drawn from all of them.
-        seed: of that draw.
-        normalization: a SentencePiece rule name; `identity` leaves text as it is.
-        character_coverage: share of characters that get an id of their own.
+        vocab_size: total number of ids: 4 special ids, 256 bytes, characters and merges.
+        sample: maximum number of lines to learn from; they are drawn from all lines.
+        seed: seed of the sample.
+        normalization: name of a SentencePiece normalization rule; `identity` does not change the text.
+        character_coverage: share of the text's characters that get an id of their own.
 
     Returns:
-        A SentencePiece model.
+        The bytes of a SentencePiece model.
 
     Raises:
-        ValueError: the text is too small for the vocabulary, or the vocabulary for the text's characters.
+        ValueError: the vocabulary is too large for the text, or too small for its characters.
     """
     written = io.BytesIO()
-    # A reservoir. Drawn here: SentencePiece's own draw is seeded by the process (0.2.3 ignores set_random_generator_seed).
+    # Reservoir sampling. The sample of SentencePiece 0.2.3 is not reproducible: it ignores `set_random_generator_seed`.
     draw, drawn = random.Random(seed), []
     for number, line in enumerate(lines):
         text = line.decode("utf-8")
@@ -148,12 +166,12 @@ def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, no
         if fewest := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
             characters = int(fewest[1]) - _SPECIAL_AND_BYTES
             reason = (
-                f"--vocab_size={vocab_size} is too small for this text, which needs {fewest[1]} or more: {EOS + 1} special ids, 256 bytes "
-                f"and {characters} characters. Raise it, or lower --character_coverage."
+                f"`vocab_size={vocab_size}` is too small for this text, which needs {fewest[1]} or more: {EOS + 1} special ids, 256 bytes "
+                f"and {characters} characters. Raise it, or lower `character_coverage`."
             )
         elif most := re.search(r"size too high .* <= (\d+)", reason):
-            reason = f"--vocab_size={vocab_size} is too large for this text, which gives {most[1]} at most. Lower it, or give more text."
+            reason = f"`vocab_size={vocab_size}` is too large for this text, which gives {most[1]} at most. Lower it, or give more text."
         else:
-            reason = f"SentencePiece cannot learn {vocab_size} sub-words of this text. It says: {reason}"
+            reason = f"SentencePiece cannot learn {vocab_size} sub-words from this text. Its message: {reason}"
         raise ValueError(reason) from error
     return written.getvalue()
