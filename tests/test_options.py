@@ -194,7 +194,7 @@ def of_damaged(lab, config) -> str:
             toy.write_shards(lab.root / "records")
         damaged(lab.root / "records", to)
     found = looped(lab, config, folder=to)
-    return found.ended if found.run is None else f"skipped {found.run.progress.damaged_records > 0}"
+    return found.ended if found.run is None else f"skipped {found.run.state.damaged_records > 0}"
 
 
 # What `training_run.train` hands to the loop.
@@ -414,7 +414,7 @@ ROWS = {
         "log_steps": [Row(3, of_run(lambda found: list(found.run.curve("train/loss"))), [3, 6, 8])],
         "patience": [Row(2, of_run(lambda found: len(found.applied), figures=WORSE), 6)],
         "max_skipped": [Row(3, of_run(lambda found: len(found.applied), finite=False), 3)],
-        "max_hours": [Row(5.0, of_run(lambda found: "--max_hours=5" in found.ended), True)],
+        "max_hours": [Row(5.0, of_run(lambda found: "max_hours=5" in found.ended), True)],
         "best_metric": [
             Row("bleu", of_run(lambda found: found.run.progress.best_step, figures=WORSE), 8, usual={"valid_sentences": 1}),
         ],
