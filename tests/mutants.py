@@ -1021,6 +1021,20 @@ MUTANTS = (
         "if False:",
         ("tests/test_tools.py::test_every_program_tells_its_version_without_tensorflow[workers]",),
     ),
+    Mutant(
+        "Run.evaluate loads the model at every call",
+        "t2t_keras/api.py",
+        "if checkpoint not in self._loaded or self._loaded[checkpoint][0] != files:",
+        "if True:",
+        ("tests/test_api.py::test_evaluating_again_does_not_load_the_model_again_until_the_run_has_changed",),
+    ),
+    Mutant(
+        "Run.evaluate keeps a model of older checkpoints",
+        "t2t_keras/api.py",
+        "if checkpoint not in self._loaded or self._loaded[checkpoint][0] != files:",
+        "if checkpoint not in self._loaded:",
+        ("tests/test_api.py::test_evaluating_again_does_not_load_the_model_again_until_the_run_has_changed",),
+    ),
     # The built-in corpus and the quick start.
     Mutant(
         "held-out sentences of the built-in corpus are in its training text",

@@ -3,7 +3,7 @@
     ./tools/quickstart.sh            in a checkout; installs the package first
     t2t-quickstart                   if t2t_keras is installed
 
-Standard output is one JSON object.
+The last line of standard output is one JSON object.
 """
 
 import dataclasses
