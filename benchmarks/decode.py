@@ -1,11 +1,11 @@
-"""Compares the speed of translating with CTranslate2's and Hugging Face's: one machine, one run, the same weights, the same source ids.
+"""Compares decoding speed with CTranslate2 and Hugging Face: on one machine, in one run, with the same weights and source ids.
 
-python benchmarks/decode.py --model_dir=runs/x --source=test.en    # natural ends
-python benchmarks/decode.py --config=base                          # random weights that never end, so all write equally much
+python benchmarks/decode.py --model_dir=runs/x --source=test.en    # a trained model
+python benchmarks/decode.py --config=base                          # random weights; all translations have the same length
 
-Every measurement is a process of its own, since thread pools and instruction sets are chosen once a process; rounds go over all systems
-in turn. CTranslate2 is measured with whatever instruction set, matrix library and threads a first, short round finds fastest.
-Peers: pip install -e '.[bench]'.
+Each measurement runs in a process of its own, because thread pools and instruction sets are chosen once per process. Rounds alternate
+between the systems. CTranslate2 runs with the instruction set, matrix library and threads that are fastest in a short first round.
+To install the other systems: pip install -e '.[bench]'.
 """
 
 import collections
@@ -26,30 +26,31 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.config import BOS, EOS, PAD, TABLE_3, DecodeConfig, ModelConfig, from_json, to_json
 
-_MODEL_DIR = flags.DEFINE_string("model_dir", "", "The folder of a training run.")
-_SOURCE = flags.DEFINE_string("source", "", "With --model_dir: text to translate, a sentence a line.")
-_CONFIG = flags.DEFINE_enum("config", "base", sorted(TABLE_3), "Without --model_dir: a row of Table 3, with random weights.")
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 32_000, "With --config: sub-words.", lower_bound=5)
+_MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of a training run.")
+_SOURCE = flags.DEFINE_string("source", "", "With --model_dir: text to translate, one sentence per line.")
+_CONFIG = flags.DEFINE_enum("config", "base", sorted(TABLE_3), "Without --model_dir: row of Table 3, with random weights.")
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 32_000, "With --config: vocabulary size.", lower_bound=5)
 _TARGET_LENGTH = flags.DEFINE_integer(
-    "target_length", 30, "With --config: sub-words of every source and of every translation.", lower_bound=2
+    "target_length", 30, "With --config: length of all sources and translations, in sub-words.", lower_bound=2
 )
-_SYSTEMS = flags.DEFINE_list("systems", [], "Names, or beginnings of names, of those to compare; empty: all that are installed.")
-_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["64", "1"], "Sentences at once. 1: one after the other, as they come.")
-_BEAM_SIZES = flags.DEFINE_list("beam_sizes", ["4", "1"], "Beams.")
-_ALPHA = flags.DEFINE_float("alpha", 0.6, "Length penalty: of each system's own definition.")
-_SENTENCES = flags.DEFINE_integer("sentences", 128, "Sentences of a measurement; at least a batch for every core.", lower_bound=1)
-_SINGLE_SENTENCES = flags.DEFINE_integer("single_sentences", 16, "Sentences of a measurement where the batch size is 1.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 3, "Measurements of each system; the table has their median.", lower_bound=1)
-_THREADS = flags.DEFINE_integer("threads", 0, "CPU cores used; 0: all this process may use.", lower_bound=0)
-_LAUNCHER = flags.DEFINE_string("launcher", "", "A command put before every measurement's, such as 'numactl --membind=0'.")
+_SYSTEMS = flags.DEFINE_list("systems", [], "Systems to compare, by name or beginning of the name; empty: all that are installed.")
+_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["64", "1"], "Batch sizes, in sentences; 1 translates one sentence after the other.")
+_BEAM_SIZES = flags.DEFINE_list("beam_sizes", ["4", "1"], "Beam sizes.")
+_ALPHA = flags.DEFINE_float("alpha", 0.6, "Length penalty, as each system defines it.")
+_SENTENCES = flags.DEFINE_integer("sentences", 128, "Number of sentences per measurement; at least one batch for each core.", lower_bound=1)
+_SINGLE_SENTENCES = flags.DEFINE_integer("single_sentences", 16, "Number of sentences per measurement with batch size 1.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of measurements of each system; the table shows the median.", lower_bound=1)
+_THREADS = flags.DEFINE_integer("threads", 0, "Number of CPU cores to use; 0: all that this process may use.", lower_bound=0)
+_LAUNCHER = flags.DEFINE_string("launcher", "", "Command to run measurements with, such as 'numactl --membind=0'.")
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object.")
-_WORKER = flags.DEFINE_string("worker", "", "For the program itself: the file of one measurement to make.")
+_WORKER = flags.DEFINE_string("worker", "", "Internal: task file of a measurement.")
 
 OURS = "t2t_keras float32"
 EXTRA_LENGTH = DecodeConfig().extra_length
 
 
-# The systems. Each loads what `prepare` wrote and gives a function: ([source ids], batch size, W) → [ids written, without the end].
+# The systems. Each loader reads what `prepare` wrote and returns a function:
+# ([source ids], batch size, beam size) → [target ids without the end token].
 
 
 def _chunks(rows: list, size: int) -> list[list]:
@@ -67,13 +68,13 @@ def _until_end(ids: list[int]) -> list[int]:
     return ids[: ids.index(EOS)] if EOS in ids else ids
 
 
-def _most(task: dict, sources: list[list[int]]) -> int:
-    """Sub-words a translation of these sources may have."""
+def _max_length(task: dict, sources: list[list[int]]) -> int:
+    """Returns the maximum length of the translations of these sources."""
     return task["target_length"] or max(map(len, sources)) + EXTRA_LENGTH
 
 
 def load_model(folder: pathlib.Path, dtype: str):
-    """The `Transformer` that `prepare` wrote."""
+    """Loads the `Transformer` that `prepare` wrote."""
     import numpy as np
 
     from t2t_keras.model.transformer import Transformer
@@ -92,8 +93,8 @@ def load_ours(task: dict, system: dict):
     from t2t_keras.config import DecodeConfig
     from t2t_keras.decoding.translator import Translator
 
-    # An operation of this size is done sooner by one thread than it is divided. Parts of a batch are worked on side by side, but a
-    # sentence alone is done sooner where no operation is handed to another thread.
+    # Operations of this size are faster in one thread. Parts of a batch run in parallel, but a single sentence is faster if no
+    # operation moves to another thread.
     alone = all(batch_size == 1 for batch_size, _ in system["settings"])
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1 if alone else task["threads"])
@@ -113,8 +114,8 @@ def load_ours(task: dict, system: dict):
     def translate(sources, batch_size, beam_size):
         written = []
         for rows in _chunks(sources, batch_size):
-            most = [task["target_length"] or len(row) + EXTRA_LENGTH for row in rows]
-            best = search_of(beam_size)(tf.ragged.constant(rows, tf.int32, row_splits_dtype=tf.int64), tf.constant(most))
+            max_lengths = [task["target_length"] or len(row) + EXTRA_LENGTH for row in rows]
+            best = search_of(beam_size)(tf.ragged.constant(rows, tf.int32, row_splits_dtype=tf.int64), tf.constant(max_lengths))
             written += [_until_end(ids) for ids in best.to_list()]
         return written
 
@@ -135,10 +136,10 @@ def load_ctranslate2(task: dict, system: dict):
             "beam_size": beam_size,
             "length_penalty": task["alpha"],
             "max_batch_size": batch_size,
-            "max_decoding_length": _most(task, sources),
+            "max_decoding_length": _max_length(task, sources),
             "min_decoding_length": 0,
         }
-        # The end token of a source is added there. Several batches in one call may run side by side.
+        # CTranslate2 adds the end token to the source, and may run several batches of one call in parallel.
         rows = [[pieces[index] for index in source[:-1]] for source in sources]
         calls = [[row] for row in rows] if batch_size == 1 else [rows]
         return [[ids[piece] for piece in result.hypotheses[0]] for call in calls for result in translator.translate_batch(call, **options)]
@@ -147,9 +148,12 @@ def load_ctranslate2(task: dict, system: dict):
 
 
 def to_marian(model, positions: int):
-    """A Hugging Face `MarianMTModel` with the weights of a `Transformer` whose heads are as wide as it wants them.
+    """Converts a `Transformer` to a Hugging Face `MarianMTModel`.
 
-    Marian's attention has biases, here zero; its sinusoids stand one after the other and its ε is 1e-5, so both are replaced.
+    Marian's attention has biases, which are set to zero. Its sinusoids have another order and its ε is 1e-5; both are replaced.
+
+    Raises:
+        ValueError: the heads are not d_model / num_heads wide.
     """
     import keras
     import numpy as np
@@ -161,7 +165,7 @@ def to_marian(model, positions: int):
     config = model.config
     if not config.num_heads * config.d_k == config.num_heads * config.d_v == config.d_model:
         raise ValueError(
-            "Expected num_heads · d_k = num_heads · d_v = d_model, for Hugging Face knows no other heads. "
+            "Expected num_heads · d_k = num_heads · d_v = d_model, as Hugging Face requires. "
             f"Received: num_heads={config.num_heads}, d_k={config.d_k}, d_v={config.d_v}, d_model={config.d_model}."
         )
     sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in (
@@ -226,7 +230,7 @@ def load_marian(task: dict, system: dict):
         written = []
         for rows in _chunks(sources, batch_size):
             ids = torch.from_numpy(_padded(rows)).long()
-            options = {"num_beams": beam_size, "max_new_tokens": _most(task, rows), "do_sample": False}
+            options = {"num_beams": beam_size, "max_new_tokens": _max_length(task, rows), "do_sample": False}
             if beam_size > 1:
                 options["length_penalty"] = task["alpha"]
             sequences = peer.generate(ids, attention_mask=(ids != PAD).long(), **options)
@@ -242,7 +246,7 @@ LOADERS = {"t2t_keras": load_ours, "CTranslate2": load_ctranslate2, "Marian": lo
 
 
 def work(file: pathlib.Path) -> None:
-    """Makes the measurements of one process: after one batch to warm up, all sentences."""
+    """Makes the measurements of one process: translates all sentences, after a warm-up batch."""
     task = json.loads(file.read_text(encoding="utf-8"))
     results = []
     for system in task["systems"]:
@@ -260,11 +264,14 @@ def work(file: pathlib.Path) -> None:
     file.with_suffix(".done").write_text(json.dumps(results), encoding="utf-8")
 
 
-# The run.
+# The measurements.
 
 
 def never_ending(config: ModelConfig, seed: int = 1):
-    """Random weights in which no special id is ever likely: the last norm fixes one coordinate, whose weight is low for them alone."""
+    """Makes a model with random weights that never predicts a special id, such as the end token.
+
+    The last layer norm fixes one coordinate, whose embedding weight is low for the special ids alone.
+    """
     import keras
     import numpy as np
 
@@ -274,10 +281,10 @@ def never_ending(config: ModelConfig, seed: int = 1):
     model = Transformer(config)
     norm, matrix = model.decoder[-1].feed_forward_norm.norm, model.embedding.matrix.numpy()
     gamma, beta = norm.gamma.numpy(), norm.beta.numpy()
-    # Other logits have variance 1: 8 · -2 is sixteen deviations below them.
+    # Other logits have variance 1, so 8 · -2 is 16 standard deviations below them.
     gamma[0], beta[0], matrix[:, 0] = 0, 8, 0
     matrix[: EOS + 1, 0] = -2
-    for weight in model.trainable_variables:  # Zeros, as they start, cost less than those of a trained model.
+    for weight in model.trainable_variables:  # Their initial zeros are faster than a trained model's.
         if weight.path.endswith("/bias"):
             weight.assign(keras.random.normal(weight.shape, stddev=0.05, seed=seed))
     for weight, value in ((norm.gamma, gamma), (norm.beta, beta), (model.embedding.matrix, matrix)):
@@ -286,17 +293,17 @@ def never_ending(config: ModelConfig, seed: int = 1):
 
 
 def prepare(folder: pathlib.Path) -> dict:
-    """Writes the model for every system. Returns the task that all measurements share."""
+    """Writes the model for each system, and returns the task that all measurements share."""
     import numpy as np
     import tensorflow as tf
 
     from t2t_keras.decoding.loading import load
 
     threads, largest = _THREADS.value or len(os.sched_getaffinity(0)), max(map(int, _BATCH_SIZES.value))
-    number = max(_SENTENCES.value, largest * threads)  # Of a worker of CTranslate2's that has no batch a core is idle.
+    number = max(_SENTENCES.value, largest * threads)  # Otherwise some cores of CTranslate2 would be idle.
     if _MODEL_DIR.value:
         if not _SOURCE.value:
-            raise ValueError("Expected --source, text to translate, with --model_dir. Received none.")
+            raise ValueError("Expected --source, a text to translate, with --model_dir. Received none.")
         lines = pathlib.Path(_SOURCE.value).expanduser().read_bytes().split(b"\n")[:-1]
         translator = load(pathlib.Path(_MODEL_DIR.value).expanduser())
         model, pieces, target_length = translator.model, list(translator.tokenizer.pieces), 0
@@ -334,7 +341,7 @@ def prepare(folder: pathlib.Path) -> dict:
 
 
 def cpu() -> dict:
-    """What this processor is and can."""
+    """Returns the name, the cores and the vector extensions of the processor."""
     fields = dict(line.split(":", 1) for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if ":" in line)
     fields = {name.strip(): value.strip() for name, value in fields.items()}
     known = set(fields.get("flags", "").split())
@@ -343,7 +350,7 @@ def cpu() -> dict:
 
 
 def installed(*packages: str) -> dict:
-    """Versions by name, of those that are there."""
+    """Returns the versions of the given packages that are installed."""
     versions = {}
     for package in packages:
         try:
@@ -354,7 +361,7 @@ def installed(*packages: str) -> dict:
 
 
 def launch(task: dict, systems: list[dict], environment: dict) -> list[dict]:
-    """One process. A system that fails, or that a processor cannot run, is told and left out."""
+    """Runs a process and returns its results. If it fails, as on a processor that lacks an instruction set, prints why and returns none."""
     file = pathlib.Path(task["folder"]) / "task.json"
     file.write_text(json.dumps({**task, "systems": systems}), encoding="utf-8")
     done = file.with_suffix(".done")
@@ -370,9 +377,10 @@ def launch(task: dict, systems: list[dict], environment: dict) -> list[dict]:
 
 
 def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]]) -> dict:
-    """(dtype, batch size, beam size) → (environment, system): the fastest instruction set, matrix library and threads.
+    """Finds the fastest instruction set, matrix library and threads with short batches of at most 16 sentences, one for each core.
 
-    Found with batches of at most 16 sentences, one for every core, which is quick.
+    Returns:
+        {(dtype, batch size, beam size): (environment, system)}.
     """
     known = cpu()["flags"]
     sets = [name for name, flag in (("AVX", "avx"), ("AVX2", "avx2"), ("AVX512", "avx512f")) if flag in known] or ["GENERIC"]
@@ -386,7 +394,7 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
                 {"engine": "CTranslate2", "dtype": dtype, "inter_threads": inter, "intra_threads": intra, "settings": chosen}
                 for dtype in types
                 for inter, intra in sorted({(1, cores), (cores, 1), (1, 1)})
-                # A second worker has nothing to do where sentences come one after the other, and is worth a core where they do not.
+                # One sentence after the other keeps one worker busy; larger batches keep all cores busy.
                 if (chosen := [[batch, beam] for batch, beam in settings if (inter == 1 if batch == 1 else inter * intra == cores)])
             ]
             for result in launch(task, systems, environment):
@@ -398,7 +406,7 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
 
 
 def ctranslate2_types() -> list[str]:
-    """Those of its types that this processor supports, if it is installed. int8 is int8_float32 for a model stored in float32."""
+    """Returns the compute types that CTranslate2 supports here; none if it is not installed. int8 means int8_float32."""
     if not installed("ctranslate2"):
         return []
     import ctranslate2
@@ -408,7 +416,7 @@ def ctranslate2_types() -> list[str]:
 
 
 def measure(task: dict) -> list[dict]:
-    """Rows of the table, one for each setting and system."""
+    """Measures all systems and returns the rows of the table, one for each setting and system."""
     settings = [[int(batch), int(beam)] for batch in _BATCH_SIZES.value for beam in _BEAM_SIZES.value]
     versions = installed("ctranslate2", "torch", "transformers")
     plain = [("t2t_keras", "float32"), ("t2t_keras", "bfloat16")]
@@ -442,7 +450,7 @@ def measure(task: dict) -> list[dict]:
 
 
 def rows_of(task: dict, setting: list[int], found: dict) -> list[dict]:
-    """The systems of one setting, fastest first."""
+    """Returns the rows of one setting, fastest system first."""
     batch_size, beam_size = setting
     measured = {key[2]: results for key, results in found.items() if key[:2] == (batch_size, beam_size)}
     number, rows = len(task["sources"][str(batch_size)]), []
@@ -473,6 +481,7 @@ def rows_of(task: dict, setting: list[int], found: dict) -> list[dict]:
 
 
 def table(rows: list[dict]) -> str:
+    """Formats the rows as a Markdown table."""
     head = (
         "| batch | beam | system | sentences/s | sub-words/s (slowest to fastest) | to CTranslate2's best | mean length | equal to ours |"
     )

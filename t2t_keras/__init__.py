@@ -5,14 +5,14 @@
     translator = t2t_keras.load("runs/mine")
     translator.translate("Two dogs play.")
 
-Names are loaded when they are first used: importing the package imports neither TensorFlow nor Keras.
+Importing the package imports neither TensorFlow nor Keras: each name is loaded when it is first used.
 """
 
 import importlib
 
 __version__ = "0.1.0"
 
-# Public names, by the module that defines them.
+# Public names by the module that defines them.
 _MODULES = {
     "t2t_keras.api": ("Run", "TextTranslator", "Translation", "load", "train"),
     "t2t_keras.config": ("DataConfig", "DecodeConfig", "ModelConfig", "TrainConfig"),

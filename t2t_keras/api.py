@@ -1,4 +1,4 @@
-"""The library for Python users: `load` a trained model and translate, or `train` one."""
+"""The Python API: `load` a trained model to translate with, or `train` one."""
 
 import dataclasses
 import os
@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  The operations of an export's tokenizer.
+import tensorflow_text  # noqa: F401  Registers the operations of an export's tokenizer.
 
 from t2t_keras import run_folder
+from t2t_keras.checkpoint import BEST, STEP, kept
 from t2t_keras.config import FORMER_NAMES, with_current_names
 from t2t_keras.decoding import loading
-from t2t_keras.decoding.translator import translate_lines
+from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.service import OWN_ALPHA, Service
 
 Text = str | Sequence[str]
@@ -21,33 +22,47 @@ Text = str | Sequence[str]
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
-    """One translation of a sentence."""
+    """A translation of a sentence.
+
+    Attributes:
+        text: the translation.
+        score: log P(Y | X) / lp(Y), see section 6.1.
+        pieces: sub-words of the translation with the end token; none for a blank sentence.
+        source_pieces: sub-words of the source with the end token.
+        alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which sum to 1; `None`
+            unless requested.
+    """
 
     text: str
-    score: float  # log P / lp, see section 6.1
-    pieces: tuple[str, ...]  # The sub-words with the end token; none for a blank sentence.
+    score: float
+    pieces: tuple[str, ...]
     source_pieces: tuple[str, ...] = ()
-    # [pieces, source_pieces] float32: how far each piece attends to each source piece, 1 in sum. None unless asked for.
     alignment: np.ndarray | None = None
 
 
 class TextTranslator:
-    """Translates text with a trained run or an exported SavedModel; see `load`.
+    """Translates text with the model of a run or of an exported SavedModel; see `load`.
 
     Args:
         translate: [B] string → {"text", "score"} [B].
-        signatures: has `translate_with_options` and `score`; see `export.service.Service`.
+        signatures: object with `translate_with_options` and `score`; see `export.service.Service`.
     """
 
     def __init__(self, translate: Callable, signatures):
         self._translate, self._signatures = translate, signatures
 
     def translate(self, text: Text, batch_size: int = 64) -> str | list[str]:
-        """The best translation of a sentence, or of each of a list.
+        """Translates a sentence or a list of sentences.
 
         Args:
-            text: a sentence or a list of them. A line end within a sentence counts as a space.
-            batch_size: sentences translated at once.
+            text: a sentence, or a list of sentences. A line break within a sentence counts as a space.
+            batch_size: number of sentences translated at once.
+
+        Returns:
+            The best translation, or a list of the best translations.
+
+        Raises:
+            TypeError: `text` is neither a string nor a sequence of strings.
         """
         found = [result["text"] for result in translate_lines(self._translate, _listed(text), batch_size=batch_size)]
         return found[0] if isinstance(text, str) else found
@@ -55,18 +70,22 @@ class TextTranslator:
     def n_best(
         self, text: Text, n: int = 4, *, alpha: float | None = None, prefix: str = "", alignment: bool = False, batch_size: int = 32
     ) -> list[Translation] | list[list[Translation]]:
-        """The n best translations of a sentence, or of each of a list, best first.
+        """Finds the n best translations of a sentence or of each sentence of a list.
 
         Args:
-            text: a sentence or a list of them, each of at most 256 sub-words.
-            n: at most the beam size that the model was trained, loaded or exported with.
-            alpha: of the length penalty, 0 to 10; None: the model's own.
-            prefix: what every translation begins with.
+            text: a sentence, or a list of sentences, each of at most 256 sub-words.
+            n: number of translations; at most the model's beam size.
+            alpha: exponent of the length penalty, 0 to 10; `None` is the model's.
+            prefix: text that every translation begins with.
             alignment: whether to return alignments.
-            batch_size: sentences translated at once.
+            batch_size: number of sentences translated at once.
+
+        Returns:
+            The translations, best first; for a list of sentences a list of such lists.
 
         Raises:
-            ValueError: an option is not possible, or a sentence is too long.
+            TypeError: `text` is neither a string nor a sequence of strings.
+            ValueError: an option is invalid, or a sentence is too long.
         """
         texts, found = _listed(text), []
         for first in range(0, len(texts), batch_size):
@@ -81,7 +100,7 @@ class TextTranslator:
             max_length=tf.zeros([rows], tf.int32),
             n_best=tf.fill([rows], n),
             prefix=tf.fill([rows], prefix),
-            alignment=tf.fill([rows], True),  # The sub-words come with it.
+            alignment=tf.fill([rows], True),  # Sub-words are returned only with the alignment.
         )
         outputs = {name: value.numpy() for name, value in outputs.items()}
         for text, error in zip(texts, outputs["error"], strict=True):
@@ -97,14 +116,23 @@ class TextTranslator:
         return [[translation(row, beam) for beam in range(n)] for row in range(rows)]
 
     def score(self, source: Text, target: Text, batch_size: int = 32) -> float | list[float]:
-        """log P(target | source), in nats, the end token counted; of two sentences, or of each pair of two lists.
+        """Computes log P(target | source), in nats, including the end token.
+
+        Args:
+            source: a sentence, or a list of sentences.
+            target: its translation, or a list of translations.
+            batch_size: number of pairs scored at once.
+
+        Returns:
+            The log probability, or a list of log probabilities.
 
         Raises:
-            ValueError: the lists are not of the same length.
+            TypeError: `source` or `target` is neither a string nor a sequence of strings.
+            ValueError: the numbers of sentences differ.
         """
         sources, targets = _listed(source), _listed(target)
         if isinstance(source, str) != isinstance(target, str) or len(sources) != len(targets):
-            raise ValueError(f"Expected a target for each source. Received: {len(sources)} and {len(targets)}.")
+            raise ValueError(f"Expected one target for each source. Received: {len(sources)} sources and {len(targets)} targets.")
         found = []
         for first in range(0, len(sources), batch_size):
             chosen = slice(first, first + batch_size)
@@ -114,10 +142,10 @@ class TextTranslator:
 
 
 def _listed(text: Text) -> list[str]:
-    """One sentence or several as a list of lines.
+    """Returns a sentence or a sequence of sentences as a list of lines.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: `text` is neither a string nor a sequence of strings.
     """
     texts = [text] if isinstance(text, str) else list(text)
     if wrong := [each for each in texts if not isinstance(each, str)]:
@@ -126,22 +154,22 @@ def _listed(text: Text) -> list[str]:
 
 
 def _decoded(pieces) -> tuple[str, ...]:
-    """[T] bytes, empty after the last → text."""
+    """Decodes sub-words, [T] bytes padded with empty ones."""
     return tuple(piece.decode(errors="replace") for piece in pieces if piece)
 
 
 def load(path: str | os.PathLike, checkpoint: str | int = "average", **options) -> TextTranslator:
-    """A trained model, ready to translate.
+    """Loads the model of a run or of an export.
 
     Args:
-        path: the folder of a run, or of an export: `export_dir`, whose newest version is loaded, or one version in it. An export is a
-            program: load only your own.
-        checkpoint: of a run, `average`, `best` or `latest` weights, or those after a step, by its number.
-        options: of a run, `dtype` (float32 or bfloat16), `int8`, and fields of `DecodeConfig`, such as `beam_size`.
+        path: folder of a run; or `export_dir` of an export, whose newest version is loaded; or one version in it. An export can run
+            any code: load only exports that you trust.
+        checkpoint: weights of a run: "average", "best", "latest" or the number of a step.
+        options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`.
 
     Raises:
-        FileNotFoundError: there is no trained model.
-        ValueError: it is damaged, or an option is not possible.
+        FileNotFoundError: the folder has no trained model.
+        ValueError: the model is damaged, or an option is invalid.
     """
     folder = pathlib.Path(path).expanduser()
     export = _export_in(folder)
@@ -149,12 +177,13 @@ def load(path: str | os.PathLike, checkpoint: str | int = "average", **options) 
         translator = loading.load(folder, str(checkpoint), **options)
         return TextTranslator(translator, Service(translator))
     if options or checkpoint != "average":
-        raise ValueError(f"The options of an export are fixed. Received: {', '.join(options) or f'checkpoint={checkpoint}'} for {export}.")
+        received = ", ".join(options) or f"checkpoint={checkpoint}"
+        raise ValueError(f"Expected no options for the export {export}: they are fixed. Received: {received}.")
     return TextTranslator(*_signatures(export))
 
 
 def _export_in(folder: pathlib.Path) -> pathlib.Path | None:
-    """The folder if it is an export, else the newest version of an export in it, else None."""
+    """Returns the folder if it is an export, else the newest export in it, else `None`."""
     if (folder / "saved_model.pb").exists():
         return folder
     versions = [path.parent for path in folder.glob("*/saved_model.pb") if path.parent.name.isdecimal()]
@@ -162,14 +191,14 @@ def _export_in(folder: pathlib.Path) -> pathlib.Path | None:
 
 
 def _signatures(export: pathlib.Path) -> tuple[Callable, object]:
-    """The functions of a SavedModel as `TextTranslator` takes them."""
+    """Loads a SavedModel and returns the arguments of `TextTranslator`."""
     model = tf.saved_model.load(str(export))
     missing = {"serving_default", "translate_with_options", "score"} - set(model.signatures)
     if missing:
-        raise ValueError(f"{export} is not an export of t2t_keras: it has no signature {', '.join(sorted(missing))}.")
+        raise ValueError(f"Expected an export of t2t_keras. Received: {export}, which lacks the signatures {', '.join(sorted(missing))}.")
 
     class Signatures:
-        saved_model = model  # TensorFlow frees it otherwise.
+        saved_model = model  # Signatures do not keep their model alive.
         translate_with_options = staticmethod(model.signatures["translate_with_options"])
         score = staticmethod(model.signatures["score"])
 
@@ -178,15 +207,21 @@ def _signatures(export: pathlib.Path) -> tuple[Callable, object]:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A training run in its folder."""
+    """A training run in its folder.
+
+    Args:
+        model_dir: the run's folder.
+    """
 
     model_dir: pathlib.Path
+    # What `evaluate` has loaded: by checkpoint, the files it was loaded from and the translator.
+    _loaded: dict[str, tuple[list, Translator]] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         object.__setattr__(self, "model_dir", pathlib.Path(self.model_dir).expanduser())
 
     def load(self, checkpoint: str | int = "average", **options) -> TextTranslator:
-        """The trained model; see `t2t_keras.load`."""
+        """Loads the trained model; see `t2t_keras.load`."""
         return load(self.model_dir, checkpoint, **options)
 
     def evaluate(
@@ -197,21 +232,42 @@ class Run:
         lowercase: bool = False,
         tokenize: str = "13a",
     ) -> dict:
-        """Translates sentences and scores the translations; see `evaluation.evaluate.evaluate` for what is returned.
+        """Translates sentences and scores the translations.
+
+        The model stays in memory for further calls, until the run has new checkpoints.
 
         Args:
             source: sentences.
-            references: their translations by people; several lists for several references.
-            checkpoint: which weights.
-            lowercase, tokenize: of sacreBLEU.
+            references: reference translations of the sentences; one list or several.
+            checkpoint: "average", "best", "latest" or the number of a step.
+            lowercase: whether BLEU and chrF ignore case.
+            tokenize: sacreBLEU's tokenizer.
+
+        Returns:
+            Scores by name; see `evaluation.evaluate.evaluate`.
         """
         from t2t_keras.evaluation.evaluate import evaluate
 
-        translator = loading.load(self.model_dir, str(checkpoint))
-        return evaluate(translator, list(source), *map(list, references), lowercase=lowercase, tokenize=tokenize)[1]
+        return evaluate(self._translator(str(checkpoint)), list(source), *map(list, references), lowercase=lowercase, tokenize=tokenize)[1]
+
+    def _translator(self, checkpoint: str) -> Translator:
+        """Loads a translator, or returns the one loaded before if its files have not changed."""
+        paths = [self.model_dir / run_folder.CONFIG, *(path for kind in (STEP, BEST) for path in kept(self.model_dir, kind))]
+        files = [(path.name, path.stat().st_mtime_ns) for path in paths if path.exists()]
+        if checkpoint not in self._loaded or self._loaded[checkpoint][0] != files:
+            self._loaded[checkpoint] = files, loading.load(self.model_dir, checkpoint)
+        return self._loaded[checkpoint][1]
 
     def export(self, export_dir: str | os.PathLike, checkpoint: str | int = "average", **options) -> pathlib.Path:
-        """Writes the next version of a SavedModel for TensorFlow Serving and returns its folder; options as of `t2t_keras.load`."""
+        """Exports the trained model as a SavedModel for TensorFlow Serving.
+
+        Args:
+            export_dir: folder of the model's versions, to which the next version is added.
+            checkpoint, options: see `t2t_keras.load`.
+
+        Returns:
+            The folder of the new version.
+        """
         from t2t_keras.export.savedmodel import export_run
 
         return export_run(pathlib.Path(export_dir).expanduser(), self.model_dir, str(checkpoint), **options)
@@ -221,22 +277,25 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
     """Trains a model, or resumes the run in a folder, on all GPUs of this machine or on its CPU.
 
     Args:
-        model_dir: the run's folder. A run that is there is resumed with its own options; those given here win, as on the command line.
-        data_dir: prepared data, or where to prepare it; empty: in `model_dir`.
-        cpu_devices: without a GPU, virtual devices to train on. More than one has to be asked for before TensorFlow is used.
-        options: fields of `ModelConfig`, `TrainConfig`, `DecodeConfig` and `DataConfig`: the flags of `tools/train.py`.
+        model_dir: the run's folder. An existing run is resumed with its own options, except for those given here.
+        data_dir: folder of prepared data, or where to prepare it; empty: the run's, or `data` in `model_dir`.
+        cpu_devices: number of virtual CPU devices to train on without a GPU. More than one must be set before TensorFlow is first used.
+        options: fields of `ModelConfig`, `TrainConfig`, `DecodeConfig` and `DataConfig`, which are also the flags of `tools/train.py`.
+
+    Returns:
+        The run.
 
     Raises:
-        TypeError: there is no such option.
+        TypeError: an option is unknown.
         FileNotFoundError, ValueError: the corpus or an option cannot be used.
         BlockingIOError: another process trains in `model_dir`.
-        training.interruption.StoppedError: the run was stopped early, and has saved.
+        training.interruption.StoppedError: the run was stopped early and has saved its state.
     """
     from t2t_keras.training import devices, run
 
     if former := sorted(FORMER_NAMES.keys() & options.keys()):
         renamed = ", ".join(f"{name} is now {FORMER_NAMES[name]}" for name in former)
-        warnings.warn(f"Options were renamed: {renamed}. The former names go away in version 0.2.", FutureWarning, stacklevel=2)
+        warnings.warn(f"Options were renamed: {renamed}. The former names will be removed in version 0.2.", FutureWarning, stacklevel=2)
         options = with_current_names(options)
     known = {field.name for group in run_folder.GROUPS.values() for field in dataclasses.fields(group)}
     if unknown := sorted(set(options) - known):
@@ -244,7 +303,5 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
     folder = pathlib.Path(model_dir).expanduser()
     options = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
     chosen = run_folder.resolve(folder, options, os.path.expanduser(data_dir))
-    if cpu_devices > 1:
-        devices.virtual_cpu_devices(cpu_devices)
     run.train(folder, chosen, strategy=devices.make_strategy(cpu_devices))
     return Run(folder)

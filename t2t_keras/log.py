@@ -1,4 +1,4 @@
-"""The library's logger. Python users turn it on with `logging`; programs show its messages as plain lines on stderr."""
+"""The library's logger. Python users configure it with `logging`; the programs show its messages on stderr."""
 
 import contextlib
 import logging
@@ -9,7 +9,7 @@ logger = logging.getLogger("t2t_keras")
 
 @contextlib.contextmanager
 def warnings_only(active: bool = True) -> Iterator[None]:
-    """While active, logs warnings and errors only, as workers other than the chief do."""
+    """Logs only warnings and errors while active. Workers other than the chief use it."""
 
     def passes(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.WARNING or not active

@@ -66,7 +66,7 @@ def _named(pattern: str):
 
 
 def _in_update(step: int):
-    return lambda progress, *_: progress.step == step - 1
+    return lambda state, *_: state.step == step - 1
 
 
 POINTS = {

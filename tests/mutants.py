@@ -87,11 +87,11 @@ MUTANTS = (
         ("tests/test_run.py::test_a_run_computes_in_the_dtype_that_was_asked_for_and_keeps_its_weights_in_float32",),
     ),
     Mutant(
-        "training does not rehearse",
+        "training does not run the largest micro-batches first",
         "t2t_keras/training/loop.py",
-        "self._unless_stopped(functools.partial(_rehearse, self.strategy, self.update, config, self.folder))",
+        "self._unless_stopped(lambda: _run_largest(self.strategy, self.train_step, self.config, self.folder))",
         "pass",
-        ("tests/test_training.py::test_the_largest_updates_are_rehearsed_before_the_first_and_at_each_start",),
+        ("tests/test_training.py::test_the_largest_micro_batches_run_before_the_first_update_at_each_start",),
     ),
     Mutant(
         "training ignores --micro_batch_tokens",
@@ -201,7 +201,7 @@ MUTANTS = (
     Mutant(
         "the bar has no figures",
         "t2t_keras/training/console.py",
-        "self._bar.set_postfix(figures, refresh=False)",
+        "self._bar.set_postfix(metrics, refresh=False)",
         "pass",
         ("tests/test_console.py::test_in_a_terminal_a_bar_shows_the_same_figures",),
     ),
@@ -237,8 +237,8 @@ MUTANTS = (
     Mutant(
         "what was measured since the last point is lost on resume",
         "t2t_keras/training/loop.py",
-        "state.continue_in(self.config.dtype)",
-        "state.continue_in(self.config.dtype); state.measured = TrainState().measured",
+        "state.set_dtype(self.config.dtype)",
+        "state.set_dtype(self.config.dtype); state.measured = TrainState().measured",
         ("tests/test_survival.py::test_a_run_killed_in_bad_moments_ends_where_an_uninterrupted_one_ends",),
     ),
     Mutant(
@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "--max_hours is ignored",
         "t2t_keras/training/loop.py",
-        "Interruption(config.max_hours)",
+        "Interruption(self.config.max_hours)",
         "Interruption()",
         ("tests/test_training.py::test_a_time_limit_saves_and_stops",),
     ),
@@ -272,8 +272,8 @@ MUTANTS = (
     Mutant(
         "a worker cleans up while the others have left",
         "tools/train.py",
-        "devices.leave(ended.code)",
-        "devices.process",
+        "devices.exit_worker(ended.code)",
+        "devices.process_index",
         ("tests/test_workers.py::test_two_workers_that_have_trained_report_no_crash",),
     ),
     Mutant(
@@ -504,8 +504,8 @@ MUTANTS = (
     Mutant(
         "a checkpoint's state may have any types",
         "t2t_keras/training/state.py",
-        "if name not in start or not _is_like(value, start[name]):",
-        "if name not in start:",
+        "if name not in initial or not _has_type_of(value, initial[name]):",
+        "if name not in initial:",
         ("tests/test_state.py::test_a_state_of_other_fields_or_types_is_refused_in_a_sentence",),
     ),
     # Data: corpora, preparing, the data service.
@@ -947,8 +947,8 @@ MUTANTS = (
     Mutant(
         "translate.py names the line before the one that is cut",
         "tools/translate.py",
-        'said = f"Line {number}:',
-        'said = f"Line {number - 1}:',
+        'warning = f"Line {number}:',
+        'warning = f"Line {number - 1}:',
         ("tests/test_tools.py::test_a_line_that_is_cut_is_told_by_its_number",),
     ),
     Mutant(
@@ -1020,6 +1020,20 @@ MUTANTS = (
         'if sys.argv[1:2] == ["--version"]:',
         "if False:",
         ("tests/test_tools.py::test_every_program_tells_its_version_without_tensorflow[workers]",),
+    ),
+    Mutant(
+        "Run.evaluate loads the model at every call",
+        "t2t_keras/api.py",
+        "if checkpoint not in self._loaded or self._loaded[checkpoint][0] != files:",
+        "if True:",
+        ("tests/test_api.py::test_evaluating_again_does_not_load_the_model_again_until_the_run_has_changed",),
+    ),
+    Mutant(
+        "Run.evaluate keeps a model of older checkpoints",
+        "t2t_keras/api.py",
+        "if checkpoint not in self._loaded or self._loaded[checkpoint][0] != files:",
+        "if checkpoint not in self._loaded:",
+        ("tests/test_api.py::test_evaluating_again_does_not_load_the_model_again_until_the_run_has_changed",),
     ),
     # The built-in corpus and the quick start.
     Mutant(

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -128,7 +129,7 @@ def test_a_score_is_the_log_probability_of_the_target(translator):
     scores = translator.score(["one", "one"], ["eins", "zwei"])
     assert scores[0] == pytest.approx(translator.score("one", "eins"), abs=1e-5) and scores[0] != scores[1]
     assert max(scores) < 0
-    with pytest.raises(ValueError, match="2 and 1"):
+    with pytest.raises(ValueError, match="2 sources and 1 targets"):
         translator.score(["one", "two"], ["eins"])
 
 
@@ -172,6 +173,23 @@ def test_a_run_is_evaluated_on_lists_of_sentences(run):
     scores = run.evaluate(["one", "two"], ["eins", "zwei"], ["eins!", "zwei!"], lowercase=True, tokenize="char")
     assert {"bleu", "chrf", "perplexity", "exact_match"} <= set(scores)
     assert "nrefs:2" in scores["signature"] and "tok:char" in scores["signature"] and "case:lc" in scores["signature"]
+
+
+def test_evaluating_again_does_not_load_the_model_again_until_the_run_has_changed(monkeypatch, run, tmp_path):
+    copy = t2t_keras.Run(shutil.copytree(run.model_dir, tmp_path / "copy"))
+    loads, load = [], loading.load
+    monkeypatch.setattr(loading, "load", lambda folder, checkpoint: loads.append(checkpoint) or load(folder, checkpoint))
+
+    def evaluate(**options) -> float:
+        return copy.evaluate(["one"], ["eins"], **options)["perplexity"]
+
+    before = [evaluate(), evaluate(checkpoint="latest"), evaluate(), evaluate(checkpoint="latest")]
+    assert loads == ["average", "latest"] and before[:2] == before[2:]
+    checkpoints = copy.model_dir / "checkpoints"
+    for newest in checkpoints.glob("step-000000004.*"):
+        shutil.copy(newest, checkpoints / f"step-000000006{newest.suffix}")
+    assert evaluate() != before[0] and loads == ["average", "latest", "average"]
+    assert copy == t2t_keras.Run(copy.model_dir)  # What is loaded is no part of the run's identity.
 
 
 def test_the_smoothed_loss_makes_fit_the_papers(tiny):

@@ -13,7 +13,7 @@ from toy import pretended_train_step
 
 from t2t_keras.log import logger
 from t2t_keras.training import loop
-from t2t_keras.training.console import Console
+from t2t_keras.training.console import ProgressBar
 
 LINE = (
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d update (\d+) of 8: "
@@ -56,7 +56,7 @@ def test_in_a_terminal_a_bar_shows_the_same_figures(folder, tmp_path, no_graphs,
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
 def test_a_worker_that_shows_no_progress_still_logs_messages(monkeypatch, stream, messages):
     monkeypatch.setattr(sys, "stderr", stream())
-    with Console(10, 0, shown=False) as worker:
+    with ProgressBar(10, 0, shown=False) as worker:
         worker.update()
         worker.log(1, {"loss": "1"})
         logger.info("a word")
@@ -67,7 +67,7 @@ def test_the_time_left_is_at_the_pace_since_this_start(monkeypatch, capsys):
     """A run that goes on from update 100 and makes 10 more in 60 seconds has 90 more to make until update 200."""
     seconds = iter([1000.0, 1060.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
-    with Console(200, 100) as shown:
+    with ProgressBar(200, 100) as shown:
         shown.log(110, {"loss": "1"})
     assert capsys.readouterr().err.endswith("update 110 of 200: loss 1, time left 09:00\n")
 
@@ -75,7 +75,7 @@ def test_the_time_left_is_at_the_pace_since_this_start(monkeypatch, capsys):
 def test_messages_and_progress_stand_in_one_file_in_the_order_they_were_written(monkeypatch, tmp_path):
     with (tmp_path / "log").open("a") as errors:
         monkeypatch.setattr(sys, "stderr", errors)
-        with logged(lambda message: print(message, file=sys.stderr)), Console(10, 0) as shown:
+        with logged(lambda message: print(message, file=sys.stderr)), ProgressBar(10, 0) as shown:
             shown.log(1, {"loss": "1"})
             logger.info("between")
             shown.log(2, {"loss": "2"})
@@ -90,7 +90,7 @@ def test_messages_are_written_above_the_bar(monkeypatch):
     handler = logging.StreamHandler()
     monkeypatch.setattr(logger, "handlers", [handler])
     monkeypatch.setattr(logger, "level", logging.INFO)
-    with Console(10, 0) as shown:
+    with ProgressBar(10, 0) as shown:
         shown.update()
         logger.info("a message")
     assert logger.handlers == [handler]

@@ -296,7 +296,7 @@ def test_as_localhost_the_service_takes_calls_of_this_machine_alone(service):
 
 def test_under_another_name_the_service_warns_that_it_listens_everywhere(capsys):
     program.restrict("dispatcher1", 5050)
-    assert capsys.readouterr().err.startswith("Warning: TensorFlow listens at port 5050 on every network interface of this machine")
+    assert capsys.readouterr().err.startswith("Warning: TensorFlow listens on port 5050 of every network interface of this machine")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])

@@ -1,4 +1,4 @@
-"""The largest shapes are tried first, and what a device has no memory for is split, which changes nothing else."""
+"""The largest micro-batches run first; what does not fit in memory is split, and the update stays the same."""
 
 import collections
 import dataclasses
@@ -57,7 +57,7 @@ def test_where_memory_is_short_the_micro_batch_is_split_and_the_update_stays_the
         update(batch, LossScale())
     expected, _ = by_one_tape(updates)
     assert_close(weights_of(model), expected, 3e-6)
-    assert all("no memory for" in line and "the update stays the same" in line for line in messages)
+    assert all("out of memory for" in line and "the update stays the same" in line for line in messages)
     assert 1 <= len(messages) <= 3  # Of the largest, and of what is left of it in two; what is as large later is not tried again.
 
 
@@ -75,7 +75,7 @@ def test_a_single_row_that_does_not_fit_ends_the_run_with_advice():
     updates = random_updates([2], seed=3)
     strategy, _, update = built(0, 1, batches_of(strategy_of(1), updates).element_spec)
     [batch] = batches_of(strategy, updates)
-    with pytest.raises(ValueError, match="no memory for 1 rows.*--micro_batch_tokens"):
+    with pytest.raises(ValueError, match="out of memory for a micro-batch of 1 x .*`micro_batch_tokens`"):
         update(batch, LossScale())
 
 
@@ -89,7 +89,7 @@ def test_halves_hold_the_same_rows_of_each_micro_batch():
     """Each is cut in the middle of its own rows, also where another one has many more."""
     strategy = strategy_of(2)
     [batch] = batches_of(strategy, random_updates([11, 3, 1, 8]), micro_batch_tokens=30, buckets=4)
-    whole, halves = (micro_batches(strategy, each) for each in (batch, device_memory.halved(strategy, batch)))
+    whole, halves = (micro_batches(strategy, each) for each in (batch, device_memory.halve_micro_batches(strategy, batch)))
     assert len(halves) == 2 * len(whole) and len({len(rows) for rows in whole}) > 2
     for rows, first, second in zip(whole, halves[::2], halves[1::2], strict=True):
         assert first + second == rows
@@ -98,37 +98,37 @@ def test_halves_hold_the_same_rows_of_each_micro_batch():
 
 @pytest.mark.parametrize("micro_batch_tokens", [20, 35, 60])
 @pytest.mark.parametrize(("replicas", "buckets"), [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (4, 2)])
-def test_nothing_in_the_data_costs_more_than_what_was_rehearsed(folder, replicas, buckets, micro_batch_tokens):
+def test_no_micro_batch_of_the_data_costs_more_than_the_largest_shape(folder, replicas, buckets, micro_batch_tokens):
     """The bound holds in every range of lengths, for every micro-batch of the corpus."""
     train = dataclasses.replace(TRAIN, batch_tokens=60 * buckets, buckets_per_update=buckets, micro_batch_tokens=micro_batch_tokens)
-    rehearsed = [device_memory.cost(*shape) for shape in device_memory.largest_shapes(shards.read_info(folder), train, replicas)]
-    assert rehearsed == sorted(rehearsed)
+    largest = [device_memory.cost(*shape) for shape in device_memory.largest_shapes(shards.read_info(folder), train, replicas).values()]
+    assert largest == sorted(largest)
     for update in batching.grouped(batching.batches(folder, batch_tokens=60, seed=1, epochs=3), buckets):
         shared = batching.split(update, buckets=buckets, replicas=replicas, micro_batch_tokens=micro_batch_tokens)
         for source, target in zip(
             *(tf.unstack(tf.reshape(shared[side], [-1, *shared[side].shape[2:]])) for side in shards.SIDES), strict=True
         ):
             source, target = batching.trimmed(source, target)
-            assert device_memory.cost(*source.shape, target.shape[1]) <= rehearsed[-1]
+            assert device_memory.cost(*source.shape, target.shape[1]) <= largest[-1]
 
 
 @pytest.mark.parametrize(
     ("batch_tokens", "buckets_per_update", "micro_batch_tokens", "replicas"),
     [(4000, 1, 700, 1), (25000, 1, 1500, 1), (2000, 1, 400, 2), (25000, 1, 8192, 4), (25000, 8, 8192, 1), (25000, 8, 1500, 3)],
 )
-def test_every_possible_shape_costs_at_most_what_was_rehearsed_in_its_range(batch_tokens, buckets_per_update, micro_batch_tokens, replicas):
+def test_no_possible_shape_costs_more_than_the_largest_shape(batch_tokens, buckets_per_update, micro_batch_tokens, replicas):
     """A length a little below a bound may have a row more: 3 rows of 233 are more than 2 of 256."""
     train = dataclasses.replace(
         TRAIN, batch_tokens=batch_tokens, buckets_per_update=buckets_per_update, micro_batch_tokens=micro_batch_tokens
     )
-    shapes = device_memory.largest_shapes({"source_longest": 256, "target_longest": 250}, train, replicas)
-    rehearsed = max(device_memory.cost(*shape) for shape in shapes)
+    shapes = device_memory.largest_shapes({"source_longest": 256, "target_longest": 250}, train, replicas).values()
+    largest = max(device_memory.cost(*shape) for shape in shapes)
     micro_batches = next(n for n in range(1, 99) if n * buckets_per_update % replicas == 0)
     for length in range(1, 257):
         most = max(micro_batch_tokens // length, 1)
         rows = batch_tokens // buckets_per_update // length
         share = -(-rows // (micro_batches * -(-rows // (micro_batches * most))))
-        assert device_memory.cost(share, length, min(length, 250)) <= rehearsed
+        assert device_memory.cost(share, length, min(length, 250)) <= largest
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -158,24 +158,24 @@ def test_a_costly_micro_batch_of_few_rows_is_halved_at_once_beside_one_of_many()
     batches = long_and_short()
     spec = batches_of(strategy, batches, buckets=3).element_spec
     strategy, _, update = built(99, 1, spec)
-    update._too_costly = device_memory.cost(6, 8, 8)
+    update._cost_limit = device_memory.cost(6, 8, 8)
     [batch] = batches_of(strategy, batches, buckets=3)
-    assert [len(rows) for rows in micro_batches(strategy, update.fitted(batch))] == [3, 3, 6, 6, 1, 0]
-    update._too_costly = device_memory.cost(1, 9, 9)  # Which is a row that cannot be halved.
-    assert max(len(rows) for rows in micro_batches(strategy, update.fitted(batch))) == 2
+    assert [len(rows) for rows in micro_batches(strategy, update.split_to_fit(batch))] == [3, 3, 6, 6, 1, 0]
+    update._cost_limit = device_memory.cost(1, 9, 9)  # Which is a row that cannot be halved.
+    assert max(len(rows) for rows in micro_batches(strategy, update.split_to_fit(batch))) == 2
 
 
-def test_rehearsing_runs_every_range_of_lengths_and_moves_nothing(folder, messages):
+def test_the_largest_micro_batch_of_every_range_of_lengths_runs_and_changes_no_weight(folder, messages):
     info = {**shards.read_info(folder), "source_longest": 40, "target_longest": 21}
     spec = batches_of(strategy_of(2), random_updates([2])).element_spec
     strategy, model, update = built(10**6, 2, spec)
     before = weights_of(model)
-    device_memory.rehearse(strategy, update, info, TRAIN, 2)
-    assert [line.split(":")[0] for line in messages] == [
-        "Rehearsed 4 rows of 8 + 8 sub-words on each device",
-        "Rehearsed 3 rows of 12 + 12 sub-words on each device",
-        "Rehearsed 2 rows of 20 + 20 sub-words on each device",
-        "Rehearsed 1 rows of 40 + 21 sub-words on each device",
+    device_memory.run_largest_micro_batches(strategy, update, info, TRAIN, 2)
+    assert [line.rpartition(",")[0] for line in messages] == [
+        "Largest micro-batch of lengths up to 8: 4 x (8 + 8) tokens",
+        "Largest micro-batch of lengths up to 16: 3 x (12 + 12) tokens",
+        "Largest micro-batch of lengths up to 32: 2 x (20 + 20) tokens",
+        "Largest micro-batch of lengths up to 40: 1 x (40 + 21) tokens",
     ]
     shapes = collections.Counter(tuple(shape) for shape in model.tried)
     assert shapes.keys() == {(4, 8), (3, 12), (2, 20), (1, 40)} and set(shapes.values()) == {2}

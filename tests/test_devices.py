@@ -60,5 +60,12 @@ def test_the_strategy_made_has_a_replica_on_each_device():
 
 
 def test_virtual_cpu_devices_are_as_many_as_asked_for():
-    """The tests' own four; see conftest.py."""
+    """The tests' own four; see conftest.py. Fewer may be asked for again."""
+    devices.virtual_cpu_devices(3)
     assert len(tf.config.list_logical_devices("CPU")) == 4
+
+
+def test_more_virtual_cpu_devices_after_tensorflow_was_used_are_refused():
+    """Story: a second `t2t_keras.train` with cpu_devices=2 ended with TensorFlow's RuntimeError."""
+    with pytest.raises(ValueError, match="cpu_devices=5. Start a new process"):
+        devices.make_strategy(5)

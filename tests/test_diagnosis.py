@@ -56,7 +56,7 @@ def test_what_is_spoiled_between_layers_is_told_as_an_input(monkeypatch, transfo
     weights = attention.attention_weights
     monkeypatch.setattr(attention, "attention_weights", lambda *args: weights(*args) * np.nan)
     found = diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **PLACE)
-    assert found == "the output of transformer/encoder_0/self_attention/output, as its input was already"
+    assert found == "the output of transformer/encoder_0/self_attention/output, and its input already"
 
 
 def test_a_gradient_that_alone_is_not_finite_is_named(transformer):

@@ -129,7 +129,7 @@ def test_a_former_name_sets_its_option_and_is_pointed_out(old):
     new = config.FORMER_NAMES[old]
     value = {"best_metric": "loss"}.get(new, 3)
     result = program(f"--{old}={value}")
-    assert result.stderr == f"--{old} is now --{new}. The former name goes away in version 0.2.\n"
+    assert result.stderr == f"--{old} is now --{new}. The former name will be removed in version 0.2.\n"
     found = json.loads(result.stdout)
     assert found["given"][1] == {new: value} and found["read"][1][new] == value and found["sources"] == {new: "command line"}
 

@@ -22,10 +22,10 @@ BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 
 @BOTH
 def test_the_first_signal_is_a_request_that_names_it(number):
-    with Interruption() as told:
-        assert told.reason == ""
+    with Interruption() as stop:
+        assert stop.reason == ""
         os.kill(os.getpid(), number)
-        assert number.name in told.reason
+        assert number.name in stop.reason
 
 
 @BOTH
@@ -52,11 +52,11 @@ def test_the_second_signal_ends_the_process_at_once(number, busy):
 def test_an_echo_of_a_signal_is_the_same_request(monkeypatch):
     """Ctrl-C reaches a whole group of processes, and a launcher passes it on once more."""
     monkeypatch.setattr(interruption, "ECHO_SECONDS", 60)  # However slow the machine is.
-    with Interruption() as told:
+    with Interruption() as stop:
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.1)
-        assert "SIGINT" in told.reason
+        assert "SIGINT" in stop.reason
 
 
 def test_outside_the_context_signals_are_handled_as_before():
@@ -67,27 +67,27 @@ def test_outside_the_context_signals_are_handled_as_before():
 
 
 def test_work_that_may_be_thrown_away_ends_at_the_signal():
-    with Interruption() as told:
+    with Interruption() as stop:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
         began = time.monotonic()
-        assert told.unless_stopped(lambda: time.sleep(20) or "done") is None
+        assert stop.unless_stopped(lambda: time.sleep(20) or "done") is None
         assert time.monotonic() - began < 10
-        assert "SIGTERM" in told.reason
-        assert told.unless_stopped(lambda: "done") is None  # Told already.
+        assert "SIGTERM" in stop.reason
+        assert stop.unless_stopped(lambda: "done") is None  # Told already.
 
 
 def test_work_that_is_not_told_to_end_gives_its_result_and_its_errors():
-    with Interruption() as told:
-        assert told.unless_stopped(lambda: "done") == "done"
+    with Interruption() as stop:
+        assert stop.unless_stopped(lambda: "done") == "done"
         with pytest.raises(ZeroDivisionError):
-            told.unless_stopped(lambda: 1 / 0)
+            stop.unless_stopped(lambda: 1 / 0)
 
 
 def test_a_time_limit_is_a_request_as_well_and_counts_from_the_start_of_the_process(monkeypatch):
-    with Interruption(max_hours=10) as told:
-        assert told.reason == ""
+    with Interruption(max_hours=10) as stop:
+        assert stop.reason == ""
         monkeypatch.setattr(interruption, "STARTED", time.monotonic() - 10 * 3600)
-        assert told.reason == "--max_hours=10 are over"
+        assert stop.reason == "reached the time limit max_hours=10"
 
 
 def test_another_thread_than_the_main_one_trains_without_handling_signals():
@@ -95,8 +95,8 @@ def test_another_thread_than_the_main_one_trains_without_handling_signals():
     seen = []
 
     def work():
-        with Interruption() as told:
-            seen.append(told.reason)
+        with Interruption() as stop:
+            seen.append(stop.reason)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -134,6 +134,6 @@ def test_a_run_that_is_stopped_by_a_signal_or_a_time_limit_saves_and_exits_with_
         assert_stopped(process, tmp_path, f"received {name}")
         if then_a_limit:
             process = start_training(tmp_path, "--max_hours=0.0001")
-            assert_stopped(process, tmp_path, "--max_hours=0.0001")
+            assert_stopped(process, tmp_path, "reached the time limit --max_hours=0.0001")
     finally:
         process.kill()

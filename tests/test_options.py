@@ -414,7 +414,7 @@ ROWS = {
         "log_steps": [Row(3, of_run(lambda found: list(found.run.curve("train/loss"))), [3, 6, 8])],
         "patience": [Row(2, of_run(lambda found: len(found.applied), figures=WORSE), 6)],
         "max_skipped": [Row(3, of_run(lambda found: len(found.applied), finite=False), 3)],
-        "max_hours": [Row(5.0, of_run(lambda found: "--max_hours=5" in found.ended), True)],
+        "max_hours": [Row(5.0, of_run(lambda found: "max_hours=5" in found.ended), True)],
         "best_metric": [
             Row("bleu", of_run(lambda found: found.run.state.best_step, figures=WORSE), 8, usual={"valid_sentences": 1}),
         ],

@@ -370,7 +370,7 @@ def test_sub_words_of_other_data_are_refused(run, tmp_path):
 
 
 def test_prepared_data_of_another_vocabulary_is_refused_before_anything_is_written(run, tmp_path):
-    with pytest.raises(ValueError, match="--vocab_size=340.*Received: 350"):
+    with pytest.raises(ValueError, match="vocab_size=340.*Received: vocab_size=350"):
         train(tmp_path / "new", model=dataclasses.replace(MODEL, vocab_size=350), data=DataConfig(), data_dir=run[0] / "data")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["lock"]
 
@@ -410,12 +410,12 @@ def test_the_test_split_of_the_builtin_corpus_lies_beside_the_data(run):
     assert list(zip(sources, references, strict=True)) == expected
 
 
-def test_a_dry_run_prepares_and_rehearses_and_binds_nobody_to_its_sizes(tmp_path):
+def test_a_dry_run_prepares_and_runs_the_largest_micro_batches_and_the_options_may_still_change(tmp_path):
     state, said = train(tmp_path, dry_run=True)
-    assert state is None and said.count("Rehearsed ") == 4  # Up to 8, 16, 32 and 53 sub-words.
+    assert state is None and said.count("Largest micro-batch of lengths up to ") == 4  # Up to 8, 16, 32 and 53 sub-words.
     assert checkpoint.kept(tmp_path) == [] and not (tmp_path / "logs").exists()
     state, said = train(tmp_path, dry_run=True, model=dataclasses.replace(MODEL, d_ff=8))
-    assert "Using the data in" in said and "Rehearsed " in said
+    assert "Using the data in" in said and "Largest micro-batch" in said
     assert run_folder.read(tmp_path).model.d_ff == 8
 
 

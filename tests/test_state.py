@@ -1,4 +1,4 @@
-"""What a checkpoint says of a run's progress, whoever wrote it."""
+"""What a checkpoint says of a run's state, whichever version wrote it."""
 
 import dataclasses
 import json
@@ -10,13 +10,13 @@ from t2t_keras.training.state import TrainState
 from t2t_keras.training.train_step import LossScale
 
 
-def as_written(progress: TrainState) -> dict:
-    return json.loads(json.dumps(dataclasses.asdict(progress)))
+def as_written(state: TrainState) -> dict:
+    return json.loads(json.dumps(dataclasses.asdict(state)))
 
 
 def test_what_was_written_is_what_is_read():
-    for progress in (TrainState(), TrainState(step=3, position=(1, 2), best=2.5, dtype="float16", loss_scale=LossScale(2.0, 7.0))):
-        assert as_written(TrainState.read(as_written(progress))) == as_written(progress)
+    for state in (TrainState(), TrainState(step=3, position=(1, 2), best=2.5, dtype="float16", loss_scale=LossScale(2.0, 7.0))):
+        assert as_written(TrainState.read(as_written(state))) == as_written(state)
 
 
 def test_a_field_that_a_checkpoint_lacks_is_as_at_the_start():

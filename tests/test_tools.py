@@ -299,7 +299,9 @@ def test_translations_are_scored_from_a_pipe(tmp_path):
 @pytest.mark.parametrize("flag", ["--beam_size=2", "--checkpoint=best", "--dtype=float32", "--int8", "--batch_size=8"])
 def test_an_option_of_a_model_is_refused_where_there_is_none(tmp_path, flag):
     (tmp_path / "hypothesis").write_text("one\ntwo\n")
-    assert f"{flag.partition('=')[0]} is for a model" in complaint(score_files(tmp_path, f"{tmp_path}/hypothesis", flag))
+    assert f"Expected --model_dir and --source with {flag.partition('=')[0]}." in complaint(
+        score_files(tmp_path, f"{tmp_path}/hypothesis", flag)
+    )
 
 
 def test_scored_files_of_unequal_length_are_told_by_their_flags(tmp_path):
@@ -381,7 +383,7 @@ def test_an_export_translates_as_the_program_does(trained, tmp_path, weights):
         (["--format=ctranslate2", "--int8"], "--quantization"),
         (["--format=ctranslate2", "--dtype=bfloat16"], "--quantization"),
         (["--quantization=int8"], "--format=ctranslate2"),
-        (["--export_dir=gs://bucket/x"], "on this machine"),
+        (["--export_dir=gs://bucket/x"], "local folder"),
     ],
 )
 def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags, named):

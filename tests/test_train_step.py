@@ -317,7 +317,7 @@ def test_the_loss_scale_is_divided_out_of_the_step():
     assert [found["gradient_norm"] for found in metrics] == [found["gradient_norm"] for found in expected_metrics]
 
 
-def test_a_rehearsed_update_changes_nothing():
+def test_an_update_that_is_not_applied_changes_nothing():
     strategy = strategy_of(2)
     with strategy.scope():
         model, optimizer = Toy(dropout=0.3), adam()

@@ -57,7 +57,7 @@ class Run:
                 folder=folder,
                 model_dir=model_dir,
                 validate=validate,
-                examine=lambda batch, step, scale: f"examined at {step} with {scale:g}",
+                diagnose=lambda batch, step, scale: f"diagnosed at {step} with {scale:g}",
                 tensorboard=self,
             )
         self.weights = weights_of(self.model)
@@ -238,10 +238,10 @@ def test_a_budget_below_the_longest_sentence_is_refused_before_any_update(folder
 @pytest.mark.parametrize(
     ("service", "expected"), [("", ((25_000, 4), 6)), ("grpc://somewhere:5050", ((25_000 // 3, 1), 2))], ids=["shared", "of its own"]
 )
-def test_what_a_process_reads_is_what_it_rehearses(monkeypatch, service, expected):
+def test_a_process_runs_the_largest_micro_batches_of_what_it_reads(monkeypatch, service, expected):
     """Three processes of two devices: without a service they share every update; with one, each has smaller ones of its own."""
-    monkeypatch.setattr(devices, "processes", lambda strategy: 3)
-    config, replicas = loop._of_process(types.SimpleNamespace(num_replicas_in_sync=6), TrainConfig(data_service=service))
+    monkeypatch.setattr(devices, "process_count", lambda strategy: 3)
+    config, replicas = loop._per_process(types.SimpleNamespace(num_replicas_in_sync=6), TrainConfig(data_service=service))
     assert ((config.batch_tokens, config.buckets_per_update), replicas) == expected
 
 
@@ -287,7 +287,7 @@ def test_a_time_limit_saves_and_stops(folder, tmp_path, monkeypatch):
     def late(run):
         monkeypatch.setattr(interruption, "STARTED", -1e9)
 
-    with pytest.raises(StoppedError, match="update 4: --max_hours=5 are over"):
+    with pytest.raises(StoppedError, match="update 4: reached the time limit max_hours=5"):
         Run(folder, tmp_path, train_steps=100, max_hours=5, log_steps=4, valid_steps=100, at_step={4: late})
     assert steps_on_disk(tmp_path)[-1] == 4
 
@@ -332,21 +332,21 @@ def test_what_an_older_version_measured_is_left_out_of_the_next_point():
 def test_a_loss_of_any_size_has_a_point():
     state = TrainState()
     state.count_update({**dict.fromkeys(SUMS, 1.0), "loss": 1e4, "finite": True}, (0, 1), 0, 1.0)
-    assert state.take_point({"learning_rate": 1.0, "gradient_norm": 1.0})["train/perplexity"] == math.inf
+    assert state.pop_summary({"learning_rate": 1.0, "gradient_norm": 1.0})["train/perplexity"] == math.inf
 
 
-def test_the_largest_updates_are_rehearsed_before_the_first_and_at_each_start(folder, tmp_path, monkeypatch):
+def test_the_largest_micro_batches_run_before_the_first_update_at_each_start(folder, tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(loop, "make_train_step", pretended_train_step(made))
-    shapes = device_memory.largest_shapes(shards.read_info(folder), TRAIN, 1)
+    shapes = list(device_memory.largest_shapes(shards.read_info(folder), TRAIN, 1).values())
     for steps in (3, 5):
         Run(folder, tmp_path, train_steps=steps)
-        rehearsed = [update for update in made if not update.applied]
-        assert made[: len(shapes)] == rehearsed
-        assert [(*update.source.shape[1:], update.target.shape[2]) for update in rehearsed] == shapes
+        dummies = [update for update in made if not update.applied]
+        assert made[: len(shapes)] == dummies
+        assert [(*update.source.shape[1:], update.target.shape[2]) for update in dummies] == shapes
         made.clear()
     said = Run(folder, tmp_path, train_steps=5).said
-    assert made == [] and not any("Rehearsed" in line for line in said)  # Where there is nothing left to do.
+    assert made == [] and not any("Largest micro-batch" in line for line in said)  # There is nothing left to train.
 
 
 def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_before(folder, finished, tmp_path):
@@ -372,7 +372,7 @@ class NotFinite(Toy):
 
 
 def test_after_so_many_updates_in_a_row_that_are_not_finite_the_run_stops_and_says_where(folder, tmp_path):
-    with pytest.raises(ValueError, match="3 updates in a row, up to 3, were not finite. examined at 3 with 1 .*--clip_norm"):
+    with pytest.raises(ValueError, match="3 updates in a row, up to 3, were not finite. diagnosed at 3 with 1 .*`clip_norm`"):
         Run(folder, tmp_path, make_model=NotFinite, max_skipped=3)
     assert steps_on_disk(tmp_path) == []
 

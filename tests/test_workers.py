@@ -117,8 +117,8 @@ def test_a_cluster_of_one_is_this_machine_alone(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
     strategy = devices.make_strategy(2)
     assert strategy.num_replicas_in_sync == 2 and devices.is_chief(strategy) and not devices.several_workers(strategy)
-    assert devices.from_chief(strategy, 3.0) == 3 and devices.any_worker(strategy, True)
-    devices.leave(5)  # Not at once: nobody waits.
+    assert devices.broadcast_from_chief(strategy, 3.0) == 3 and devices.any_worker(strategy, True)
+    devices.exit_worker(5)  # Not at once: nobody waits.
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])

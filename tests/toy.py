@@ -123,7 +123,7 @@ class Pretended(NamedTuple):
 
     Attributes:
         source, target: [micro-batches, rows, S or T], of the first replica.
-        applied: False where it was rehearsed.
+        applied: whether it may change weights.
     """
 
     source: np.ndarray

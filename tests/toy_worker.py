@@ -17,12 +17,12 @@ for make_optimizer in (toy.sgd, toy.adam):
         optimizer.build(model.trainable_variables)
         toy.set_weights(model)
     dataset = tf.data.Dataset.from_generator(lambda: iter(toy.TWENTY), output_signature=toy.SUMS)
-    batches = devices.distribute(strategy, dataset, 25, parts=2)
+    batches = devices.distribute(strategy, dataset, 25, buckets=2)
     update = make_train_step(strategy, model, optimizer, toy.TRAIN, batches.element_spec)
     for batch in batches:
         update(batch, LossScale(tf.constant(1.0), tf.constant(0.0)), tf.constant(True))
     np.savez(f"{sys.argv[1]}-{make_optimizer.__name__}-{worker}.npz", **toy.weights_of(model))
 assert devices.is_chief(strategy) == (worker == 0)
-assert devices.from_chief(strategy, float(10 + worker)) == 10
+assert devices.broadcast_from_chief(strategy, float(10 + worker)) == 10
 assert devices.any_worker(strategy, worker == 1)
 assert not devices.any_worker(strategy, False)

@@ -1,4 +1,4 @@
-"""Translates standard input to standard output, line for line, by a model server (TensorFlow Serving).
+"""Translates standard input to standard output, line by line, with a model server (TensorFlow Serving).
 
 python tools/client.py --server=grpc://localhost:8500 < text.en > text.de
 python tools/client.py --server=http://localhost:8501 --n_best=2 < text.en
@@ -12,22 +12,24 @@ from absl import flags
 from t2t_keras.cli import flags as options
 
 _SERVER = flags.DEFINE_string(
-    "server", "grpc://localhost:8500", "The model server: grpc://host:port or http://host:port; with TLS, grpcs:// or https://."
+    "server", "grpc://localhost:8500", "Address of the model server: grpc://host:port or http://host:port; with TLS, grpcs:// or https://."
 )
-_MODEL_NAME = flags.DEFINE_string("model_name", "translate", "The model's name at the server.")
-_VERSION = flags.DEFINE_integer("model_version", 0, "The model's version; 0: the newest.", lower_bound=0)
+_MODEL_NAME = flags.DEFINE_string("model_name", "translate", "Name of the model on the server.")
+_VERSION = flags.DEFINE_integer("model_version", 0, "Version of the model; 0: the newest.", lower_bound=0)
 _N_BEST = flags.DEFINE_integer(
-    "n_best", None, "Print this many translations a line, as: line number, tab, score, tab, text.", lower_bound=1
+    "n_best", None, "Number of translations per line, printed as: line number, tab, score, tab, text.", lower_bound=1
 )
-_ALPHA = flags.DEFINE_float("alpha", None, "Length penalty (section 6.1), 0 or more; the model's own if not given.")
+_ALPHA = flags.DEFINE_float("alpha", None, "Length penalty (section 6.1), 0 or more; default: the model's.")
 _MAX_LENGTH = flags.DEFINE_integer(
-    "max_length", None, "Sub-words of a translation, at most; 0: the model's own, by the source's length.", lower_bound=0
+    "max_length", None, "Maximum length of a translation in sub-words; 0: the model's, which depends on the source's length.", lower_bound=0
 )
-_PREFIX = flags.DEFINE_string("prefix", None, "What each translation begins with.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Lines of a request; servers may have a limit.", lower_bound=1)
-_PARALLEL = flags.DEFINE_integer("parallel", 4, "Requests under way at once.", lower_bound=1, upper_bound=64)
-_TIMEOUT = flags.DEFINE_float("timeout", 60.0, "Seconds to wait for an answer.", lower_bound=0.001)
-_ATTEMPTS = flags.DEFINE_integer("attempts", 8, "Times to ask a server that is away or busy, longer and longer apart.", lower_bound=1)
+_PREFIX = flags.DEFINE_string("prefix", None, "Text that each translation begins with.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines per request; servers may have a limit.", lower_bound=1)
+_PARALLEL = flags.DEFINE_integer("parallel", 4, "Number of concurrent requests.", lower_bound=1, upper_bound=64)
+_TIMEOUT = flags.DEFINE_float("timeout", 60.0, "Seconds to wait for a response.", lower_bound=0.001)
+_ATTEMPTS = flags.DEFINE_integer(
+    "attempts", 8, "Number of attempts if the server is unavailable or busy, with growing delays.", lower_bound=1
+)
 
 
 def translate() -> None:
@@ -40,12 +42,12 @@ def translate() -> None:
     search = dataclasses.replace(client.Options(), **given) if given else None
     predict = client.connect(client.Model(_SERVER.value, _MODEL_NAME.value, _VERSION.value, _TIMEOUT.value))
     predict = client.retrying(predict, _ATTEMPTS.value)
-    at_keyboard = sys.stdin.isatty()  # A person there waits for an answer.
+    at_keyboard = sys.stdin.isatty()
     if at_keyboard:
         print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
     sizes = {"batch_size": 1, "parallel": 1} if at_keyboard else {"batch_size": _BATCH_SIZE.value, "parallel": _PARALLEL.value}
     results = client.translate_lines(predict, lines.read_lines(sys.stdin.buffer), search, **sizes)
-    hidden = True if sys.stdout.isatty() else None  # None: unless stderr is a terminal.
+    hidden = True if sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.
     for number, result in enumerate(tqdm.tqdm(results, unit=" lines", disable=hidden), 1):
         for text, score in zip(result["text"], result["score"], strict=True):
             line = lines.one_line(text)

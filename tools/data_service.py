@@ -1,4 +1,4 @@
-"""Starts a tf.data service, which reads training data on other machines: one dispatcher, and workers beside it.
+"""Starts a tf.data service, which reads training data on other machines: one dispatcher and its workers.
 
 python tools/data_service.py --host=dispatcher1 --port=5050
 python tools/data_service.py --host=worker1 --port=5051 --dispatcher=grpc://dispatcher1:5050
@@ -12,20 +12,20 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 
-_PORT = flags.DEFINE_integer("port", None, "Port to listen at.", required=True, lower_bound=1, upper_bound=2**16 - 1)
+_PORT = flags.DEFINE_integer("port", None, "Port to listen on.", required=True, lower_bound=1, upper_bound=2**16 - 1)
 _HOST = flags.DEFINE_string(
     "host",
     "localhost",
-    "This machine's name, as trainers and the other machines of the service reach it; as localhost, only this machine's programs do.",
+    "Name of this machine for trainers and the service's other machines; localhost: only programs on this machine can connect.",
 )
-_DISPATCHER = flags.DEFINE_string("dispatcher", "", "Be a worker of the dispatcher at grpc://host:port; empty: be a dispatcher.")
+_DISPATCHER = flags.DEFINE_string("dispatcher", "", "Start a worker of the dispatcher at grpc://host:port; empty: start a dispatcher.")
 
 
 def restrict(host: str, port: int) -> None:
-    """Closes the port to other machines if the host is this one's name for itself; warns that it is open otherwise.
+    """Closes the port to other machines if the host is a loopback name; otherwise warns that the port is open.
 
     Raises:
-        OSError: the system cannot close it.
+        OSError: the system cannot close the port.
     """
     from t2t_keras.data import data_service
 
@@ -35,12 +35,12 @@ def restrict(host: str, port: int) -> None:
         except OSError as error:
             raise OSError(
                 f"TensorFlow listens on every network interface, and this system cannot close port {port} to other machines "
-                f"({error.strerror}). Close it with a firewall, and give this machine's name as --host."
+                f"({error.strerror}). Close it with a firewall, and set --host to this machine's name."
             ) from error
     else:
         print(
-            f"Warning: TensorFlow listens at port {port} on every network interface of this machine, not only at {host}. "
-            "Whoever reaches it can read what this program can read. Open it to your own machines only.",
+            f"Warning: TensorFlow listens on port {port} of every network interface of this machine, not only at {host}. "
+            "Anyone who can connect can read every file that this program can read. Allow only your own machines to connect.",
             file=sys.stderr,
             flush=True,
         )
@@ -54,9 +54,9 @@ def serve() -> None:
 
     address = f"{_HOST.value}:{_PORT.value}"
     data_service.check_free(_PORT.value)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Like SIGTERM: Python's own handler would wait for `join`.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # As for SIGTERM: Python's own handler would wait for `join`.
     if dispatcher := _DISPATCHER.value:
-        data_service.check(dispatcher, seconds=60)  # It may be starting too.
+        data_service.check(dispatcher, seconds=60)  # It may still be starting.
         config = service.WorkerConfig(dispatcher.removeprefix("grpc://"), worker_address=address, port=_PORT.value)
         server, ready = service.WorkerServer(config), f"A worker of {dispatcher} is ready at grpc://{address}"
     else:

@@ -1,4 +1,4 @@
-"""Scores a model, or translations that exist: sacreBLEU with its signature, chrF, perplexity per sub-word of the references.
+"""Evaluates a model or existing translations: sacreBLEU with its signature, chrF, and perplexity per sub-word of the references.
 
 python tools/evaluate.py --model_dir=runs/x --source=test.en --reference=test.de
 python tools/evaluate.py --hypothesis=translated.de --reference=test.de --reference=another.de
@@ -14,44 +14,47 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DecodeConfig
 
-_SOURCE = flags.DEFINE_string("source", "", "Text to translate, a sentence a line; files and globs as in training.")
+_SOURCE = flags.DEFINE_string("source", "", "Text to translate, one sentence per line; files and globs as in training.")
 _REFERENCE = flags.DEFINE_multi_string(
-    "reference", None, "Its translation by people, a sentence a line; again for each further translation.", required=True
+    "reference", None, "Reference translation, one sentence per line; repeat the flag for several references.", required=True
 )
-_HYPOTHESIS = flags.DEFINE_string("hypothesis", "", "Score this translation of the source. With --model_dir and --source, perplexity too.")
-_LOWERCASE = flags.DEFINE_boolean("lowercase", False, "BLEU and chrF of lower-cased text.")
+_HYPOTHESIS = flags.DEFINE_string("hypothesis", "", "Existing translation to score. With --model_dir and --source, also perplexity.")
+_LOWERCASE = flags.DEFINE_boolean("lowercase", False, "Compute BLEU and chrF of lower-cased text.")
 _TOKENIZE = flags.DEFINE_enum(
     "tokenize",
     "13a",
     ["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"],
-    "sacreBLEU's tokenisation; none for text that is tokenised already.",
+    "sacreBLEU's tokenisation; none if the text is already tokenised.",
 )
 _COMPOUND_SPLIT = flags.DEFINE_string(
-    "compound_split", "", "Also BLEU as the paper's authors counted it; a Moses language code, such as de."
+    "compound_split", "", "Also compute BLEU as the paper's authors did: a Moses language code, such as de."
 )
-_ROUGE = flags.DEFINE_boolean("rouge", False, "Also ROUGE-1, -2 and -L.")
-_OUTPUT = flags.DEFINE_string("output", "", "Write the model's translations to this file.")
-_JSON = flags.DEFINE_boolean("json", False, "Print one JSON object; a figure that is not finite is null.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Sentences translated at once.", lower_bound=1)
+_ROUGE = flags.DEFINE_boolean("rouge", False, "Also compute ROUGE-1, ROUGE-2 and ROUGE-L.")
+_OUTPUT = flags.DEFINE_string("output", "", "File for the model's translations.")
+_JSON = flags.DEFINE_boolean("json", False, "Print one JSON object; a score that is not finite is null.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Number of sentences translated at once.", lower_bound=1)
 options.define_trained_model(required=False)
 
 
-# What a model translates with. Without one it would be ignored.
-_OF_A_MODEL = ("checkpoint", "dtype", "int8", "batch_size", *(field.name for field in dataclasses.fields(DecodeConfig)))
+# Flags that are useless without a model.
+_MODEL_FLAGS = ("checkpoint", "dtype", "int8", "batch_size", *(field.name for field in dataclasses.fields(DecodeConfig)))
 
 
 def _read(files: list[tuple[str, str]]) -> list[list[str]]:
-    """The lines of (flag, files), blank ones too.
+    """Reads the lines of text files, including blank lines.
+
+    Args:
+        files: (flag, value) pairs.
 
     Raises:
-        ValueError: some have more lines than others.
+        ValueError: the numbers of lines differ.
     """
     from t2t_keras.data import corpora
 
     found = [corpora.text(names) for _, names in files]
     if len(set(map(len, found))) > 1:
         received = ", ".join(f"{len(side):,} in --{flag}={names}" for (flag, names), side in zip(files, found, strict=True))
-        raise ValueError(f"Expected as many lines in each. Received: {received}.")
+        raise ValueError(f"Expected the same number of lines in each file. Received: {received}.")
     return found
 
 
@@ -61,12 +64,12 @@ def run() -> None:
 
     given = flags.FLAGS["model_dir"].value
     if not (_HYPOTHESIS.value or given and _SOURCE.value):
-        raise ValueError("Expected --model_dir and --source, or --hypothesis.")
+        raise ValueError("Expected --model_dir and --source, or --hypothesis. Received neither.")
     if _HYPOTHESIS.value and (_OUTPUT.value or bool(given) != bool(_SOURCE.value)):
-        raise ValueError("With --hypothesis, expected both of --model_dir and --source (for perplexity) or neither, and no --output.")
-    ignored = [f"--{name}" for name in _OF_A_MODEL if not given and flags.FLAGS[name].present]
+        raise ValueError("Expected no --output with --hypothesis, and both --model_dir and --source (for perplexity) or neither.")
+    ignored = [f"--{name}" for name in _MODEL_FLAGS if not given and flags.FLAGS[name].present]
     if ignored:
-        raise ValueError(f"{', '.join(ignored)} is for a model. Expected --model_dir and --source too, or --hypothesis without it.")
+        raise ValueError(f"Expected --model_dir and --source with {', '.join(ignored)}. Received neither.")
     scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
     model = options.trained_model() if given else None
     files = [(flag.name, flag.value) for flag in (_SOURCE, _HYPOTHESIS) if flag.value]

@@ -1,4 +1,4 @@
-"""Prepares data for training elsewhere: checks the text, learns sub-words, writes shards. Train with --data_dir then.
+"""Prepares data for training: checks the text, learns sub-words and writes shards. train.py takes the folder as --data_dir.
 
 python tools/prepare.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de --data_dir=data/x
 
@@ -12,15 +12,17 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
 
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Where to prepare the data.", required=True)
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder to prepare the data in.", required=True)
 _RUNNER = flags.DEFINE_string(
-    "beam_runner", "", "Write the training shards with Apache Beam: DirectRunner, DataflowRunner, FlinkRunner, …; empty: in this process."
+    "beam_runner",
+    "",
+    "Runner of Apache Beam to write the training shards with: DirectRunner, DataflowRunner, FlinkRunner, …; empty: without Beam.",
 )
-_OPTIONS = flags.DEFINE_string("beam_options", "", "Options for Beam's pipeline, as on a command line.")
+_OPTIONS = flags.DEFINE_string("beam_options", "", "Options of the Beam pipeline, as on a command line.")
 _EXCHANGE = flags.DEFINE_string(
-    "beam_exchange", "", "Folder that Beam's workers and this machine both reach, such as gs://…; empty: in --data_dir."
+    "beam_exchange", "", "Temporary folder that this machine and the Beam workers can access, such as gs://…; empty: in --data_dir."
 )
-# Of the other groups, only these two matter here; the rest is accepted so that a config's flagfile can be used.
+# All are accepted, so that flagfiles for training work here; only --vocab_size, --seed and the data options are used.
 options.define(ModelConfig, TrainConfig, DataConfig)
 
 
@@ -28,7 +30,7 @@ def prepare() -> None:
     model, train, data = (options.read(group) for group in (ModelConfig, TrainConfig, DataConfig))
     if not _DATA_DIR.value:
         raise ValueError("Expected a folder as --data_dir. Received none.")
-    with options.without_noise():  # After the options, so that a wrong one is reported at once.
+    with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.data import prepare
 
     write = prepare.write
@@ -36,7 +38,7 @@ def prepare() -> None:
         try:
             from t2t_keras.data import beam_pipeline
         except ImportError as error:
-            raise ValueError("--beam_runner needs Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
+            raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
         write = beam_pipeline.writer(_RUNNER.value, _OPTIONS.value, _EXCHANGE.value)
     prepare.prepare(data, model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value).expanduser(), write_train=write)
 

@@ -1,7 +1,7 @@
-"""The quick start: trains on the built-in corpus, scores its test split, translates two sentences.
+"""Quick start: trains on the built-in corpus, evaluates on its test split, and translates three sentences.
 
-    ./tools/quickstart.sh            in a checkout; installs first
-    t2t-quickstart                   where t2t_keras is installed
+    ./tools/quickstart.sh            in a checkout; installs the package first
+    t2t-quickstart                   if t2t_keras is installed
 
 The last line of standard output is one JSON object.
 """
@@ -16,19 +16,18 @@ from absl import flags
 
 from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
-from t2t_keras.config import TrainConfig
 from t2t_keras.log import logger
 
-SHORT = 3  # Words of a short sentence, at most.
+SHORT = 3  # Maximum words of a short sentence.
 _ROOT = pathlib.Path(__file__).parent.parent
 _CHECKOUT = (_ROOT / "setup.py").exists()
-# Where the package is installed, its own folder is no place for a person's files.
-_MODEL_DIR = flags.DEFINE_string("model_dir", str((_ROOT if _CHECKOUT else pathlib.Path()) / "runs" / "quickstart"), "The run's folder.")
+# An installed program does not write into its own folder.
+_MODEL_DIR = flags.DEFINE_string("model_dir", str((_ROOT if _CHECKOUT else pathlib.Path()) / "runs" / "quickstart"), "Folder of the run.")
 options.define(*run_folder.GROUPS.values())
 
 
 def fastest_dtype() -> str:
-    """bfloat16 where this machine multiplies it at least half as fast again as float32."""
+    """Returns bfloat16 if this machine multiplies matrices in it at least 1.5 times as fast as in float32, else float32."""
     import tensorflow as tf
 
     seconds = {}
@@ -43,15 +42,16 @@ def fastest_dtype() -> str:
         seconds[dtype] = min(times)
     ratio = seconds["float32"] / seconds["bfloat16"]
     chosen = "bfloat16" if ratio >= 1.5 else "float32"
-    logger.info(f"A matrix product in bfloat16 takes {1 / ratio:.2f} of the time of one in float32: training in {chosen}.")
+    logger.info(f"Training in {chosen}: on this machine a matrix product in bfloat16 is {ratio:.2f} times as fast as in float32.")
     return chosen
 
 
 def quickstart() -> None:
     started = time.monotonic()
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
-    chosen = run_folder.Options(*map(options.read, run_folder.GROUPS.values()), sources=options.sources())
-    with options.without_noise():  # After the options, so that a wrong one is reported at once.
+    groups = run_folder.GROUPS.values()
+    chosen = run_folder.resolve(model_dir, options.given(*groups), sources=options.sources())
+    with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.data import prepare
         from t2t_keras.decoding.loading import load
         from t2t_keras.decoding.translator import translate_lines
@@ -59,7 +59,7 @@ def quickstart() -> None:
         from t2t_keras.evaluation.scores import exactly_right
         from t2t_keras.training import devices, run
 
-    if "dtype" not in options.given(TrainConfig):
+    if "dtype" not in chosen.sources:
         train, sources = dataclasses.replace(chosen.train, dtype=fastest_dtype()), {**chosen.sources, "dtype": "measured"}
         chosen = dataclasses.replace(chosen, train=train, sources=sources)
     state = run.train(model_dir, chosen, strategy=devices.make_strategy())
@@ -70,7 +70,7 @@ def quickstart() -> None:
     rows = list(zip(sources, hypotheses, references, strict=True))
     right, short = exactly_right(rows), exactly_right(rows, SHORT)
     logger.info(f"Test: {sum(right)} of {len(right)} new sentences are exactly right, BLEU {scores['bleu']:.2f}.")
-    logger.info(f"Of those of at most {SHORT} words: {sum(short)} of {len(short)}.")
+    logger.info(f"Test: {sum(short)} of the {len(short)} sentences of at most {SHORT} words are exactly right.")
     for source, hypothesis, reference in [row for row in rows if row[1] != row[2]][:3]:
         logger.info(f"  wrong: {source} → {hypothesis} (expected: {reference})")
     examples = ["twenty-one", "the third of october nineteen ninety", "seven hundred and twenty-one thousand euros and five cents"]
@@ -78,8 +78,8 @@ def quickstart() -> None:
         logger.info(f"  {source} → {result['text']}")
     programs = pathlib.Path(sys.executable).parent
     translate = options.command("translate").replace("tools/", f"{_ROOT}/tools/")  # From any folder.
-    logger.info(f"Curves and sample translations: {programs}/tensorboard --logdir {model_dir / 'logs'}")
-    logger.info(f"Your own sentences: {programs}/{translate} --model_dir={model_dir}")
+    logger.info(f"See curves and sample translations: {programs}/tensorboard --logdir {model_dir / 'logs'}")
+    logger.info(f"Translate your own sentences: {programs}/{translate} --model_dir={model_dir}")
     print(
         json.dumps(
             {
@@ -99,7 +99,7 @@ def quickstart() -> None:
 
 
 def main() -> None:
-    sys.argv.insert(1, "--flagfile=quickstart")  # What the command line says after it wins.
+    sys.argv.insert(1, "--flagfile=quickstart")  # Flags on the command line come later and win.
     options.run(quickstart)
 
 

@@ -1,8 +1,8 @@
-"""Trains a Transformer: prepares the data, learns sub-words, trains and validates; run again, it resumes.
+"""Trains a Transformer: prepares the data, learns sub-words, trains and validates. Run again, it resumes.
 
 python tools/train.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de --model_dir=runs/x
 python tools/train.py --flagfile=wmt14_en_de_base --model_dir=runs/base
-python tools/train.py --model_dir=runs/base      # Resumes a run, with the options that it was started with.
+python tools/train.py --model_dir=runs/base      # Resumes a run with its own options.
 """
 
 import os
@@ -14,12 +14,12 @@ from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.training.interruption import EXIT_CODE
 
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "The run's folder: options, sub-words, checkpoints, TensorBoard logs.", required=True)
-_DATA_DIR = flags.DEFINE_string("data_dir", "", "Prepared data, or where to prepare it; empty: model_dir/data, or the run's.")
+_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run: options, sub-words, checkpoints, TensorBoard logs.", required=True)
+_DATA_DIR = flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: the run's, or model_dir/data.")
 _CPU_DEVICES = flags.DEFINE_integer(
-    "cpu_devices", 1, "Without a GPU: train on this many virtual CPU devices, to try out several.", lower_bound=1
+    "cpu_devices", 1, "Number of virtual CPU devices to train on without a GPU, to try out several devices.", lower_bound=1
 )
-_DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Prepare the data, run the largest updates without changing a weight, and end.")
+_DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Prepare the data, run the largest micro-batches without changing any weight, and exit.")
 options.define(*run_folder.GROUPS.values())
 
 
@@ -27,10 +27,9 @@ def train() -> None:
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     groups = run_folder.GROUPS.values()
     chosen = run_folder.resolve(model_dir, options.given(*groups), os.path.expanduser(_DATA_DIR.value), options.sources())
-    with options.without_noise():  # After the options, so that a wrong one is reported at once.
+    with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, run
 
-    devices.virtual_cpu_devices(_CPU_DEVICES.value)
     strategy = devices.make_strategy(_CPU_DEVICES.value)
     run.train(model_dir, chosen, strategy=strategy, dry_run=_DRY_RUN.value)
     if devices.is_chief(strategy) and not _DRY_RUN.value:
@@ -44,7 +43,7 @@ def main() -> None:
         if "TF_CONFIG" in os.environ and ended.code in (0, EXIT_CODE):
             from t2t_keras.training import devices
 
-            devices.leave(ended.code)
+            devices.exit_worker(ended.code)
         raise
 
 

@@ -1,4 +1,4 @@
-"""Translates text line for line, standard input to standard output unless files are given.
+"""Translates text line by line, from standard input to standard output or between files.
 
 python tools/translate.py --model_dir=runs/x < text.en > text.de
 python tools/translate.py --model_dir=runs/x --input=text.en --output=text.de
@@ -12,13 +12,16 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 
-_INPUT = flags.DEFINE_string("input", "", "Text to translate, a sentence a line; empty: standard input.")
-_OUTPUT = flags.DEFINE_string(
-    "output", "", "Write the translations to this file, which is replaced when all are there; empty: standard output."
+_INPUT = flags.DEFINE_string("input", "", "File to translate, one sentence per line; empty: standard input.")
+_OUTPUT = flags.DEFINE_string("output", "", "File for the translations, replaced when all lines are translated; empty: standard output.")
+_FLUSH = flags.DEFINE_boolean("flush", False, "Translate each line before reading the next, for interactive use by a program; slower.")
+_N_BEST = flags.DEFINE_integer(
+    "n_best",
+    0,
+    "Number of translations per line, printed as: line number, tab, score, tab, text; 0: the best, as text only.",
+    lower_bound=0,
 )
-_FLUSH = flags.DEFINE_boolean("flush", False, "Answer each line before the next is read, for a program at the other end; slower.")
-_N_BEST = flags.DEFINE_integer("n_best", 0, "Print this many translations a line, as: line number, tab, score, tab, text.", lower_bound=0)
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Sentences translated at once.", lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Number of sentences translated at once.", lower_bound=1)
 options.define_trained_model()
 
 
@@ -37,7 +40,9 @@ def translate() -> None:
 
             translator = load(**model)
         if _N_BEST.value > translator.config.beam_size:
-            raise ValueError(f"Expected --n_best of at most --beam_size, {translator.config.beam_size}. Received: {_N_BEST.value}.")
+            raise ValueError(
+                f"Expected --n_best of at most --beam_size, {translator.config.beam_size}. Received: --n_best={_N_BEST.value}."
+            )
         function = translator.n_best if _N_BEST.value else translator
         at_keyboard = source.isatty()
         if at_keyboard:
@@ -48,11 +53,11 @@ def translate() -> None:
             batch_size=_BATCH_SIZE.value,
             read_ahead=1 if at_keyboard or _FLUSH.value else 4096,
         )
-        hidden = True if at_keyboard or target.isatty() else None  # None: unless stderr is a terminal.
+        hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
         for number, result in enumerate(tqdm.tqdm(results, total=lines.count(source), unit=" lines", disable=hidden), 1):
             if result["truncated"]:
-                said = f"Line {number}: only the first {translator.config.max_input:,} sub-words are translated (--max_input)."
-                tqdm.tqdm.write(said, file=sys.stderr)
+                warning = f"Line {number}: only the first {translator.config.max_input:,} sub-words are translated (--max_input)."
+                tqdm.tqdm.write(warning, file=sys.stderr)
             if _N_BEST.value:
                 for text, score in list(zip(result["text"], result["score"], strict=True))[: _N_BEST.value]:
                     target.write(f"{number}\t{score:.4f}\t{text}\n".encode())

@@ -1,9 +1,9 @@
-"""Starts a command as several workers on this machine, which train together (section 5.2): each gets its TF_CONFIG.
+"""Starts a command as several workers on this machine, which train together (section 5.2). Each gets its own TF_CONFIG.
 
 python tools/workers.py 2 python tools/train.py --model_dir=runs/x …
 
-For several machines, set TF_CONFIG on each as below, or let a launcher of TensorFlow jobs do so; all must see the same --model_dir.
-A signal is passed on to all workers. If one fails, the others are ended.
+For several machines, set TF_CONFIG on each, or use a launcher of TensorFlow jobs that does; all machines must share --model_dir.
+A signal is passed on to all workers. If one worker fails, the others are stopped.
 """
 
 import json
@@ -16,11 +16,11 @@ import time
 
 from t2t_keras import __version__
 
-GRACE_SECONDS = 30  # For the others, once a worker failed.
+GRACE_SECONDS = 30  # Until the others are killed, after a worker has failed.
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
+    """Returns free ports of this machine."""
     sockets = [socket.socket() for _ in range(number)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
@@ -31,16 +31,16 @@ def free_ports(number: int) -> list[int]:
 
 
 def start(number: int, command: list[str]) -> list[subprocess.Popen]:
-    """The workers' processes; the first is the chief."""
+    """Starts the workers and returns their processes; the first is the chief."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(number)]
     configs = [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in range(number)]
-    # In sessions of their own: Ctrl-C is for the launcher, which passes it on once.
     environments = [{**os.environ, "TF_CONFIG": json.dumps(config)} for config in configs]
+    # In sessions of their own, so that Ctrl-C reaches only the launcher, which passes it on.
     return [subprocess.Popen(command, env=environment, start_new_session=True) for environment in environments]
 
 
 def wait(workers: list[subprocess.Popen]) -> int:
-    """Waits for all; the exit code is the first that is not 0. Where one failed, the others get some seconds, then no choice."""
+    """Waits for all workers and returns the first exit code that is not 0. Kills the others `GRACE_SECONDS` after a worker has failed."""
     first, failed_at = 0, 0.0
     while True:
         codes = [worker.poll() for worker in workers]
@@ -55,7 +55,7 @@ def wait(workers: list[subprocess.Popen]) -> int:
 
 
 def help_text() -> str:
-    from t2t_keras.cli import flags as options  # Not before workers start: it sets environment variables, which they would inherit.
+    from t2t_keras.cli import flags as options  # Not at the top: it sets environment variables, which workers would inherit.
 
     return options.name_programs(__doc__)
 

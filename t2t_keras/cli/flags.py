@@ -1,4 +1,4 @@
-"""Options as absl flags: every field of a dataclass of `config.py` is a flag of the same name, default and help."""
+"""Command-line flags: each field of the dataclasses in `config.py` is an absl flag of the same name, default and help text."""
 
 import contextlib
 import dataclasses
@@ -17,21 +17,21 @@ from t2t_keras.config import FORMER_NAMES, DecodeConfig, with_current_names
 from t2t_keras.log import logger
 from t2t_keras.training.interruption import EXIT_CODE, StoppedError
 
-# In a checkout, and where the package is installed.
+# Where the configs are in a checkout, and in an installation.
 CONFIGS = [pathlib.Path(__file__).parents[2] / name for name in ("configs", "t2t_keras_configs")]
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Lines that TensorFlow 2.21 writes whatever the level, on every machine or on every one without a GPU.
+# Lines that TensorFlow 2.21 writes at any log level: on every machine, or on every machine without a GPU.
 _NOISE = "|".join((
     "^WARNING: All log messages before absl::InitializeLog",
     r"^I[0-9]{4} .*\] oneDNN custom operations are on",
     r"^I[0-9]{4} .*\] Could not find cuda drivers on your machine",
-    r"LOG\(INFO\) precompiled_charsmap is empty",  # TF.Text, of sub-words that do not normalize.
+    r"LOG\(INFO\) precompiled_charsmap is empty",  # TF.Text, for sub-words without normalization.
 ))  # fmt: skip
 
 
 def define(*groups) -> None:
-    """Defines a flag for every field of some dataclasses."""
+    """Defines a flag for each field of the given dataclasses, and for its former name."""
     former = {new: old for old, new in FORMER_NAMES.items()}
     define_flag = {bool: flags.DEFINE_boolean, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
     for group in groups:
@@ -42,24 +42,27 @@ def define(*groups) -> None:
 
 
 def define_trained_model(required: bool = True) -> None:
-    """Defines what `trained_model` reads: which weights of a run, how they are kept, and how to search."""
-    flags.DEFINE_string("model_dir", None, "The folder of a training run.", required=required)
-    flags.DEFINE_string("checkpoint", "average", "<average|best|latest|STEP>: Which weights; STEP is the number of an update.")
+    """Defines the flags that `trained_model` reads: the run, its checkpoint, the precision, and the search options."""
+    flags.DEFINE_string("model_dir", None, "Folder of a training run.", required=required)
+    flags.DEFINE_string("checkpoint", "average", "<average|best|latest|STEP>: Weights to use; STEP is the number of an update.")
     flags.register_validator(
         "checkpoint",
         lambda value: re.fullmatch("average|best|latest|[0-9]+", value) is not None,
-        message="expected average|best|latest, or the number of an update.",
+        message="Expected average|best|latest or the number of an update.",
     )
-    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of weights and arithmetic; bfloat16 where a processor is fast at it.")
-    flags.DEFINE_boolean("int8", False, "Keep matrices in 8 bits a weight: an export is several times smaller, and slower.")
+    flags.DEFINE_enum(
+        "dtype", "float32", ["float32", "bfloat16"], "Type of weights and arithmetic; bfloat16 is faster if the processor supports it."
+    )
+    flags.DEFINE_boolean("int8", False, "Keep matrices in 8 bits per weight: an export is several times smaller, and slower.")
     define(DecodeConfig)
 
 
 def trained_model() -> dict:
-    """The arguments of `decoding.loading.load`.
+    """Returns the arguments of `decoding.loading.load`, checked before TensorFlow is imported.
 
     Raises:
-        FileNotFoundError, ValueError: there is no such model, or it cannot search so. TensorFlow is not imported yet.
+        FileNotFoundError: the folder has no run.
+        ValueError: an option is invalid.
     """
     values = {name: flags.FLAGS[name].value for name in ("model_dir", "checkpoint", "dtype", "int8")}
     model_dir, search = pathlib.Path(values.pop("model_dir")).expanduser(), given(DecodeConfig)
@@ -69,18 +72,18 @@ def trained_model() -> dict:
 
 
 def read(group):
-    """A dataclass with the values of its flags."""
+    """Returns an options dataclass with the values of its flags."""
     return group(**{field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(group)})
 
 
 def given(*groups) -> dict:
-    """The fields of some dataclasses that the command line sets."""
+    """Returns the options of the given dataclasses that the command line or a flagfile sets, by name."""
     found = {field.name: flags.FLAGS[field.name] for group in groups for field in dataclasses.fields(group)}
     return {name: flag.value for name, flag in found.items() if flag.present}
 
 
 def sources() -> dict[str, str]:
-    """Where the flags that are set were set last, by name: "command line", or "flagfile NAME"."""
+    """Returns where each given option was set last, by name: "command line" or "flagfile NAME"."""
     found, arguments = {}, iter(_find_flagfiles(sys.argv[1:]))
     for argument in arguments:
         name, equals, value = argument.lstrip("-").partition("=")
@@ -97,11 +100,11 @@ def sources() -> dict[str, str]:
 def _warn_of_former_names() -> None:
     for old, new in FORMER_NAMES.items():
         if old in flags.FLAGS and flags.FLAGS[old].present:
-            logger.warning(f"--{old} is now --{new}. The former name goes away in version 0.2.")
+            logger.warning(f"--{old} is now --{new}. The former name will be removed in version 0.2.")
 
 
 def _find_flagfile(name: str) -> str:
-    """The config of that name; a path stays what it is."""
+    """Returns the path of the config of that name; returns a path unchanged."""
     if os.sep in name or pathlib.Path(name).is_file():
         return name
     for folder in CONFIGS:
@@ -109,11 +112,11 @@ def _find_flagfile(name: str) -> str:
         if path.exists():
             return str(path)
     known = sorted({path.stem for folder in CONFIGS for path in folder.glob("*.flags")})
-    sys.exit(f"No such flagfile: {name}. The configs are: {', '.join(known)}.")
+    sys.exit(f"Expected a flagfile or one of the configs {', '.join(known)}. Received: {name}.")
 
 
 def _find_flagfiles(arguments: list[str]) -> list[str]:
-    """--flagfile=wmt14_en_de_base, or in two words, finds the config of that name."""
+    """Replaces config names by their paths, as in `--flagfile=wmt14_en_de_base` or `--flagfile wmt14_en_de_base`."""
     found = list(arguments)
     for index, argument in enumerate(arguments):
         prefix, equals, name = argument.partition("=")
@@ -126,19 +129,19 @@ def _find_flagfiles(arguments: list[str]) -> list[str]:
 
 
 def command(program: str) -> str:
-    """How a person runs a program here: `python tools/translate.py`, or `t2t-translate` where it is installed."""
+    """Returns the command that runs a program: `t2t-translate` if installed, else `python tools/translate.py`."""
     if pathlib.Path(sys.argv[0]).name.startswith("t2t-"):
         return f"t2t-{program.replace('_', '-')}"
     return f"python tools/{program}.py"
 
 
 def name_programs(text: str) -> str:
-    """A text with each `python tools/PROGRAM.py` in it as a person runs that here."""
+    """Replaces each `python tools/PROGRAM.py` in a text by the `command` that runs the program here."""
     return re.sub(r"python tools/(\w+)\.py", lambda found: command(found[1]), text)
 
 
 def name_flags(text: str) -> str:
-    """A message of the library with each option in it, `option` or option=value, as the flag that it is here."""
+    """Replaces the options in a message of the library, written as `option` or option=value, by their flags."""
 
     def flag(found: re.Match) -> str:
         option = found["quoted"] or found["assigned"]
@@ -155,10 +158,10 @@ class _MessageFormatter(Formatter):
 
 @contextlib.contextmanager
 def without_noise():
-    """Keeps what TensorFlow says on every machine from stderr, where its environment variables do not reach.
+    """Hides messages that TensorFlow writes to stderr on every machine and that TF_CPP_MIN_LOG_LEVEL does not suppress.
 
-    For its import and for loading a model. All else that is written meanwhile gets through, a crash's last words too. Does nothing
-    where a person set TF_CPP_MIN_LOG_LEVEL.
+    For importing TensorFlow and loading models. Everything else is still written, even if the process crashes. Does nothing if the
+    user has set TF_CPP_MIN_LOG_LEVEL.
     """
     if _level_is_set or not shutil.which("grep"):
         yield
@@ -176,7 +179,7 @@ def without_noise():
 
 
 def _parse(arguments: list[str]) -> list[str]:
-    """What remains beside the flags; a wrong one ends the program with a sentence."""
+    """Returns the arguments that are not flags. Ends the program with a message if a flag is invalid."""
     try:
         return flags.FLAGS(arguments)
     except flags.Error as error:
@@ -184,11 +187,15 @@ def _parse(arguments: list[str]) -> list[str]:
 
 
 def run(main) -> None:
-    """Parses flags and runs `main`; a mistake of the user is reported in one sentence, without a traceback."""
+    """Parses the flags, runs `main` and exits with its result, or 0.
 
-    def told(arguments: list[str]) -> int:
+    Messages of the library are shown on stderr. A `ValueError` or `OSError` is reported on one line without a traceback, and exits
+    with 1.
+    """
+
+    def run_main(arguments: list[str]) -> int:
         if len(arguments) > 1:
-            print(f"Expected flags only (--name=value). Received: {' '.join(arguments[1:])}", file=sys.stderr)
+            print(f"Error: Expected flags only (--name=value). Received: {' '.join(arguments[1:])}.", file=sys.stderr)
             return 2
         logging.set_verbosity(logging.WARNING)
         logger.setLevel(INFO)
@@ -204,7 +211,7 @@ def run(main) -> None:
             return EXIT_CODE
         except KeyboardInterrupt:
             return 130
-        except BrokenPipeError:  # `… | head` has read enough; what is still in the buffer has nowhere to go.
+        except BrokenPipeError:  # The reader of a pipe such as `… | head` has ended; discard the rest of the buffer.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 141
         except (ValueError, OSError) as error:
@@ -214,16 +221,16 @@ def run(main) -> None:
             return 1
 
     program = sys.modules[main.__module__]
-    if program.__name__ != "__main__":  # A console command: --help is the program's all the same.
+    if program.__name__ != "__main__":  # An installed command: --help shows the flags of its module.
         for flag in flags.FLAGS.get_key_flags_for_module(program):
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     # `--help` shows the docstring of this module.
     sys.modules["__main__"].__doc__ = name_programs(program.__doc__ or "")
-    app.run(told, argv=[sys.argv[0], *_find_flagfiles(sys.argv[1:])], flags_parser=_parse)
+    app.run(run_main, argv=[sys.argv[0], *_find_flagfiles(sys.argv[1:])], flags_parser=_parse)
 
 
 class _VersionFlag(flags.BooleanFlag):
-    """Prints the version and ends the program, as --help does."""
+    """Prints the version and ends the program."""
 
     def parse(self, argument):
         if self._parse(argument):
@@ -232,8 +239,8 @@ class _VersionFlag(flags.BooleanFlag):
 
 
 _level_is_set = _LEVEL in os.environ
-# Before TensorFlow is imported. 2 leaves errors, 3 hides them too: most that are only logged are about a GPU that is not there.
+# Set before TensorFlow is imported. 2 shows errors; 3 hides them too, as without a GPU most logged errors are about the missing GPU.
 os.environ.setdefault(_LEVEL, "2" if list(pathlib.Path("/dev").glob("nvidia*")) else "3")
-flags.DEFINE_boolean("traceback", False, "Show where in the program an error arose.")
+flags.DEFINE_boolean("traceback", False, "Show the traceback of an error.")
 flags.DEFINE_flag(_VersionFlag("version", False, "Print the version and exit.", allow_hide_cpp=True))
-flags.disclaim_key_flags()  # What `define` defines from here on is shown by --help of the program that calls it.
+flags.disclaim_key_flags()  # --help attributes the flags that `define` defines to the calling program.

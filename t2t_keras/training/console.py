@@ -1,4 +1,4 @@
-"""Progress of a training run on stderr: a bar in a terminal; elsewhere, as in a log file, a line with the time at each log interval."""
+"""Training progress on stderr: a progress bar in a terminal; otherwise, as in a log file, a line at each log interval."""
 
 import contextlib
 import sys
@@ -10,13 +10,15 @@ import tqdm.contrib.logging
 from t2t_keras.log import logger
 
 
-class Console:
-    """Shows the progress of a run. A context manager.
+class ProgressBar:
+    """Shows how far a run has come, as a context manager.
+
+    While the bar is shown, log messages are written above it.
 
     Args:
         total: updates of the whole run.
-        step: updates made before.
-        shown: False shows no progress.
+        step: updates made so far.
+        shown: False shows nothing.
     """
 
     def __init__(self, total: int, step: int, shown: bool = True):
@@ -25,10 +27,10 @@ class Console:
             total=total, initial=step, unit=" updates", mininterval=0.2, dynamic_ncols=True, disable=not (shown and terminal)
         )
         self._lines = shown and not terminal
-        self._total, self._first, self._began = total, step, time.monotonic()
+        self._total, self._first, self._started = total, step, time.monotonic()
         self._log_above_bar = contextlib.ExitStack()
 
-    def __enter__(self) -> "Console":
+    def __enter__(self) -> "ProgressBar":
         if not self._bar.disable:
             self._log_above_bar.enter_context(tqdm.contrib.logging.logging_redirect_tqdm([logger]))
         return self
@@ -38,14 +40,19 @@ class Console:
         self._log_above_bar.close()
 
     def update(self) -> None:
-        """Counts an update."""
+        """Advances the bar by one update."""
         self._bar.update()
 
-    def log(self, step: int, figures: dict[str, str]) -> None:
-        """Shows figures by name: after the bar, which has the time left, or as a line with that and the time of day."""
-        self._bar.set_postfix(figures, refresh=False)
+    def log(self, step: int, metrics: dict[str, str]) -> None:
+        """Shows metrics: beside the bar, or on a line of their own with the time of day and the estimated time left.
+
+        Args:
+            step: updates made so far.
+            metrics: formatted values by name.
+        """
+        self._bar.set_postfix(metrics, refresh=False)
         if self._lines:
-            seconds_left = (self._total - step) * (time.monotonic() - self._began) / (step - self._first)
-            figures = {**figures, "time left": tqdm.tqdm.format_interval(seconds_left)}
-            now, shown = time.strftime("%Y-%m-%d %H:%M:%S"), ", ".join(f"{name} {value}" for name, value in figures.items())
+            seconds_left = (self._total - step) * (time.monotonic() - self._started) / (step - self._first)
+            metrics = {**metrics, "time left": tqdm.tqdm.format_interval(seconds_left)}
+            now, shown = time.strftime("%Y-%m-%d %H:%M:%S"), ", ".join(f"{name} {value}" for name, value in metrics.items())
             print(f"{now} update {step:,} of {self._total:,}: {shown}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""No surprises of memory: the largest micro-batches are tried before the first update, and split where a device has no room."""
+"""Device memory: runs the largest micro-batches before the first update, and splits micro-batches that do not fit."""
 
 import time
 from collections.abc import Callable
@@ -13,22 +13,25 @@ from t2t_keras.training.train_step import LossScale
 
 
 def cost(rows: int, source_length: int, target_length: int) -> float:
-    """How much memory a micro-batch takes, in no unit: it puts shapes in order.
+    """Estimates the memory that a micro-batch takes, in arbitrary units, to compare shapes.
 
-    Attention's weights [H, T, S] grow with the square of the length; with heads of 64 they are as large as a layer's other
-    activations, about 12 of width d_model, at some 770 tokens.
+    The attention weights [H, T, S] grow with the square of the length. With heads of width 64 they are as large as a layer's other
+    activations, about 12 of width d_model, at a length of about 770 tokens.
     """
     s, t = source_length, target_length
     return rows * (s + t + (s * s + s * t + t * t) / 770)
 
 
-def largest_shapes(info: dict, config: TrainConfig, replicas: int) -> list[tuple[int, int, int]]:
-    """The costliest (rows, source length, target length) of a micro-batch among lengths up to 8, 16, 32, … and the longest.
+def largest_shapes(info: dict, config: TrainConfig, replicas: int) -> dict[int, tuple[int, int, int]]:
+    """Finds the micro-batch shape of highest `cost` for each range of lengths: up to 8, 16, 32, … and the longest sentence.
 
     Args:
-        info: of the shards; see `shards.write`.
-        config: whose budgets the updates keep.
-        replicas: devices that an update is shared out to.
+        info: about the shards; see `shards.write`.
+        config: has the token budgets.
+        replicas: devices that share an update.
+
+    Returns:
+        (rows, source length, target length) by the upper bound of the lengths.
     """
     longest = [info[f"{side}_longest"] for side in shards.SIDES]
     buckets = batching.buckets(info, config.batch_tokens, config.buckets_per_update)
@@ -38,14 +41,14 @@ def largest_shapes(info: dict, config: TrainConfig, replicas: int) -> list[tuple
         share = -(-(config.batch_tokens // buckets // length) // pieces)
         return min(share, max(config.micro_batch_tokens // length, 1)), *(min(length, side) for side in longest)
 
-    # A length a little below a bound may have a row more.
+    # A length slightly below a bound can have one row more.
     bounds = [2**power for power in range(3, 20) if 2**power < max(longest)] + [max(longest)]
-    ranges = [range(shorter + 1, bound + 1) for shorter, bound in zip([0, *bounds], bounds, strict=False)]
-    return [max(map(largest, lengths), key=lambda shape: cost(*shape)) for lengths in ranges]
+    ranges = {bound: range(shorter + 1, bound + 1) for shorter, bound in zip([0, *bounds], bounds, strict=False)}
+    return {bound: max(map(largest, lengths), key=lambda shape: cost(*shape)) for bound, lengths in ranges.items()}
 
 
-def halved(strategy, batch: dict) -> dict:
-    """The same update in micro-batches of half the rows, twice as many."""
+def halve_micro_batches(strategy, batch: dict) -> dict:
+    """Returns the same update with twice as many micro-batches of half the rows."""
 
     def halve(sides):
         return {side: tf.concat(tf.unstack(ids), axis=0) for side, ids in batching.cut_rows(sides, 2).items()}
@@ -54,65 +57,74 @@ def halved(strategy, batch: dict) -> dict:
 
 
 class SplittingTrainStep:
-    """An update that goes through also where a device is out of memory: its micro-batches are split, and so are like ones from then on.
+    """A train step that splits micro-batches when a device runs out of memory. The update stays the same.
 
-    Memory runs out in forward and backward passes. The step of the optimizer comes after them, when all they held is free, and takes
-    less; so what is tried again has not moved a weight yet.
+    It remembers the cost of what did not fit, and splits micro-batches of that cost from then on. Trying an update again is safe:
+    memory runs out in forward and backward passes, before the optimizer changes any weight. The optimizer itself takes less memory,
+    as the activations are freed by then.
 
     Args:
-        strategy: of the update.
-        update: what `make_train_step` returned.
+        strategy: the strategy of `train_step`.
+        train_step: from `make_train_step`.
     """
 
-    def __init__(self, strategy, update: Callable):
-        self._strategy, self._update = strategy, update
-        self._too_costly = float("inf")
+    def __init__(self, strategy, train_step: Callable):
+        self._strategy, self._train_step = strategy, train_step
+        self._cost_limit = float("inf")
 
     def __call__(self, batch: dict, loss_scale: LossScale, apply: bool = True) -> tuple[dict, LossScale]:
-        """Args and result as of `make_train_step`'s function."""
+        """Makes an update; see `make_train_step` for the arguments and the result.
+
+        Raises:
+            ValueError: a single row does not fit, or one of several workers runs out of memory.
+        """
         scale = LossScale(*(tf.constant(number, tf.float32) for number in loss_scale))
         while True:
-            batch = self.fitted(batch)
+            batch = self.split_to_fit(batch)
             try:
-                metrics, after = self._update(batch, scale, tf.constant(apply))
-                return metrics, LossScale(*map(float, after))
+                metrics, next_scale = self._train_step(batch, scale, tf.constant(apply))
+                return metrics, LossScale(*map(float, next_scale))
             except tf.errors.ResourceExhaustedError as error:
                 rows, s, t = self._largest(batch)
-                told = f"A device has no memory for {rows} rows of {s} + {t} sub-words."
+                problem = f"A device is out of memory for a micro-batch of {rows} x ({s} + {t}) tokens."
                 if rows == 1 or devices.several_workers(self._strategy):
-                    raise ValueError(f"{told} Lower --micro_batch_tokens, or --max_length and prepare again.") from error
-                self._too_costly = cost(rows, s, t)
-                logger.warning(f"{told} From now on micro-batches of that size are split in two; the update stays the same.")
+                    raise ValueError(f"{problem} Lower `micro_batch_tokens`, or lower `max_length` and prepare the data again.") from error
+                self._cost_limit = cost(rows, s, t)
+                logger.warning(f"{problem} Micro-batches of this size are split in two from now on; the update stays the same.")
 
     def _largest(self, batch: dict) -> tuple[int, int, int]:
-        """The costliest (rows, source length, target length) of the micro-batches here; of one row only where none has more."""
+        """Returns (rows, source length, target length) of the costliest micro-batch; one of several rows if there is any."""
         replicas = zip(*(self._strategy.experimental_local_results(batch[side]) for side in shards.SIDES), strict=True)
         trimmed_ids = (batching.trimmed(*sides) for replica in replicas for sides in zip(*map(tf.unstack, replica), strict=True))
         return max(((*source.shape, target.shape[1]) for source, target in trimmed_ids), key=lambda shape: (shape[0] > 1, cost(*shape)))
 
-    def fitted(self, batch: dict) -> dict:
-        """The update in micro-batches that are not known to be too large."""
-        while self._too_costly < float("inf") and (largest := self._largest(batch))[0] > 1 and cost(*largest) >= self._too_costly:
-            batch = halved(self._strategy, batch)
+    def split_to_fit(self, batch: dict) -> dict:
+        """Returns the same update, with its micro-batches halved until none has a cost that was too high before."""
+        while self._cost_limit < float("inf") and (largest := self._largest(batch))[0] > 1 and cost(*largest) >= self._cost_limit:
+            batch = halve_micro_batches(self._strategy, batch)
         return batch
 
 
-def rehearse(strategy, update: SplittingTrainStep, info: dict, config: TrainConfig, replicas: int) -> None:
-    """Runs the costliest micro-batch of every range of lengths, made up, on every device, without changing a weight.
+def run_largest_micro_batches(strategy, train_step: SplittingTrainStep, info: dict, config: TrainConfig, replicas: int) -> None:
+    """Runs a dummy micro-batch of each of the `largest_shapes` on every device, without changing any weight.
+
+    Micro-batches that do not fit are thus found and split before the first update. Logs the time and the peak memory of each.
 
     Args:
-        strategy: of the update.
-        update: the update to rehearse.
+        strategy: the strategy of `train_step`.
+        train_step: the train step to run.
         info, config, replicas: see `largest_shapes`.
     """
     shapes, devices_here = largest_shapes(info, config, replicas), strategy.num_replicas_in_sync
-    made_up = tf.data.Dataset.from_tensor_slices(shapes).map(
+    dummies = tf.data.Dataset.from_tensor_slices(list(shapes.values())).map(
         lambda shape: {side: tf.fill([shape[0] * devices_here, shape[1 + index]], EOS) for index, side in enumerate(shards.SIDES)}
     )
     gpus = tf.config.list_logical_devices("GPU")
-    for (rows, s, t), batch in zip(shapes, devices.distribute(strategy, made_up, config.micro_batch_tokens), strict=True):
-        began = time.monotonic()
-        update(batch, LossScale(), apply=False)
+    batches = devices.distribute(strategy, dummies, config.micro_batch_tokens)
+    for (bound, (rows, s, t)), batch in zip(shapes.items(), batches, strict=True):
+        started = time.monotonic()
+        train_step(batch, LossScale(), apply=False)
+        seconds = time.monotonic() - started
         peaks = [tf.config.experimental.get_memory_info(gpu.name.removeprefix("/device:"))["peak"] / 2**30 for gpu in gpus]
-        peak = f"; peak memory {max(peaks):.2f} GiB" if peaks else ""
-        logger.info(f"Rehearsed {rows:,} rows of {s} + {t} sub-words on each device: {time.monotonic() - began:.2f} s{peak}.")
+        peak = f", peak memory {max(peaks):.2f} GiB" if peaks else ""
+        logger.info(f"Largest micro-batch of lengths up to {bound}: {rows:,} x ({s} + {t}) tokens, {seconds:.2f} s{peak}.")

@@ -1,7 +1,9 @@
-"""Where training runs: one device, several of a machine, or several machines; the same updates everywhere (section 5.2).
+"""The devices of a training run: one device, several devices of a machine, or several machines (section 5.2).
 
-Several machines, or processes, find each other through the environment variable TF_CONFIG, as launchers of TensorFlow jobs set it:
-{"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}. The first of them, the chief, writes all files.
+All of them make the same updates.
+
+Several machines or processes find each other through the environment variable TF_CONFIG, which launchers of TensorFlow jobs set:
+{"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}. The first worker, the chief, writes all files.
 """
 
 import json
@@ -13,11 +15,11 @@ import tensorflow as tf
 
 from t2t_keras.data import batching
 
-CHIEF_LEAVES_AFTER_SECONDS = 3.0  # After ten, TensorFlow reports the others as crashed.
+CHIEF_EXIT_SECONDS = 3.0  # How much later than the other workers the chief exits. After 10 s TensorFlow reports them as crashed.
 
 
 def _cluster() -> dict[str, list[str]]:
-    """The training tasks that TF_CONFIG names: {"chief" or "worker": addresses}; empty where it is not set."""
+    """Returns the addresses of the training tasks in TF_CONFIG by job, "chief" or "worker"; empty if TF_CONFIG is not set."""
     text = os.environ.get("TF_CONFIG", "{}")
     try:
         cluster = json.loads(text).get("cluster", {})
@@ -29,11 +31,18 @@ def _cluster() -> dict[str, list[str]]:
 
 
 def make_strategy(cpu_devices: int = 1) -> tf.distribute.Strategy:
-    """A strategy over all GPUs, or, where there is none, over virtual CPU devices; one device is the case n = 1.
+    """Makes a strategy over all GPUs of this machine or, without a GPU, over virtual CPU devices.
 
-    Over several machines where TF_CONFIG names more than one worker; then, nothing of TensorFlow may have run before. Virtual
-    devices, too, have to be asked for before TensorFlow is first used.
+    If TF_CONFIG names more than one worker, the strategy spans all workers. Call it before TensorFlow is first used if there are
+    several workers or several virtual CPU devices.
+
+    Args:
+        cpu_devices: number of virtual CPU devices.
+
+    Raises:
+        ValueError: TF_CONFIG is invalid, or it is too late to make virtual CPU devices.
     """
+    virtual_cpu_devices(cpu_devices)
     if sum(map(len, _cluster().values())) > 1:
         return tf.distribute.MultiWorkerMirroredStrategy()
     if gpus := [device.name for device in tf.config.list_logical_devices("GPU")]:
@@ -42,62 +51,78 @@ def make_strategy(cpu_devices: int = 1) -> tf.distribute.Strategy:
 
 
 def virtual_cpu_devices(number: int) -> None:
-    """Splits the CPU into virtual devices, which stand in for GPUs in tests and trials."""
+    """Splits the CPU into at least `number` virtual devices, which stand in for GPUs in tests and trials.
+
+    Raises:
+        ValueError: TensorFlow has been used already, with fewer devices.
+    """
     cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
+    if number <= len(tf.config.get_logical_device_configuration(cpu) or [cpu]):
+        return
+    try:
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
+    except RuntimeError as error:
+        raise ValueError(
+            f"Expected `cpu_devices` to be set before TensorFlow is first used. Received: cpu_devices={number}. Start a new process."
+        ) from error
 
 
 def is_chief(strategy) -> bool:
-    """Whether this process writes the files of the run."""
+    """Returns whether this process is the chief, which writes the files of the run."""
     return strategy.extended.should_checkpoint
 
 
 def several_workers(strategy) -> bool:
-    """Whether other processes take part."""
+    """Returns whether several processes train together."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
-@tf.function
-def _sum_over_workers(strategy, value, chief_only: bool):
-    def mine():
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        return tf.where(tf.equal(replica, 0), value, tf.zeros_like(value)) if chief_only else value
-
-    return strategy.reduce("SUM", strategy.run(mine), axis=None)
-
-
-def from_chief(strategy, value: float) -> float:
-    """The chief's value, in every process; it waits for the others."""
-    if not several_workers(strategy):
-        return value
-    return float(_sum_over_workers(strategy, tf.constant(value, tf.float64), True))
-
-
-def any_worker(strategy, flag: bool) -> bool:
-    """Whether a flag is set in any process; it waits for the others."""
-    if not several_workers(strategy):
-        return flag
-    return bool(_sum_over_workers(strategy, tf.constant(float(flag), tf.float64), False) > 0)
-
-
-def processes(strategy) -> int:
-    """How many processes train together."""
+def process_count(strategy) -> int:
+    """Returns the number of processes that train together."""
     return sum(map(len, _cluster().values())) if several_workers(strategy) else 1
 
 
-def process(strategy) -> int:
-    """The number of this process among them; the chief is 0."""
+def process_index(strategy) -> int:
+    """Returns the index of this process; the chief's is 0."""
     if not several_workers(strategy):
         return 0
     task = strategy.cluster_resolver
     return task.task_id + (task.task_type == "worker" and "chief" in _cluster())
 
 
-def leave(code: int) -> None:
-    """Ends this process where TF_CONFIG names several workers, without the interpreter's clean-up; otherwise does nothing.
+@tf.function
+def _sum_over_workers(strategy, value, chief_only: bool):
+    def replica_value():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return tf.where(tf.equal(replica, 0), value, tf.zeros_like(value)) if chief_only else value
 
-    The clean-up can take one worker seconds longer than another. TensorFlow 2.21 has no way to sign off, and reports a worker that is
-    gone as crashed. The chief, which the others send their heartbeats to, ends last.
+    return strategy.reduce("SUM", strategy.run(replica_value), axis=None)
+
+
+def broadcast_from_chief(strategy, value: float) -> float:
+    """Returns the chief's value in every process. Waits for all workers."""
+    if not several_workers(strategy):
+        return value
+    return float(_sum_over_workers(strategy, tf.constant(value, tf.float64), True))
+
+
+def any_worker(strategy, flag: bool) -> bool:
+    """Returns whether the flag is True in any process. Waits for all workers."""
+    if not several_workers(strategy):
+        return flag
+    return bool(_sum_over_workers(strategy, tf.constant(float(flag), tf.float64), False) > 0)
+
+
+def wait_for_workers(strategy) -> None:
+    """Returns when all workers have called it."""
+    broadcast_from_chief(strategy, 0.0)
+
+
+def exit_worker(code: int) -> None:
+    """Ends this process at once if TF_CONFIG names several workers; otherwise does nothing.
+
+    It skips the interpreter's clean-up, which can take seconds longer in one worker than in another: TensorFlow 2.21 has no way to
+    sign off, and reports a worker that has exited as crashed. The chief, which receives the others' heartbeats, exits last.
     """
     cluster = _cluster()
     if sum(map(len, cluster.values())) > 1:
@@ -105,20 +130,24 @@ def leave(code: int) -> None:
         sys.stderr.flush()
         task = json.loads(os.environ["TF_CONFIG"])["task"]
         if (task["type"], int(task["index"])) == (next(iter(cluster)), 0):
-            time.sleep(CHIEF_LEAVES_AFTER_SECONDS)
+            time.sleep(CHIEF_EXIT_SECONDS)
         os._exit(code)
 
 
 def distribute(strategy, dataset: tf.data.Dataset, micro_batch_tokens: int, buckets: int = 1, shared: bool = True):
-    """Hands each replica its share of an update at every step: {"source": [micro-batches, rows, S], …}.
+    """Distributes updates over the replicas of a strategy.
 
     Args:
-        strategy: whose replicas they are.
-        dataset: of batches; see `batching.batches`.
+        strategy: the strategy that trains.
+        dataset: batches; see `batching.batches`.
         micro_batch_tokens: see `batching.split`.
-        buckets: batches that make an update.
-        shared: every process reads the same updates, and takes the shares of its own replicas; otherwise, what a process
-            reads is its own, and the update is what all of them read.
+        buckets: batches per update.
+        shared: True if every process reads all updates and takes the shares of its own replicas; False if every process reads
+            a part of each update, as from a data service.
+
+    Returns:
+        A distributed dataset. Its elements are one replica's share of an update: {"source": [micro-batches, rows, S], "target":
+        [micro-batches, rows, T], …}.
     """
 
     def of_process(context):

@@ -1,4 +1,4 @@
-"""What went wrong in an update whose loss or gradient is not a finite number: which pairs, and where in the network it began."""
+"""Diagnosis of an update whose loss or gradient is not finite: its sentence pairs, and where in the network it starts."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ def _all_finite(values) -> bool:
 
 @contextlib.contextmanager
 def _watched(model) -> Iterator[list[str]]:
-    """Inside, every layer's output is looked at; gives the paths of layers with one that is not finite, in the order they ran."""
+    """While active, lists the layers whose output is not finite, in the order in which they run."""
     found = []
 
     def watch(layer):
@@ -33,7 +33,7 @@ def _watched(model) -> Iterator[list[str]]:
             outputs = call(*args, **kwargs)
             if not _all_finite(outputs):
                 finite_inputs = _all_finite((args, kwargs))
-                found.append(f"the output of {layer.path}" + ("" if finite_inputs else ", as its input was already"))
+                found.append(f"the output of {layer.path}" + ("" if finite_inputs else ", and its input already"))
             return outputs
 
         layer.call = watched
@@ -48,14 +48,17 @@ def _watched(model) -> Iterator[list[str]]:
 
 
 def first_not_finite(model, config: TrainConfig, source, target, **place) -> str:
-    """Runs a micro-batch once more, in the same way, and says what is the first in it that is not finite; empty: nothing is.
+    """Repeats a micro-batch in eager mode and finds the first value that is not finite.
 
     Args:
-        model: as it was then.
-        config: how it is trained.
+        model: with the weights of that update.
+        config: training options.
         source: [B, S] int.
         target: [B, T] int.
-        place: `step`, `micro_batch`, `replica` and `scale`, which decide dropout and overflow.
+        place: `step`, `micro_batch`, `replica` and `scale`, which determine dropout and overflow.
+
+    Returns:
+        A description such as "the output of transformer/encoder_0", or "" if all values are finite.
     """
     for variable in model.trainable_variables:
         if not _all_finite(tf.convert_to_tensor(variable)):
@@ -83,40 +86,40 @@ def write_report(
     scale: float,
     text_of: Callable[[np.ndarray], list[str]],
 ) -> str:
-    """Writes what an update of this process's devices was to disk, for study, and examines it.
+    """Writes the sentence pairs of an update, as far as this process has them, and a diagnosis of each micro-batch.
 
     Args:
-        path: an `.npz` for the ids `source` and `target` [pairs, …]; beside it, `.json` gets the findings, and the text of the pairs
-            they are about.
-        strategy, model, config: of the run.
-        batch: what `make_train_step`'s function was given.
-        iterations: the optimizer's, then.
-        scale: the loss scale then.
-        text_of: ids [B, S] → B lines.
+        path: `.npz` file for the ids `source` [pairs, S] and `target` [pairs, T]. The diagnosis, with the text of the pairs, goes to
+            a `.json` file of the same name.
+        strategy, model, config: those of the run.
+        batch: the batch of that train step.
+        iterations: `optimizer.iterations` at that train step.
+        scale: the loss scale at that train step.
+        text_of: ids [B, S] → B lines of text.
 
     Returns:
-        A sentence about it.
+        A summary in two sentences.
     """
     shares = [[ids.numpy() for ids in strategy.experimental_local_results(batch[side])] for side in SIDES]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         columns = {side: np.concatenate(share).reshape(-1, share[0].shape[-1]) for side, share in zip(SIDES, shares, strict=True)}
-        there = columns["source"].any(axis=1)  # Others only fill the micro-batches up.
-        np.savez(file, **{side: ids[there] for side, ids in columns.items()})
+        is_pair = columns["source"].any(axis=1)  # Other rows are padding.
+        np.savez(file, **{side: ids[is_pair] for side, ids in columns.items()})
     findings = []
-    first = devices.process(strategy) * len(shares[0])
-    for replica, share in enumerate(zip(*shares, strict=True), first):
+    first_replica = devices.process_index(strategy) * len(shares[0])
+    for replica, share in enumerate(zip(*shares, strict=True), first_replica):
         for micro_batch, sides in enumerate(zip(*share, strict=True)):
-            if not sides[0].any():  # Only fills up.
+            if not sides[0].any():  # Padding only.
                 continue
             sides = trimmed(*map(tf.constant, sides))
             place = {"step": iterations, "micro_batch": micro_batch, "replica": replica, "scale": scale}
             try:
                 found = first_not_finite(model, config, *sides, **place)
             except tf.errors.ResourceExhaustedError:
-                found = "unknown: there was no memory to run it op by op"
+                found = "unknown: out of memory while repeating the micro-batch"
             if found:
                 findings.append({**place, "first": found, "pairs": list(zip(*(text_of(ids.numpy()) for ids in sides), strict=True))})
     write_whole(path.with_suffix(".json"), (json.dumps(findings, indent=2, ensure_ascii=False) + "\n").encode())
-    told = findings[0]["first"] if findings else "nothing, when it was run again here"
-    return f"The first that is not finite: {told}. The update's pairs are in {path}, the findings beside it."
+    first = findings[0]["first"] if findings else "none when the update was repeated in this process"
+    return f"First value that is not finite: {first}. The sentence pairs are in {path}, the diagnosis in {path.with_suffix('.json').name}."

@@ -1,4 +1,4 @@
-"""Stopping a run early by SIGTERM, SIGINT (Ctrl-C) or a time limit: it saves its state first."""
+"""Stops a run early on SIGTERM, SIGINT (Ctrl-C) or a time limit, so that it can save its state first."""
 
 import os
 import signal
@@ -6,48 +6,50 @@ import threading
 import time
 from collections.abc import Callable
 
-# What a stopped run's process exits with, sysexits.h's "temporary failure": the same command, run again, resumes.
+# Exit code of a stopped run, EX_TEMPFAIL of sysexits.h: the same command, run again, resumes.
 EXIT_CODE = 75
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-ECHO_SECONDS = 0.5  # A terminal, a launcher and a service manager may each pass on the same signal.
-STARTED = time.monotonic()  # The process, near enough: programs import this among the first.
+ECHO_SECONDS = 0.5  # A terminal, a launcher and a service manager may each send the same signal once.
+STARTED = time.monotonic()  # About when the process started: programs import this module early.
 
 
 class StoppedError(Exception):
-    """A run was stopped early and has saved its state."""
+    """Raised when a run was stopped early and has saved its state."""
 
 
-class _Abandoned(BaseException):
-    """Raised by the signal handler inside work that may be thrown away; nothing in between should take it for an error."""
+class _Discarded(BaseException):
+    """Raised by the signal handler inside `unless_stopped`. A `BaseException`, so that no `except Exception` catches it."""
 
 
 class Interruption:
-    """A context in which the first signal is a request, and a second one ends the process at once.
+    """Turns the first signal into a request to stop, as a context manager. A second signal ends the process at once.
 
-    Python handles signals between two steps of its main thread, which may be inside TensorFlow for long, or for ever. So that
-    the second signal works there too, another thread hears of them through `signal.set_wakeup_fd`.
+    Python runs signal handlers in its main thread, between two byte codes. A call of TensorFlow can block the main thread for long
+    or for good, so another thread waits for the second signal through `signal.set_wakeup_fd`.
+
+    In a thread other than the main one, where Python does not allow signal handlers, only the time limit applies.
 
     Args:
-        max_hours: of time from the start of the process after which a request is made; 0: never.
+        max_hours: time limit, counted from the start of the process; 0 means no limit.
     """
 
     def __init__(self, max_hours: float = 0.0):
         self._max_hours = max_hours
-        self._signal, self._abandonable, self._handlers = None, False, {}
+        self._signal, self._discardable, self._handlers = None, False, {}
 
     @property
     def reason(self) -> str:
-        """Why the run is to end; empty while it is not."""
+        """Why the run should stop; empty if it should continue."""
         if self._signal is not None:
             return f"received {self._signal.name}"
         over = 0 < self._max_hours <= (time.monotonic() - STARTED) / 3600
-        return f"--max_hours={self._max_hours:g} are over" if over else ""
+        return f"reached the time limit max_hours={self._max_hours:g}" if over else ""
 
     def _handle(self, number, frame) -> None:
         if self._signal is None:
             self._signal = signal.Signals(number)
-            if self._abandonable:
-                raise _Abandoned
+            if self._discardable:
+                raise _Discarded
 
     def _listen(self, pipe: int) -> None:
         first = None
@@ -58,18 +60,18 @@ class Interruption:
                 first = first or time.monotonic()
 
     def unless_stopped(self, work: Callable):
-        """What `work()` returns; None where a signal came before or meanwhile: what is done inside is thrown away at once."""
+        """Returns `work()`, or `None` if a request to stop came before or during it. A signal ends the work at once."""
         try:
             try:
-                self._abandonable = True
+                self._discardable = True
                 return None if self.reason else work()
             finally:
-                self._abandonable = False
-        except _Abandoned:
+                self._discardable = False
+        except _Discarded:
             return None
 
     def __enter__(self) -> "Interruption":
-        if threading.current_thread() is threading.main_thread():  # Elsewhere Python lets nobody handle signals.
+        if threading.current_thread() is threading.main_thread():
             listening, self._pipe = os.pipe()
             os.set_blocking(self._pipe, False)
             threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
@@ -82,4 +84,4 @@ class Interruption:
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(self._wakeup)
-            os.close(self._pipe)  # The listener reads the end, and ends.
+            os.close(self._pipe)  # Ends the listening thread.

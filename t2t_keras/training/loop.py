@@ -1,10 +1,10 @@
-"""Training (section 5): the loop around updates, which can be killed at any moment and resumes as if it had not been.
+"""The training loop (section 5). A run may be killed at any time, and resumes as if it had not been.
 
-All that decides the rest of a run is in its checkpoints: weights and optimizer, and `TrainState`. The rest follows from the seed.
+A checkpoint holds all that determines the rest of a run: the weights, the optimizer's variables and `TrainState`. All random numbers
+follow from the seed and the step.
 """
 
 import dataclasses
-import functools
 import math
 import pathlib
 import secrets
@@ -16,185 +16,210 @@ from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.log import logger
 from t2t_keras.training import device_memory, devices
-from t2t_keras.training.console import Console
+from t2t_keras.training.console import ProgressBar
+from t2t_keras.training.device_memory import SplittingTrainStep
 from t2t_keras.training.interruption import Interruption, StoppedError
 from t2t_keras.training.state import TrainState
 from t2t_keras.training.train_step import LossScale, make_train_step
 
 
-def _of_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int]:
-    """How the updates are that a process reads, and how many replicas share one: all, but with a data service only its own."""
-    processes = devices.processes(strategy) if config.data_service else 1
+def _per_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int]:
+    """Returns the config of the updates that one process reads, and the number of replicas that share one.
+
+    Without a data service every process reads whole updates. With one, every process reads a part of each update, for its own
+    replicas only.
+    """
+    processes = devices.process_count(strategy) if config.data_service else 1
     own = {"batch_tokens": config.batch_tokens // processes, "buckets_per_update": max(config.buckets_per_update // processes, 1)}
     return dataclasses.replace(config, **own), strategy.num_replicas_in_sync // processes
 
 
-def _batches(strategy, config: TrainConfig, folder: pathlib.Path, start: batching.Position):
-    """The training data from a position on, each replica's share; by a tf.data service if there is one."""
-    config, _ = _of_process(strategy, config)
+def _make_batches(strategy, config: TrainConfig, folder: pathlib.Path, start: batching.Position):
+    """Returns the distributed training data from a position on, read here or by a tf.data service."""
+    config, _ = _per_process(strategy, config)
     buckets = batching.buckets(shards.read_info(folder), config.batch_tokens, config.buckets_per_update)
     reading = {"seed": config.seed, "start": start, "damaged_records": config.damaged_records}
     reading["batch_tokens"] = config.batch_tokens // buckets
     if not config.data_service:
         return devices.distribute(strategy, batching.batches(folder, **reading), config.micro_batch_tokens, buckets)
-    job = f"{devices.from_chief(strategy, float(secrets.randbits(50))):.0f}"
+    job = f"{devices.broadcast_from_chief(strategy, float(secrets.randbits(50))):.0f}"
     dataset = data_service.batches(folder, service=config.data_service, job=job, **reading)
     return devices.distribute(strategy, dataset, config.micro_batch_tokens, buckets, shared=False)
 
 
-def _splitting_train_step(strategy, model, optimizer, config: TrainConfig, element_spec) -> device_memory.SplittingTrainStep:
+def _make_train_step(strategy, model, optimizer, config: TrainConfig, element_spec) -> SplittingTrainStep:
     sides = {side: element_spec[side] for side in shards.SIDES}
-    return device_memory.SplittingTrainStep(strategy, make_train_step(strategy, model, optimizer, config, sides))
+    return SplittingTrainStep(strategy, make_train_step(strategy, model, optimizer, config, sides))
 
 
-def _rehearse(strategy, update: device_memory.SplittingTrainStep, config: TrainConfig, folder: pathlib.Path) -> None:
-    device_memory.rehearse(strategy, update, shards.read_info(folder), *_of_process(strategy, config))
+def _run_largest(strategy, train_step: SplittingTrainStep, config: TrainConfig, folder: pathlib.Path) -> None:
+    device_memory.run_largest_micro_batches(strategy, train_step, shards.read_info(folder), *_per_process(strategy, config))
 
 
-def rehearse(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.Path) -> None:
-    """Does what `train` does before its first update, and no more: runs the largest updates, and says what they took."""
-    batches = _batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START)
-    _rehearse(strategy, _splitting_train_step(strategy, model, optimizer, config, batches.element_spec), config, folder)
+def dry_run(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.Path) -> None:
+    """Runs the largest micro-batches, as `train` does before its first update, and nothing else. See `train` for the arguments."""
+    batches = _make_batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START)
+    _run_largest(strategy, _make_train_step(strategy, model, optimizer, config, batches.element_spec), config, folder)
 
 
-class _Run:
-    """What the steps of `train` share. A run is updates, with a pause before each and after the last, for what is due then."""
+class _Trainer:
+    """A run of `train`, which explains the arguments."""
 
-    def __init__(self, strategy, model, optimizer, config: TrainConfig, folder, model_dir, validate, examine, tensorboard):
+    def __init__(self, strategy, model, optimizer, config: TrainConfig, folder, model_dir, validate, diagnose, tensorboard):
         self.strategy, self.model, self.optimizer, self.config = strategy, model, optimizer, config
         self.folder, self.model_dir = folder, model_dir
-        self.validate, self.examine, self.tensorboard = validate, examine, tensorboard
+        self.validate, self.diagnose, self.tensorboard = validate, diagnose, tensorboard
         self.chief = devices.is_chief(strategy)
-        self.state = self._restored()
         self.windows_per_epoch = batching.windows_per_epoch(shards.read_info(folder))
-        self.batches = _batches(strategy, config, folder, batching.Position(*self.state.position))
-        self.update = _splitting_train_step(strategy, model, optimizer, config, self.batches.element_spec)
-        self.saved, self.saved_at = self._stand(), time.monotonic()
-        self.began = self.saved_at - self.state.seconds  # When a run without interruptions would have begun.
 
-    def _restored(self) -> TrainState:
+    def train(self) -> TrainState:
+        self._restore()
+        with Interruption(self.config.max_hours) as self.interruption:
+            if self.state.step < self.config.train_steps:
+                self._unless_stopped(lambda: _run_largest(self.strategy, self.train_step, self.config, self.folder))
+            with ProgressBar(self.config.train_steps, self.state.step, shown=self.chief) as self.progress_bar:
+                batches = iter(self.batches)
+                while True:
+                    if self._validation_is_due():
+                        self._validate()
+                    finished = self._is_finished()
+                    if self._checkpoint_is_due(finished):
+                        self._save_checkpoint()
+                    if finished:
+                        break
+                    metrics = self._update(batches)
+                    self._log(metrics)
+        devices.wait_for_workers(self.strategy)  # No worker exits before the chief has written all files.
+        self._report_early_stop()
+        return self.state
+
+    def _restore(self) -> None:
         restored = checkpoint.restore_newest(self.model_dir, self.model, self.optimizer)
-        state = TrainState()
+        state = self.state = TrainState()
         if restored:
             path, saved = restored
-            state = TrainState.read(saved)
+            state = self.state = TrainState.read(saved)
             logger.info(f"Resuming from update {state.step:,} ({path}).")
-        state.continue_in(self.config.dtype)
-        if devices.from_chief(self.strategy, float(state.step)) != state.step:
+        state.set_dtype(self.config.dtype)
+        if devices.broadcast_from_chief(self.strategy, float(state.step)) != state.step:
             raise ValueError(
-                f"Expected all workers to see the chief's checkpoints. Received update {state.step} from {self.model_dir} here."
+                f"Expected all workers to see the chief's checkpoints. Received: update {state.step:,} from {self.model_dir} on this "
+                "worker. Give a `model_dir` that all workers share."
             )
         if self.chief:
             self.tensorboard.start(state.step, state.validated_step)
             if restored:
                 checkpoint.put_aside(self.model_dir, after=path)
-        return state
+        self.batches = _make_batches(self.strategy, self.config, self.folder, batching.Position(*state.position))
+        self.train_step = _make_train_step(self.strategy, self.model, self.optimizer, self.config, self.batches.element_spec)
+        self.saved_steps, self.saved_at = self._steps(), time.monotonic()
+        self.started = self.saved_at - state.seconds  # When a run without interruptions would have started.
 
-    def _stand(self) -> tuple[int, int]:
+    def _steps(self) -> tuple[int, int]:
+        """What a new checkpoint would change: if neither has advanced, there is nothing to save."""
         return self.state.step, self.state.validated_step
 
-    def _due(self, steps: int) -> bool:
+    def _is_every(self, steps: int) -> bool:
+        """Whether the current step is a multiple of `steps`, or the last one."""
         step = self.state.step
         return step > 0 and (bool(steps) and step % steps == 0 or step == self.config.train_steps)
 
     def _validation_is_due(self) -> bool:
-        return self._due(self.config.valid_steps) and self.state.validated_step < self.state.step
+        return self._is_every(self.config.valid_steps) and self.state.validated_step < self.state.step
 
     def _patience_is_over(self) -> bool:
         return bool(self.config.patience) and self.state.validations_since_best >= self.config.patience
 
-    def _unless_stopped(self, work: Callable):
-        """What `work()` returns, or None where a signal ends it; not with several workers, who would wait for this one's part."""
-        return work() if devices.several_workers(self.strategy) else self.interruption.unless_stopped(work)
+    def _is_finished(self) -> bool:
+        stopped = devices.any_worker(self.strategy, bool(self.interruption.reason))
+        return stopped or self.state.step >= self.config.train_steps or self._patience_is_over()
 
-    def _epoch(self) -> int:
-        """The epoch of the last update, from 1 on."""
-        window, batch = self.state.position
-        return 1 + (window - (batch == 0)) // self.windows_per_epoch
+    def _checkpoint_is_due(self, finished: bool) -> bool:
+        minutes = (time.monotonic() - self.saved_at) / 60
+        time_is_up = 0 < self.config.checkpoint_minutes <= minutes
+        return self._steps() != self.saved_steps and (finished or time_is_up or self._is_every(self.config.checkpoint_steps))
+
+    def _unless_stopped(self, work: Callable):
+        """Returns `work()`, or `None` if a signal stops it. Several workers always finish it, because they wait for one another."""
+        return work() if devices.several_workers(self.strategy) else self.interruption.unless_stopped(work)
 
     def _save(self, kind: str, keep: int) -> None:
         if self.chief:
-            self.state.seconds = time.monotonic() - self.began
+            self.state.seconds = time.monotonic() - self.started
             path = checkpoint.path_of(self.model_dir, self.state.step, kind)
             checkpoint.write(path, self.model, self.optimizer, dataclasses.asdict(self.state))
             checkpoint.remove_old(self.model_dir, keep, kind, last=self.state.step)
 
+    def _save_checkpoint(self) -> None:
+        self._save(checkpoint.STEP, self.config.keep_checkpoints)
+        self.saved_steps, self.saved_at = self._steps(), time.monotonic()
+
     def _validate(self) -> None:
-        metrics = self._unless_stopped(functools.partial(self.validate, self.state.step))
+        metrics = self._unless_stopped(lambda: self.validate(self.state.step))
         if metrics is None:
             return
-        figure = 0.0  # Of workers that do not translate.
+        score = 0.0  # On workers other than the chief, which do not translate.
         if self.chief:
-            figure = metrics["valid/bleu"] if self.config.best_metric == "bleu" else -metrics["valid/loss"]
+            score = metrics["valid/bleu"] if self.config.best_metric == "bleu" else -metrics["valid/loss"]
             self.tensorboard.write(self.state.step, metrics)
-        better = self.state.count_validation(devices.from_chief(self.strategy, figure))
+        is_best = self.state.count_validation(devices.broadcast_from_chief(self.strategy, score))
         shown = (f"{name} {value:.3f}" for name, value in metrics.items() if not isinstance(value, str))
-        logger.info(f"Update {self.state.step:,}: {', '.join(shown)}{'; the best so far' if better else ''}")
-        if better:
+        logger.info(f"Update {self.state.step:,}: {', '.join(shown)}{'; the best so far' if is_best else ''}")
+        if is_best:
             self._save(checkpoint.BEST, 1)
 
-    def _update(self, batches: Iterator) -> None:
+    def _update(self, batches: Iterator) -> dict:
+        """Makes the next update and returns its metrics."""
         state, started = self.state, time.monotonic()
         with shards.plain_errors():
             batch = next(batches)
-        # All replicas of a process carry the same ones; the first one's are read.
+        # These are the same on all replicas of a process.
         position, damaged = (self.strategy.experimental_local_results(batch.pop(name))[0].numpy() for name in ("position", "damaged"))
         scale = LossScale(*state.loss_scale)
-        metrics, state.loss_scale = self.update(batch, scale)
+        metrics, state.loss_scale = self.train_step(batch, scale)
         metrics = {name: float(value) for name, value in metrics.items()}
         state.count_update(metrics, tuple(map(int, position)), int(damaged), time.monotonic() - started)
         if not metrics["finite"]:
-            self._count_skipped(batch, scale.scale)
-        if self._due(self.config.log_steps):
-            point = state.take_point(metrics)
-            if self.chief:
-                self.tensorboard.write(state.step, point)
-            figures = {
-                "epoch": f"{self._epoch()}",
-                "loss": f"{point.get('train/loss', math.nan):.3f}",
-                "learning rate": f"{point['train/learning_rate']:.3g}",
-                "tokens/s": f"{point['speed/target_tokens_per_second']:,.0f}",
-            }
-            self.console.log(state.step, figures)
-        self.console.update()
+            self._report_skipped(batch, scale.scale)
+        return metrics
 
-    def _count_skipped(self, batch: dict, scale: float) -> None:
+    def _report_skipped(self, batch: dict, scale: float) -> None:
+        """Warns that an update was skipped; raises `ValueError` after `max_skipped` in a row."""
         step, in_a_row = self.state.step, self.state.skipped_in_a_row
-        logger.warning(f"Update {step:,} was skipped: loss or gradient is not finite (loss scale {scale:g}).")
+        logger.warning(f"Update {step:,} was skipped: the loss or the gradient is not finite (loss scale {scale:g}).")
         if in_a_row >= self.config.max_skipped:
             raise ValueError(
                 f"{in_a_row} updates in a row, up to {step:,}, were not finite. "
-                f"{self.examine(self.update.fitted(batch), step, scale)} A lower --learning_rate_factor or a --clip_norm may help."
+                f"{self.diagnose(self.train_step.split_to_fit(batch), step, scale)} "
+                "Try a lower `learning_rate_factor`, or gradient clipping with `clip_norm`."
             )
 
-    def _pause(self) -> bool:
-        """Before an update, or after the last: validates and saves, where that is due. Returns whether the run ends here."""
-        if self._validation_is_due():
-            self._validate()
-        told = devices.any_worker(self.strategy, bool(self.interruption.reason))
-        ended = told or self.state.step >= self.config.train_steps or self._patience_is_over()
-        time_is_up = 0 < self.config.checkpoint_minutes <= (time.monotonic() - self.saved_at) / 60
-        if self._stand() != self.saved and (ended or time_is_up or self._due(self.config.checkpoint_steps)):
-            self._save(checkpoint.STEP, self.config.keep_checkpoints)
-            self.saved, self.saved_at = self._stand(), time.monotonic()
-        return ended
+    def _epoch(self) -> int:
+        """Returns the epoch of the last update, counted from 1."""
+        window, batch = self.state.position
+        return 1 + (window - (batch == 0)) // self.windows_per_epoch
 
-    def to_its_end(self) -> TrainState:
-        config, state = self.config, self.state
-        with Interruption(config.max_hours) as self.interruption:
-            if state.step < config.train_steps:
-                self._unless_stopped(functools.partial(_rehearse, self.strategy, self.update, config, self.folder))
-            with Console(config.train_steps, state.step, shown=self.chief) as self.console:
-                batches = iter(self.batches)
-                while not self._pause():
-                    self._update(batches)
-        devices.from_chief(self.strategy, 0.0)  # Until the chief has written all, nobody leaves.
+    def _log(self, metrics: dict) -> None:
+        if self._is_every(self.config.log_steps):
+            summary = self.state.pop_summary(metrics)
+            if self.chief:
+                self.tensorboard.write(self.state.step, summary)
+            shown = {
+                "epoch": f"{self._epoch()}",
+                "loss": f"{summary.get('train/loss', math.nan):.3f}",
+                "learning rate": f"{summary['train/learning_rate']:.3g}",
+                "tokens/s": f"{summary['speed/target_tokens_per_second']:,.0f}",
+            }
+            self.progress_bar.log(self.state.step, shown)
+        self.progress_bar.update()
+
+    def _report_early_stop(self) -> None:
+        state = self.state
         if self._patience_is_over():
-            logger.info(f"Stopped at update {state.step:,}: {state.validations_since_best} validations in a row were no better.")
-        elif state.step < config.train_steps or self._validation_is_due():
+            logger.info(f"Stopped at update {state.step:,}: no improvement in the last {state.validations_since_best} validations.")
+        elif state.step < self.config.train_steps or self._validation_is_due():
             reason = self.interruption.reason or "another worker was stopped"
             raise StoppedError(f"Stopped at update {state.step:,}: {reason}. Run the same command to resume." if self.chief else "")
-        return state
 
 
 def train(
@@ -206,28 +231,28 @@ def train(
     folder: pathlib.Path,
     model_dir: pathlib.Path,
     validate: Callable[[int], dict],
-    examine: Callable[[dict, int, float], str],
+    diagnose: Callable[[dict, int, float], str],
     tensorboard,
 ) -> TrainState:
-    """Trains up to `config.train_steps` updates, from the newest whole checkpoint in `model_dir` if there is one.
+    """Trains up to `config.train_steps` updates, from the newest intact checkpoint in `model_dir` if there is one.
 
     Args:
-        strategy: whose scope model and optimizer were made in.
-        model: see `make_train_step`.
-        optimizer: see `make_train_step`.
-        config: how to train.
-        folder: shards of training pairs.
-        model_dir: where checkpoints go.
-        validate: step → metrics, of which "valid/bleu" or "valid/loss" decides what is best.
-        examine: (batch, update, loss scale) → what in that update is not finite.
+        strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
+        model: called with (source, shifted target); returns logits.
+        optimizer: a Keras optimizer, built.
+        config: training options.
+        folder: the shards of the training data.
+        model_dir: the run's folder, for checkpoints.
+        validate: step → metrics. "valid/bleu" or "valid/loss" decides which validation is best.
+        diagnose: (batch, step, loss scale) → a sentence about what is not finite in that update.
         tensorboard: a `TensorBoardWriter`.
 
     Returns:
-        Where the run ended.
+        The state at the end of the run.
 
     Raises:
-        StoppedError: the run was stopped early and has saved.
-        ValueError: too many updates in a row were not finite; or what is in `model_dir` cannot be used.
+        StoppedError: the run was stopped early and has saved its state.
+        ValueError: `max_skipped` updates in a row were not finite, or `model_dir` holds checkpoints of another model.
         OSError: a checkpoint could not be written.
     """
-    return _Run(strategy, model, optimizer, config, folder, model_dir, validate, examine, tensorboard).to_its_end()
+    return _Trainer(strategy, model, optimizer, config, folder, model_dir, validate, diagnose, tensorboard).train()

@@ -1,4 +1,4 @@
-"""Adam and its learning rate (section 5.3): lrate = d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5)."""
+"""Adam and its learning rate schedule (section 5.3): lrate = d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5)."""
 
 import keras
 from keras import ops
@@ -6,14 +6,17 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Grows linearly for `warmup_steps` updates, then falls with the square root of the step (equation 3).
+    """The learning rate of equation 3: it grows linearly for `warmup_steps` updates, then decays with the inverse square root of the step.
 
     Keras counts finished updates, so `schedule(0)` is the paper's rate at step 1.
 
     Args:
         d_model: width of the model.
-        warmup_steps: update at which the rate is highest.
-        factor: of the whole rate; 1 is the paper's.
+        warmup_steps: number of warm-up updates; the rate is highest after them.
+        factor: multiplies the rate; the paper's is 1.
+
+    Raises:
+        ValueError: `d_model` or `warmup_steps` is not positive.
     """
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0):
@@ -30,5 +33,5 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def adam(schedule) -> keras.optimizers.Adam:
-    """Adam with the constants of section 5.3."""
+    """Returns Adam with the paper's β1, β2 and ε (section 5.3)."""
     return keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, name="adam")

@@ -1,12 +1,12 @@
-"""A training run and its folder, which describes itself: what comes after training needs no model flags.
+"""A training run in its folder. The folder is all that translating, evaluating and exporting need.
 
-model_dir/config.json      every option, where the data is, and what tells the run's data from other
-model_dir/subwords.model   the sub-words
-model_dir/data/            what `prepare` wrote, unless --data_dir is elsewhere
-model_dir/checkpoints/     the newest updates, and the best validation
-model_dir/logs/            for TensorBoard
-model_dir/not_finite/      updates that could not be made, for study
-model_dir/lock             held by the process that trains
+model_dir/config.json      all options, the data folder, and hashes of the run's data
+model_dir/subwords.model   the SentencePiece model
+model_dir/data/            prepared data, unless `data_dir` names another folder
+model_dir/checkpoints/     the newest checkpoints, and the best one
+model_dir/logs/            TensorBoard logs
+model_dir/not_finite/      updates that were not finite, with a diagnosis
+model_dir/lock             locked by the process that trains
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def _policy(dtype: str) -> str:
 
 
 def _validation(strategy, model, translator: Translator, folder: pathlib.Path, config: TrainConfig) -> Callable[[int], dict]:
-    """step → loss, perplexity and BLEU of the validation set, and a few translations."""
+    """Returns a function step → loss, perplexity and BLEU on the validation set, and a table of sample translations."""
     longest = max(shards.read_info(folder / "valid")[f"{side}_longest"] for side in shards.SIDES)
     budget = max(config.micro_batch_tokens, longest)
     dataset = batching.batches(folder / "valid", batch_tokens=budget, seed=0, epochs=1, damaged_records=config.damaged_records)
@@ -61,7 +61,11 @@ def _validation(strategy, model, translator: Translator, folder: pathlib.Path, c
 
 
 def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_run: bool) -> run_folder.Options:
-    """Writes the data folder and what describes the run, or checks that those there are of this run. Returns all options."""
+    """Prepares the data and writes the files that describe the run, or checks that they match if they exist.
+
+    Returns:
+        The options, with those of the run's corpus if none is named.
+    """
     model, train, data = options.model, options.train, options.data
     if train.data_service:
         data_service.check(train.data_service)
@@ -79,7 +83,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
         options = dataclasses.replace(options, data=prepare.prepared_with(folder))
     written = shards.read_info(folder / "train")["vocab_size"]
     if written != model.vocab_size:
-        raise ValueError(f"{folder} was prepared with --vocab_size={written}. Received: {model.vocab_size}.")
+        raise ValueError(f"Expected vocab_size={written}, which {folder} was prepared with. Received: vocab_size={model.vocab_size}.")
     subwords, records = folder / prepare.SUBWORDS, folder / "train" / shards.RECORDS
     if resumed:
         run_folder.check_data(model_dir, subwords, records)
@@ -92,7 +96,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
 
 
 def _make_model(strategy, options: run_folder.Options) -> tuple:
-    """The network and its optimizer, on all devices of a strategy."""
+    """Makes the model and its optimizer in the strategy's scope."""
     with strategy.scope():
         model = Transformer(options.model, dtype=_policy(options.train.dtype))
         schedule = optimizer.TransformerSchedule(options.model.d_model, options.train.warmup_steps, options.train.learning_rate_factor)
@@ -101,7 +105,7 @@ def _make_model(strategy, options: run_folder.Options) -> tuple:
     return model, adam
 
 
-def _log_start(strategy, model, config: TrainConfig, model_dir: pathlib.Path) -> None:
+def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) -> None:
     names = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
     logger.info(
         f"{model.count_params():,} parameters, {config.dtype}, {strategy.num_replicas_in_sync} device(s): {names}; "
@@ -109,44 +113,46 @@ def _log_start(strategy, model, config: TrainConfig, model_dir: pathlib.Path) ->
     )
 
 
-def _examination(strategy, model, adam, tokenizer, config: TrainConfig, model_dir: pathlib.Path) -> Callable[[dict, int, float], str]:
-    """(batch, step, loss scale) → what in that update is not finite; its pairs and the findings are written to `not_finite/`."""
+def _make_diagnose(strategy, model, adam, tokenizer, config: TrainConfig, model_dir: pathlib.Path) -> Callable[[dict, int, float], str]:
+    """Returns a function (batch, step, loss scale) → a summary of what is not finite; see `diagnosis.write_report`."""
 
     def text_of(ids) -> list[str]:
         return [text.decode(errors="replace") for text in tokenizer.detokenize(tf.constant(ids)).numpy()]
 
-    def examine(batch, step: int, scale: float) -> str:
-        path = model_dir / "not_finite" / f"update-{step:09d}-worker-{devices.process(strategy)}.npz"
+    def diagnose(batch, step: int, scale: float) -> str:
+        path = model_dir / "not_finite" / f"update-{step:09d}-worker-{devices.process_index(strategy)}.npz"
         iterations = int(adam.iterations.numpy())
         return diagnosis.write_report(path, strategy, model, config, batch, iterations=iterations, scale=scale, text_of=text_of)
 
-    return examine
+    return diagnose
 
 
 def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry_run: bool = False) -> TrainState | None:
-    """Prepares the data if need be, then trains or resumes training; everything is in `model_dir`.
+    """Prepares the data if necessary, then trains or resumes the run in `model_dir`.
 
     Args:
         model_dir: the run's folder.
-        options: see `run_folder.resolve`, which takes those of a run that is there into account. Where no corpus is named, it is the
-            run's, or what the data folder was prepared from.
-        strategy: usually `devices.make_strategy()`.
-        dry_run: prepare, rehearse the largest updates, and leave it at that; returns None. A run that is there keeps its options.
+        options: from `run_folder.resolve`. If they name no corpus, it is the run's, or the one that the data folder was prepared from.
+        strategy: from `devices.make_strategy`.
+        dry_run: prepare the data, run the largest micro-batches, and return `None`. An existing run keeps its options.
+
+    Returns:
+        The state at the end of the run.
 
     Raises:
-        FileNotFoundError, ValueError: the corpus is not usable; or the folders hold another one, or a run of other options, all
-            of which are named, or no run and somebody's files.
+        FileNotFoundError, ValueError: the corpus cannot be used; or the data folder holds another corpus; or `model_dir` holds a run
+            whose weights need other options, which the message names, or files that are not a run's.
         BlockingIOError: another process trains in `model_dir`.
-        interruption.StoppedError: the run was stopped early and has saved.
+        interruption.StoppedError: the run was stopped early and has saved its state.
     """
     chief = devices.is_chief(strategy)
     run_folder.check(model_dir)
     with warnings_only(not chief), files.exclusive(model_dir / "lock", str(model_dir)) if chief else contextlib.nullcontext():
         if chief:
             options = _prepare_folders(model_dir, options, dry_run)
-        devices.from_chief(strategy, 0.0)  # The others wait for the folders.
+        devices.wait_for_workers(strategy)  # Until the chief has prepared the folders.
         if not (chief or dry_run):
-            options = run_folder.read(model_dir)  # The chief's, whatever this process was given.
+            options = run_folder.read(model_dir)  # The chief's options.
         config, folder = options.train, options.data_folder(model_dir)
         keras.utils.set_random_seed(config.seed)
         if config.deterministic:
@@ -154,9 +160,9 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
         tokenizer = read_tokenizer(model_dir, options.model)
         model, adam = _make_model(strategy, options)
         logger.info(f"Options:\n{options.table()}")
-        _log_start(strategy, model, config, model_dir)
+        _log_model(strategy, model, config, model_dir)
         if dry_run:
-            loop.rehearse(strategy, model, adam, config, folder=folder / "train")
+            loop.dry_run(strategy, model, adam, config, folder=folder / "train")
             return None
         greedy = Translator(model, tokenizer, dataclasses.replace(options.decode, beam_size=1))
         state = loop.train(
@@ -167,7 +173,7 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
             folder=folder / "train",
             model_dir=model_dir,
             validate=_validation(strategy, model, greedy, folder, config),
-            examine=_examination(strategy, model, adam, tokenizer, config, model_dir),
+            diagnose=_make_diagnose(strategy, model, adam, tokenizer, config, model_dir),
             tensorboard=TensorBoardWriter(model_dir / "logs", config=options.table()),
         )
     logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")

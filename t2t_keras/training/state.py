@@ -1,4 +1,4 @@
-"""Where a run stands."""
+"""The state of a training run, as checkpoints keep it."""
 
 import dataclasses
 import math
@@ -12,62 +12,85 @@ def _nothing_measured() -> dict:
     return dict.fromkeys(("updates", "seconds", *SUMS), 0.0)
 
 
-def _is_like(value, start) -> bool:
-    """Whether a value from JSON has the type that a field has at the start."""
-    if isinstance(start, dict):
-        return isinstance(value, dict) and all(_is_like(number, 0.0) for number in value.values())
-    if isinstance(start, tuple):
-        return isinstance(value, list) and len(value) == len(start) and all(map(_is_like, value, start))
-    if isinstance(start, int):
+def _has_type_of(value, initial) -> bool:
+    """Whether a value read from JSON has the type of a field's initial value."""
+    if isinstance(initial, dict):
+        return isinstance(value, dict) and all(_has_type_of(number, 0.0) for number in value.values())
+    if isinstance(initial, tuple):
+        return isinstance(value, list) and len(value) == len(initial) and all(map(_has_type_of, value, initial))
+    if isinstance(initial, int):
         return type(value) is int and 0 <= value < 2**63
-    return type(value) in ((int, float) if isinstance(start, float) else (str,))
+    return type(value) in ((int, float) if isinstance(initial, float) else (str,))
 
 
 @dataclasses.dataclass
 class TrainState:
-    """With the weights and the optimizer, all that a checkpoint holds; the rest of a run follows from it and from the options."""
+    """What a checkpoint holds besides the weights and the optimizer's variables.
 
-    step: int = 0  # Updates, skipped ones among them.
+    Attributes:
+        step: updates so far, including skipped ones.
+        position: where the next update starts in the data, a `batching.Position`.
+        seconds: time of training, validation and saving, over all resumes.
+        validated_step: step of the last validation.
+        dtype: the compute dtype.
+        best: score of the best validation: BLEU, or the loss times -1.
+        best_step: step of the best validation.
+        validations_since_best: validations after the best one.
+        loss_scale: a `LossScale`.
+        skipped: updates that were skipped because they were not finite.
+        skipped_in_a_row: skipped updates since the last one that was made.
+        damaged_records: records of the data that were damaged and left out.
+        measured: sums since the last summary.
+    """
+
+    step: int = 0
     position: tuple[int, int] = (0, 0)
-    seconds: float = 0.0  # Of training, validation and saving, over all resumes.
+    seconds: float = 0.0
     validated_step: int = 0
     dtype: str = "float32"
     best: float = -math.inf
     best_step: int = 0
     validations_since_best: int = 0
     loss_scale: tuple[float, float] = LossScale()
-    skipped: int = 0  # Updates that were not finite.
+    skipped: int = 0
     skipped_in_a_row: int = 0
-    damaged_records: int = 0  # Records of the data that were left out.
-    measured: dict = dataclasses.field(default_factory=_nothing_measured)  # Sums since the last point in TensorBoard.
+    damaged_records: int = 0
+    measured: dict = dataclasses.field(default_factory=_nothing_measured)
 
     def __post_init__(self):
-        if self.measured.keys() != _nothing_measured().keys():  # An older version measured something else.
+        if self.measured.keys() != _nothing_measured().keys():  # From a version that measured something else.
             self.measured = _nothing_measured()
 
     @classmethod
     def read(cls, state: dict) -> "TrainState":
-        """The progress in the state of a checkpoint; a field that it lacks is as at the start.
+        """Reads the state of a checkpoint. Missing fields have their initial values.
 
         Raises:
-            ValueError: a field is unknown, or not of its type.
+            ValueError: a field is unknown or has another type.
         """
-        start = dataclasses.asdict(cls())
+        initial = dataclasses.asdict(cls())
         for name, value in state.items():
-            if name not in start or not _is_like(value, start[name]):
+            if name not in initial or not _has_type_of(value, initial[name]):
                 received = f"{name[:100]}={str(value)[:100]}"
                 raise ValueError(
                     f"Expected a checkpoint's state to have the fields of {cls.__name__} and their types. Received: {received}."
                 )
         return cls(**state)
 
-    def continue_in(self, dtype: str) -> None:
-        """A run that begins, or resumes in another dtype, starts with the loss scale of that dtype."""
+    def set_dtype(self, dtype: str) -> None:
+        """Sets the compute dtype. A new run, and a run that changes its dtype, starts with the initial loss scale of that dtype."""
         if self.step == 0 or self.dtype != dtype:
             self.dtype, self.loss_scale = dtype, FLOAT16_START if dtype == "float16" else LossScale()
 
     def count_update(self, metrics: dict, position: tuple[int, int], damaged: int, seconds: float) -> None:
-        """Counts one update: what it returned, where in the data it ended, the records left out there, and how long it took."""
+        """Counts an update.
+
+        Args:
+            metrics: from the train step.
+            position: where the next update starts in the data.
+            damaged: damaged records that were left out.
+            seconds: time that the update took.
+        """
         self.step, self.position = self.step + 1, position
         self.damaged_records += damaged
         for name in SUMS:
@@ -79,23 +102,29 @@ class TrainState:
         else:
             self.skipped, self.skipped_in_a_row = self.skipped + 1, self.skipped_in_a_row + 1
 
-    def count_validation(self, figure: float) -> bool:
-        """Whether a validation is the best so far; keeps count of those that were not."""
+    def count_validation(self, score: float) -> bool:
+        """Counts a validation and returns whether its score is the best so far."""
         self.validated_step = self.step
-        better = figure > self.best
-        if better:
-            self.best, self.best_step, self.validations_since_best = figure, self.step, 0
+        is_best = score > self.best
+        if is_best:
+            self.best, self.best_step, self.validations_since_best = score, self.step, 0
         else:
             self.validations_since_best += 1
-        return better
+        return is_best
 
-    def take_point(self, metrics: dict) -> dict:
-        """A point in TensorBoard: means since the last one, and the last update's rate and norm. Measuring begins anew."""
+    def pop_summary(self, metrics: dict) -> dict:
+        """Returns the scalars for TensorBoard and starts measuring anew.
+
+        They are means since the last summary, except for the learning rate and the gradient norm, which are the last update's.
+
+        Args:
+            metrics: of the last update.
+        """
         measured, self.measured = self.measured, _nothing_measured()
         tokens, seconds = measured["target_tokens"], max(measured["seconds"], 1e-9)
         loss = measured["loss"] / max(tokens, 1)
         of_finite_updates = {
-            "train/loss": loss,  # The negative log likelihood per sub-word, as valid/loss.
+            "train/loss": loss,  # Negative log likelihood per sub-word, comparable with valid/loss.
             "train/perplexity": float(tf.exp(loss)),
             "train/smoothed_loss": measured["smoothed_loss"] / max(tokens, 1),
             "data/padding_share": 1 - measured["real_tokens"] / max(measured["positions"], 1),

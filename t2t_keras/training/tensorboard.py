@@ -1,4 +1,4 @@
-"""TensorBoard's curves of a run: one point for each step, however often the run was killed and resumed."""
+"""TensorBoard summaries of a run: one point per step, even if the run was killed and resumed."""
 
 import pathlib
 
@@ -6,18 +6,22 @@ import tensorflow as tf
 
 
 class TensorBoardWriter:
-    """Writes points to a folder that TensorBoard reads: numbers as curves, strings as text.
+    """Writes summaries to a log folder: numbers as scalars, strings as text.
 
     Args:
-        folder: made when the first point is written.
-        config: Markdown, written as the text `config` wherever the run starts or resumes.
+        folder: the log folder; created with the first summary.
+        config: Markdown, written as the text `config` whenever the run starts or resumes.
     """
 
     def __init__(self, folder: pathlib.Path, config: str = ""):
         self._folder, self._config, self._writer = folder, config, None
 
     def write(self, step: int, metrics: dict) -> None:
-        """Draws a point on each curve, and sees that it is in the file."""
+        """Writes metrics by name, and flushes them to the file.
+
+        Raises:
+            OSError: the file could not be written.
+        """
         try:
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._folder))
@@ -26,14 +30,16 @@ class TensorBoardWriter:
                     (tf.summary.text if isinstance(value, str) else tf.summary.scalar)(name, value)
             self._writer.flush()
         except tf.errors.OpError as error:
-            raise OSError(f"Could not write to {self._folder} ({error.message}). Make room, and run the same command again.") from error
+            raise OSError(
+                f"Could not write to {self._folder} ({error.message}). Free space there, and run the same command again."
+            ) from error
 
     def start(self, step: int, validated_step: int) -> None:
-        """Starts or resumes at a step: removes the points that the run will write again, and what a kill left half written.
+        """Starts or resumes at a step: removes later points, which the run will write again, and incomplete records.
 
         Args:
-            step: the last update of the run so far.
-            validated_step: the last validated update: `valid/…` is kept up to there.
+            step: last update of the run so far.
+            validated_step: last validated update; later points of `valid/…` are removed.
         """
         self._remove_after(step, validated_step)
         if self._config:

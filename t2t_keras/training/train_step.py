@@ -1,7 +1,8 @@
-"""One update (section 5) over all devices: gradients, their sum, and a step of the optimizer, or none where they are not finite.
+"""The train step and the validation step over all devices (section 5).
 
-The loss is the sum over tokens divided by the number of tokens of the whole update, on whatever devices its rows were. Gradients
-are summed over micro-batches and devices first; then, in one place, they are divided, checked, measured, clipped and applied.
+The loss is the sum over tokens divided by the number of tokens in the whole update, however its rows are distributed over devices.
+Gradients are summed over micro-batches and devices; then they are divided, checked, measured, clipped and applied in one place. An
+update whose loss or gradient is not finite is skipped.
 """
 
 from collections.abc import Callable
@@ -19,17 +20,25 @@ SUMS = ("loss", "smoothed_loss", "target_tokens", "real_tokens", "positions")
 
 
 class LossScale(NamedTuple):
-    """What a float16 loss is multiplied by, so that small gradients do not vanish (Micikevicius et al. 2018, section 3.2).
+    """Dynamic loss scaling for float16, so that small gradients do not underflow (Micikevicius et al. 2018, section 3.2).
 
-    It halves when a gradient overflows, on whatever device, and doubles after 2,000 updates without. Our loss is a sum over
-    tokens, not a mean, so that it may begin below the usual 2^15. Other dtypes keep 1.
+    The scale halves when a gradient overflows on any device, and doubles after 2,000 updates without an overflow. The loss here is
+    a sum over tokens, not a mean, so the scale can start below the usual 2^15. For other dtypes it stays 1.
+
+    Attributes:
+        scale: factor on the loss.
+        finite_updates: updates since the scale last changed.
     """
 
     scale: float = 1.0
-    finite_updates: float = 0.0  # Since the scale last changed.
+    finite_updates: float = 0.0
 
     def after(self, finite) -> "LossScale":
-        """The scale for the next update, as tensors."""
+        """Returns the scale of the next update, as tensors.
+
+        Args:
+            finite: whether loss and gradient of this update were finite, [] boolean.
+        """
         grown = self.finite_updates + 1 >= 2000
         return LossScale(
             tf.where(finite, tf.where(grown, self.scale * 2, self.scale), self.scale / 2),
@@ -41,7 +50,14 @@ FLOAT16_START = LossScale(2.0**10)
 
 
 def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
-    """A seed for each dropout layer that the arguments alone decide: all masks differ, and a resumed run draws the same ones.
+    """Derives a seed for each dropout layer from the arguments: all masks differ, and a resumed run draws the same ones.
+
+    Args:
+        model: the model.
+        seed: seed of the run.
+        step: number of the update, from 0.
+        micro_batch: number of the micro-batch in its replica's share.
+        replica: number of the replica.
 
     Returns:
         (variable, value) pairs for `keras.StatelessScope`.
@@ -54,7 +70,7 @@ def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
 
 
 def _sums(model, source, target, *, label_smoothing: float, training: bool) -> dict:
-    """Of one micro-batch: the summed loss and smoothed loss, target tokens, words of both sides, and positions with padding."""
+    """Runs the model on a micro-batch and returns `SUMS`: losses, target tokens, tokens of both sides without and with padding."""
     source, target = trimmed(source, target)
     smoothed_loss, loss = cross_entropy(model((source, shift_right(target)), training=training), target, label_smoothing)
     tokens = tf.reduce_sum(token_mask(target))
@@ -68,7 +84,19 @@ def _sums(model, source, target, *, label_smoothing: float, training: bool) -> d
 
 
 def micro_batch_gradients(model, config: TrainConfig, source, target, *, step, micro_batch, replica, scale=1.0) -> tuple[list, dict]:
-    """The gradient of `scale` times the summed smoothed loss of one micro-batch for each weight, and the sums."""
+    """Computes the gradients of a micro-batch's summed smoothed loss, times `scale`.
+
+    Args:
+        model: see `make_train_step`.
+        config: training options.
+        source: [B, S] int.
+        target: [B, T] int.
+        step, micro_batch, replica: see `dropout_seeds`.
+        scale: the loss scale.
+
+    Returns:
+        The gradient of each trainable variable, and the `SUMS`.
+    """
     variables = [variable.value for variable in model.trainable_variables]
     seeds = dropout_seeds(model, config.seed, step, micro_batch, replica)
     with tf.GradientTape() as tape, keras.StatelessScope(seeds):
@@ -78,17 +106,17 @@ def micro_batch_gradients(model, config: TrainConfig, source, target, *, step, m
     return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
 
 
-def _over_micro_batches(batch, one: Callable, zeros):
-    """Adds up what `one(micro_batch, source, target)` returns, one at a time, so that memory holds one."""
+def _sum_over_micro_batches(batch, function: Callable, zeros):
+    """Sums `function(micro_batch, source, target)` over micro-batches, one at a time: memory holds the activations of one."""
 
     def body(index, total):
-        return index + 1, tf.nest.map_structure(tf.add, total, one(index, batch["source"][index], batch["target"][index]))
+        return index + 1, tf.nest.map_structure(tf.add, total, function(index, batch["source"][index], batch["target"][index]))
 
     number = tf.shape(batch["source"])[0]
     return tf.while_loop(lambda index, total: index < number, body, (tf.constant(0), zeros), parallel_iterations=1)[1]
 
 
-def _no_sums() -> dict:
+def _zero_sums() -> dict:
     return {name: tf.zeros([]) for name in SUMS}
 
 
@@ -97,35 +125,38 @@ def _sum_over_replicas(strategy, values):
 
 
 def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spec) -> Callable:
-    """One update, compiled once for all shapes.
+    """Makes the train step, which is traced once for all shapes.
 
     Args:
-        strategy: whose scope model and optimizer were made in.
+        strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
         model: called with (source, shifted target); returns logits.
         optimizer: a Keras optimizer, built.
-        config: how to train.
-        element_spec: of what `devices.distribute` hands out.
+        config: training options.
+        element_spec: of the batches that `devices.distribute` returns.
 
     Returns:
-        (batch, LossScale, apply) → (metrics, next LossScale). The metrics are sums over the update, or 0 where it was skipped: "loss",
-        the negative log likelihood, "smoothed_loss", which is minimised, "target_tokens", "real_tokens" and "positions"; "gradient_norm",
-        "learning_rate"; and "finite", boolean: where smoothed loss or gradient is not, on whatever device, nothing is changed
-        anywhere. Nor is it where `apply` is False, which rehearses an update.
+        A function (batch, loss scale, apply) → (metrics, next loss scale). It changes the weights unless `apply` is False, or the
+        loss or the gradient is not finite on some device. Metrics:
+
+        - "loss", the negative log likelihood, "smoothed_loss", which is minimised, "target_tokens", "real_tokens" and "positions":
+          sums over the update, or 0 if it is not finite
+        - "gradient_norm" and "learning_rate"
+        - "finite": whether loss and gradient are finite, boolean
     """
     variables = [variable.value for variable in model.trainable_variables]
 
     def replica_gradients(batch, step, scale):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
 
-        def one(micro_batch, source, target):
+        def of_micro_batch(micro_batch, source, target):
             place = {"step": step, "micro_batch": micro_batch, "replica": replica}
             return micro_batch_gradients(model, config, source, target, **place, scale=scale)
 
-        return _over_micro_batches(batch, one, ([tf.zeros_like(variable) for variable in variables], _no_sums()))
+        return _sum_over_micro_batches(batch, of_micro_batch, ([tf.zeros_like(variable) for variable in variables], _zero_sums()))
 
-    def step_of_optimizer(gradients, scale, rate):
+    def apply_gradients(gradients, scale, rate):
         for variable, gradient in zip(variables, gradients, strict=True):
-            # Not `optimizer.apply`, which would sum over the replicas once more.
+            # `optimizer.apply` would sum the gradients over the replicas again.
             strategy.extended.update(
                 variable, lambda v, g, s, r: optimizer.update_step(g * s, v, r), args=(gradient, scale, rate), group=False
             )
@@ -134,7 +165,7 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
     number = tf.TensorSpec([], tf.float32)
 
     @tf.function(input_signature=[element_spec, LossScale(number, number), tf.TensorSpec([], tf.bool)])
-    def update(batch, loss_scale, apply):
+    def train_step(batch, loss_scale, apply):
         step, rate = optimizer.iterations.value, optimizer.learning_rate
         gradients, sums = _sum_over_replicas(strategy, strategy.run(replica_gradients, (batch, step, loss_scale.scale)))
         scale = 1 / (sums["target_tokens"] * loss_scale.scale)
@@ -142,25 +173,30 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
         finite = tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums["smoothed_loss"]))
         if config.clip_norm:
             scale *= tf.minimum(1.0, config.clip_norm / norm)
-        tf.cond(tf.logical_and(finite, apply), lambda: step_of_optimizer(gradients, scale, rate), lambda: None)
+        tf.cond(tf.logical_and(finite, apply), lambda: apply_gradients(gradients, scale, rate), lambda: None)
         sums = {name: tf.where(finite, value, 0.0) for name, value in sums.items()}
         next_scale = loss_scale.after(finite) if config.dtype == "float16" else loss_scale
         return {**sums, "gradient_norm": norm, "learning_rate": rate, "finite": finite}, next_scale
 
-    return update
+    return train_step
 
 
 def make_validation(strategy, model, batches) -> Callable[[], float]:
-    """A function that returns the mean negative log likelihood, in nats, of all target tokens of a dataset.
+    """Makes a function that returns the mean negative log likelihood of a dataset's target tokens, in nats.
 
-    Its exponential is the perplexity per sub-word. `batches` is what `devices.distribute` returned.
+    Its exponential is the perplexity per sub-word.
+
+    Args:
+        strategy: see `make_train_step`.
+        model: see `make_train_step`.
+        batches: the dataset, from `devices.distribute`.
     """
 
     def replica_sums(batch):
-        def one(micro_batch, source, target):
+        def of_micro_batch(micro_batch, source, target):
             return _sums(model, source, target, label_smoothing=0.0, training=False)
 
-        return _over_micro_batches(batch, one, _no_sums())
+        return _sum_over_micro_batches(batch, of_micro_batch, _zero_sums())
 
     @tf.function(input_signature=[batches.element_spec])
     def sums_of(batch):
