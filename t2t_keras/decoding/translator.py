@@ -49,12 +49,12 @@ class Translator(tf.Module):
         # A graph outside the search has no gain of constants, which it would hold a second time.
         self.weights = self._search_weights if int8 else no_gradients
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def n_best(self, text):
         """[B] string → {"text": [B, W] string, "score": [B, W] float32}, best first. A blank line gives empty lines of score 0."""
         return self._n_best(text, self.config.beam_size)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def __call__(self, text):
         """[B] string → {"text": [B] string, "score": [B] float32}."""
         return {name: values[:, 0] for name, values in self._n_best(text, 1).items()}
