@@ -5,7 +5,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export_dir=$(cd "${1:?which folder holds the exports?}" && pwd)
 shift
-# --init: the server has no handler for signals, and as the first process of a container it would not get the default one either.
+# --init: the server has no signal handlers, and the first process of a container has no default ones either.
 exec docker run --rm --init -p 127.0.0.1:8500:8500 -p 127.0.0.1:8501:8501 \
     -v "$export_dir:/models/translate:ro" -v "$here:/serving:ro" ${DOCKER_FLAGS:-} \
     --entrypoint tensorflow_model_server "${IMAGE:-tensorflow/serving:latest}" \

@@ -1,6 +1,6 @@
-"""Translations from a model server (TensorFlow Serving), over gRPC or REST: the same from both, line for line.
+"""A client of a model server (TensorFlow Serving). gRPC and REST give the same translations.
 
-TensorFlow itself is not imported: a client starts in half a second, not in three.
+The client does not import TensorFlow, so it starts in half a second instead of three.
 """
 
 import collections
@@ -22,29 +22,29 @@ from collections.abc import Callable, Iterable, Iterator
 from t2t_keras.log import logger
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
-Predict = Callable[[str, dict[str, list]], dict[str, list]]  # Of a signature's name and its inputs by name; its outputs by name.
+Predict = Callable[[str, dict[str, list]], dict[str, list]]  # (signature name, inputs by name) → outputs by name.
 
 
 class ServerError(OSError):
-    """The server's answer is an error, which the same request would get again."""
+    """The server refused a request. The same request would fail again."""
 
 
 class NoAnswerError(ServerError):
-    """The server is away, too busy or too slow: the same request may be answered later."""
+    """The server cannot be reached, is overloaded or too slow. The same request may succeed later."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model of a server.
+    """A model on a server.
 
     Args:
-        server: grpc://host:port or http://host:port; with TLS: grpcs:// or https://. REST may have user:password@host.
-        name: as the server calls it.
-        version: 0 for the newest.
-        timeout: seconds to wait for an answer.
+        server: grpc://host:port or http://host:port; with TLS, grpcs:// or https://. REST also accepts user:password@host.
+        name: the name of the model on the server.
+        version: the version of the model; 0 for the newest.
+        timeout: how long to wait for a response, in seconds.
 
     Raises:
-        ValueError: that is no such address.
+        ValueError: the address is invalid.
     """
 
     server: str = dataclasses.field(repr=False)  # It may hold a password.
@@ -54,7 +54,7 @@ class Model:
 
     def __post_init__(self):
         expected = "one of " + ", ".join(f"{scheme}://host:port" for scheme in SCHEMES)
-        with contextlib.suppress(ValueError):  # Of a port that is no number.
+        with contextlib.suppress(ValueError):  # The port is not a number.
             address = urllib.parse.urlsplit(self.server)
             if address.scheme in SCHEMES and address.hostname and address.port:
                 if address.scheme in ("http", "https") or "@" not in address.netloc:
@@ -64,29 +64,37 @@ class Model:
 
     @property
     def shown(self) -> str:
-        """The server's address without its user and password, for messages."""
+        """The address for messages, without user and password."""
         return re.sub(r"^([^/]*//)?.*@", r"\1***@", self.server)
 
     def failed(self, message: str, *, missing: bool = False, again: bool = False) -> ServerError:
-        """The exception for an error of the server, in its own words, on one line."""
+        """Returns the exception for an error of the server, with its message on one line.
+
+        Args:
+            message: the message of the server.
+            missing: whether the server does not have the model.
+            again: whether the same request may succeed later.
+        """
         message = " ".join(message.replace(self.server, self.shown).split())
         if again:
             return NoAnswerError(f"{self.shown}: {message}")
         if missing:
             wanted = f"{self.name!r}" + (f", version {self.version}" if self.version else "")
-            return ServerError(f"{self.shown} has no model {wanted}, or has not loaded it yet. Check the name. It says: {message}")
+            return ServerError(
+                f"{self.shown} has no model {wanted}, or has not loaded it yet. Check the name. The server reports: {message}"
+            )
         return ServerError(f"{self.shown} refused the request: {message}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How to search, where it is not left to the model.
+    """Options of the search that replace those of the model.
 
     Args:
-        n_best: translations of a line.
-        alpha: of the length penalty (section 6.1), 0 or more; -1 for the model's own.
-        max_length: sub-words of a translation at most; 0 for the model's own, which goes by the source's length.
-        prefix: what a translation begins with.
+        n_best: number of translations for each line.
+        alpha: α of the length penalty (section 6.1), 0 or more; -1 for that of the model.
+        max_length: maximum number of sub-words in a translation; 0 for the default of the model, which depends on the source.
+        prefix: text that each translation must start with.
     """
 
     n_best: int = 1
@@ -96,7 +104,7 @@ class Options:
 
 
 def connect(model: Model) -> Predict:
-    """How to ask a model; nothing is sent yet.
+    """Returns a function that sends requests to a model. This call itself sends nothing.
 
     Raises:
         ValueError: a package is missing.
@@ -109,7 +117,10 @@ def connect(model: Model) -> Predict:
 
 @contextlib.contextmanager
 def _without_tensorflow():
-    """Serving's messages import TensorFlow's, by way of the package `tensorflow`, all of which takes seconds: here it is empty."""
+    """Replaces the package `tensorflow` by an empty one inside a `with` block.
+
+    The messages of TensorFlow Serving import those of TensorFlow, and so the whole package, which takes seconds.
+    """
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or "tensorflow" in sys.modules:
         yield
@@ -140,8 +151,8 @@ def _grpc(model: Model) -> Predict:
     settings = [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
-        ("grpc.max_reconnect_backoff_ms", 5000),  # Not the two minutes after which it would look for a restarted server again.
-        ("grpc.lb_policy_name", "round_robin"),  # Where a name stands for several servers.
+        ("grpc.max_reconnect_backoff_ms", 5000),  # The default of two minutes would delay reconnecting to a restarted server.
+        ("grpc.lb_policy_name", "round_robin"),  # If a name has the addresses of several servers.
     ]
     if address.scheme == "grpcs":
         channel = grpc.secure_channel(address.netloc, grpc.ssl_channel_credentials(), settings)
@@ -158,7 +169,7 @@ def _grpc(model: Model) -> Predict:
     def read(tensor: tensor_pb2.TensorProto) -> list:
         known = {number: (field, dtype) for number, field, dtype in kinds.values()}
         if tensor.dtype not in known:
-            raise model.failed(f"It answers in {types_pb2.DataType.Name(tensor.dtype)}, as no model of this project does.")
+            raise model.failed(f"Expected outputs of a model of this project. Received: {types_pb2.DataType.Name(tensor.dtype)}.")
         field, dtype = known[tensor.dtype]
         values = getattr(tensor, field)
         if tensor.dtype == types_pb2.DT_STRING:
@@ -193,24 +204,24 @@ def _rest(model: Model) -> Predict:
     session.mount(model.server, requests.adapters.HTTPAdapter(pool_maxsize=64))
 
     def reason(error: requests.RequestException) -> str:
-        """Of a connection that was not made: why, without how often."""
+        """Returns why a connection failed, without the number of attempts."""
         return str(getattr(error.args[0], "reason", error))
 
     def predict(signature: str, inputs: dict[str, list]) -> dict[str, list]:
         body = json.dumps({"signature_name": signature, "inputs": inputs})
         try:
             response = session.post(url, data=body, headers={"Content-Type": "application/json"}, timeout=model.timeout)
-        except requests.exceptions.SSLError as error:  # Which is a ConnectionError too.
+        except requests.exceptions.SSLError as error:  # A subclass of ConnectionError, so it comes first.
             raise model.failed(reason(error)) from None
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
             raise model.failed(reason(error), again=True) from None
-        except requests.RequestException as error:  # Of an address that is none.
+        except requests.RequestException as error:  # An invalid address.
             raise model.failed(str(error)) from None
         text = response.content.decode("utf-8", "replace")
         try:
-            # A number is the float32 that the server wrote, as over gRPC.
+            # Rounds numbers to float32, so that they equal those of gRPC.
             answer = json.loads(text, parse_float=lambda digits: float(np.float32(digits)))
-        except ValueError:  # Not of a model server: of a proxy before it, perhaps.
+        except ValueError:  # Not from a model server, but perhaps from a proxy.
             answer = {"error": text}
         if response.ok and "outputs" in answer:
             return answer["outputs"]
@@ -222,36 +233,54 @@ def _rest(model: Model) -> Predict:
 
 
 def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] = time.sleep) -> Predict:
-    """Asks again where no answer came, after 0.5 s, 1 s, 2 s … 30 s, each shortened by chance so that clients do not come together.
+    """Repeats requests that got no response, after 0.5 s, 1 s, 2 s … 30 s. Random factors keep clients from retrying together.
 
-    A failure that several requests meet at once is logged once.
+    If several requests fail at the same time, one of them is logged.
+
+    Args:
+        predict: a function from `connect`.
+        attempts: maximum number of attempts for a request.
+        sleep: function that waits, for tests.
+
+    Raises:
+        NoAnswerError: the last attempt failed.
     """
-    said = 1
+    next_logged = 1
 
     def patient(signature: str, inputs: dict[str, list]) -> dict[str, list]:
-        nonlocal said
+        nonlocal next_logged
         for attempt in itertools.count(1):
             try:
                 outputs = predict(signature, inputs)
-                said = 1
+                next_logged = 1
                 return outputs
             except NoAnswerError as error:
                 if attempt >= attempts:
-                    raise NoAnswerError(f"No answer in {attempts} attempt(s). Is the server up, and its model loaded? {error}") from None
+                    raise NoAnswerError(
+                        f"No answer in {attempts} attempt(s). Check that the server runs and its model is loaded. {error}"
+                    ) from None
                 seconds = min(30.0, 0.5 * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
-                if attempt >= said:
-                    said = attempt + 1
-                    logger.warning(f"No answer; attempt {attempt + 1} of {attempts} in {seconds:.1f} s. {error}")
+                if attempt >= next_logged:
+                    next_logged = attempt + 1
+                    logger.warning(f"No answer. Attempt {attempt + 1} of {attempts} in {seconds:.1f} s. {error}")
                 sleep(seconds)
 
     return patient
 
 
 def translate_batch(predict: Predict, lines: list[str], options: Options | None = None) -> list[dict]:
-    """Lines → {"text": [n_best] str, "score": [n_best] float} each, best first; one of each where there are no options.
+    """Translates lines in one request.
+
+    Args:
+        predict: a function from `connect` or `retrying`.
+        lines: sentences.
+        options: options for all lines; `None` for those of the model.
+
+    Returns:
+        For each line {"text": [n_best] str, "score": [n_best] float}, best first. Without `options`, n_best is 1.
 
     Raises:
-        ServerError: the server refuses an option, or a line with it.
+        ServerError: the server refused the request or one of its lines.
     """
     if options is None:
         outputs = predict("serving_default", {"text": lines})
@@ -265,12 +294,12 @@ def translate_batch(predict: Predict, lines: list[str], options: Options | None 
             raise ServerError(f"The server refused {len(refused)} of {len(lines)} lines, such as {line[:60]!r}: {error.strip()}")
         outputs = {name: [row[: options.n_best] for row in outputs[name]] for name in ("text", "score")}
     if len(outputs["text"]) != len(lines):
-        raise ServerError(f"Expected {len(lines)} translations of as many lines. Received: {len(outputs['text'])}.")
+        raise ServerError(f"Expected {len(lines)} translations, one for each line. Received: {len(outputs['text'])}.")
     return [{"text": text, "score": score} for text, score in zip(outputs["text"], outputs["score"], strict=True)]
 
 
 def _start(function: Callable, *arguments) -> concurrent.futures.Future:
-    """In a thread that, unlike an executor's, does not keep the program from ending at once."""
+    """Calls a function in a daemon thread. Unlike the threads of an executor, it does not delay the end of the program."""
     future = concurrent.futures.Future()
 
     def work() -> None:
@@ -286,17 +315,17 @@ def _start(function: Callable, *arguments) -> concurrent.futures.Future:
 def translate_lines(
     predict: Predict, lines: Iterable[str], options: Options | None = None, *, batch_size: int = 32, parallel: int = 4
 ) -> Iterator[dict]:
-    """Translates line by line, in order, however many there are.
+    """Translates any number of lines, in order.
 
     Args:
-        predict: of `connect`, and `retrying`.
+        predict: a function from `connect` or `retrying`.
         lines: sentences.
-        options: of all lines; None leaves the search to the model.
-        batch_size: lines of a request.
-        parallel: requests under way at once.
+        options: options for all lines; `None` for those of the model.
+        batch_size: number of lines in a request.
+        parallel: number of requests at the same time.
 
     Yields:
-        What `translate_batch` gives for each line.
+        The result of `translate_batch` for each line.
     """
     lines, under_way = iter(lines), collections.deque()
     while batch := list(itertools.islice(lines, batch_size)):

@@ -3,11 +3,13 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from t2t_keras.model.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
 
 B, T, S, D, H, K, E = 2, 3, 5, 8, 2, 6, 10
+IDS = np.array([[4, 7, 9, 0, 0], [5, 5, 6, 8, 3]])
 
 
 @pytest.fixture
@@ -164,6 +166,52 @@ def test_with_a_cache_a_position_at_a_time_gives_what_all_at_once_give(rng):
     np.testing.assert_allclose(np.concatenate(outputs, axis=1), whole, atol=1e-6)
 
 
+class TestMasksWithACache:
+    """Story: the mask of a one-token query broadcast to all cached positions, so that padding in the query hid the whole past."""
+
+    @pytest.fixture
+    def layer(self):
+        return MultiHeadAttention(H, K, E)
+
+    @pytest.fixture
+    def cache(self, layer, rng):
+        """Keys and values of four positions."""
+        return layer(normal(rng, B, 4, D), cache=())[1]
+
+    @pytest.mark.parametrize("ids", [IDS[:, :1], IDS])
+    def test_a_query_that_carries_a_keras_mask_is_refused(self, layer, cache, ids):
+        query = keras.layers.Embedding(10, D, mask_zero=True)(ids)
+        with pytest.raises(ValueError, match="The Keras mask of the query covers the query only. Remove it"):
+            layer(query, cache=cache)
+
+    @pytest.mark.parametrize("shape", [(B, 1, 1), (B, 1, 4), (1, 1, 1, 1), (B, H, 1, 6)])
+    def test_an_attention_mask_of_another_length_is_refused(self, layer, cache, rng, shape):
+        with pytest.raises(ValueError, match=r"last axis is 5, 4 of them cached. Received: shape \("):
+            layer(normal(rng, B, 1, D), cache=cache, attention_mask=np.ones(shape, bool))
+
+    def test_an_attention_mask_for_all_keys_hides_cached_positions_too(self, layer, cache, rng):
+        query, allowed = normal(rng, B, 1, D), np.array([True, False, True, True, True])[None, None, None]
+        without = [np.delete(np.array(x), 1, axis=2) for x in cache]
+        expected, _ = layer(query, cache=without)
+        np.testing.assert_allclose(layer(query, cache=cache, attention_mask=allowed)[0], expected, atol=1e-6)
+
+    @pytest.mark.parametrize("empty", [(), (np.zeros((B, H, 0, K), "float32"), np.zeros((B, H, 0, E), "float32"))])
+    def test_the_keras_mask_of_a_query_counts_if_the_cache_is_empty(self, layer, empty):
+        query = keras.layers.Embedding(10, D, mask_zero=True)(IDS)
+        expected = layer(np.array(query), attention_mask=(IDS != 0)[:, None, None, :])
+        np.testing.assert_allclose(layer(query, cache=empty)[0], expected, atol=1e-6)
+
+    def test_in_a_graph_a_cache_of_unknown_length_is_checked_at_least_for_a_keras_mask(self, layer, cache):
+        embedding = keras.layers.Embedding(10, D, mask_zero=True)
+
+        @tf.function(input_signature=[tf.TensorSpec([B, H, None, K]), tf.TensorSpec([B, H, None, E])])
+        def step(keys, values):
+            return layer(embedding(IDS[:, :1]), cache=(keys, values))
+
+        with pytest.raises(ValueError, match="The Keras mask of the query"):
+            step(*cache)
+
+
 def test_the_weights_are_those_that_the_output_is_made_with(rng, mask):
     """One head whose values and output are identities: the output is the weighted mean of the memory."""
     layer, query, memory = MultiHeadAttention(num_heads=1, d_k=K, d_v=D), normal(rng, B, T, D), normal(rng, B, S, D)
@@ -179,9 +227,6 @@ def test_a_mask_for_each_query_may_leave_the_heads_out(rng, mask):
     layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
     expected = layer(query, memory, attention_mask=np.repeat(mask[:, :1], H, axis=1))
     np.testing.assert_allclose(layer(query, memory, attention_mask=mask[:, 0]), expected, atol=1e-6)
-
-
-IDS = np.array([[4, 7, 9, 0, 0], [5, 5, 6, 8, 3]])
 
 
 @pytest.mark.parametrize("explicit", [False, True])

@@ -106,7 +106,7 @@ def test_a_second_export_at_the_same_time_is_refused_and_harms_nothing(translato
 def test_a_model_that_no_graph_can_hold_is_refused_before_anything_is_written(translator, tmp_path, monkeypatch):
     matrix = translator.model.embedding.matrix.shape
     monkeypatch.setattr(savedmodel, "MOST_BYTES", 4 * (translator.model.count_params() + matrix[0] * matrix[1]) - 1)
-    with pytest.raises(ValueError, match="bytes of weights.*--dtype=bfloat16, or --int8"):
+    with pytest.raises(ValueError, match="bytes of weights.*dtype=bfloat16 or `int8`"):
         savedmodel.export(translator, tmp_path, {})
     assert not list(tmp_path.iterdir())
 

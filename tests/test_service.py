@@ -228,12 +228,12 @@ def test_an_option_that_cannot_be_is_named_in_its_row_and_harms_no_other(service
 def test_a_request_with_an_input_of_another_number_of_values_is_refused_by_name(service, name):
     inputs = {"text": strings(["one", "two"]), **{name: tf.constant([value] * 2, DTYPES[name]) for name, value in DEFAULTS.items()}}
     named = "alpha" if name == "text" else name
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{named}: expected as many values as .*text"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{named}: expected one value for each sentence, as many as in .*text"):
         service.translate_with_options(**{**inputs, name: inputs[name][:1]})
 
 
 def test_a_score_of_other_numbers_of_sources_and_targets_is_refused_by_name(service):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="target: expected as many values as .*source"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="target: expected one value for each sentence, as many as in .*source"):
         service.score(strings(["one", "two"]), strings(["eins"]))
 
 

@@ -1,4 +1,4 @@
-"""Every row is worked on once, and no chunk is larger than it may be."""
+"""Every row is worked on once, and no sub-batch is larger than its limits."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ import tensorflow as tf
 from t2t_keras.decoding.sub_batches import in_sub_batches
 
 
-def chunks_of(lengths, most_rows: int, most_tokens: int) -> list[list[int]]:
-    """Row numbers of each chunk."""
+def sub_batches_of(lengths, most_rows: int, most_tokens: int) -> list[list[int]]:
+    """Row numbers of each sub-batch."""
     outputs = [tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int32)]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
@@ -20,34 +20,34 @@ def chunks_of(lengths, most_rows: int, most_tokens: int) -> list[list[int]]:
 
     joined, sizes, order = (value.numpy() for value in run(tf.constant(lengths, tf.int32)))
     np.testing.assert_array_equal(joined, order)
-    return [part.tolist() for part in np.split(joined, np.cumsum(sizes)[:-1])]
+    return [batch.tolist() for batch in np.split(joined, np.cumsum(sizes)[:-1])]
 
 
 def test_an_example_by_hand():
-    """Shortest first: rows 1 and 3 of length 2, 4 of 3, 0 of 5, 2 of 9, in chunks of 3 rows and 10 tokens at most."""
-    assert chunks_of([5, 2, 9, 2, 3], most_rows=3, most_tokens=10) == [[1, 3, 4], [0], [2]]
-    assert chunks_of([5, 2, 9, 2, 3], most_rows=2, most_tokens=10) == [[1, 3], [4, 0], [2]]
-    assert chunks_of([5, 2, 9, 2, 3], most_rows=9, most_tokens=8) == [[1, 3], [4], [0], [2]]
-    assert chunks_of([5, 2, 9, 2, 3], most_rows=9, most_tokens=99) == [[1, 3, 4, 0, 2]]
+    """Shortest first: rows 1 and 3 of length 2, 4 of 3, 0 of 5, 2 of 9, in sub-batches of 3 rows and 10 tokens at most."""
+    assert sub_batches_of([5, 2, 9, 2, 3], most_rows=3, most_tokens=10) == [[1, 3, 4], [0], [2]]
+    assert sub_batches_of([5, 2, 9, 2, 3], most_rows=2, most_tokens=10) == [[1, 3], [4, 0], [2]]
+    assert sub_batches_of([5, 2, 9, 2, 3], most_rows=9, most_tokens=8) == [[1, 3], [4], [0], [2]]
+    assert sub_batches_of([5, 2, 9, 2, 3], most_rows=9, most_tokens=99) == [[1, 3, 4, 0, 2]]
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_every_row_is_in_one_chunk_and_a_chunk_holds_what_it_may_and_no_less(seed):
+def test_every_row_is_in_one_sub_batch_and_each_holds_as_many_rows_as_fit(seed):
     draw = np.random.default_rng(seed)
     lengths = draw.integers(0, 30, draw.integers(1, 60))
     most_rows, most_tokens = int(draw.integers(1, 9)), int(draw.integers(1, 80))
-    chunks = chunks_of(lengths, most_rows, most_tokens)
-    joined = np.concatenate(chunks)
+    batches = sub_batches_of(lengths, most_rows, most_tokens)
+    joined = np.concatenate(batches)
     np.testing.assert_array_equal(joined, np.argsort(lengths, kind="stable"))
-    for chunk, following in zip(chunks, [*chunks[1:], None], strict=True):
-        assert len(chunk) == 1 or (len(chunk) <= most_rows and len(chunk) * lengths[chunk].max() <= most_tokens)
+    for batch, following in zip(batches, [*batches[1:], None], strict=True):
+        assert len(batch) == 1 or (len(batch) <= most_rows and len(batch) * lengths[batch].max() <= most_tokens)
         if following:
-            more = len(chunk) + 1
+            more = len(batch) + 1
             assert more > most_rows or more * lengths[following[0]] > most_tokens
 
 
-def test_a_row_longer_than_a_chunk_may_be_is_one_by_itself():
-    assert chunks_of([100, 1, 100], most_rows=4, most_tokens=10) == [[1], [0], [2]]
+def test_a_row_above_the_limit_is_a_sub_batch_by_itself():
+    assert sub_batches_of([100, 1, 100], most_rows=4, most_tokens=10) == [[1], [0], [2]]
 
 
 def test_no_rows_give_nothing_of_the_right_shapes():

@@ -1,6 +1,6 @@
-"""Beam search (section 6.1): a pure function over a step; score(Y) = log P(Y) / lp(Y), lp(Y) = ((5 + |Y|) / 6)^α.
+"""Beam search (section 6.1) as a pure function of a decoding step: score(Y) = log P(Y) / lp(Y), lp(Y) = ((5 + |Y|) / 6)^α.
 
-Letters: B sentences, R of them that the step still works on, W beams, V vocabulary, T tokens written so far.
+Letters: B sentences, R sentences still in the state of the step, W beams, V vocabulary, T tokens written so far.
 """
 
 from collections.abc import Callable
@@ -9,36 +9,40 @@ from typing import NamedTuple
 import tensorflow as tf
 
 IMPOSSIBLE = float("-inf")
-_FEWER = 0.75  # When at most this share of the sentences in the state is still searched, the others leave it.
+_COMPACT_BELOW = 0.75  # Finished sentences leave the state when at most this share of its sentences is unfinished.
 
 
 def length_penalty(length, alpha):
-    """Wu et al. (2016), equation 14: ((5 + |Y|) / 6)^α, where |Y| counts the end token."""
+    """Returns ((5 + |Y|) / 6)^α, where |Y| includes the end token (Wu et al. 2016, equation 14)."""
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** alpha
 
 
 def _gather(nest, index):
-    """Rows [B, W, …] of each sentence by index [B, W']."""
+    """Selects rows of each sentence: a nest of [B, W, …], index [B, W'] → [B, W', …]."""
     return tf.nest.map_structure(lambda x: tf.gather(x, index, batch_dims=1), nest)
 
 
 def _block(vocab_size: int) -> int:
-    """The divisor of V nearest to 100: what V is cut into to find its largest values."""
+    """Returns the divisor of V nearest to 100, the size of the blocks in which `largest` searches."""
     return min((n for n in range(1, vocab_size + 1) if vocab_size % n == 0), key=lambda n: abs(n - 100))
 
 
 def largest(x, number: int):
-    """`tf.math.top_k` of [N, V] float32, V static: by the largest of each block first, six times as fast where V is large.
+    """Computes `tf.math.top_k`, six times as fast for a large V: it finds the best blocks first.
+
+    Args:
+        x: [N, V] float32, V static.
+        number: how many values to find in each row, k.
 
     Returns:
-        values [N, number] float32, largest first, and their indices [N, number] int32.
+        Values [N, k] float32, largest first, and their indices [N, k] int32.
     """
     rows, vocab_size = tf.shape(x)[0], x.shape[-1]
     block = _block(vocab_size)
     if vocab_size // block < 4 * number or block < 8:
         return tf.math.top_k(x, number)
     blocks = tf.reshape(x, [rows, vocab_size // block, block])
-    # The k largest values lie in the k blocks of the largest maxima. In order, so that of equal values the first comes first.
+    # The k largest values are in the k blocks with the largest maxima. Sorting the blocks puts the first of equal values first.
     _, chosen = tf.math.top_k(tf.reduce_max(blocks, axis=-1), number)
     chosen = tf.sort(chosen, axis=-1)
     values, index = tf.math.top_k(tf.reshape(tf.gather(blocks, chosen, batch_dims=1), [rows, number * block]), number)
@@ -46,11 +50,16 @@ def largest(x, number: int):
 
 
 def top_log_probs(logits, number: int):
-    """log P of the most likely tokens. [N, V] float32 → log P [N, number], largest first; tokens [N, number] int32; log Σ exp [N, 1].
+    """Finds the most likely tokens. Tokens with P < 10⁻³⁸, the smallest float32, are not distinguished.
 
-    Tokens with P < 10⁻³⁸, the least that float32 holds, are not told apart.
+    Args:
+        logits: [N, V] float32.
+        number: how many tokens to find in each row, k.
+
+    Returns:
+        log P [N, k] float32, largest first; the tokens [N, k] int32; and log Σ exp(logits) [N, 1] float32.
     """
-    # One pass of softmax over V where a log-softmax makes several; log Σ exp(x) = x - log P(x), most exact for the largest.
+    # A softmax reads V once, a log-softmax several times. log Σ exp(x) = x - log P(x), which is most accurate for the largest x.
     probabilities, tokens = largest(tf.nn.softmax(logits), number)
     values = tf.gather(logits, tokens, batch_dims=1)
     normalizer = values[:, :1] - tf.math.log(probabilities[:, :1])
@@ -58,56 +67,56 @@ def top_log_probs(logits, number: int):
 
 
 class Hypotheses(NamedTuple):
-    """Beams that have not ended, best first."""
+    """Unfinished hypotheses, best first."""
 
-    log_probs: tf.Tensor  # [B, W] float32, -inf in a place that no hypothesis takes
+    log_probs: tf.Tensor  # [B, W] float32, -inf in an empty place
     tokens: tf.Tensor  # [B, W] int32, the last token of each
-    sequences: tf.Tensor  # [B, W, T] int32, all tokens but the first
+    sequences: tf.Tensor  # [B, W, T] int32, all tokens but the start token
     ancestors: tf.Tensor  # [B, W, T + 1] int32, the beam that wrote each token
 
 
 class Finished(NamedTuple):
-    """The best hypotheses that have ended, best first."""
+    """The best finished hypotheses, best first."""
 
-    scores: tf.Tensor  # [B, W] float32, -inf in a place that no hypothesis takes
-    sequences: tf.Tensor  # [B, W, T] int32, 0 after the end
+    scores: tf.Tensor  # [B, W] float32, -inf in an empty place
+    sequences: tf.Tensor  # [B, W, T] int32, 0 after the end token
 
 
 class BeamState(NamedTuple):
     """The state of the search after T tokens."""
 
     position: tf.Tensor  # [] int32, T
-    done: tf.Tensor  # [B] boolean, whether no running hypothesis can still be among the best
+    done: tf.Tensor  # [B] boolean, True if no running hypothesis can still be among the best
     running: Hypotheses
     finished: Finished
-    rows: tf.Tensor  # [R] int32, the sentences that the step works on
-    model: object  # nest of tensors [R, …], the step's state
+    rows: tf.Tensor  # [R] int32, the sentences in the state of the step
+    model: object  # nest of tensors [R, …], the state of the step
 
 
 class Candidates(NamedTuple):
-    """Continuations of running hypotheses by one token, best first; 2 W for each sentence, 1 where W is 1."""
+    """Running hypotheses continued by one token, best first: 2 W for each sentence, or 1 if W is 1."""
 
     log_probs: tf.Tensor  # [B, 2 W] float32
-    parents: tf.Tensor  # [B, 2 W] int32, the beam that each continues
+    parents: tf.Tensor  # [B, 2 W] int32, the beam that each one continues
     tokens: tf.Tensor  # [B, 2 W] int32
     sequences: tf.Tensor  # [B, 2 W, T + 1] int32
     ends: tf.Tensor  # [B, 2 W] boolean
 
 
 class _Search:
-    """One call of `beam_search`; see there for the arguments. `max_length` and `alpha` are [B, 1] here, `last` is [B, 1]."""
+    """One call of `beam_search`, which describes the arguments. Here `max_length`, `alpha` and `last` (`n_best` - 1) are [B, 1]."""
 
     def __init__(self, step: Callable, eos_id: int, beam_size: int, max_length, alpha, last, prefix):
         self.step, self.eos_id, self.beam_size = step, eos_id, beam_size
         self.max_length, self.alpha, self.last, self.prefix = max_length, alpha, last, prefix
-        # Every beam ends at most once, so that W of 2 W candidates go on.
+        # Each beam can end at most once, so at least W of 2 W candidates continue.
         self.number = 2 * beam_size if beam_size > 1 else 1
         self.best_penalty = tf.maximum(length_penalty(max_length, alpha), length_penalty(1, alpha))
         self.batch = tf.shape(max_length)[0]
         self.beams = tf.tile(tf.range(beam_size)[None, :, None], [self.batch, 1, 1])  # [B, W, 1]
 
     def start(self, tokens, model) -> BeamState:
-        """All beams start with the same token, so all but the first are ruled out."""
+        """Returns the state before the first token. All beams are equal there, so only the first one counts."""
         only_first = tf.where(tf.range(self.beam_size) == 0, 0.0, IMPOSSIBLE)[None]
         nothing = tf.zeros([self.batch, self.beam_size, 0], tf.int32)
         log_probs, tokens = tf.tile(only_first, [self.batch, 1]), tf.tile(tokens[:, None], [1, self.beam_size])
@@ -116,7 +125,7 @@ class _Search:
         return BeamState(tf.constant(0), tf.zeros([self.batch], tf.bool), running, finished, tf.range(self.batch), model)
 
     def shapes(self, state: BeamState) -> BeamState:
-        """What may change from step to step: the length T, the rows R, and axes of the step's state that are 0 at first."""
+        """Returns the shape invariants of the loop. T, R, and axes of the step's state that start at size 0 may change."""
         number, written = tf.TensorShape([None, self.beam_size]), tf.TensorShape([None, self.beam_size, None])
         return BeamState(
             tf.TensorShape([]),
@@ -128,11 +137,11 @@ class _Search:
         )
 
     def searched(self, state: BeamState):
-        """Which sentences are still searched, [B] boolean."""
+        """Returns which sentences are unfinished, [B] boolean."""
         return tf.logical_not(state.done) & (state.position < self.max_length[:, 0])
 
     def one_token(self, state: BeamState) -> BeamState:
-        """The state after one more token."""
+        """Returns the state after one more token."""
         state = self.retire(state)
         candidates, model = self.extend(state)
         finished = self.finish(state, candidates)
@@ -142,19 +151,19 @@ class _Search:
         return BeamState(state.position + 1, done, running, finished, state.rows, model)
 
     def retire(self, state: BeamState) -> BeamState:
-        """Sentences that are no longer searched leave the step's state, once they are many enough to pay for the copy."""
+        """Removes finished sentences from the state of the step, once there are enough of them to pay for the copy."""
         searched = tf.gather(self.searched(state), state.rows)
 
-        def without_the_others():
+        def compacted():
             kept = tf.boolean_mask(tf.range(tf.size(state.rows)), searched)
             return tf.nest.map_structure(lambda x: tf.gather(x, kept), (state.rows, state.model))
 
-        few = tf.reduce_sum(tf.cast(searched, tf.float32)) <= _FEWER * tf.cast(tf.size(state.rows), tf.float32)
-        rows, model = tf.cond(few, without_the_others, lambda: (state.rows, state.model))
+        few = tf.reduce_sum(tf.cast(searched, tf.float32)) <= _COMPACT_BELOW * tf.cast(tf.size(state.rows), tf.float32)
+        rows, model = tf.cond(few, compacted, lambda: (state.rows, state.model))
         return state._replace(rows=rows, model=model)
 
     def extend(self, state: BeamState) -> tuple[Candidates, object]:
-        """The best continuations of the running hypotheses, and the step's next state."""
+        """Returns the best continuations of the running hypotheses, and the next state of the step."""
         running, rows = state.running, state.rows
         log_probs, tokens, ancestors = (tf.gather(x, rows) for x in (running.log_probs, running.tokens, running.ancestors))
         logits, model = self.step(tokens, ancestors, state.position, state.model)
@@ -164,7 +173,17 @@ class _Search:
         return Candidates(totals, parents, tokens, sequences, tokens == self.eos_id), model
 
     def _best(self, position, log_probs, logits, prefix):
-        """log P [R, W], logits [R, W, V] and prefix [R, P] → log P, parents and tokens of the best continuations, each [R, 2 W]."""
+        """Selects the best continuations.
+
+        Args:
+            position: [] int32.
+            log_probs: of the running hypotheses, [R, W] float32.
+            logits: of their next tokens, [R, W, V] float32.
+            prefix: [R, P] int32.
+
+        Returns:
+            log P, parents and tokens of the best continuations, each [R, 2 W].
+        """
         vocab_size = logits.shape[-1]
         number = min(self.number, vocab_size)
         values, tokens, normalizer = top_log_probs(tf.reshape(logits, [-1, vocab_size]), number)
@@ -181,7 +200,7 @@ class _Search:
         return tf.where(is_forced, only, totals), tf.where(is_forced, 0, parents), tf.where(is_forced, wanted[:, None], tokens)
 
     def finish(self, state: BeamState, candidates: Candidates) -> Finished:
-        """The W best of the hypotheses that ended before and those that end now."""
+        """Returns the W best finished hypotheses, old and new."""
         now = candidates.ends & self.searched(state)[:, None]
         scores = tf.where(now, candidates.log_probs / length_penalty(state.position + 1, self.alpha), IMPOSSIBLE)
         scores, kept = tf.math.top_k(tf.concat([state.finished.scores, scores], axis=1), self.beam_size)
@@ -189,7 +208,7 @@ class _Search:
         return Finished(scores, _gather(sequences, kept))
 
     def go_on(self, state: BeamState, candidates: Candidates) -> Hypotheses:
-        """The W best candidates that have not ended; sentences that are no longer searched keep what they had."""
+        """Returns the W best unfinished candidates. Finished sentences keep their hypotheses."""
         log_probs, kept = tf.math.top_k(tf.where(candidates.ends, IMPOSSIBLE, candidates.log_probs), self.beam_size)
         ancestors = _gather(state.running.ancestors, _gather(candidates.parents, kept))
         following = Hypotheses(log_probs, _gather(candidates.tokens, kept), _gather(candidates.sequences, kept), ancestors)
@@ -201,7 +220,7 @@ class _Search:
         return running._replace(ancestors=tf.concat([running.ancestors, self.beams], axis=2))
 
     def result(self, state: BeamState):
-        """Those that ended come first; running ones, all of one length and sorted already, take the places left."""
+        """Returns sequences and scores. Finished hypotheses come first; running ones, already sorted, take the remaining places."""
         beams = tf.range(self.beam_size)[None]
         ended = tf.reduce_sum(tf.cast(state.finished.scores > IMPOSSIBLE, tf.int32), axis=1, keepdims=True)
         running_scores = state.running.log_probs / length_penalty(self.max_length, self.alpha)
@@ -211,28 +230,28 @@ class _Search:
 
 
 def beam_search(step, state, start, *, eos_id: int, beam_size: int, max_length, alpha, n_best=None, prefix=None):
-    """The best continuations of `start`, best first.
+    """Searches for the best continuations of `start`.
 
-    A hypothesis that ends is set aside with its score. A sentence is done when no running hypothesis could still be one of the
-    best `n_best`, however long it grew, or at its own `max_length`. It then leaves the state, so the step works on fewer
-    sentences; a translation does not depend on the sentences beside it.
+    A hypothesis with an end token is finished and keeps its score. A sentence is finished at its `max_length`, or earlier if no running
+    hypothesis can still become one of the best `n_best`, at any length. Finished sentences leave the state, so the step then computes
+    fewer of them. A translation does not depend on the other sentences.
 
     Args:
-        step: (tokens [R, W] int32, ancestors [R, W, T + 1] int32, position T, state) → (logits [R, W, V] float32, state). Beams
-            are never reordered in the state. Instead `ancestors` says which beam wrote each token of a hypothesis: token t of
-            beam w was the one at [ancestors[w, t]] of the `tokens` at position t, so its last entry is always w itself.
-        state: nest of tensors [B, …], all that the step has about each sentence. An axis that is statically 0 may grow.
-        start: [B] int32, the token that is read first; it is not part of the result.
-        eos_id: the token that ends a hypothesis.
+        step: (tokens [R, W] int32, ancestors [R, W, T + 1] int32, position T, state) → (logits [R, W, V] float32, state). The state is
+            never reordered by beams. `ancestors` gives the beam that wrote each token instead: token t of the hypothesis of beam w is
+            that of beam ancestors[w, t] in the `tokens` of position t. The last entry is w.
+        state: nest of tensors [B, …], the state of the step. An axis of static size 0 may grow.
+        start: [B] int32, the first token that the step reads; the result does not include it.
+        eos_id: the end token.
         beam_size: W; 1 is greedy search.
-        max_length: [B] int32, most tokens written for each sentence, the end token counted; at least 1.
-        alpha: of the length penalty; a number or [B] float32.
-        n_best: [B] int32, how many hypotheses will be looked at, 1 … W; all W if not given. The others may not be the best.
-        prefix: [B, P] int32, tokens that each translation begins with, then zeros; not `eos_id`.
+        max_length: [B] int32, maximum number of tokens, including the end token; at least 1.
+        alpha: α of the length penalty; a number or [B] float32.
+        n_best: [B] int32, number of hypotheses that must be the best ones, 1 … W; `None` for W.
+        prefix: [B, P] int32, tokens that each translation must start with, padded with zeros; without `eos_id`.
 
     Returns:
-        sequences: [B, W, T] int32, 0 after the end. One without `eos_id` did not end in time; it comes after all that did.
-        scores: [B, W] float32; -inf in a place that no hypothesis takes.
+        sequences: [B, W, T] int32, best first, 0 after the end token. Sequences without an end token come after all others.
+        scores: [B, W] float32; -inf in an empty place.
     """
     batch = tf.shape(start)[0]
     search = _Search(

@@ -1,10 +1,12 @@
 """Weights frozen into a graph as constants, which TensorFlow multiplies faster than variables on a CPU.
 
-A constant weight is kept in the order that its fastest product reads; a variable is reordered at each use. TensorFlow does so only
-for a product that it fuses with the addition of a bias, and it removes a bias of zeros. The order is that of the first
-call's number of rows. In bfloat16 every number of rows wants the same order, so that a product without a bias gets one too small
-to count. In float32 other numbers want other orders and would reorder the whole weight at each call (40 ms for 16 M weights), so that
-nothing is fused there.
+oneDNN stores a constant weight once in the memory layout of its fastest matrix product; it reorders a variable at each use. TensorFlow
+caches this layout only for a product that it fuses with a bias, and it removes a bias of zeros. The first call decides the layout, by its
+number of rows.
+
+- In bfloat16, the best layout is the same for all numbers of rows. So a product without a bias gets one that is too small to change it.
+- In float32, the best layout depends on the number of rows, and each change reorders the whole weight (40 ms for 16 M weights). So
+  nothing is fused.
 """
 
 import contextlib
@@ -15,12 +17,12 @@ from keras import ops
 from t2t_keras.model.dense import computed_by
 from t2t_keras.model.gradient import no_gradients
 
-# Too small to change any bfloat16 above 10⁻²⁷.
+# Too small to change a bfloat16 above 10⁻²⁷.
 _NO_BIAS = 1e-30
 
 
 def _linear(rows, kernel, bias):
-    """`linear` of a constant kernel: [N, D], [D, F] and [F] or None → [N, F]."""
+    """Computes `linear` with a constant kernel: [N, D], [D, F] and [F] or `None` → [N, F]."""
     width = kernel.shape[-1]
     rows = ops.matmul(rows, kernel)
     if keras.backend.standardize_dtype(rows.dtype) == "bfloat16":
@@ -29,10 +31,10 @@ def _linear(rows, kernel, bias):
 
 
 class FrozenWeights(keras.StatelessScope):
-    """A scope in which a graph holds weights as constants. The body of a loop is a graph of its own and needs its own scope.
+    """A scope in which a graph reads weights as constants. The body of a loop is a separate graph and needs its own scope.
 
     Args:
-        values: {id of a Keras variable: NumPy array, or a function that returns a tensor}; see `values_of`.
+        values: for the id of each Keras variable, a NumPy array or a function that returns a tensor; see `values_of`.
     """
 
     def __init__(self, values: dict):
@@ -50,7 +52,7 @@ class FrozenWeights(keras.StatelessScope):
         return super().__exit__(*error)
 
     def get_current_value(self, variable):
-        """A variable's constant, made at its first use: weights that are not used stay out of the graph."""
+        """Returns the constant of a variable. It is created at its first use, so the graph holds used weights only."""
         if id(variable) not in self.constants:
             value = self.values[id(variable)]
             self.constants[id(variable)] = value() if callable(value) else ops.convert_to_tensor(value)
@@ -58,5 +60,5 @@ class FrozenWeights(keras.StatelessScope):
 
 
 def values_of(model) -> dict:
-    """The present values of a model's variables, as `FrozenWeights` takes them."""
+    """Returns the current values of a model's variables for `FrozenWeights`."""
     return {id(variable): ops.convert_to_numpy(variable.value) for variable in model.variables}

@@ -1,6 +1,6 @@
-"""Matrices in 8 bits a weight: W ≈ Q · s, with whole numbers Q from -127 to 127 and a scale s for each output.
+"""Matrices with 8 bits per weight: W ≈ Q · s, with integers Q from -127 to 127 and a scale s for each output.
 
-An export holds Q and s, a quarter of the size. Whoever loads it multiplies them once, and computes in the model's own dtype.
+An export stores Q and s, a quarter of the size. Loading it multiplies them once; all arithmetic uses the dtype of the model.
 """
 
 import hashlib
@@ -12,26 +12,34 @@ from t2t_keras.decoding.frozen_weights import values_of
 
 
 def quantize(values, axis: int):
-    """Q, int8, as large as `values`, and s, float32, with 1 in place of `axis`: the largest of each output becomes ±127."""
+    """Quantizes a matrix so that the largest weight of each output becomes ±127.
+
+    Args:
+        values: W.
+        axis: the axis that an output sums over.
+
+    Returns:
+        Q, int8, of the shape of `values`; and s, float32, of the same shape with size 1 at `axis`.
+    """
     values = np.asarray(values, np.float32)
     scales = np.abs(values).max(axis=axis, keepdims=True) / 127
     return np.round(values / np.where(scales > 0, scales, 1)).astype(np.int8), scales
 
 
 class DequantizedMatrix(tf.saved_model.experimental.TrackableResource):
-    """Q · s, multiplied where an export is loaded, and held as long as its program runs. Calling it reads the product.
+    """A matrix Q · s, which a program computes when it loads the export and keeps until it ends. A call returns the product.
 
     Args:
         values: W.
-        axis: over which an output sums.
-        dtype: of the product.
+        axis: the axis that an output sums over.
+        dtype: dtype of the product.
     """
 
     def __init__(self, values, axis: int, dtype: str):
         super().__init__()
         self._quantized, self._scales = quantize(values, axis)
         self._dtype = tf.as_dtype(dtype)
-        # Resources of one name are one: another model's of the same program must have other names.
+        # TensorFlow shares resources of the same name, so two models in one program need different names.
         content = self._quantized.tobytes() + f"{axis} {self._quantized.shape} {dtype}".encode() + self._scales.tobytes()
         self._shared_name = "t2t_keras_int8_" + hashlib.sha256(content).hexdigest()
         self._initialize()
@@ -48,15 +56,15 @@ class DequantizedMatrix(tf.saved_model.experimental.TrackableResource):
 
 
 class Int8:
-    """A model's weights, the matrices in 8 bits; vectors, of which there are few, as they are.
+    """The weights of a model with matrices in 8 bits. Vectors, which are small, keep their values.
 
     Args:
-        model: a `Transformer`. Its own matrices are rounded to what 8 bits hold, so that it computes the same.
-        trained: one with the same weights in float32, where the model has them in less; they are what is rounded.
+        model: a `Transformer`. Its matrices are set to the dequantized values, so that it computes the same as an export.
+        trained: a model with the same weights in float32, if `model` has another dtype. Its weights are quantized.
 
     Attributes:
-        values: what `FrozenWeights` takes.
-        matrices: those of them in 8 bits.
+        values: the argument of `FrozenWeights`.
+        matrices: the values in 8 bits, as `DequantizedMatrix` objects.
     """
 
     def __init__(self, model, trained=None):

@@ -1,4 +1,4 @@
-"""From a run's folder to a `Translator`: options, sub-words and weights that belong together."""
+"""Loads a `Translator` from the folder of a run: options, sub-words and weights."""
 
 import dataclasses
 import pathlib
@@ -13,18 +13,22 @@ from t2t_keras.text.tokenizer import Tokenizer
 
 
 def read_tokenizer(model_dir: pathlib.Path, config: ModelConfig) -> Tokenizer:
-    """A run's sub-words."""
+    """Reads the sub-words of a run.
+
+    Raises:
+        ValueError: their number is not the vocabulary size of the model.
+    """
     tokenizer = Tokenizer(run_folder.read_subwords(model_dir))
     if tokenizer.vocab_size != config.vocab_size:
         received = f"{tokenizer.vocab_size:,} in {model_dir / run_folder.SUBWORDS}"
-        raise ValueError(f"Expected the model's {config.vocab_size:,} sub-words. Received: {received}. Restore that file.")
+        raise ValueError(f"Expected the model's {config.vocab_size:,} sub-words. Received: {received}. Restore this file from a copy.")
     return tokenizer
 
 
 def load_with_state(
     model_dir: pathlib.Path, which: str, *, dtype: str = "float32", int8: bool = False, **decode_options
 ) -> tuple[Translator, dict]:
-    """What `load` returns, and the `state` of the newest checkpoint that was read."""
+    """Loads a model as `load` does, and also returns the `state` of the newest checkpoint that it read."""
     model_config, decode_config = run_folder.groups(model_dir, "model", "decode")
     decode_config = dataclasses.replace(decode_config, **decode_options)
     checkpoint.check_size(model_dir, which, model_config.num_weights)
@@ -40,12 +44,19 @@ def load_with_state(
 
 
 def load(model_dir: pathlib.Path, which: str = "average", **options) -> Translator:
-    """The trained model of a folder, ready to translate.
+    """Loads the trained model of a run.
 
     Args:
-        model_dir: a run's folder.
-        which: `average`, `best` or `latest` weights, or those after an update, by its number.
-        options: `dtype` of weights and arithmetic, float32 unless given, or bfloat16; `int8`, whether to keep the matrices in 8 bits;
-            and fields of `DecodeConfig` to be other than they were in training.
+        model_dir: folder of a run.
+        which: `average`, `best` or `latest` weights, or the number of an update.
+        options: `dtype` of weights and arithmetic, float32 (the default) or bfloat16; `int8`, whether to keep matrices in 8 bits; and
+            fields of `DecodeConfig`, which replace those of the run.
+
+    Returns:
+        A `Translator`.
+
+    Raises:
+        FileNotFoundError: the folder is not a run, or has no such checkpoint.
+        ValueError: a file of the run is damaged, or an option is invalid.
     """
     return load_with_state(model_dir, which, **options)[0]

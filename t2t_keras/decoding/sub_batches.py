@@ -1,24 +1,25 @@
-"""The rows of a request, a few of about one length at a time: memory is bounded, and little of the work is padding."""
+"""Splits a batch into sub-batches of similar lengths, which bounds memory and needs little padding."""
 
 from collections.abc import Callable
 
 import tensorflow as tf
 
-PARALLEL = 2  # Chunks worked on at once, where cores are free.
+PARALLEL = 2  # Sub-batches that run at the same time if there are free cores.
 
 
 def in_sub_batches(function: Callable, rows, lengths, *, most_rows: int, most_tokens: int, outputs: list[tf.TensorSpec]) -> list:
-    """function(some of the rows) for all rows, shortest first; what it returns, joined along the first axis.
+    """Applies a function to sub-batches of the rows, shortest rows first, and concatenates the results.
 
     Args:
-        function: takes `rows`' nest with fewer rows, and returns tensors as in `outputs`.
+        function: maps a nest like `rows` with fewer rows to tensors like `outputs`.
         rows: nest of tensors [B, …].
-        lengths: [B] int32.
-        most_rows, most_tokens: of a chunk: of rows, and of rows × longest; one row is always allowed.
-        outputs: a spec of each tensor that `function` returns; only the first axis may differ between chunks.
+        lengths: length of each row, [B] int32.
+        most_rows: maximum number of rows in a sub-batch.
+        most_tokens: maximum number of rows × longest length in a sub-batch. A single row may be longer.
+        outputs: a spec for each tensor that `function` returns. Only the first axis may differ between sub-batches.
 
     Returns:
-        The tensors, and last the order of the rows in them, [B] int32.
+        The results, concatenated along the first axis; and as the last item the order of the rows in them, [B] int32.
     """
     order = tf.argsort(lengths, stable=True)
     lengths = tf.gather(lengths, order)
@@ -29,14 +30,14 @@ def in_sub_batches(function: Callable, rows, lengths, *, most_rows: int, most_to
         fits = tf.range(1, tf.size(ahead) + 1) * ahead <= most_tokens
         return first + tf.maximum(1, tf.reduce_sum(tf.cast(fits, tf.int32)))
 
-    def chunk(first, index, *arrays):
+    def sub_batch(first, index, *arrays):
         after = end(first)
         chosen = order[first:after]
         results = function(tf.nest.map_structure(lambda x: tf.gather(x, chosen), rows))
         return after, index + 1, *(array.write(index, result) for array, result in zip(arrays, results, strict=True))
 
-    # Counted first: arrays that grow need TensorFlow 2.13.
+    # Counts the sub-batches first, because arrays that grow need TensorFlow 2.13.
     _, count = tf.while_loop(lambda first, _: first < number, lambda first, count: (end(first), count + 1), (0, 0))
     arrays = [tf.TensorArray(spec.dtype, count, infer_shape=False, element_shape=spec.shape) for spec in outputs]
-    _, _, *arrays = tf.while_loop(lambda first, *_: first < number, chunk, (0, 0, *arrays), parallel_iterations=PARALLEL)
+    _, _, *arrays = tf.while_loop(lambda first, *_: first < number, sub_batch, (0, 0, *arrays), parallel_iterations=PARALLEL)
     return [*(array.concat() for array in arrays), order]

@@ -1,4 +1,4 @@
-"""Text in, text and scores out (section 6.1): the one object that scores BLEU, translates on the command line and is served.
+"""Translates text with scores (section 6.1). BLEU, the command line and exports all use the same `Translator`.
 
 Letters: B sentences, W beams, S source and T target sub-words.
 """
@@ -20,25 +20,25 @@ from t2t_keras.model.masks import shift_right
 from t2t_keras.text.lines import one_line
 from t2t_keras.text.tokenizer import Tokenizer
 
-MOST_ROWS, MOST_TOKENS = 32, 4096  # Searched at once: sentences, and sub-words a side with padding.
-MOST_SCORED = 1024  # Sub-words with padding that are scored at once, each of which has V logits.
+MOST_ROWS, MOST_TOKENS = 32, 4096  # Limits of a sub-batch in the search: sentences, and sub-words of a side with padding.
+MOST_SCORED = 1024  # Limit of a sub-batch in scoring: sub-words with padding. Each one has V logits.
 
 
 class Translator(tf.Module):
-    """A model, its sub-words and beam search.
+    """Translates text with a model, its sub-words and beam search.
 
-    Any number of sentences of any length may come at once: they are worked on a few at a time, and a translation does not depend
-    on the sentences beside it.
+    A call takes any number of sentences of any length and processes them in sub-batches. A translation does not depend on the other
+    sentences.
 
     Args:
-        model: a `Transformer`: anything with `encode`, `decode` and `empty_cache`.
-        tokenizer: the sub-words it was trained with.
-        config: how to search.
-        frozen: the search may keep the weights as they are now, which is faster; not those of a model that is being trained.
-        int8: the model's weights in 8 bits, which all is done with.
+        model: a `Transformer`, or an object with `encode`, `decode` and `empty_cache`.
+        tokenizer: the sub-words that the model was trained with.
+        config: options of the search.
+        frozen: whether the search may copy the current weights into its graph, which is faster. Not for a model in training.
+        int8: weights in 8 bits, which replace those of the model.
 
     Attributes:
-        weights: the scope in which the model has its weights; the search has one of its own.
+        weights: returns a scope for calls of the model outside the search, which has its own scope.
     """
 
     def __init__(self, model, tokenizer: Tokenizer, config: DecodeConfig, frozen: bool = False, int8: Int8 | None = None):
@@ -46,21 +46,24 @@ class Translator(tf.Module):
         self.model, self.tokenizer, self.config, self.int8 = model, tokenizer, config, int8
         values = int8.values if int8 else values_of(model) if frozen else None
         self._search_weights = (lambda: FrozenWeights(values)) if values else contextlib.nullcontext
-        # A graph outside the search has no gain of constants, which it would hold a second time.
+        # Constants make only the search faster. Another graph would hold a second copy of the weights.
         self.weights = self._search_weights if int8 else no_gradients
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def n_best(self, text):
-        """[B] string → {"text": [B, W] string, "score": [B, W] float32}, best first. A blank line gives empty lines of score 0."""
+        """Translates [B] string → {"text": [B, W] string, "score": [B, W] float32}, best first.
+
+        A blank line gives empty translations with score 0.
+        """
         return self._n_best(text, self.config.beam_size)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def __call__(self, text):
-        """[B] string → {"text": [B] string, "score": [B] float32}."""
+        """Translates [B] string → {"text": [B] string, "score": [B] float32}."""
         return {name: values[:, 0] for name, values in self._n_best(text, 1).items()}
 
     def truncated(self, text):
-        """[B] string → [B] boolean, whether a source has more than `max_input` sub-words, of which only the first are translated."""
+        """Returns whether a source has more than `max_input` sub-words and is cut: [B] string → [B] boolean."""
         return self.tokenizer.cut(text, self.config.max_input)[1]
 
     def _n_best(self, text, number: int):
@@ -72,22 +75,31 @@ class Translator(tf.Module):
         return self.texts(sequences, scores, blank=length == 1)
 
     def texts(self, sequences: tf.RaggedTensor, scores, blank):
-        """What `search` found, in words: {"text": [B, W] string, "score": [B, W] float32}, empty and 0 where `blank`, [B] or [B, W]."""
+        """Converts results of `search` to text.
+
+        Args:
+            sequences: [B · W, (T)] int32.
+            scores: [B, W] float32.
+            blank: [B] or [B, W] boolean, True where the text must be empty and the score 0.
+
+        Returns:
+            {"text": [B, W] string, "score": [B, W] float32}.
+        """
         blank = tf.reshape(blank, [tf.shape(scores)[0], -1]) | ~tf.math.is_finite(scores)
         texts = tf.reshape(self.tokenizer.detokenize(sequences), tf.shape(scores))
         return {"text": tf.where(blank, "", texts), "score": tf.where(blank, 0.0, scores)}
 
     def search(self, source: tf.RaggedTensor, alpha, max_length, n_best, prefix: tf.RaggedTensor | None = None):
-        """Beam search with options for each sentence, see `beam_search`.
+        """Runs beam search with options for each sentence; see `beam_search`.
 
         Args:
-            source: [B, (S)] int32, each ending in EOS.
+            source: [B, (S)] int32; each row ends in EOS.
             alpha: [B] float32.
             max_length, n_best: [B] int32.
-            prefix: [B, (P)] int32, what the translations begin with.
+            prefix: [B, (P)] int32, sub-words that the translations must start with.
 
         Returns:
-            Translations [B · W, (T)] int32, those of a sentence one after the other, best first; and their scores [B, W] float32.
+            Translations [B · W, (T)] int32, W consecutive rows for each sentence, best first; and their scores [B, W] float32.
         """
         rows = {"source": source, "alpha": alpha, "max_length": max_length, "n_best": n_best}
         if prefix is not None:
@@ -96,7 +108,7 @@ class Translator(tf.Module):
         ids, lengths, scores, order = in_sub_batches(
             self._search,
             rows,
-            # Memory is of both: a row may ask for a long translation of a short source.
+            # Both need memory: a row may ask for a long translation of a short source.
             tf.maximum(tf.cast(source.row_lengths(), tf.int32), max_length),
             most_rows=MOST_ROWS,
             most_tokens=MOST_TOKENS,
@@ -112,11 +124,11 @@ class Translator(tf.Module):
         return tf.gather(sequences, places), tf.gather(scores, where)
 
     def log_probs(self, source: tf.RaggedTensor, target: tf.RaggedTensor) -> tf.RaggedTensor:
-        """log P of each sub-word of given translations.
+        """Computes log P of each sub-word of given translations.
 
         Args:
-            source: [B, (S)] int32, each ending in EOS.
-            target: [B, (T)] int32, likewise.
+            source: [B, (S)] int32; each row ends in EOS.
+            target: [B, (T)] int32; each row ends in EOS.
 
         Returns:
             [B, (T)] float32, in nats.
@@ -142,7 +154,7 @@ class Translator(tf.Module):
         return tf.gather(in_order, tf.math.invert_permutation(order))
 
     def _search(self, rows):
-        """Some rows of `search` → sub-words of all translations in one row, their lengths [R · W], scores [R, W]."""
+        """Searches a sub-batch of R rows. Returns the sub-words of all translations in one row, their lengths [R · W] and scores [R, W]."""
         config, model, weights = self.config, self.model, self._search_weights
         source = rows.pop("source").to_tensor(PAD)
         if "prefix" in rows:
@@ -164,18 +176,18 @@ class Translator(tf.Module):
 
 
 def translate_lines(translate: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096) -> Iterator[dict]:
-    """Translates line by line, in order, however many there are.
+    """Translates any number of lines, in bounded memory.
 
-    Lines are read ahead, sorted by length so that a batch has little padding, and given back in their own order.
+    It reads lines ahead and sorts them by length, so that batches need little padding. The results are in the order of the lines.
 
     Args:
-        translate: a `Translator` or its `n_best`; whatever else it returns for each line is passed on.
+        translate: a `Translator`, its `n_best`, or a function that adds other outputs for each line to their results.
         lines: sentences.
-        batch_size: sentences at once.
-        read_ahead: lines held at once.
+        batch_size: number of sentences in a batch.
+        read_ahead: number of lines to read ahead.
 
     Yields:
-        What `translate` returns for each line: {"text": str or list of str, "score": float or list of float}.
+        A dictionary for each line: "text" (str, or list of str for `n_best`), "score" (float, or list of float), and the other outputs.
     """
     lines = iter(lines)
     while ahead := [line for _, line in zip(range(read_ahead), lines, strict=False)]:

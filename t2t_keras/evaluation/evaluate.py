@@ -1,4 +1,4 @@
-"""Evaluation (section 6.1): translates a test set and scores it."""
+"""Evaluation (section 6.1): translates a test set and scores the translations."""
 
 import time
 
@@ -15,11 +15,19 @@ def evaluate(
     tokenize: str = "13a",
     batch_size: int = 64,
 ) -> tuple[list[str], dict]:
-    """Translates and scores (section 6.1), by one reference for each source or several.
+    """Translates a test set and scores the translations (section 6.1).
+
+    Args:
+        translator: the model.
+        sources: sentences.
+        references: one or more lists of translations of the sources.
+        lowercase: whether to ignore case.
+        tokenize: name of a sacreBLEU tokenizer.
+        batch_size: number of sentences to translate at once.
 
     Returns:
-        The translations, and what `scores.scores` gives with {"perplexity": per sub-word of the references, "decode_seconds",
-        "beam_size", "alpha"}.
+        The translations, and a dictionary: the results of `scores.scores`, the "perplexity" per sub-word of the references,
+        "decode_seconds", "beam_size" and "alpha".
     """
     started = time.monotonic()
     hypotheses = [result["text"] for result in translate_lines(translator, sources, batch_size=batch_size)]

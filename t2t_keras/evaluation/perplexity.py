@@ -1,4 +1,4 @@
-"""Perplexity per sub-word: exp of the mean negative log likelihood, in nats, of references given their sources."""
+"""Perplexity per sub-word: exp of the mean negative log likelihood (in nats) of references given their sources."""
 
 import math
 
@@ -6,27 +6,27 @@ import tensorflow as tf
 
 from t2t_keras.decoding.translator import Translator
 
-_PAIRS = 512  # Tokenised at once.
-_LONGEST = 2**15  # Sub-words of a sentence that is not cut.
+_PAIRS = 512  # Pairs to tokenise at once.
+_LONGEST = 2**15  # Longer sentences are cut to this number of sub-words.
 
 
 def perplexity(translator: Translator, sources: list[str], *references: list[str]) -> float:
-    """exp of the mean negative log likelihood of all sub-words of the references, end tokens counted.
+    """Computes the perplexity over all sub-words of the references, including end tokens.
 
     Args:
         translator: the model and its sub-words.
         sources: sentences.
-        references: one list of translations for the sources, or several.
+        references: one or more lists of translations of the sources.
 
     Returns:
-        At least 1; NaN where no pair has text on both sides. Other pairs are left out.
+        A number of at least 1. Pairs with a blank side are ignored; NaN if there is no other pair.
     """
     pairs = [pair for side in references for pair in zip(sources, side, strict=True) if all(line.strip() for line in pair)]
     if not pairs:
         return math.nan
-    pairs.sort(key=lambda pair: len(pair[1]))  # Neighbours need little padding.
+    pairs.sort(key=lambda pair: len(pair[1]))  # Similar lengths need little padding.
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False)
     def sums(source, target):
         tokenize = translator.tokenizer.tokenize
         log_probs = translator.log_probs(tokenize(source, max_length=_LONGEST), tokenize(target, max_length=_LONGEST)).flat_values
@@ -36,4 +36,4 @@ def perplexity(translator: Translator, sources: list[str], *references: list[str
     for first in range(0, len(pairs), _PAIRS):
         log_prob, count = sums(*map(tf.constant, zip(*pairs[first : first + _PAIRS], strict=True)))
         total, tokens = total + float(log_prob), tokens + int(count)
-    return math.exp(min(-total / tokens, 709.0))  # Not over the largest float.
+    return math.exp(min(-total / tokens, 709.0))  # exp of more is not a finite float.

@@ -1,16 +1,16 @@
-"""CTranslate2's format: the same weights and sub-words for an engine in C++, written by that engine's own Python specification.
+"""Writes models in the format of CTranslate2, a C++ engine, with the model specification of its Python package.
 
-What is written is exact in float32: post-norm, ReLU, embeddings times √d_model, and a position table of its own, since the
-engine's sinusoids stand one after the other where section 3.5 has sine and cosine in turn. The searches differ:
+The model is exact in float32: post-norm, ReLU, and embeddings times √d_model. It brings its own position table, because the engine puts
+all sines before all cosines, where section 3.5 alternates them. The searches differ:
 
                 here (section 6.1)                         CTranslate2 4.8
-score           log P / ((5 + |Y|) / 6)^α                  log P / |Y|^length_penalty; |Y| has the end token in both
-a beam ends     among the 2 W best candidates              among the W best
-search ends     when no beam could still beat the W-th     when round(W · patience) beams have ended
-longest output  source + extra_length, each sentence's     max_decoding_length, one for all, the end token counted
-shortest        the end token alone                        min_decoding_length sub-words, unless told 1
+score           log P / ((5 + |Y|) / 6)^α                  log P / |Y|^length_penalty; both |Y| include the end token
+a beam ends     among the 2 W best candidates              among the W best candidates
+search ends     when no beam can still beat the W-th best  when round(W · patience) beams have ended
+longest output  source + extra_length of each sentence     max_decoding_length for all sentences, with the end token
+shortest        the end token only                         min_decoding_length sub-words, 1 by default
 
-Near |Y| = n the penalties grow alike where length_penalty = α n / (n + 5).
+Near |Y| = n, both penalties have the same slope if length_penalty = α n / (n + 5).
 
 Letters: H heads, K d_k, E d_v, N = max(K, E), D d_model.
 """
@@ -25,13 +25,13 @@ import numpy as np
 from t2t_keras.config import BOS, EOS, UNK
 from t2t_keras.model.positions import sinusoids
 
-_TYPICAL = 20  # Sub-words of a sentence.
+_TYPICAL = 20  # Sub-words of a typical sentence.
 _README = """# A Transformer in CTranslate2's format
 
-`model.bin` has the weights, `shared_vocabulary.json` the sub-words in the order of their ids, `subwords.model` the same sub-words
-for SentencePiece. The text's own U+2581 and U+E0F0 are spelled in two characters before sub-words are made, and put back after.
-The end token is added to sources by CTranslate2. Sources of at most {max_input} sub-words with the end token and translations of at
-most {positions} have a position.
+`model.bin` has the weights, `shared_vocabulary.json` the sub-words in the order of their ids, and `subwords.model` the same sub-words
+for SentencePiece. The characters U+2581 and U+E0F0 of a text must be escaped before SentencePiece, and restored afterwards.
+CTranslate2 adds the end token to sources. The position table covers sources of {max_input} and translations of {positions} sub-words,
+including the end token.
 
 ```python
 import pathlib
@@ -62,9 +62,9 @@ def translate(lines):
         yield line
 ```
 
-`length_penalty` divides by |Y|^x, the model's own search by ((5 + |Y|) / 6)^{alpha}; near |Y| = n both grow alike where
-x = {alpha} n / (n + 5). The one above is for n = {typical} sub-words: choose it anew on validation text. With a `patience` of 1 the
-search ends earlier than the model's own.
+CTranslate2 divides scores by |Y|^length_penalty, t2t_keras by ((5 + |Y|) / 6)^{alpha}. Near |Y| = n, both have the same slope if
+length_penalty = {alpha} n / (n + 5). The value above is for n = {typical} sub-words: tune it on validation text. With a `patience` of 1,
+the search ends earlier than that of t2t_keras.
 """
 
 
@@ -73,7 +73,7 @@ def _library():
         import ctranslate2.specs
     except ImportError as error:
         raise ValueError(
-            "CTranslate2's format needs its package: pip install 't2t_keras[ctranslate2]', or in a checkout '.[ctranslate2]'."
+            "The format of CTranslate2 needs its package: pip install 't2t_keras[ctranslate2]', or '.[ctranslate2]' in a checkout."
         ) from error
     return ctranslate2
 
@@ -82,24 +82,27 @@ def _array(weight):
     return np.asarray(keras.ops.convert_to_numpy(weight), np.float32)
 
 
-def _widened(kernel, num_heads: int, width: int):
-    """[D, H·K] → [H·N, D]: rows are outputs, as CTranslate2 has them, each head's filled up with zeros, which change nothing."""
+def _pad_heads(kernel, num_heads: int, width: int):
+    """Pads each head with zeros to one width, and transposes the kernel to the order of CTranslate2: [D, H·K] → [H·N, D]."""
     heads = kernel.reshape(kernel.shape[0], num_heads, -1)
     heads = np.pad(heads, [(0, 0), (0, 0), (0, width - heads.shape[-1])])
     return heads.reshape(kernel.shape[0], -1).T
 
 
 def _set_attention(spec, layer, *, self_attention: bool) -> None:
-    """One width serves queries, keys and values there, so the narrower of d_k and d_v is filled up; the scale stays d_k^-1/2."""
+    """Sets the weights of an attention layer.
+
+    CTranslate2 has one width for queries, keys and values, so the smaller of d_k and d_v is padded. The scale remains d_k^-1/2.
+    """
     width = max(layer.d_k, layer.d_v)
     projections = (layer.query_projection, layer.key_projection, layer.value_projection)
-    queries, keys, values = (_widened(_array(projection.kernel), layer.num_heads, width) for projection in projections)
+    queries, keys, values = (_pad_heads(_array(projection.kernel), layer.num_heads, width) for projection in projections)
     fused = [(queries, keys, values)] if self_attention else [(queries,), (keys, values)]
-    for linear, parts in zip(spec.linear, fused, strict=False):
-        linear.weight = np.concatenate(parts)
-    # The output's rows are heads: [H·E, D] → [D, H·N].
+    for linear, kernels in zip(spec.linear, fused, strict=False):
+        linear.weight = np.concatenate(kernels)
+    # The heads are the rows of the output projection: [H·E, D] → [D, H·N].
     output = _array(layer.output_projection.kernel)
-    spec.linear[-1].weight = np.ascontiguousarray(_widened(output.T, layer.num_heads, width).T)
+    spec.linear[-1].weight = np.ascontiguousarray(_pad_heads(output.T, layer.num_heads, width).T)
     spec.queries_scale = np.float32(layer.d_k**-0.5)
 
 
@@ -119,26 +122,32 @@ def _set_layer(spec, layer) -> None:
 
 
 def positions_of(model, rows: int):
-    """[rows, D]. CTranslate2 refuses positions past its table, so a learned table repeats its last row, as the layer does."""
+    """Returns the position table [rows, D].
+
+    CTranslate2 refuses positions past its table. So a learned table repeats its last row, as `LearnedPositions` does.
+    """
     if not model.config.learned_positions:
         return np.array(sinusoids(np.arange(rows), model.config.d_model))
     return _array(model.positions.table)[np.minimum(np.arange(rows), model.config.learned_positions - 1)]
 
 
 def specification(model, pieces: list[str], rows: int):
-    """A `ctranslate2.specs.TransformerSpec` with the weights of a `Transformer`, to be optimised and saved.
+    """Builds the CTranslate2 specification of a model.
 
     Args:
         model: a `Transformer`.
-        pieces: the sub-words, by id.
-        rows: positions in the table: no source or translation may be longer.
+        pieces: the sub-words in the order of their ids.
+        rows: number of positions in the table, the maximum length of sources and translations.
+
+    Returns:
+        A `ctranslate2.specs.TransformerSpec` with all weights; the caller optimises and saves it.
 
     Raises:
-        ValueError: CTranslate2 is not installed, or the number of pieces is not that of the model's ids.
+        ValueError: CTranslate2 is not installed, or the number of sub-words is not the vocabulary size of the model.
     """
     specs, config = _library().specs, model.config
     if len(pieces) != config.vocab_size:
-        raise ValueError(f"Expected a sub-word for each of the model's {config.vocab_size} ids. Received: {len(pieces)} sub-words.")
+        raise ValueError(f"Expected one sub-word for each of the {config.vocab_size} ids of the model. Received: {len(pieces)} sub-words.")
     head_dim = max(config.d_k, config.d_v)
     encoder = specs.TransformerEncoderSpec(config.encoder_layers, config.num_heads, pre_norm=False, head_dim=head_dim)
     decoder = specs.TransformerDecoderSpec(config.decoder_layers, config.num_heads, pre_norm=False, head_dim=head_dim)
@@ -159,28 +168,30 @@ def specification(model, pieces: list[str], rows: int):
 
 
 def write(translator, folder: str | pathlib.Path, quantization: str = "") -> None:
-    """Writes a translator's model and sub-words for `ctranslate2.Translator(folder)`, and a README that says how to use them.
+    """Writes the model and sub-words of a translator for `ctranslate2.Translator(folder)`, and a README with an example.
 
     Args:
         translator: a `Translator`.
-        folder: a new folder, or an empty one.
-        quantization: of the weights, by CTranslate2's names, such as int8; empty: float32. What is stored in float32 can still be
-            quantised when it is loaded (`compute_type`).
+        folder: a new or empty folder.
+        quantization: CTranslate2's name of a weight format, such as int8; empty for float32. CTranslate2 can also quantise float32
+            weights when it loads them (`compute_type`).
 
     Raises:
-        ValueError: CTranslate2 is not installed, or knows no such quantization.
-        FileExistsError: the folder holds something.
+        ValueError: CTranslate2 is not installed, or does not support the quantization.
+        FileExistsError: the folder is not empty.
     """
     folder, config = pathlib.Path(folder).resolve(), translator.config
     positions = config.max_input + config.extra_length
     spec = specification(translator.model, list(translator.tokenizer.pieces), positions)
     if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"Expected a new folder, or an empty one. {folder} holds something: give another, or remove it.")
+        raise FileExistsError(
+            f"Expected a new or empty folder. Received: {folder}, which is not empty. Give another folder, or remove this one."
+        )
     try:
         spec.validate()
         spec.optimize(quantization=quantization or None)
-    except RuntimeError as error:  # bfloat16 is written through PyTorch.
-        raise ValueError(f"Weights in {quantization} cannot be written: {error}.") from error
+    except RuntimeError as error:  # CTranslate2 needs PyTorch to write bfloat16.
+        raise ValueError(f"CTranslate2 cannot write weights in {quantization}: {error}.") from error
     unfinished = folder.with_name(f".unfinished-{folder.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)

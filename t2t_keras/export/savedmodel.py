@@ -1,10 +1,12 @@
-"""A SavedModel from text to text, for TensorFlow Serving: the tokenizer, the network and beam search in one graph.
+"""Writes a SavedModel for TensorFlow Serving that maps text to text: sub-words, network and beam search in one graph.
 
-export_dir/1/saved_model.pb, variables/     the graph, with the weights of the search in it; weights of the other signatures
-export_dir/1/assets.extra/t2t_keras.json    what was exported
-export_dir/1/assets.extra/tf_serving_warmup_requests   what a server translates before it takes requests
+export_dir/1/saved_model.pb                            the graph, which includes the weights for the search
+export_dir/1/variables/                                the weights for the other signatures
+export_dir/1/assets.extra/t2t_keras.json               a description of the model
+export_dir/1/assets.extra/tf_serving_warmup_requests   requests that a server runs before it is ready
 
-The graph has core operations and three of TF.Text's, for SentencePiece. Whoever loads it needs those, and none of this package.
+The graph consists of core operations and three operations of TF.Text for SentencePiece. A program that loads it needs TF.Text, but not
+this package.
 """
 
 import dataclasses
@@ -30,13 +32,13 @@ from t2t_keras.log import logger
 DESCRIPTION = "t2t_keras.json"
 WARM_UP = "tf_serving_warmup_requests"
 MODEL_NAME = "translate"
-MOST_BYTES = 2**31 - 2**27  # Of weights in a graph: a protocol buffer holds 2 GiB.
-# Of warm-up requests: sentences, and words of each.
+MOST_BYTES = 2**31 - 2**27  # Maximum size of the weights in a graph: a protocol buffer holds 2 GiB.
+# Sizes of warm-up requests: number of sentences, and words in each.
 WARM_UP_SIZES = ((1, 1), (1, 10), (1, 40), (8, 20), (32, 20))
 
 
 def _warm_up(path: pathlib.Path, service: Service) -> None:
-    """Writes the requests a server answers before it is ready, so that its first client does not wait for graphs to be prepared."""
+    """Writes warm-up requests. A server runs them before it is ready, so that its first client need not wait for optimised graphs."""
     words = [piece.lstrip("▁") for piece in service.translator.tokenizer.pieces[-1000:]]
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number, length in WARM_UP_SIZES:
@@ -63,20 +65,20 @@ def _warm_up(path: pathlib.Path, service: Service) -> None:
 
 
 def next_version(export_dir: pathlib.Path) -> int:
-    """One more than the newest there is; a server takes the largest number."""
+    """Returns the next version number of an export folder. A server uses the largest one."""
     versions = [int(path.name) for path in export_dir.glob("*") if path.name.isdecimal()]
     return max(versions, default=0) + 1
 
 
 def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
-    """All of a version, into a folder that is not there yet."""
+    """Writes all files of a version into a new folder."""
     service = Service(translator)
     signatures = {
         "serving_default": service.translate,
         "translate_with_options": service.translate_with_options,
         "score": service.score,
     }
-    # What the signatures hold on to, and no more: of a Keras model TensorFlow would save every layer's functions.
+    # Only the objects that the signatures use. For a Keras model, TensorFlow would save functions of every layer.
     held = tf.Module()
     held.tokenizer = translator.tokenizer
     held.weights = translator.int8.matrices if translator.int8 else [weight.value for weight in translator.model.trainable_variables]
@@ -102,44 +104,47 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
 
 
 def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pathlib.Path:
-    """Writes the next version of a SavedModel. A server that watches the folder never sees half of one.
+    """Writes the next version of a SavedModel. A server that watches the folder never sees an incomplete version.
 
     Args:
-        translator: what is exported, with its beam size, α and lengths.
-        export_dir: of all versions.
-        about: what is to be read in the export beside that.
+        translator: the model to export, with its beam size, α and lengths.
+        export_dir: folder of all versions.
+        about: further fields for the description in the export.
 
     Returns:
-        The version's folder.
+        The folder of the new version.
 
     Raises:
-        BlockingIOError: another process exports into the folder.
-        ValueError: a graph cannot hold that many weights.
+        BlockingIOError: another process is exporting into the folder.
+        ValueError: the weights are too large for a graph.
     """
     model = translator.model
-    # The encoder embeds by the shared matrix, and the decoder has it once more.
+    # The graph holds the shared matrix twice: for the encoder and for the decoder.
     number = model.count_params() + math.prod(model.embedding.matrix.shape)
     size = number * (1 if translator.int8 else tf.as_dtype(model.variable_dtype).size)
     if size > MOST_BYTES:
-        received = f"{size:,}, for {number:,} weights, the shared matrix twice"
-        raise ValueError(f"Expected at most {MOST_BYTES:,} bytes of weights. Received: {received}. Give --dtype=bfloat16, or --int8.")
+        received = f"{size:,} bytes for {number:,} weights, with the shared matrix twice"
+        raise ValueError(f"Expected at most {MOST_BYTES:,} bytes of weights. Received: {received}. Use dtype=bfloat16 or `int8`.")
     with exclusive(export_dir / ".lock", str(export_dir)):
         folder, unfinished = export_dir / str(next_version(export_dir)), export_dir / ".unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         _write(unfinished, translator, about)
         unfinished.rename(folder)
-    logger.info(f"Exported to {folder}. Serve it as in serving/README.md; a SavedModel is a program, so serve only your own.")
+    logger.info(f"Exported to {folder}. See serving/README.md for a server. A SavedModel is a program: serve only your own.")
     return folder
 
 
 def export_run(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", **options) -> pathlib.Path:
-    """Writes a run's model as the next version of a SavedModel, see `export`.
+    """Exports the model of a run as the next version of a SavedModel; see `export`.
 
     Args:
-        export_dir: the folder of all versions.
-        model_dir: a run's folder.
-        which: `average`, `best` or `latest` weights, or those after an update, by its number.
-        options: of `loading.load`.
+        export_dir: folder of all versions.
+        model_dir: folder of a run.
+        which: `average`, `best` or `latest` weights, or the number of an update.
+        options: see `loading.load`.
+
+    Returns:
+        The folder of the new version.
     """
     translator, state = load_with_state(model_dir, which, **options)
     (train_config,) = run_folder.groups(model_dir, "train")

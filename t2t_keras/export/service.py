@@ -1,7 +1,7 @@
-"""What a server offers: a `Translator` with options for each sentence, alignments, and the scores of given translations.
+"""The signatures of a server: translation with options for each sentence, alignments, and scores of given translations.
 
-Every input is [B], a value for each sentence, so that a server may join the requests of different people. What is wrong with one
-sentence is said in its row and leaves the others alone.
+Every input is [B], one value for each sentence, so that a server can batch requests of different clients. An error in one sentence is
+reported in its row and does not affect other sentences.
 
 Letters: B sentences, W beams, S source and T target sub-words.
 """
@@ -13,9 +13,9 @@ from t2t_keras.decoding.sub_batches import in_sub_batches
 from t2t_keras.decoding.translator import MOST_ROWS, MOST_SCORED, Translator
 from t2t_keras.model.masks import shift_right, token_mask
 
-MOST_ALIGNED = 256  # Sub-words of a source that has an alignment, and half of those of its translation.
-MOST_ALIGNMENTS = 2**27  # Numbers of all alignments in an answer, with padding.
-OWN_ALPHA = -1.0  # Asks for the configuration's.
+MOST_ALIGNED = 256  # Maximum number of source sub-words for an alignment. A translation may have twice as many.
+MOST_ALIGNMENTS = 2**27  # Maximum size [B, W, T, S] of the alignments in a response.
+OWN_ALPHA = -1.0  # Selects the α of the configuration.
 MOST_ALPHA = 10.0
 
 
@@ -24,15 +24,15 @@ def _inputs(**dtypes) -> list[tf.TensorSpec]:
 
 
 def _same_rows(first: str, **inputs) -> None:
-    """Fails where an input has not as many values as the first."""
+    """Checks that all inputs have as many values as the first."""
     expected = tf.size(inputs[first])
     for name, values in inputs.items():
-        text = f"{name}: expected as many values as '{first}' has, one for each sentence. Received:"
+        text = f"{name}: expected one value for each sentence, as many as in '{first}'. Received:"
         tf.debugging.Assert(tf.size(values) == expected, [text, tf.size(values), "Expected:", expected])
 
 
 def _error_where(wrong, text: str, received):
-    """`text` and what was received where it is wrong, else nothing. [B] → [B] string."""
+    """Returns an error message with the received value where `wrong` is True, otherwise an empty string. [B] → [B] string."""
     return tf.where(wrong, tf.strings.join([text, " Received: ", tf.strings.as_string(received), ". "]), "")
 
 
@@ -40,7 +40,7 @@ class Service(tf.Module):
     """The signatures of an export.
 
     Args:
-        translator: what translates.
+        translator: the model to serve.
     """
 
     def __init__(self, translator: Translator):
@@ -53,11 +53,11 @@ class Service(tf.Module):
         config = self.translator.config
         return config.max_input + config.extra_length
 
-    @tf.function(input_signature=_inputs(text=tf.string))
+    @tf.function(input_signature=_inputs(text=tf.string), autograph=False)
     def translate(self, text):
-        """[B] string → {"text": [B] string, "score": [B] float32}, the best translation by the configuration's search.
+        """Translates with the configured search: [B] string → {"text": [B] string, "score": [B] float32}.
 
-        A blank line gives an empty line of score 0. Sources of more than `max_input` sub-words are cut.
+        A blank line gives an empty translation with score 0. Sources are cut to `max_input` sub-words.
         """
         rows = tf.shape(text)
         alpha, nothing = tf.fill(rows, OWN_ALPHA), tf.fill(rows, "")
@@ -65,30 +65,35 @@ class Service(tf.Module):
         return {name: found[name][:, 0] for name in ("text", "score")}
 
     @tf.function(
-        input_signature=_inputs(text=tf.string, alpha=tf.float32, max_length=tf.int32, n_best=tf.int32, prefix=tf.string, alignment=tf.bool)
+        input_signature=_inputs(
+            text=tf.string, alpha=tf.float32, max_length=tf.int32, n_best=tf.int32, prefix=tf.string, alignment=tf.bool
+        ),
+        autograph=False,
     )
     def translate_with_options(self, text, alpha, max_length, n_best, prefix, alignment):
-        """Translations by options of each sentence's own. One with an option that cannot be has an `error` and empty translations.
+        """Translates with options for each sentence. A sentence with an invalid option gets an `error` and empty translations.
 
         Args:
             text: [B] string.
-            alpha: [B] float32, of the length penalty, 0 to 10; -1: the configuration's.
-            max_length: [B] int32, most sub-words written, the end token counted; 0: source + `extra_length`.
-            n_best: [B] int32, translations wanted, 1 to W.
-            prefix: [B] string, what the translation begins with; spaces at its ends do not count.
-            alignment: [B] boolean, whether an alignment is wanted; of sources of at most 256 sub-words.
+            alpha: [B] float32, α of the length penalty, 0 to 10; -1 for that of the configuration.
+            max_length: [B] int32, maximum number of sub-words, including the end token; 0 for source + `extra_length`.
+            n_best: [B] int32, number of translations, 1 to W.
+            prefix: [B] string, text that the translation must start with. Spaces at its start and end are ignored.
+            alignment: [B] boolean, whether to return an alignment. The source may then have at most 256 sub-words.
 
         Returns:
             text: [B, W] string, best first; empty after the first n_best.
-            score: [B, W] float32, log P / lp; 0 of a blank sentence and after the first n_best.
+            score: [B, W] float32, log P / lp; 0 for a blank sentence and after the first n_best.
             truncated: [B] boolean, whether the source was cut to `max_input` sub-words.
-            error: [B] string, what is wrong with the options; empty where nothing is.
-            source_pieces [B, S] and pieces [B, W, T]: strings, the sub-words with their end tokens; and
-            alignment: [B, W, T, S] float32, how far each piece looks at each source piece, 1 in sum, see `Transformer.align`. Rows
-                that did not ask are empty strings and zeros; if none asked, S and T are 0.
+            error: [B] string, the error in the options; empty if there is none.
+            source_pieces: [B, S] string, the sub-words of the source, with the end token.
+            pieces: [B, W, T] string, the sub-words of the translations, with their end tokens.
+            alignment: [B, W, T, S] float32, the attention of each sub-word to the source; rows sum to 1, see `Transformer.align`.
+
+            The last three are empty strings and zeros in rows that did not ask for an alignment. If no row did, S and T are 0.
 
         Raises:
-            InvalidArgumentError: an input has not as many values as `text`, or the alignments of all rows together are too large.
+            InvalidArgumentError: an input has another number of values than `text`, or the alignments of all rows are too large.
         """
         _same_rows("text", text=text, alpha=alpha, max_length=max_length, n_best=n_best, prefix=prefix, alignment=alignment)
         config, beam_size = self.translator.config, self.translator.config.beam_size
@@ -100,12 +105,12 @@ class Service(tf.Module):
         number = tf.cast(forced.row_lengths(), tf.int32)
         possible = (alpha == OWN_ALPHA) | (alpha >= 0) & (alpha <= MOST_ALPHA)
         error = tf.strings.join([
-            _error_where(~possible, f"alpha: expected 0 to {MOST_ALPHA:g}, or {OWN_ALPHA:g}.", alpha),
-            _error_where(max_length < 0, "max_length: expected 1 or more, or 0 for the model's own.", max_length),
-            _error_where((n_best < 1) | (n_best > beam_size), f"n_best: expected 1 to {beam_size}, the exported beam.", n_best),
+            _error_where(~possible, f"alpha: expected 0 to {MOST_ALPHA:g}, or {OWN_ALPHA:g} for that of the model.", alpha),
+            _error_where(max_length < 0, "max_length: expected 1 or more, or 0 for the default of the model.", max_length),
+            _error_where((n_best < 1) | (n_best > beam_size), f"n_best: expected 1 to {beam_size}, the exported beam size.", n_best),
             _error_where(
                 alignment & ((length > MOST_ALIGNED) | (wanted > 2 * MOST_ALIGNED)),
-                f"alignment: expected at most {MOST_ALIGNED} sub-words of source, and {2 * MOST_ALIGNED} of max_length.",
+                f"alignment: expected a source of at most {MOST_ALIGNED} sub-words and a max_length of at most {2 * MOST_ALIGNED}.",
                 tf.maximum(length, wanted),
             ),
             _error_where(
@@ -125,17 +130,15 @@ class Service(tf.Module):
         return {**found, "truncated": truncated, "error": error, **self._aligned(source, sequences, alignment, absent)}
 
     def _aligned(self, source, sequences, alignment, absent):
-        """Sub-words and alignments of the translations that are there and were asked for."""
+        """Returns sub-words and alignments of the translations that exist and whose rows ask for alignments."""
         batch, beam_size = tf.shape(absent)[0], self.translator.config.beam_size
-        asked = tf.where(alignment[:, None] & ~absent)  # [N, 2], int64: sentence and place.
+        asked = tf.where(alignment[:, None] & ~absent)  # [N, 2] int64: sentence and rank.
         sources = tf.gather(source, asked[:, 0])
         targets = tf.gather(sequences, asked[:, 0] * beam_size + asked[:, 1])
         widths = [tf.reduce_max(tf.concat([[0], tf.cast(ids.row_lengths(), tf.int32)], axis=0)) for ids in (targets, sources)]
         most_targets, most_sources = widths
         shape = tf.cast([batch, beam_size, *widths], tf.int64)
-        text = (
-            f"alignment: expected at most {MOST_ALIGNMENTS} numbers [B, W, T, S] in an answer. Ask for fewer sentences at once. Received:"
-        )
+        text = f"alignment: expected at most {MOST_ALIGNMENTS} numbers [B, W, T, S] in a response. Send fewer sentences at once. Received:"
         tf.debugging.Assert(tf.reduce_prod(shape) <= MOST_ALIGNMENTS, [text, shape])
 
         def align(rows):
@@ -164,22 +167,22 @@ class Service(tf.Module):
             "alignment": tf.scatter_nd(tf.gather(asked, order), weights, [*places, most_sources]),
         }
 
-    @tf.function(input_signature=_inputs(source=tf.string, target=tf.string))
+    @tf.function(input_signature=_inputs(source=tf.string, target=tf.string), autograph=False)
     def score(self, source, target):
-        """How likely given translations are.
+        """Scores given translations.
 
         Args:
             source: [B] string.
             target: [B] string.
 
         Returns:
-            log_prob: [B] float32, log P(target | source), the end token counted.
-            token_log_probs: [B, T] float32, of each sub-word; zeros after the end token.
-            length: [B] int32, the sub-words of the target, the end token counted.
-            truncated: [B] boolean, whether source or target was cut, to `max_input` and `max_input` + `extra_length` sub-words.
+            log_prob: [B] float32, log P(target | source), including the end token.
+            token_log_probs: [B, T] float32, log P of each sub-word; zeros after the end token.
+            length: [B] int32, number of sub-words of the target, including the end token.
+            truncated: [B] boolean, whether the source was cut to `max_input` or the target to `max_input` + `extra_length` sub-words.
 
         Raises:
-            InvalidArgumentError: there are not as many targets as sources.
+            InvalidArgumentError: the number of targets is not that of the sources.
         """
         _same_rows("source", source=source, target=target)
         sources, source_cut = self.translator.tokenizer.cut(source, self.translator.config.max_input)

@@ -10,15 +10,15 @@ from t2t_keras.model.dense import Dense, leading, linear
 
 
 def attention_weights(q, k, mask=None):
-    """softmax(Q Kᵀ / √d_k), equation 1.
+    """Returns softmax(Q Kᵀ / √d_k), the attention weights of equation 1.
 
     Args:
-        q: [B, H, T, K].
-        k: [B, H, S, K].
-        mask: boolean, broadcast to [B, H, T, S]; True: may attend. A query that may attend nowhere weighs all keys alike.
+        q: queries [B, H, T, K].
+        k: keys [B, H, S, K].
+        mask: boolean, broadcast to [B, H, T, S]; True where a query may attend. If a query may attend to no key, all its weights are equal.
 
     Returns:
-        [B, H, T, S] in the dtype of `q`; the softmax itself is float32.
+        Weights [B, H, T, S] in the dtype of `q`. The softmax is computed in float32.
     """
     scores = ops.cast(ops.matmul(q * q.shape[-1] ** -0.5, ops.swapaxes(k, 2, 3)), "float32")
     if mask is not None:
@@ -27,23 +27,60 @@ def attention_weights(q, k, mask=None):
 
 
 def scaled_dot_product_attention(q, k, v, mask=None):
-    """softmax(Q Kᵀ / √d_k) V, equation 1. [B,H,T,K], [B,H,S,K], [B,H,S,E] → [B,H,T,E]."""
+    """Returns softmax(Q Kᵀ / √d_k) V, equation 1.
+
+    Args:
+        q: queries [B, H, T, K].
+        k: keys [B, H, S, K].
+        v: values [B, H, S, E].
+        mask: see `attention_weights`.
+
+    Returns:
+        [B, H, T, E].
+    """
     return ops.matmul(attention_weights(q, k, mask), v)
 
 
-def _swapped(x):
-    """[B, T, H, K] → [B, H, T, K], and back."""
+def _swap_heads(x):
+    """Swaps the axes of positions and heads: [B, T, H, K] ↔ [B, H, T, K]."""
     _, first, second, width = x.shape
-    if first and second and 1 in (first, second):  # Nothing moves.
+    if first and second and 1 in (first, second):  # A reshape is enough: the data keeps its order.
         return ops.reshape(x, (-1, second, first, width))
     return ops.swapaxes(x, 1, 2)
 
 
-def _standardized(attention_mask, memory):
-    """What may be attended to: an explicit mask, and the mask [B, S] that Keras attaches to `memory` → broadcast to [B, H, T, S].
+def _check_masks_cover_cache(attention_mask, query, cached: int | None, keys: int | None) -> None:
+    """Refuses masks without the cached positions. A mask of length 1 would otherwise broadcast to all of them.
+
+    Args:
+        attention_mask: an explicit mask, or `None`.
+        query: the query, which may carry a Keras mask [B, T].
+        cached: number of keys in the cache; `None` if a graph does not know it.
+        keys: number of keys in the cache and in the query; `None` if a graph does not know it.
 
     Raises:
-        ValueError: the explicit mask is not boolean, or has neither three nor four axes.
+        ValueError: `attention_mask` has another length, or the query carries a mask and the cache is not empty.
+    """
+    expected = "With a `cache`, masks must cover the keys of the cache and of the query. "
+    if getattr(query, "_keras_mask", None) is not None and cached != 0:
+        raise ValueError(
+            f"{expected}The Keras mask of the query covers the query only. Remove it, and give an `attention_mask` [B, T, S] for all keys."
+        )
+    if attention_mask is not None and keys is not None and tuple(attention_mask.shape)[-1:] not in ((keys,), (None,)):
+        raise ValueError(
+            f"{expected}Expected: an attention_mask whose last axis is {keys}, {cached} of them cached. "
+            f"Received: shape {tuple(attention_mask.shape)}."
+        )
+
+
+def _combine_masks(attention_mask, memory):
+    """Combines an explicit mask with the mask [B, S] that Keras attaches to `memory`.
+
+    Returns:
+        A boolean mask that broadcasts to [B, H, T, S], or `None` if there is no mask.
+
+    Raises:
+        ValueError: the explicit mask is not boolean, or does not have three or four axes.
     """
     implicit = getattr(memory, "_keras_mask", None)
     implicit = None if implicit is None else implicit[:, None, None, :]
@@ -51,8 +88,8 @@ def _standardized(attention_mask, memory):
         return implicit
     if len(attention_mask.shape) not in (3, 4) or keras.backend.standardize_dtype(attention_mask.dtype) != "bool":
         raise ValueError(
-            "attention_mask must be boolean, [B, T, S] or broadcast to [B, H, T, S], True where a query may attend "
-            "(a padding mask [B, S] becomes mask[:, None, None, :]). "
+            "attention_mask must be boolean, of shape [B, T, S] or a shape that broadcasts to [B, H, T, S], True where a query may attend "
+            "(for a padding mask [B, S], give mask[:, None, None, :]). "
             f"Received: shape {tuple(attention_mask.shape)} of {attention_mask.dtype}."
         )
     if len(attention_mask.shape) == 3:
@@ -62,22 +99,27 @@ def _standardized(attention_mask, memory):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class MultiHeadAttention(keras.layers.Layer):
-    """Concat(head_1 … head_h) W^O, section 3.2.2; no projection has a bias.
+    """Multi-head attention, Concat(head_1 … head_h) W^O (section 3.2.2). The projections have no bias.
 
     Args:
-        num_heads: h.
-        d_k: width of a head's queries and keys.
-        d_v: width of a head's values.
+        num_heads: number of heads, h.
+        d_k: width of the queries and keys of one head.
+        d_v: width of the values of one head.
 
     Call arguments:
         query: [B, T, D].
-        memory: [B, S, D], or its keys and values as `keys_values` returns them. None: self-attention, whose memory is the query.
-        attention_mask: boolean, [B, T, S] or broadcast to [B, H, T, S]; True: may attend. A mask that Keras attaches to the memory,
-            such as that of `keras.layers.Embedding(mask_zero=True)`, counts as well.
-        cache: for self-attention, keys and values of the positions before `query`, or `()` where there are none.
+        memory: the sequence to attend to, [B, S, D], or its keys and values from `keys_values`. `None` is self-attention: the memory is
+            the query.
+        attention_mask: boolean, [B, T, S] or a shape that broadcasts to [B, H, T, S]; True where a query may attend. The layer combines
+            it with a mask that Keras attaches to the memory, such as that of `keras.layers.Embedding(mask_zero=True)`.
+        cache: for self-attention, the keys and values of the positions before `query`, or `()` if there are none. A mask must then
+            cover the cached positions too: a query with a Keras mask is refused unless the cache is empty.
 
     Returns:
-        [B, T, D]; with a `cache`, also the keys [B, H, S, K] and values [B, H, S, E] of all positions so far, the next cache.
+        [B, T, D]. With a `cache`, also the next cache: the keys [B, H, S, K] and values [B, H, S, E] of all positions so far.
+
+    Raises:
+        ValueError: `attention_mask` has a wrong dtype or shape, or a mask does not cover the cached positions.
     """
 
     def __init__(self, num_heads: int, d_k: int, d_v: int, **kwargs):
@@ -100,38 +142,40 @@ class MultiHeadAttention(keras.layers.Layer):
         self.output_projection.build((*query_shape[:-1], self.num_heads * self.d_v))
 
     def _project(self, x, *projections):
-        """x [B, T, D] through several projections as one product, each split into heads: [B, H, T, K] or [B, H, T, E]."""
-        # Called from outside `call` too, where Keras does not cast weights.
+        """Applies several projections to x [B, T, D] as one matrix product; each result has its heads: [B, H, T, K] or [B, H, T, E]."""
+        # Also runs outside `call`, where Keras does not cast weights.
         kernels = [ops.cast(projection.kernel, self.compute_dtype) for projection in projections]
         rows = linear(ops.cast(x, self.compute_dtype), ops.concatenate(kernels, axis=1))
         batch, length = leading(x)
-        # Not slices, whose gradients are each as large as `rows` and nearly all zeros.
+        # `split`, because the gradient of each slice would be as large as `rows` and almost all zeros.
         ends = [sum(kernel.shape[-1] for kernel in kernels[:last]) for last in range(1, len(kernels))]
         parts = ops.split(rows, ends, axis=1) if ends else [rows]
-        return [_swapped(ops.reshape(part, (batch, length, self.num_heads, part.shape[-1] // self.num_heads))) for part in parts]
+        return [_swap_heads(ops.reshape(part, (batch, length, self.num_heads, part.shape[-1] // self.num_heads))) for part in parts]
 
     def keys_values(self, memory):
-        """The memory projected once, for several calls: [B, S, D] → [B, H, S, K] and [B, H, S, E]."""
+        """Projects the memory once for several calls: [B, S, D] → keys [B, H, S, K] and values [B, H, S, E]."""
         return self._project(memory, self.key_projection, self.value_projection)
 
     def _queries_keys_values(self, query, memory):
-        """[B, H, T, K], [B, H, S, K] and [B, H, S, E]."""
+        """Returns queries [B, H, T, K], keys [B, H, S, K] and values [B, H, S, E]."""
         if memory is None:
             return self._project(query, self.query_projection, self.key_projection, self.value_projection)
         keys_values = memory if isinstance(memory, tuple | list) else self.keys_values(memory)
         return *self._project(query, self.query_projection), *keys_values
 
     def weights_of(self, query, memory, attention_mask=None):
-        """How far each query attends to each position, by head. Arguments as of a call → [B, H, T, S] float32, rows that sum to 1."""
+        """Returns the attention weights of each head, [B, H, T, S] float32; rows sum to 1. Takes the arguments of a call."""
         q, k, _ = self._queries_keys_values(query, memory)
-        return ops.cast(attention_weights(q, k, _standardized(attention_mask, memory)), "float32")
+        return ops.cast(attention_weights(q, k, _combine_masks(attention_mask, memory)), "float32")
 
     def call(self, query, memory=None, attention_mask=None, cache=None):
         q, k, v = self._queries_keys_values(query, memory)
+        memory = query if memory is None else memory
         if cache:
             k, v = (ops.concatenate(pair, axis=2) for pair in zip(cache, (k, v), strict=True))
-        mask = _standardized(attention_mask, query if memory is None else memory)
-        heads = _swapped(scaled_dot_product_attention(q, k, v, mask))
+            _check_masks_cover_cache(attention_mask, memory, cache[0].shape[2], k.shape[2])
+        mask = _combine_masks(attention_mask, memory)
+        heads = _swap_heads(scaled_dot_product_attention(q, k, v, mask))
         output = self.output_projection(ops.reshape(heads, (*leading(heads)[:2], self.num_heads * self.d_v)))
         return output if cache is None else (output, [k, v])
 

@@ -1,7 +1,7 @@
-"""x + b whose gradient for b, a sum over all positions, does not stop growing in bfloat16.
+"""x + b with an accurate gradient for b in bfloat16.
 
-TensorFlow sums on a CPU in the tensor's own dtype: adding up ones, bfloat16 stays at 256, since 257 has no place in its 8 bits. A
-matrix product adds up in float32 and rounds once.
+The gradient of b is a sum over all positions. On a CPU, TensorFlow sums in the dtype of the tensor: a sum of ones in bfloat16 stops at
+256, because 257 does not fit into its 8 significant bits. A matrix product accumulates in float32 and rounds once.
 """
 
 from keras import ops
@@ -11,7 +11,15 @@ from t2t_keras.model.gradient import custom_gradient
 
 @custom_gradient
 def add_bias(x, bias):
-    """x + bias, the bias the same for all rows. [..., F] and [F], or [B, T, D] and [T, D] → the shape of `x`."""
+    """Adds the same bias to all rows.
+
+    Args:
+        x: [..., F], or [B, T, D].
+        bias: [F], or [T, D].
+
+    Returns:
+        A tensor of the shape of `x`.
+    """
 
     def gradient(upstream):
         width = ops.size(bias)

@@ -13,15 +13,15 @@ _override: contextvars.ContextVar[Callable | None] = contextvars.ContextVar("lin
 
 
 def linear(x, kernel, bias=None):
-    """x W + b as one matrix product.
+    """Computes x W + b as one matrix product.
 
     Args:
         x: [..., D].
         kernel: [D, F].
-        bias: [F], or None.
+        bias: [F], or `None`.
 
     Returns:
-        [rows, F], where rows is the product of all sizes of `x` but the last.
+        [N, F], where N is the product of all axes of `x` but the last.
     """
     function = _override.get() or _linear
     return function(ops.reshape(x, (-1, x.shape[-1])), kernel, bias)
@@ -34,7 +34,11 @@ def _linear(rows, kernel, bias):
 
 @contextlib.contextmanager
 def computed_by(function: Callable) -> Iterator[None]:
-    """Inside, `linear` is `function(rows [N, D], kernel, bias)`: for an engine that has a faster way to the same result."""
+    """Replaces the computation of `linear` inside a `with` block, for an engine that has a faster one.
+
+    Args:
+        function: (rows [N, D], kernel [D, F], bias [F] or `None`) → [N, F].
+    """
     token = _override.set(function)
     try:
         yield
@@ -43,16 +47,16 @@ def computed_by(function: Callable) -> Iterator[None]:
 
 
 def leading(x) -> tuple:
-    """All sizes of x but the last, to reshape with: -1 for the first where the others are known, so that a graph need not compute it."""
+    """Returns all axes of x but the last, for a reshape. The first is -1 if the others are static, so a graph need not compute it."""
     first, *others = ops.shape(x)[:-1]
     return (-1 if others and all(isinstance(size, int) and size for size in others) else first), *others
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Dense(keras.layers.Dense):
-    """`keras.layers.Dense` of [B, T, D] as one product of matrices. Its bias learns in bfloat16 too: see `add_bias`."""
+    """`keras.layers.Dense` that computes [B, T, D] as one matrix product and has an accurate bias gradient in bfloat16 (see `add_bias`)."""
 
     def call(self, inputs):
-        bias = None if self.bias is None else ops.ravel(self.bias)  # A tensor: a custom gradient is not of variables.
+        bias = None if self.bias is None else ops.ravel(self.bias)  # A tensor, because a custom gradient does not take variables.
         rows = linear(inputs, ops.convert_to_tensor(self.kernel), bias)
         return self.activation(ops.reshape(rows, (*leading(inputs), self.units)))

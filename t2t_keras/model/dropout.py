@@ -1,4 +1,4 @@
-"""Dropout (section 5.4, residual dropout): each value is zero with probability P_drop, else scaled by 1 / (1 - P_drop)."""
+"""Dropout (section 5.4, residual dropout): each value becomes zero with probability P_drop, otherwise it is scaled by 1 / (1 - P_drop)."""
 
 import keras
 from keras import ops
@@ -6,16 +6,19 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Dropout(keras.layers.Layer):
-    """Dropout from 16 random bits a value, whatever the dtype.
+    """Dropout that draws 16 random bits for each value in every dtype.
 
-    A uniform number drawn in bfloat16 has only 7 bits: a rate of 0.1 becomes 0.094 there. Sixteen bits keep the rate to
-    1e-5 and cost half the time of float32 draws, which on a CPU rival the matrix products beside them.
+    A uniform number in bfloat16 has only 7 bits: a rate of 0.1 becomes 0.094. Sixteen bits keep the rate within 1e-5. They take half
+    the time of float32 numbers, which on a CPU take as long as the matrix products around them.
 
     The state is a `keras.random.SeedGenerator`, as in `keras.layers.Dropout`.
 
     Args:
-        rate: P_drop.
-        seed: of the generator; None takes one from `keras.utils.set_random_seed`.
+        rate: P_drop, in [0, 1).
+        seed: seed of the generator; `None` draws one from the generator that `keras.utils.set_random_seed` seeds.
+
+    Raises:
+        ValueError: `rate` is not in [0, 1).
     """
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs):
@@ -31,7 +34,7 @@ class Dropout(keras.layers.Layer):
         if not training or self.rate == 0:
             return x
         *rows, width = ops.shape(x)
-        # `randint` excludes its upper bound, so the highest int32 is never drawn.
+        # `randint` excludes its upper bound, so it never draws the largest int32.
         words = keras.random.randint((*rows, (width + 1) // 2), -(2**31), 2**31 - 1, seed=self.seed_generator)
         bits = ops.view(words, "uint16")[..., :width]
         dropped = min(round(self.rate * 2**16), 2**16 - 1)

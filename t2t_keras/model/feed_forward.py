@@ -7,7 +7,7 @@ from t2t_keras.model.dense import Dense
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class FeedForward(keras.layers.Layer):
-    """The same two linear maps at every position, equation 2. [B, T, D] → [B, T, D].
+    """Applies the same two linear maps at every position, equation 2: [B, T, D] → [B, T, D].
 
     Args:
         d_ff: width between the two maps.

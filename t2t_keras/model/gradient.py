@@ -1,4 +1,4 @@
-"""Functions with a gradient of their own, written out."""
+"""Functions with a hand-written gradient."""
 
 import contextlib
 import contextvars
@@ -11,7 +11,7 @@ _wanted: contextvars.ContextVar[bool] = contextvars.ContextVar("gradients", defa
 
 @contextlib.contextmanager
 def no_gradients() -> Iterator[None]:
-    """Inside, no gradient is recorded. TensorFlow keeps recorded gradients for ever, and with them the graph they are in."""
+    """Turns hand-written gradients off inside a `with` block. TensorFlow never releases them, nor the graph that they belong to."""
     token = _wanted.set(False)
     try:
         yield
@@ -20,12 +20,15 @@ def no_gradients() -> Iterator[None]:
 
 
 def custom_gradient(function: Callable) -> Callable:
-    """A function of the same arguments that returns the result alone and has the gradient written beside it.
+    """Gives a function a hand-written gradient on every backend.
 
-    As `ops.custom_gradient`, which TensorFlow and JAX call in one way and PyTorch in another.
+    It wraps `ops.custom_gradient`, which passes other arguments to the gradient on PyTorch than on TensorFlow and JAX.
 
     Args:
-        function: returns its result, and a function from the gradient of the result to those of the arguments.
+        function: returns its result and a gradient function, which maps the gradient of the result to those of the arguments.
+
+    Returns:
+        A function of the same arguments that returns the result only.
     """
 
     def with_arguments(*arguments):

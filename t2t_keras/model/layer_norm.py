@@ -7,9 +7,18 @@ from t2t_keras.model.gradient import custom_gradient
 
 
 def layer_norm(x, gain, bias, epsilon: float):
-    """(x - mean) / √(variance + ε) · γ + β. [..., D], [D] and [D], float32 → [..., D].
+    """Computes (x - mean) / √(variance + ε) · γ + β over the last axis.
 
-    The gradient is written out: derived op by op, it passes over x more than twice as often.
+    The gradient is written by hand: automatic differentiation would read x more than twice as often.
+
+    Args:
+        x: [..., D] float32.
+        gain: γ, [D] float32.
+        bias: β, [D] float32.
+        epsilon: ε.
+
+    Returns:
+        [..., D] float32.
     """
 
     @custom_gradient
@@ -19,7 +28,7 @@ def layer_norm(x, gain, bias, epsilon: float):
         x_hat = centred * scale
 
         def gradient(upstream):
-            """∂x = (g - mean(g) - x̂ · mean(g · x̂)) / √(variance + ε), where g = upstream · γ."""
+            """Returns the gradients of x, γ and β. ∂x = (g - mean(g) - x̂ · mean(g · x̂)) / √(variance + ε), where g = upstream · γ."""
             g, rows = upstream * gain, tuple(range(len(x.shape) - 1))
             of_x = g - ops.mean(g, axis=-1, keepdims=True) - x_hat * ops.mean(g * x_hat, axis=-1, keepdims=True)
             return of_x * scale, ops.sum(upstream * x_hat, axis=rows), ops.sum(upstream, axis=rows)
@@ -31,14 +40,18 @@ def layer_norm(x, gain, bias, epsilon: float):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class LayerNorm(keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization` of the last axis, in float32 and in few operations."""
+    """`keras.layers.LayerNormalization` over the last axis, computed in float32 with few operations.
+
+    Raises:
+        ValueError: an argument asks for another axis, for no gain or bias, or for RMS scaling.
+    """
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         plain = {"axis": -1, "center": True, "scale": True, "rms_scaling": False}
         received = {name: value for name, value in self.get_config().items() if name in plain}
         if any(received[name] not in (value, [value]) for name, value in plain.items() if name in received):
-            raise ValueError(f"LayerNorm is of the last axis, with gain and bias: {plain}. Received: {received}.")
+            raise ValueError(f"LayerNorm normalises the last axis, with gain and bias. Expected: {plain}. Received: {received}.")
 
     def call(self, inputs):
         gain, bias = (ops.cast(weight, "float32") for weight in (self.gamma, self.beta))

@@ -1,4 +1,4 @@
-"""Label-smoothed cross entropy (section 5.4): the target is (1 - ε) for the token and ε spread evenly over all V."""
+"""Label-smoothed cross entropy (section 5.4): the target distribution has 1 - ε at the token and spreads ε evenly over all V tokens."""
 
 import keras
 from keras import ops
@@ -8,31 +8,31 @@ from t2t_keras.model.masks import token_mask
 
 
 def _pick(values, index):
-    """values [B, T, V], index [B, T] → [B, T]."""
+    """Selects one value at each position: values [B, T, V], index [B, T] → [B, T]."""
     return ops.squeeze(ops.take_along_axis(values, index[..., None], axis=-1), axis=-1)
 
 
 def cross_entropy(logits, target, label_smoothing: float) -> tuple:
-    """-Σ_w q(w) log p(w) at every token, in nats, and beside it -log p(token); both 0 at padding.
+    """Computes the smoothed cross entropy -Σ_w q(w) log p(w) and the negative log likelihood -log p(token) of every token.
 
-    The first is what training minimises, and alone has a gradient; the second compares with that of validation. With ε = 0 they
-    are the same. The gradient, p - q, is written out: derived op by op it passes over [B, T, V] many more times, which on a CPU
-    cost more than the matrix products of a small model.
+    Training minimises the first; only it has a gradient. The second is comparable with the validation loss. With ε = 0 they are equal.
+    The gradient, p - q, is written by hand: automatic differentiation would read [B, T, V] many more times, which on a CPU takes longer
+    than the matrix products of a small model.
 
     Args:
         logits: [B, T, V] float32.
         target: [B, T] int, not shifted.
-        label_smoothing: ε; q is (1 - ε) · one-hot + ε / V (Szegedy et al. 2016, section 7).
+        label_smoothing: ε, where q is (1 - ε) · one-hot + ε / V (Szegedy et al. 2016, section 7).
 
     Returns:
-        The smoothed cross entropy and the negative log likelihood, each [B, T] float32.
+        The smoothed cross entropy and the negative log likelihood, each [B, T] float32 in nats, 0 at padding.
     """
     vocab_size = logits.shape[-1]
 
     @custom_gradient
     def both(logits):
         p = ops.softmax(logits)
-        # log Σ exp(logits), from the most likely word alone: its p is at least 1 / V, so the logarithm is safe.
+        # log Σ exp(logits), computed from the most likely token: its p is at least 1 / V, so the logarithm is finite.
         log_sum = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
         token = _pick(logits, target)
         smoothed = log_sum - (1 - label_smoothing) * token - label_smoothing * ops.mean(logits, axis=-1)
@@ -41,7 +41,7 @@ def cross_entropy(logits, target, label_smoothing: float) -> tuple:
             q = (1 - label_smoothing) * ops.one_hot(target, vocab_size) + label_smoothing / vocab_size
             return (p - q) * upstream[0][..., None]
 
-        return ops.stack([smoothed, log_sum - token]), gradient  # One tensor: PyTorch takes the gradient of one.
+        return ops.stack([smoothed, log_sum - token]), gradient  # One tensor, because PyTorch differentiates a single result.
 
     smoothed, negative_log_likelihood = ops.unstack(both(logits) * token_mask(target), 2)
     return smoothed, negative_log_likelihood
@@ -49,15 +49,18 @@ def cross_entropy(logits, target, label_smoothing: float) -> tuple:
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class LabelSmoothedCrossEntropy(keras.losses.Loss):
-    """The training loss of section 5.4 for `compile` and `fit`: the mean over all tokens of a batch, padding left out.
+    """The training loss of section 5.4 for `compile` and `fit`: the mean over all tokens of a batch, without padding.
 
     Args:
-        label_smoothing: ε; 0 is the negative log likelihood.
+        label_smoothing: ε, in [0, 1); with 0 the loss is the negative log likelihood.
 
     Call arguments:
         y_true: [B, T] int, 0-padded, not shifted.
         y_pred: logits [B, T, V].
-        sample_weight: [B] or [B, T], a weight for each sentence or token.
+        sample_weight: a weight for each sentence [B] or token [B, T].
+
+    Raises:
+        ValueError: `label_smoothing` is not in [0, 1).
     """
 
     def __init__(self, label_smoothing: float = 0.1, name: str = "label_smoothed_cross_entropy", **kwargs):
@@ -70,7 +73,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         return cross_entropy(ops.cast(y_pred, "float32"), ops.cast(y_true, "int32"), self.label_smoothing)[0]
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        """The mean over tokens: Keras's own mean would count padding."""
+        """Returns the mean over tokens. The mean of `keras.losses.Loss` would count padding."""
         losses, weights = self.call(y_true, y_pred), token_mask(y_true)
         if sample_weight is not None:
             sample_weight = ops.cast(sample_weight, "float32")

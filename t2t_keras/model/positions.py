@@ -1,4 +1,4 @@
-"""Positional encoding (section 3.5): PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(the same)."""
+"""Positional encoding (section 3.5): PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model))."""
 
 import math
 
@@ -9,7 +9,18 @@ from t2t_keras.model.bias import add_bias
 
 
 def sinusoids(positions, d_model: int):
-    """Sine in even columns, cosine in odd ones. positions [T], from 0 → [T, D] float32."""
+    """Returns the position encodings of section 3.5, sines in even columns and cosines in odd ones.
+
+    Args:
+        positions: [T], counted from 0.
+        d_model: width, D; must be even.
+
+    Returns:
+        [T, D] float32.
+
+    Raises:
+        ValueError: `d_model` is odd.
+    """
     if d_model % 2:
         raise ValueError(f"d_model must be even: sinusoids come in pairs (section 3.5). Received: d_model={d_model}.")
     frequency = ops.exp(ops.arange(0, d_model, 2, dtype="float32") * (-math.log(10000.0) / d_model))
@@ -19,7 +30,13 @@ def sinusoids(positions, d_model: int):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class SinusoidalPositions(keras.layers.Layer):
-    """Adds the sinusoids of section 3.5. [B, T, D] → [B, T, D]; column t stands at `position` + t · `step`."""
+    """Adds the sinusoids of section 3.5: [B, T, D] → [B, T, D].
+
+    Call arguments:
+        x: [B, T, D].
+        position: position of the first column.
+        step: difference between the positions of two columns; 0 if all columns are at the same position.
+    """
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -34,10 +51,13 @@ class SinusoidalPositions(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class LearnedPositions(keras.layers.Layer):
-    """Adds a learned vector for each position (Table 3, row E). Positions past the table's end use its last row.
+    """Adds a learned vector for each position (Table 3, row E): [B, T, D] → [B, T, D]. Positions past the table use its last row.
 
     Args:
-        rows: positions that have a vector of their own.
+        rows: number of positions in the table.
+
+    Call arguments:
+        x, position, step: see `SinusoidalPositions`.
     """
 
     def __init__(self, rows: int, **kwargs):

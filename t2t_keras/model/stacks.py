@@ -1,4 +1,4 @@
-"""Encoder and decoder stacks (section 3.1): every sub-layer's output is LayerNorm(x + Dropout(Sublayer(x)))."""
+"""Encoder and decoder layers (section 3.1): the output of every sub-layer is LayerNorm(x + Dropout(Sublayer(x)))."""
 
 import keras
 from keras import ops
@@ -12,7 +12,11 @@ from t2t_keras.model.masks import causal_mask
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class AddAndNorm(keras.layers.Layer):
-    """LayerNorm(x + Dropout(y)), sections 3.1 and 5.4. [B, T, D], [B, T, D] → [B, T, D]."""
+    """Computes LayerNorm(x + Dropout(y)), sections 3.1 and 5.4: [B, T, D] and [B, T, D] → [B, T, D].
+
+    Args:
+        dropout: P_drop.
+    """
 
     def __init__(self, dropout: float, **kwargs):
         super().__init__(**kwargs)
@@ -34,7 +38,7 @@ class AddAndNorm(keras.layers.Layer):
 
 
 class _StackLayer(keras.layers.Layer):
-    """What encoder and decoder layers share: their sizes, and self-attention."""
+    """The sub-layers that encoder and decoder layers share: self-attention and the feed-forward network."""
 
     def __init__(self, num_heads: int, d_k: int, d_v: int, d_ff: int, dropout: float, **kwargs):
         super().__init__(**kwargs)
@@ -67,11 +71,18 @@ class _StackLayer(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class EncoderLayer(_StackLayer):
-    """Self-attention, then feed-forward.
+    """Encoder layer: self-attention, then the feed-forward network.
+
+    Args:
+        num_heads: number of heads, h.
+        d_k: width of the queries and keys of one head.
+        d_v: width of the values of one head.
+        d_ff: inner width of the feed-forward network.
+        dropout: P_drop.
 
     Call arguments:
-        x: [B, S, D]. A mask that Keras attaches to it counts as padding.
-        attention_mask: boolean, [B, S, S] or broadcast to [B, H, S, S]; True: may attend.
+        x: [B, S, D]. A mask that Keras attaches to it is a padding mask.
+        attention_mask: boolean, [B, S, S] or a shape that broadcasts to [B, H, S, S]; True where a query may attend.
 
     Returns:
         [B, S, D].
@@ -91,19 +102,23 @@ class EncoderLayer(_StackLayer):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class DecoderLayer(_StackLayer):
-    """Self-attention, attention over the encoder's output, then feed-forward.
+    """Decoder layer: self-attention, attention to the encoder output, then the feed-forward network.
+
+    Args:
+        num_heads, d_k, d_v, d_ff, dropout: see `EncoderLayer`.
 
     Call arguments:
         x: [B, T, D].
-        memory: [B, S, D], the encoder's output, or its keys and values from `cross_attention.keys_values`. A mask that Keras attaches to
-            it counts as padding.
-        attention_mask: boolean, [B, T, T] or broadcast to [B, H, T, T], which targets each position may attend to. None: causal, no
-            position attends to a later one (section 3.2.3).
-        cross_attention_mask: boolean, [B, T, S] or broadcast to [B, H, T, S], which source positions each target may attend to.
-        cache: keys and values of the positions before x, or `()` where there are none; see `MultiHeadAttention`.
+        memory: the encoder output [B, S, D], or its keys and values from `cross_attention.keys_values`. A mask that Keras attaches to it
+            is a padding mask.
+        attention_mask: boolean, [B, T, T] or a shape that broadcasts to [B, H, T, T]; True where a target position may attend. `None` is
+            causal: no position attends to a later one (section 3.2.3).
+        cross_attention_mask: boolean, [B, T, S] or a shape that broadcasts to [B, H, T, S]; True where a target position may attend to a
+            source position.
+        cache: keys and values of the positions before x, or `()` if there are none; see `MultiHeadAttention`.
 
     Returns:
-        [B, T, D]; with a `cache`, also the next cache.
+        [B, T, D]. With a `cache`, also the next cache.
     """
 
     def __init__(self, *args, **kwargs):
@@ -116,7 +131,7 @@ class DecoderLayer(_StackLayer):
         self._build_attention(self.cross_attention, self.cross_attention_norm, x_shape, memory_shape)
 
     def self_attend(self, x, attention_mask=None, cache=(), training=False):
-        """The first sub-layer. Arguments as of a call → [B, T, D] and the next cache."""
+        """Applies the first sub-layer. Takes the arguments of a call and returns [B, T, D] and the next cache."""
         if attention_mask is None:
             attention_mask = causal_mask(ops.shape(cache[0])[2] if cache else 0, ops.shape(x)[1])
         y, cache = self.self_attention(x, attention_mask=attention_mask, cache=cache)

@@ -1,4 +1,4 @@
-"""The Transformer (section 3, Figure 1): an encoder, a decoder, and the one matrix they share.
+"""The Transformer (section 3, Figure 1): an encoder, a decoder, and the embedding matrix that they share.
 
 Letters: B sentences, S source tokens, T target tokens, D d_model, H heads, K d_k, E d_v, V vocabulary.
 """
@@ -18,7 +18,7 @@ from t2t_keras.model.stacks import DecoderLayer, EncoderLayer
 
 
 class EncodedSource(NamedTuple):
-    """What the decoder needs of a source: each decoder layer's keys and values, projected once, and the padding mask."""
+    """An encoded source: the keys and values for each decoder layer, projected once, and the padding mask."""
 
     keys_values: list  # ([B, H, S, K], [B, H, S, E]) for each decoder layer
     mask: object  # boolean [B, 1, 1, S]
@@ -26,13 +26,16 @@ class EncodedSource(NamedTuple):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Transformer(keras.Model):
-    """Source and shifted target in, logits out; or `encode` once and `decode` step by step.
+    """The Transformer. A call maps a source and a shifted target to logits; for search, `encode` once and `decode` step by step.
+
+    Args:
+        config: sizes of the network, a `ModelConfig` or a dictionary of its fields.
 
     Call arguments:
-        inputs: (source [B, S], target [B, T]) int, 0-padded. The target is shifted right already: it starts with BOS.
+        inputs: (source [B, S], target [B, T]) int, 0-padded. The target is shifted right: it starts with BOS.
 
     Returns:
-        Logits [B, T, V] of the token after each target position, float32.
+        Logits [B, T, V] float32 of the token after each target position.
     """
 
     def __init__(self, config: ModelConfig, name: str = "transformer", **kwargs):
@@ -63,7 +66,7 @@ class Transformer(keras.Model):
         self.built = True
 
     def encode(self, source, training=False) -> EncodedSource:
-        """Reads the source. [B, S] int → what `decode` attends to."""
+        """Encodes a source [B, S] int for `decode`."""
         mask = padding_mask(source)
         x = self.source_dropout(self.positions(self.embedding(source)), training=training)
         for layer in self.encoder:
@@ -71,19 +74,20 @@ class Transformer(keras.Model):
         return EncodedSource([layer.cross_attention.keys_values(x) for layer in self.decoder], mask)
 
     def decode(self, target, encoded: EncodedSource, cache=None, position=0, ancestors=None, training=False):
-        """Continues a target. One path for training (`cache=None`, whole sentences) and for search (one token at a time, T beams).
+        """Computes the logits of target tokens. Training decodes whole sentences (`cache=None`), search one token of T beams at a time.
 
         Args:
-            target: [B, T] int, at `position` … `position + T - 1`; the first token of all is BOS.
-            encoded: what `encode` returned.
-            cache: what the previous `decode` returned: keys and values of the targets before.
-            position: int or int32 scalar, the number of positions in `cache`.
-            ancestors: [B, T, position + 1] int, for beam search. The targets are then not T positions but T beams at one
-                `position`; beam t continues what the beams ancestors[t] wrote, one beam for each position, the last of them itself.
-                Nothing in the cache is ever reordered.
+            target: [B, T] int, the tokens at `position` … `position + T - 1`; the token at position 0 is BOS.
+            encoded: the result of `encode`.
+            cache: the cache from the previous `decode`, with the keys and values of all earlier targets.
+            position: number of positions in `cache`; int or int32 scalar.
+            ancestors: [B, T, position + 1] int, for beam search. The T targets are then not T positions, but T beams at one
+                `position`. ancestors[t, p] is the beam that wrote the token at position p of the hypothesis of beam t; its last entry
+                is t. The cache is never reordered.
 
         Returns:
-            (logits [B, T, V] float32, cache: for each layer ([B, H, P, K], [B, H, P, E]), P targets so far)
+            The logits [B, T, V] float32, and the next cache: for each layer, keys [B, H, P, K] and values [B, H, P, E] of all P targets
+            so far.
         """
         mask = causal_mask(position, ops.shape(target)[1]) if ancestors is None else ancestry_mask(ancestors)
         x = self.positions(self.embedding(target), position=position, step=1 if ancestors is None else 0)
@@ -92,7 +96,7 @@ class Transformer(keras.Model):
         return ops.cast(self.embedding.logits(x), "float32"), cache
 
     def _decoder_layers(self, layers: list, x, encoded: EncodedSource, mask, cache=None, training=False):
-        """x [B, T, D] through the first layers of the decoder → [B, T, D] and their cache."""
+        """Applies the first layers of the decoder to x [B, T, D]. Returns [B, T, D] and the next cache."""
         grown = []
         for index, layer in enumerate(layers):
             x, keys_values = layer(
@@ -107,16 +111,16 @@ class Transformer(keras.Model):
         return x, grown
 
     def align(self, target, encoded: EncodedSource):
-        """How far each target attends to each source position: the mean over the heads of the last decoder layer but one.
+        """Aligns a target with its source: the attention to the source in the last decoder layer but one, averaged over the heads.
 
         That layer aligns best (Garg et al. 2019, https://aclanthology.org/D19-1453, section 4.1).
 
         Args:
-            target: [B, T] int; the first is BOS.
-            encoded: what `encode` returned.
+            target: [B, T] int; the first token is BOS.
+            encoded: the result of `encode`.
 
         Returns:
-            [B, T, S] float32, rows that sum to 1: where the model looks when it writes the token after each target.
+            [B, T, S] float32; rows sum to 1. Row t is the attention that predicts the token after target t.
         """
         *before, layer = self.decoder[:-1] or self.decoder
         mask = causal_mask(0, ops.shape(target)[1])
@@ -125,7 +129,7 @@ class Transformer(keras.Model):
         return ops.mean(layer.cross_attention.weights_of(x, encoded.keys_values[len(before)], encoded.mask), axis=1)
 
     def empty_cache(self, batch):
-        """The cache before the first token, of no length: for each layer ([B, H, 0, K], [B, H, 0, E])."""
+        """Returns the cache before the first token: for each layer, keys [B, H, 0, K] and values [B, H, 0, E]."""
         config = self.config
         shapes = [(batch, config.num_heads, 0, width) for width in (config.d_k, config.d_v)]
         return [[ops.zeros(shape, self.compute_dtype) for shape in shapes] for _ in self.decoder]
