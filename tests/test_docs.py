@@ -11,7 +11,7 @@ import zipfile
 import pytest
 
 import t2t_keras
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.config import FORMER_NAMES, DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -73,7 +73,7 @@ def test_every_flag_that_a_page_names_is_one():
     known = {field.name for group in (ModelConfig, TrainConfig, DecodeConfig, DataConfig) for field in dataclasses.fields(group)}
     for program in [*(ROOT / "tools").glob("*.py"), *(ROOT / "benchmarks").glob("*.py"), ROOT / "t2t_keras/cli/flags.py"]:
         known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text_of(program)))
-    known |= {"help", "flagfile", "logdir"}
+    known |= {"help", "flagfile", "logdir", *FORMER_NAMES}
     for page in PAGES:
         assert set(re.findall(r"--(\w+)", text_of(page))) <= known, page
 
