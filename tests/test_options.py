@@ -416,7 +416,7 @@ ROWS = {
         "max_skipped": [Row(3, of_run(lambda found: len(found.applied), finite=False), 3)],
         "max_hours": [Row(5.0, of_run(lambda found: "max_hours=5" in found.ended), True)],
         "best_metric": [
-            Row("bleu", of_run(lambda found: found.run.progress.best_step, figures=WORSE), 8, usual={"valid_sentences": 1}),
+            Row("bleu", of_run(lambda found: found.run.state.best_step, figures=WORSE), 8, usual={"valid_sentences": 1}),
         ],
     },
     DecodeConfig: {

@@ -100,7 +100,7 @@ def test_tensorboard_shows_training_speed_padding_and_validation(run):
     }  # fmt: skip
     validation_tags = {"valid/loss", "valid/perplexity", "valid/bleu", "valid/samples"}
     assert set(found) == training_tags | validation_tags | {"config"}
-    assert all(sorted(found[tag]) == [2, 4] for tag in found)
+    assert all(sorted(found[tag]) == [2, 4] for tag in training_tags | validation_tags) and sorted(found["config"]) == [0]
     assert found["train/learning_rate"] == pytest.approx({step: 8**-0.5 * step * 10**-1.5 for step in (2, 4)})
     assert found["train/perplexity"] == pytest.approx({step: math.exp(loss) for step, loss in found["train/loss"].items()}, rel=1e-5)
     assert found["valid/perplexity"] == pytest.approx({step: math.exp(loss) for step, loss in found["valid/loss"].items()}, rel=1e-5)
