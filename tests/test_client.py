@@ -138,7 +138,7 @@ def test_a_busy_server_is_asked_again_after_longer_and_longer_times(servers, req
     assert len(requests) == 5
     for seconds, most in zip(waited, [0.5, 1, 2, 4], strict=True):
         assert most / 2 <= seconds <= most
-    assert len(messages) == 4 and "attempt 2 of 5" in messages[0] and "come back later" in messages[0]
+    assert len(messages) == 4 and "Attempt 2 of 5" in messages[0] and "come back later" in messages[0]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -226,7 +226,7 @@ def test_a_server_that_is_not_there_is_told_after_the_last_attempt(scheme):
     predict = client.retrying(
         client.connect(client.Model(f"{scheme}://127.0.0.1:9", "translate", timeout=2.0)), 2, sleep=lambda seconds: None
     )
-    with pytest.raises(client.NoAnswerError, match=r"Is the server up.*127\.0\.0\.1:9"):
+    with pytest.raises(client.NoAnswerError, match=r"Check that the server runs.*127\.0\.0\.1:9"):
         list(client.translate_lines(predict, ["one"]))
 
 
@@ -352,7 +352,7 @@ def test_no_lines_give_no_translations_and_need_no_server():
     ("arguments", "expected"),
     [
         (["--server=localhost:8500"], "grpc://host:port"),
-        (["--server=http://127.0.0.1:9", "--attempts=1"], "Is the server up"),
+        (["--server=http://127.0.0.1:9", "--attempts=1"], "Check that the server runs"),
         (["--model_name=other", "--server={http}"], "no model 'other'"),
         (["--alpha=-2", "--server={grpc}"], "alpha: expected"),
     ],

@@ -205,13 +205,13 @@ def test_an_unknown_quantization_is_refused_and_nothing_is_written(written, tmp_
 
 def test_a_folder_that_holds_something_is_refused(written):
     ours, folder = written
-    with pytest.raises(FileExistsError, match="a new folder, or an empty one"):
+    with pytest.raises(FileExistsError, match="a new or empty folder"):
         ctranslate2_format.write(ours, folder)
 
 
 def test_sub_words_of_another_model_are_refused(tokenizer):
     model = Transformer(dataclasses.replace(ONE_WIDTH, vocab_size=331))
-    with pytest.raises(ValueError, match="each of the model's 331 ids. Received: 330"):
+    with pytest.raises(ValueError, match="each of the 331 ids of the model. Received: 330"):
         ctranslate2_format.specification(model, list(tokenizer.pieces), 10)
 
 

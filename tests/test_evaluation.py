@@ -104,9 +104,9 @@ def test_compound_split_bleu_sees_characters_and_not_their_escapes():
 
 @pytest.mark.parametrize("score", SCORES)
 def test_a_translation_without_its_reference_is_refused(score):
-    with pytest.raises(ValueError, match="2 and 1"):
+    with pytest.raises(ValueError, match="2 translation.* 1 reference"):
         score(["a", "b"], ["a"])
-    with pytest.raises(ValueError, match="1 and 2"):
+    with pytest.raises(ValueError, match="1 translation.* 2 reference"):
         score(["a"], ["a", "b"])
 
 
@@ -156,7 +156,7 @@ def test_a_set_of_scores_is_counted_as_each_of_them():
 
 
 def test_every_reference_has_as_many_lines():
-    with pytest.raises(ValueError, match="2 and 3"):
+    with pytest.raises(ValueError, match="2 translation.* 3 reference"):
         scores.bleu(["a", "b"], ["a", "b"], ["a", "b", "c"])
 
 

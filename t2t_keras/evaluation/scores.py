@@ -128,5 +128,5 @@ def _check(hypotheses: list[str], references: tuple[list[str], ...]) -> None:
     for reference in references:
         if len(hypotheses) != len(reference):
             raise ValueError(
-                f"Expected one reference for each translation. Received: {len(hypotheses)} translations and {len(reference)} references."
+                f"Expected one reference for each translation. Received: {len(hypotheses)} translation(s), {len(reference)} reference(s)."
             )
