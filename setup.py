@@ -6,7 +6,7 @@ import re
 import setuptools
 
 ROOT = pathlib.Path(__file__).parent
-PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart")
+PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart", "attention")
 
 setuptools.setup(
     name="t2t_keras",
@@ -19,11 +19,12 @@ setuptools.setup(
     # Beside the package, not in it: an editable install cannot map a folder into a package from elsewhere.
     packages=[*setuptools.find_packages(include=["t2t_keras*"]), "t2t_keras_tools", "t2t_keras_configs"],
     package_dir={"t2t_keras_tools": "tools", "t2t_keras_configs": "configs"},
-    package_data={"t2t_keras_configs": ["*.flags"]},
+    package_data={"t2t_keras_configs": ["*.flags"], "t2t_keras.visualization": ["*.html"]},
     python_requires=">=3.11,<3.14",
     install_requires=[
         "absl-py>=2",
         "keras>=3.15.1",  # Earlier ones load models unsafely.
+        "matplotlib>=3.9",
         "num2words>=0.5.14",
         "sacrebleu>=2.4",
         "sacremoses>=0.1",
@@ -36,10 +37,10 @@ setuptools.setup(
         "tqdm>=4",
     ],
     extras_require={
-        "docs": ["matplotlib>=3.9"],
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "beam": ["apache-beam>=2.77"],
         "client": ["requests>=2.32"],
+        "browser": ["selenium>=4.20"],  # Tests of web pages; it needs Chromium too.
         "ctranslate2": ["ctranslate2>=4.8"],
         "bench": ["ctranslate2>=4.8", "torch>=2.4", "transformers>=4.56"],
         "rouge": ["rouge-score>=0.1.2"],

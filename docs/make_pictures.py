@@ -1,4 +1,4 @@
-"""Draws the pictures of the documentation. It needs matplotlib, which the package does not: pip install -e '.[docs]'.
+"""Draws the pictures of the documentation.
 
 python docs/make_pictures.py runs/quickstart      # a run of the built-in corpus; writes docs/pictures/*.png
 """

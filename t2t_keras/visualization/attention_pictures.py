@@ -111,9 +111,7 @@ def line_picture(attention: SentenceAttention, kind: str = "cross", layer: int =
             axes.text(to_x + boxes + 0.08, y_of(index), word, ha="left", va="center", **style)
         for place, (color, dashes) in enumerate(zip(*_looks(heads), strict=True)):
             shift = (place - (len(heads) - 1) / 2) * min(0.03, 0.7 * _ROW / len(heads))
-            found = [
-                (t, s) for t, s in zip(*np.nonzero(weights[place] >= _FAINTEST), strict=True) if query is None or t == query
-            ]
+            found = [(t, s) for t, s in zip(*np.nonzero(weights[place] >= _FAINTEST), strict=True) if query is None or t == query]
             # The darkest on top.
             found.sort(key=lambda where: weights[(place, *where)])  # noqa: B023
             opacity = [min(1.0, float(weights[(place, *where)])) for where in found]
