@@ -101,29 +101,23 @@ def line_picture(attention: SentenceAttention, kind: str = "cross", layer: int =
         for x, name, align in ((from_x - 0.08, names[0], "right"), (to_x + boxes + 0.08, names[1], "left")):
             axes.text(x, top - 0.18, name, ha=align, va="center", color="#555555", **heading)
 
-        def y_of(index):
-            return top + _ROW * (index + 0.5)
-
+        y_of = [top + _ROW * (index + 0.5) for index in range(max(len(queries), len(keys)))]
         for index, word in enumerate(queries):
             faint = query is not None and index != query
-            axes.text(from_x - 0.08, y_of(index), word, ha="right", va="center", color="#767676" if faint else "black", **style)
+            axes.text(from_x - 0.08, y_of[index], word, ha="right", va="center", color="#767676" if faint else "black", **style)
         for index, word in enumerate(keys):
-            axes.text(to_x + boxes + 0.08, y_of(index), word, ha="left", va="center", **style)
+            axes.text(to_x + boxes + 0.08, y_of[index], word, ha="left", va="center", **style)
         for place, (color, dashes) in enumerate(zip(*_looks(heads), strict=True)):
+            drawn = weights[place] if query is None else np.where(np.arange(len(queries))[:, None] == query, weights[place], 0)
+            found = np.argwhere(drawn >= _FAINTEST)
+            found = found[np.argsort(drawn[tuple(found.T)])]  # The darkest on top.
             shift = (place - (len(heads) - 1) / 2) * min(0.03, 0.7 * _ROW / len(heads))
-            found = [(t, s) for t, s in zip(*np.nonzero(weights[place] >= _FAINTEST), strict=True) if query is None or t == query]
-            # The darkest on top.
-            found.sort(key=lambda where: weights[(place, *where)])  # noqa: B023
-            opacity = [min(1.0, float(weights[(place, *where)])) for where in found]
-            lines = [[(from_x, y_of(t) + shift), (to_x, y_of(s) + shift)] for t, s in found]
-            colors = [to_rgba(color, value) for value in opacity]
-            axes.add_collection(LineCollection(lines, colors=colors, linewidths=1.8, linestyles=(0, (4, 2)) if dashes else "solid"))
-            if query is not None:
-                for index in range(len(keys)):
-                    corner = (to_x + 0.04 + place * box, y_of(index) - 0.09)
-                    value = min(1.0, float(weights[place, query, index]))
-                    hatch = "//" if dashes else None
-                    axes.add_patch(Rectangle(corner, box, 0.18, fc=to_rgba(color, value), hatch=hatch, ec="white", lw=0))
+            ends = [[(from_x, y_of[t] + shift), (to_x, y_of[s] + shift)] for t, s in found]
+            colors = [to_rgba(color, min(1.0, float(drawn[t, s]))) for t, s in found]
+            axes.add_collection(LineCollection(ends, colors=colors, linewidths=1.8, linestyles=(0, (4, 2)) if dashes else "solid"))
+            for index in range(len(keys)) if query is not None else ():
+                corner, look = (to_x + 0.04 + place * box, y_of[index] - 0.09), to_rgba(color, min(1.0, float(drawn[query, index])))
+                axes.add_patch(Rectangle(corner, box, 0.18, fc=look, hatch="//" if dashes else None, ec="white", lw=0))
     return figure
 
 
@@ -142,6 +136,22 @@ def _legend(figure, heads: Sequence[int], style: dict) -> list[tuple[int, float,
         found.append((row, x, x + 0.29 + width))
         x += 0.29 + width + 0.25
     return found
+
+
+def _grid(number: int, aspect: float) -> tuple[int, int]:
+    """Rows and columns for some maps: a little wider than high, and with few empty places.
+
+    Args:
+        number: of maps.
+        aspect: width of a map divided by its height.
+    """
+
+    def cost(columns: int) -> float:
+        rows = math.ceil(number / columns)
+        return abs(math.log(columns * aspect / rows / 1.4)) + 2 * (rows * columns - number) / number
+
+    columns = min(range(1, number + 1), key=cost)
+    return math.ceil(number / columns), columns
 
 
 def heat_maps(attention: SentenceAttention, kind: str = "cross", layer: int = -1, heads=None):
@@ -176,11 +186,8 @@ def heat_maps(attention: SentenceAttention, kind: str = "cross", layer: int = -1
         map_width, map_height = _CELL * len(keys), _CELL * len(queries)
         before, below, above = rows_label + 0.42, columns_label + 0.42, 0.34
         block_width, block_height = max(before + map_width + 0.15, 1.2), above + map_height + below
-        columns = min(
-            range(1, len(heads) + 1),
-            key=lambda number: abs(math.log(number * block_width / (math.ceil(len(heads) / number) * block_height) / 1.4)),
-        )
-        rows, header, bar = math.ceil(len(heads) / columns), 0.55, 1.0
+        rows, columns = _grid(len(heads), block_width / block_height)
+        header, bar = 0.55, 1.0
         width = max(2 * _MARGIN + columns * block_width + bar, max(figures.widths(figure, [title], heading)) + 2 * _MARGIN)
         height = max(header + rows * block_height + _MARGIN, header + 2.2)
         figure.set_size_inches(width, height)
@@ -202,11 +209,9 @@ def heat_maps(attention: SentenceAttention, kind: str = "cross", layer: int = -1
             for spine in axes.spines.values():
                 spine.set_color("#999999")
             axes.set_title(f"head {head + 1}", loc="left", pad=5, **{**style, "fontsize": 11})
-            axes.text(0, -(below - 0.12) / map_height, SIDES[kind][1], transform=axes.transAxes, color="#555555", va="center", **style)
-            axes.text(
-                -(before - 0.12) / map_width, 1, SIDES[kind][0], transform=axes.transAxes, color="#555555", rotation=90, va="top", ha="center",
-                **style,
-            )  # fmt: skip
+            name = {**style, "color": "#555555", "transform": axes.transAxes, "va": "center"}
+            axes.text(0, -(below - 0.12) / map_height, SIDES[kind][1], **name)
+            axes.text(-(before - 0.12) / map_width, 1, SIDES[kind][0], **{**name, "rotation": 90, "va": "top", "ha": "center"})
         length = min(2.2, height - header - 0.6)
         axes = figure.add_axes(((width - bar + 0.3) / width, 1 - (header + above + length) / height, 0.13 / width, length / height))
         figure.colorbar(ScalarMappable(scale, "Blues"), cax=axes, ticks=[0, 0.05, 0.2, 0.5, 1], format="{x:g}")

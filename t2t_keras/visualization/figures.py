@@ -85,8 +85,8 @@ def _fonts(characters: frozenset[str]) -> tuple[str, ...]:
     if missing:
         shown = "".join(map(chr, sorted(missing)[:20]))
         logger.warning(
-            f"No installed font has these characters: {shown!r}. PNG pictures show boxes for them; SVG pictures and the page keep the text. "
-            "Install a font that has them, such as Noto."
+            f"No installed font has these characters: {shown!r}. PNG pictures show boxes for them; SVG pictures and the page keep the "
+            "text. Install a font that has them, such as Noto."
         )
     return tuple(chosen)
 
