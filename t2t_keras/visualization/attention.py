@@ -46,7 +46,7 @@ class SentenceAttention:
     `target_input`, which begins with the start token. Tensor2Tensor labels these columns with the predicted pieces too.
 
     Attributes:
-        source, target: what is read and what is predicted, each with its end token.
+        source, target: what is read and what is predicted, each with its end token. A translation that beam search had to stop has none.
         target_input: what the decoder reads: the start token and all but the last piece of `target`.
         encoder: encoder self-attention, [L, H, S, S] float32.
         decoder: decoder self-attention, [L, H, T, T] float32. Zero above the diagonal (section 3.2.3).

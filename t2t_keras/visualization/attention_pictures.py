@@ -148,7 +148,7 @@ def _grid(number: int, aspect: float) -> tuple[int, int]:
 
     def cost(columns: int) -> float:
         rows = math.ceil(number / columns)
-        return abs(math.log(columns * aspect / rows / 1.4)) + 2 * (rows * columns - number) / number
+        return abs(math.log(columns * aspect / rows / 1.4)) + 4 * (rows * columns - number) / number
 
     columns = min(range(1, number + 1), key=cost)
     return math.ceil(number / columns), columns

@@ -74,8 +74,10 @@ def _fonts(characters: frozenset[str]) -> tuple[str, ...]:
     chosen, missing = [_FONT], {ord(character) for character in characters}
     missing -= set(_characters_of(font_manager.findfont(_FONT)))
     if missing:
-        entries = {entry.name: entry.fname for entry in font_manager.fontManager.ttflist if entry.style == "normal" and entry.weight == 400}
-        for name in sorted(entries, key=lambda name: (not name.startswith("Noto Sans"), "Mono" in name, name)):
+        fonts = font_manager.fontManager.ttflist
+        entries = {font.name: font.fname for font in fonts if font.style == "normal" and font.weight == 400}
+        known = (name for name in entries if not name.startswith("Last Resort"))  # Which has a box for every character.
+        for name in sorted(known, key=lambda name: (not name.startswith("Noto Sans"), "Mono" in name, name)):
             found = missing & _characters_of(entries[name])
             if found:
                 chosen.append(name)
