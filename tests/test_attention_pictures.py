@@ -97,13 +97,13 @@ def test_only_the_given_layers_are_observed_and_only_inside_the_context(translat
     source, target = np.array([[5, 6, EOS]], "int32"), np.array([[BOS, 7]], "int32")
     with record_attention(layers) as found:
         assert found == [None, None]
-        expected = model.decode(target, model.encode(source))[0]
+        model.decode(target, model.encode(source))
         assert [weights.shape for weights in found] == [(1, 2, 2, 3)] * 2
     with pytest.raises(KeyError), record_attention(layers):
         raise KeyError
     assert not any("call" in vars(layer) for layer in layers)
     before = [weights.copy() for weights in found]
-    np.testing.assert_array_equal(model.decode(target, model.encode(source[:, ::-1] * 1 + 1))[0].shape, expected.shape)
+    model.decode(target, model.encode(source + 1))
     np.testing.assert_array_equal(found, before)
 
 
@@ -278,7 +278,7 @@ def test_the_grid_of_heat_maps_has_no_gap(number, expected):
 
 
 @pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
-def test_text_is_drawn_as_it_is(tmp_path, draw, messages):
+def test_text_is_drawn_as_it_is(tmp_path, draw):
     """Not as a formula or as markup; what XML cannot hold is U+FFFD, and a long word is cut."""
     words = STRANGE.by_words()
     figure = draw(words, "encoder", 0)

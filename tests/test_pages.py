@@ -25,7 +25,9 @@ SHORT = stand_in.attention("the black dog plays", "der schwarze Hund spielt")
 SIXTY = stand_in.attention(" ".join(f"word{n}" for n in range(60)), " ".join(f"Wort{n}" for n in range(60)), seed=1)
 ARABIC = stand_in.attention("السلام عليكم يا صديقي", "שלום לך ידידי", seed=2)
 SCRIPT = stand_in.attention(
-    "<script>document.title='broken'</script> <img/src=x/onerror=document.title='broken'>", "</script> <b>fett</b> {{data}}", seed=3
+    "<script>document.title='broken'</script> <img/src=x/onerror=document.title='broken'>",
+    f"</script> <b>fett</b> {'lang' * 40} {{{{data}}}}",
+    seed=3,
 )
 SENTENCES = [SHORT, SIXTY, ARABIC, SCRIPT]
 
@@ -170,6 +172,7 @@ def assert_tidy(browser) -> None:
     """No word overlaps another, no text is cut, and nothing is wider than the window."""
     script = "return [...document.querySelectorAll('.word')].map(w => w.getBoundingClientRect()).map(r => [r.x, r.y, r.right, r.bottom])"
     left, top, right, bottom = np.array(browser.execute_script(script)).T
+    assert left.min() >= 0 and top.min() + browser.execute_script("return scrollY") >= 0
     across = np.minimum(right[:, None], right) - np.maximum(left[:, None], left)
     along = np.minimum(bottom[:, None], bottom) - np.maximum(top[:, None], top)
     assert not ((across > 0.5) & (along > 0.5) & ~np.eye(len(left), dtype=bool)).any()
@@ -191,6 +194,17 @@ def test_right_to_left_words_run_from_right_to_left(browser):
     words(browser, "to")[0].click()
     ActionChains(browser).send_keys(Keys.ARROW_LEFT).perform()
     assert browser.switch_to.active_element.text == "عليكم"
+
+
+@pytest.mark.parametrize("view", ["lines", "flow"])
+def test_words_do_not_move_while_the_pointer_is_over_one(browser, view):
+    """Story: the line above the words grew by a long word, and the pointer was over another word."""
+    choose(browser, sentence=3)
+    radio(browser, "view", view)
+    before = [word.rect for word in (*words(browser, "from"), *words(browser, "to"))]
+    for side in ("from", "to"):
+        point(browser, words(browser, side)[1])
+        assert [word.rect for word in (*words(browser, "from"), *words(browser, "to"))] == before
 
 
 def test_text_that_looks_like_markup_is_text(browser):

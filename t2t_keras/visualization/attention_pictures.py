@@ -207,7 +207,7 @@ def heat_maps(attention: SentenceAttention, kind: str = "cross", layer: int = -1
             axes.grid(which="minor", color="#DDDDDD", linewidth=0.4)
             axes.tick_params(which="minor", length=0)
             for spine in axes.spines.values():
-                spine.set_color("#999999")
+                spine.set(color="#999999", visible=True)
             axes.set_title(f"head {head + 1}", loc="left", pad=5, **{**style, "fontsize": 11})
             name = {**style, "color": "#555555", "transform": axes.transAxes, "va": "center"}
             axes.text(0, -(below - 0.12) / map_height, SIDES[kind][1], **name)
