@@ -6,7 +6,9 @@ import re
 import setuptools
 
 ROOT = pathlib.Path(__file__).parent
-PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "demo", "quickstart")
+PROGRAMS = (
+    "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart", "attention", "demo"
+)  # fmt: skip
 
 setuptools.setup(
     name="t2t_keras",
@@ -24,6 +26,7 @@ setuptools.setup(
     install_requires=[
         "absl-py>=2",
         "keras>=3.15.1",  # Earlier ones load models unsafely.
+        "matplotlib>=3.9",
         "num2words>=0.5.14",
         "sacrebleu>=2.4",
         "sacremoses>=0.1",
@@ -37,7 +40,6 @@ setuptools.setup(
         "werkzeug>=3",  # The demo page; TensorBoard needs it too.
     ],
     extras_require={
-        "docs": ["matplotlib>=3.9"],
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "beam": ["apache-beam>=2.77"],
         "client": ["requests>=2.32"],

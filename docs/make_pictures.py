@@ -1,10 +1,12 @@
-"""Draws the pictures of the documentation. It needs matplotlib, which the package does not: pip install -e '.[docs]'.
+"""Draws the pictures of the documentation.
 
 python docs/make_pictures.py runs/quickstart      # a run of the built-in corpus; writes docs/pictures/*.png
 """
 
 import pathlib
+import shutil
 import sys
+import tempfile
 
 import matplotlib
 
@@ -16,6 +18,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util.tensor_util import make_ndarray
 
 import t2t_keras
+from t2t_keras.decoding.loading import load
+from t2t_keras.visualization import attention_page, attention_pictures, figures
+from t2t_keras.visualization.attention import attention_of
 
 PICTURES = pathlib.Path(__file__).parent / "pictures"
 SENTENCE = "forty-two thousand three hundred and nine"
@@ -61,6 +66,31 @@ def alignment(run: pathlib.Path) -> plt.Figure:
     axes.set(xlabel="source sub-words", ylabel="translated sub-words")
     figure.colorbar(image, ax=axes, label="attention", pad=0.015, aspect=40)
     return figure
+
+
+def attention(run: pathlib.Path) -> None:
+    """Lines and heat maps of the last layer, and the page as a browser shows it."""
+    found = attention_of(load(run), SENTENCE)
+    figures.save(attention_pictures.line_picture(found), PICTURES / "attention_lines.png")
+    figures.save(attention_pictures.heat_maps(found), PICTURES / "attention_heatmap.png")
+    try:
+        from selenium import webdriver
+        from selenium.webdriver.common.by import By
+    except ImportError:
+        print("attention_page.png stays: it needs Chromium with its driver, and pip install -e '.[browser]'.")
+        return
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--hide-scrollbars", "--window-size=1000,900"):
+        options.add_argument(argument)
+    driver = webdriver.ChromeService(shutil.which("chromedriver"))
+    with tempfile.TemporaryDirectory() as folder, webdriver.Chrome(options=options, service=driver) as browser:
+        page = pathlib.Path(folder) / "attention.html"
+        page.write_text(attention_page.page([found]), encoding="utf-8")
+        browser.get(page.as_uri())
+        browser.find_element(By.CSS_SELECTOR, "#layer option:last-child").click()
+        browser.find_element(By.CSS_SELECTOR, "[name=units][value=pieces]").click()
+        browser.find_elements(By.CSS_SELECTOR, "#from .word")[3].click()
+        browser.save_screenshot(str(PICTURES / "attention_page.png"))
 
 
 # Name, what it does, and the centre of its box.
@@ -123,6 +153,7 @@ def main() -> None:
     for name, figure in (("curves", curves(run)), ("alignment", alignment(run)), ("architecture", architecture())):
         figure.savefig(PICTURES / f"{name}.png", dpi=110)
         print(PICTURES / f"{name}.png")
+    attention(run)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,12 @@ def attention(q, k, v, causal: bool = False):
     return attention_weights(q, k, causal) @ v
 
 
+def heads_weights(queries, memory, weights, causal: bool = False):
+    """What each head multiplies V by. [T, D], [S, D] → [H, T, S]."""
+    heads = zip(weights["query"], weights["key"], strict=True)
+    return np.stack([attention_weights(queries @ w_q, memory @ w_k, causal) for w_q, w_k in heads])
+
+
 def multi_head_attention(queries, memory, weights, causal: bool = False):
     """Section 3.2.2: head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). [T, D], [S, D] → [T, D]."""
     heads = [
@@ -108,6 +114,24 @@ def alignment(source, shifted_target, weights, layer: int):
             return np.mean([attention_weights(x @ w_q, memory @ w_k) for w_q, w_k in heads], axis=0)
         x = add_and_norm(x, multi_head_attention(x, memory, each["cross_attention"]), each["cross_attention_norm"])
         x = add_and_norm(x, feed_forward(x, each["feed_forward"]), each["feed_forward_norm"])
+
+
+def all_attention(source, shifted_target, weights):
+    """The weights of every head. S ids, T ids → {"encoder": [L, H, S, S], "decoder": [L, H, T, T], "cross": [L, H, T, S]}."""
+    found = {"encoder": [], "decoder": [], "cross": []}
+    memory = embed(source, weights["matrix"])
+    for each in weights["encoder"]:
+        found["encoder"].append(heads_weights(memory, memory, each["self_attention"]))
+        memory = add_and_norm(memory, multi_head_attention(memory, memory, each["self_attention"]), each["self_attention_norm"])
+        memory = add_and_norm(memory, feed_forward(memory, each["feed_forward"]), each["feed_forward_norm"])
+    x = embed(shifted_target, weights["matrix"])
+    for each in weights["decoder"]:
+        found["decoder"].append(heads_weights(x, x, each["self_attention"], causal=True))
+        x = add_and_norm(x, multi_head_attention(x, x, each["self_attention"], causal=True), each["self_attention_norm"])
+        found["cross"].append(heads_weights(x, memory, each["cross_attention"]))
+        x = add_and_norm(x, multi_head_attention(x, memory, each["cross_attention"]), each["cross_attention_norm"])
+        x = add_and_norm(x, feed_forward(x, each["feed_forward"]), each["feed_forward_norm"])
+    return {kind: np.stack(layers) for kind, layers in found.items()}
 
 
 def smoothed_loss(sentence_logits, target, label_smoothing: float):

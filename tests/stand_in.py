@@ -14,6 +14,7 @@ from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.tokenizer import Tokenizer, learn
+from t2t_keras.visualization.attention import SentenceAttention, Tokens
 
 BEAM_SIZE = 2
 VOCAB_SIZE = 330
@@ -49,6 +50,27 @@ def translator(decode: DecodeConfig, frozen: bool = True, dtype: str = "float32"
     end = np.array(tf.cast(model.embedding.matrix.value[EOS], tf.float32))
     model.decoder[-1].feed_forward_norm.norm.beta.assign(0.75 * end / (end @ end))
     return Translator(model, Tokenizer(subwords), decode, frozen=frozen)
+
+
+def attention(source: str, target: str, layers: int = 2, heads: int = 3, seed: int = 0) -> SentenceAttention:
+    """Made-up weights of two sentences. A sub-word has at most four letters."""
+    draw = np.random.default_rng(seed)
+
+    def tokens(words: list[str]) -> Tokens:
+        pieces = [[("▁" if start == 0 else "") + word[start : start + 4] for start in range(0, len(word), 4)] for word in words]
+        pieces = [[word] if word in ("<s>", "</s>") else cut for word, cut in zip(words, pieces, strict=True)]
+        return Tokens(tuple(sum(pieces, [])), tuple(words), tuple(map(len, pieces)))
+
+    def weights(rows: Tokens, columns: Tokens, causal: bool = False) -> np.ndarray:
+        found = draw.dirichlet(np.full(len(columns.pieces), 0.15), (layers, heads, len(rows.pieces)))
+        found = (np.tril(found) if causal else found) + 1e-3 * np.eye(*found.shape[2:])
+        return (found / found.sum(axis=-1, keepdims=True)).astype("float32")
+
+    read, predicted = tokens([*source.split(" "), "</s>"]), tokens([*target.split(" "), "</s>"])
+    written = tokens(["<s>", *target.split(" ")])
+    return SentenceAttention(
+        read, predicted, written, weights(read, read), weights(predicted, written, causal=True), weights(predicted, read)
+    )
 
 
 class Copier(keras.Model):

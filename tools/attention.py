@@ -1,0 +1,133 @@
+"""Draws the attention weights of sentences: pictures of lines and heat maps, and a web page.
+
+python tools/attention.py --model_dir=runs/x --output=pictures < sentences.en
+python tools/attention.py --model_dir=runs/x --output=pictures --target=sentences.de --layer=all --format=svg < sentences.en
+"""
+
+import pathlib
+import sys
+
+from absl import flags
+
+from t2t_keras.cli import flags as options
+
+_KINDS, _FORMATS = ("encoder", "decoder", "cross"), ("png", "svg")
+_OUTPUT = flags.DEFINE_string("output", None, "Write pictures and attention.html to this folder.", required=True)
+_INPUT = flags.DEFINE_string("input", "", "Sentences, one a line; empty: standard input.")
+_TARGET = flags.DEFINE_string("target", "", "Their translations, one a line; empty: the model translates.")
+_ATTENTION = flags.DEFINE_list("attention", list(_KINDS), "Draw these: encoder, decoder (self-attention) and cross (decoder to source).")
+_LAYER = flags.DEFINE_list("layer", [], "Draw these layers, counted from 1, or all; empty: the last but one, as the paper does.")
+_HEADS = flags.DEFINE_list("heads", [], "Draw these heads, counted from 1; empty: all.")
+_WORDS = flags.DEFINE_boolean("words", False, "Draw words in place of sub-words. The page has both.")
+_FORMAT = flags.DEFINE_list("format", ["png"], "Of pictures: png, svg, both, or none for the page alone.")
+options.define_trained_model()
+
+
+def _chosen(flag, known) -> list[str]:
+    """The values of a list flag.
+
+    Raises:
+        ValueError: a value is not known, or there is none.
+    """
+    values = list(dict.fromkeys(value.strip() for value in flag.value))
+    if not values or set(values) - set(known):
+        raise ValueError(f"Expected {', '.join(known)} as --{flag.name}. Received: {','.join(flag.value) or 'nothing'}.")
+    return values
+
+
+def _numbers(flag, most: int) -> list[int]:
+    """The values of a list flag, which count from 1 → counted from 0.
+
+    Raises:
+        ValueError: a value is not a number from 1 to `most`.
+    """
+    if wrong := [value for value in flag.value if not (value.strip().isdecimal() and 1 <= int(value) <= most)]:
+        raise ValueError(f"Expected numbers from 1 to {most} as --{flag.name}. Received: {', '.join(wrong)}.")
+    return list(dict.fromkeys(int(value) - 1 for value in flag.value))
+
+
+def _layers(kinds: list[str], model_config) -> list[tuple[str, int]]:
+    """Each kind of attention with each layer to draw, counted from 0."""
+    found = []
+    for kind in kinds:
+        number = model_config.encoder_layers if kind == "encoder" else model_config.decoder_layers
+        if _LAYER.value == ["all"]:
+            chosen = list(range(number))
+        else:
+            chosen = _numbers(_LAYER, number) if _LAYER.value else [max(0, number - 2)]
+        found += [(kind, layer) for layer in chosen]
+    return found
+
+
+def _read(path: str) -> list[str]:
+    """The lines of a file, or of standard input."""
+    from t2t_keras.text import lines
+
+    if not path:
+        return list(lines.read_lines(sys.stdin.buffer))
+    with pathlib.Path(path).expanduser().open("rb") as file:
+        return list(lines.read_lines(file))
+
+
+def _sentences() -> list[tuple[int, str, str | None]]:
+    """Line number, source and target of each line that is not blank.
+
+    Raises:
+        ValueError: there is no sentence, or not a target for each source.
+    """
+    sources = _read(_INPUT.value)
+    targets = _read(_TARGET.value) if _TARGET.value else [None] * len(sources)
+    if len(sources) != len(targets):
+        raise ValueError(f"Expected as many lines in --target as sentences. Received: {len(targets):,} and {len(sources):,}.")
+    found = [(number, *pair) for number, pair in enumerate(zip(sources, targets, strict=True), 1) if pair[0].strip()]
+    if not found:
+        raise ValueError("Expected one sentence or more. Received none.")
+    return found
+
+
+def draw() -> None:
+    model = options.trained_model()
+    from t2t_keras import run_folder
+
+    (model_config,) = run_folder.groups(model["model_dir"], "model")
+    kinds, formats = _chosen(_ATTENTION, _KINDS), _chosen(_FORMAT, (*_FORMATS, "none"))
+    layers, heads = _layers(kinds, model_config), _numbers(_HEADS, model_config.num_heads) or None
+    sentences = _sentences()
+    folder = pathlib.Path(_OUTPUT.value).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    import tqdm
+
+    from t2t_keras.text import lines
+
+    with options.without_noise():
+        from t2t_keras.decoding.loading import load
+        from t2t_keras.visualization import attention_page, attention_pictures, figures
+        from t2t_keras.visualization.attention import attention_of
+
+        translator = load(**model)
+    shown, pictures = [], 0
+    for number, source, target in tqdm.tqdm(sentences, unit=" sentences", disable=None):  # None: unless stderr is a terminal.
+        try:
+            attention = attention_of(translator, source, target)
+        except ValueError as error:
+            raise ValueError(f"Line {number}: {error}") from error
+        shown.append(attention)
+        drawn = attention.by_words() if _WORDS.value else attention
+        for kind, layer in layers:
+            for format_ in (format_ for format_ in formats if format_ != "none"):
+                stem = f"{number:03}_{kind}_layer_{layer + 1}"
+                figures.save(attention_pictures.line_picture(drawn, kind, layer, heads), folder / f"{stem}_lines.{format_}")
+                figures.save(attention_pictures.heat_maps(drawn, kind, layer, heads), folder / f"{stem}_heat_maps.{format_}")
+                pictures += 2
+    page = folder / "attention.html"
+    with lines.written_whole(page) as file:
+        file.write(attention_page.page(shown).encode())
+    print(f"Wrote {page} and {pictures} picture(s) of {len(shown)} sentence(s).")
+
+
+def main() -> None:
+    options.run(draw)
+
+
+if __name__ == "__main__":
+    main()
