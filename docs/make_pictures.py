@@ -77,7 +77,7 @@ def attention(run: pathlib.Path) -> None:
         from selenium import webdriver
         from selenium.webdriver.common.by import By
     except ImportError:
-        print("attention_page.png stays: it needs Chromium with its driver, and pip install -e '.[browser]'.")
+        print("attention_page.png stays: it needs Chromium with its driver.")
         return
     options = webdriver.ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", "--hide-scrollbars", "--window-size=1000,900"):

@@ -1,4 +1,4 @@
-"""The page of attention weights in a browser. Needs Chromium with its driver, and selenium (extra `browser`)."""
+"""The page of attention weights in a browser. Needs Chromium with its driver."""
 
 import pathlib
 import shutil
