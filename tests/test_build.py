@@ -101,6 +101,8 @@ def rendered() -> str:
         lines.append(f'    srcs = ["{file}"],')
         if rule == "py_binary":
             lines += ['    data = [":configs"],']
+        if (ROOT / file).with_suffix(".html").exists():  # A page's template.
+            lines.append(f'    data = ["{file.with_suffix(".html")}"],')
         if rule != "py_library":
             lines.append(f'    main = "{file}",')
         if len(needs) == 1:
