@@ -6,7 +6,7 @@ import re
 import setuptools
 
 ROOT = pathlib.Path(__file__).parent
-PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart")
+PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart", "curves")
 
 setuptools.setup(
     name="t2t_keras",
@@ -24,6 +24,7 @@ setuptools.setup(
     install_requires=[
         "absl-py>=2",
         "keras>=3.15.1",  # Earlier ones load models unsafely.
+        "matplotlib>=3.9",
         "num2words>=0.5.14",
         "sacrebleu>=2.4",
         "sacremoses>=0.1",

@@ -16,6 +16,7 @@ PACKAGES = {
     "grpc": "grpcio",
     "ctranslate2": "ctranslate2",
     "keras": "keras",
+    "matplotlib": "matplotlib",
     "num2words": "num2words",
     "numpy": "numpy",
     "pytest": "pytest",

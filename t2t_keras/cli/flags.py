@@ -176,18 +176,26 @@ def without_noise():
 
 
 def _parse(arguments: list[str]) -> list[str]:
-    """What remains beside the flags; a wrong one ends the program with a sentence."""
+    """Reads the flags and returns the other arguments; a wrong flag ends the program with a sentence."""
     try:
         return flags.FLAGS(arguments)
     except flags.Error as error:
         sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
 
 
-def run(main) -> None:
-    """Parses flags and runs `main`; a mistake of the user is reported in one sentence, without a traceback."""
+def run(main, operands: str = "") -> None:
+    """Parses flags and runs `main`; a mistake of the user is reported in one sentence, without a traceback.
+
+    Args:
+        main: called without arguments, or, if the program has operands, with the list of them. May return an exit code.
+        operands: what the program expects beside flags, at least one of it, for the message; empty: flags only.
+    """
 
     def told(arguments: list[str]) -> int:
-        if len(arguments) > 1:
+        if operands and len(arguments) < 2:
+            print(f"Expected {operands}. Received none. See --help.", file=sys.stderr)
+            return 2
+        if not operands and len(arguments) > 1:
             print(f"Expected flags only (--name=value). Received: {' '.join(arguments[1:])}", file=sys.stderr)
             return 2
         logging.set_verbosity(logging.WARNING)
@@ -198,7 +206,7 @@ def run(main) -> None:
         logger.propagate = False
         _warn_of_former_names()
         try:
-            return main() or 0
+            return (main(arguments[1:]) if operands else main()) or 0
         except StoppedError as stopped:
             print(name_flags(str(stopped)), end="\n" if str(stopped) else "")
             return EXIT_CODE
@@ -219,6 +227,7 @@ def run(main) -> None:
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     # `--help` shows the docstring of this module.
     sys.modules["__main__"].__doc__ = name_programs(program.__doc__ or "")
+    flags.FLAGS.set_gnu_getopt(bool(operands))  # Flags may follow operands.
     app.run(told, argv=[sys.argv[0], *_find_flagfiles(sys.argv[1:])], flags_parser=_parse)
 
 
