@@ -6,6 +6,7 @@ A field's help text is what `--help` prints; `cli.flags` turns the fields into f
 import dataclasses
 import json
 import pathlib
+import re
 import reprlib
 import sys
 
@@ -156,6 +157,8 @@ class TrainConfig:
     valid_steps: int = option(1000, "Updates between validations.")
     valid_sentences: int = option(500, "First validation sentences translated, greedily, for BLEU at each validation; 0: loss only.")
     log_steps: int = option(100, "Updates between points in TensorBoard.")
+    histogram_steps: int = option(0, "Updates between histograms of weights and gradient norms in TensorBoard; 0: none.")
+    profile_steps: str = option("", "Updates to profile for TensorBoard, as FIRST,LAST, such as 10,20; empty: none.")
     patience: int = option(0, "Validations without a better one before training stops; 0 never stops early.")
     max_skipped: int = option(20, "Updates in a row whose loss or gradient is not finite, and which are skipped, before training stops.")
     max_hours: float = option(0.0, "Hours from the start of this process after which it saves and stops, as on SIGTERM; 0: no limit.")
@@ -175,7 +178,16 @@ class TrainConfig:
             "max_skipped",
         ):
             _require(self, getattr(self, name) >= 1, name, "a positive number")
-        for name in ("seed", "checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm", "max_hours"):
+        for name in (
+            "seed",
+            "checkpoint_steps",
+            "checkpoint_minutes",
+            "valid_sentences",
+            "patience",
+            "clip_norm",
+            "max_hours",
+            "histogram_steps",
+        ):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
         _require(self, self.learning_rate_factor > 0, "learning_rate_factor", "a positive factor")
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
@@ -187,6 +199,13 @@ class TrainConfig:
             "one of the two at most: the order of what a data service sends is not reproducible",
         )
         _require(self, self.damaged_records in ("stop", "skip"), "damaged_records", "stop or skip")
+        bounds = re.fullmatch(r"(\d{1,9}),(\d{1,9})", self.profile_steps, re.ASCII)
+        _require(
+            self,
+            not self.profile_steps or (bounds is not None and 1 <= int(bounds[1]) <= int(bounds[2])),
+            "profile_steps",
+            "the first and the last update to profile, such as 10,20",
+        )
         _require(self, self.best_metric in ("bleu", "loss"), "best_metric", "bleu or loss")
         _require(self, self.checkpoint_steps or self.checkpoint_minutes, "checkpoint_steps checkpoint_minutes", "one of them above 0")
         _require(

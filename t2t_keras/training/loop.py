@@ -11,13 +11,14 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 
-from t2t_keras import checkpoint
+from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.log import logger
-from t2t_keras.training import device_memory, devices
+from t2t_keras.training import device_memory, devices, histograms, scalars
 from t2t_keras.training.console import Console
 from t2t_keras.training.interruption import Interruption, StoppedError
+from t2t_keras.training.profiler import Profiler
 from t2t_keras.training.state import TrainState
 from t2t_keras.training.train_step import LossScale, make_train_step
 
@@ -60,10 +61,11 @@ def rehearse(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib
 class _Run:
     """What the steps of `train` share. A run is updates, with a pause before each and after the last, for what is due then."""
 
-    def __init__(self, strategy, model, optimizer, config: TrainConfig, folder, model_dir, validate, examine, tensorboard):
+    def __init__(self, strategy, model, optimizer, config: TrainConfig, folder, model_dir, validate, examine, tensorboard, update_pictures):
         self.strategy, self.model, self.optimizer, self.config = strategy, model, optimizer, config
         self.folder, self.model_dir = folder, model_dir
         self.validate, self.examine, self.tensorboard = validate, examine, tensorboard
+        self.update_pictures, self.pictured = update_pictures, 0
         self.chief = devices.is_chief(strategy)
         self.state = self._restored()
         self.windows_per_epoch = batching.windows_per_epoch(shards.read_info(folder))
@@ -132,6 +134,12 @@ class _Run:
         logger.info(f"Update {self.state.step:,}: {', '.join(shown)}{'; the best so far' if better else ''}")
         if better:
             self._save(checkpoint.BEST, 1)
+        self._update_pictures(better)
+
+    def _update_pictures(self, better: bool = False) -> None:
+        if self.chief and self.pictured < self.state.step:
+            self.pictured = self.state.step
+            self.update_pictures(better)
 
     def _update(self, batches: Iterator) -> None:
         state, started = self.state, time.monotonic()
@@ -140,13 +148,15 @@ class _Run:
         # All replicas of a process carry the same ones; the first one's are read.
         position, damaged = (self.strategy.experimental_local_results(batch.pop(name))[0].numpy() for name in ("position", "damaged"))
         scale = LossScale(*state.loss_scale)
-        metrics, state.loss_scale = self.update(batch, scale)
-        metrics = {name: float(value) for name, value in metrics.items()}
+        with self.profiler.update(state.step + 1):
+            metrics, state.loss_scale = self.update(batch, scale)
+            norms = metrics.pop("weight_gradient_norms", None)
+            metrics = {name: float(value) for name, value in metrics.items()}
         state.count_update(metrics, tuple(map(int, position)), int(damaged), time.monotonic() - started)
         if not metrics["finite"]:
             self._count_skipped(batch, scale.scale)
         if self._due(self.config.log_steps):
-            point = state.take_point(metrics)
+            point = {**state.take_point(metrics), "train/epoch": self._epoch(), **scalars.peak_memory()}
             if self.chief:
                 self.tensorboard.write(state.step, point)
             figures = {
@@ -156,6 +166,8 @@ class _Run:
                 "tokens/s": f"{point['speed/target_tokens_per_second']:,.0f}",
             }
             self.console.log(state.step, figures)
+        if self.chief and self.config.histogram_steps and self._due(self.config.histogram_steps):
+            self.tensorboard.write(state.step, histograms.metrics(self.model, None if norms is None else norms.numpy()))
         self.console.update()
 
     def _count_skipped(self, batch: dict, scale: float) -> None:
@@ -184,10 +196,15 @@ class _Run:
         with Interruption(config.max_hours) as self.interruption:
             if state.step < config.train_steps:
                 self._unless_stopped(functools.partial(_rehearse, self.strategy, self.update, config, self.folder))
-            with Console(config.train_steps, state.step, shown=self.chief) as self.console:
+            profiled = config.profile_steps if self.chief else ""
+            with (
+                Console(config.train_steps, state.step, shown=self.chief) as self.console,
+                Profiler(self.model_dir / run_folder.LOGS, profiled) as self.profiler,
+            ):
                 batches = iter(self.batches)
                 while not self._pause():
                     self._update(batches)
+        self._update_pictures()
         devices.from_chief(self.strategy, 0.0)  # Until the chief has written all, nobody leaves.
         if self._patience_is_over():
             logger.info(f"Stopped at update {state.step:,}: {state.validations_since_best} validations in a row were no better.")
@@ -208,6 +225,7 @@ def train(
     validate: Callable[[int], dict],
     examine: Callable[[dict, int, float], str],
     tensorboard,
+    update_pictures: Callable[[bool], None] = lambda better: None,
 ) -> TrainState:
     """Trains up to `config.train_steps` updates, from the newest whole checkpoint in `model_dir` if there is one.
 
@@ -221,6 +239,7 @@ def train(
         validate: step → metrics, of which "valid/bleu" or "valid/loss" decides what is best.
         examine: (batch, update, loss scale) → what in that update is not finite.
         tensorboard: a `TensorBoardWriter`.
+        update_pictures: called in the chief after each validation, with whether it is the best so far, and at the end.
 
     Returns:
         Where the run ended.
@@ -230,4 +249,4 @@ def train(
         ValueError: too many updates in a row were not finite; or what is in `model_dir` cannot be used.
         OSError: a checkpoint could not be written.
     """
-    return _Run(strategy, model, optimizer, config, folder, model_dir, validate, examine, tensorboard).to_its_end()
+    return _Run(strategy, model, optimizer, config, folder, model_dir, validate, examine, tensorboard, update_pictures).to_its_end()

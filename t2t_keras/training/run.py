@@ -5,6 +5,7 @@ model_dir/subwords.model   the sub-words
 model_dir/data/            what `prepare` wrote, unless --data_dir is elsewhere
 model_dir/checkpoints/     the newest updates, and the best validation
 model_dir/logs/            for TensorBoard
+model_dir/curves.png       the same curves as a picture, and curves.csv as a table
 model_dir/not_finite/      updates that could not be made, for study
 model_dir/lock             held by the process that trains
 """
@@ -25,7 +26,7 @@ from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
 from t2t_keras.log import logger, warnings_only
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.training import devices, diagnosis, loop, optimizer, train_step
+from t2t_keras.training import devices, diagnosis, hparams, loop, optimizer, pictures, scalars, train_step
 from t2t_keras.training.state import TrainState
 from t2t_keras.training.tensorboard import TensorBoardWriter
 
@@ -101,6 +102,12 @@ def _make_model(strategy, options: run_folder.Options) -> tuple:
     return model, adam
 
 
+def _graph(model) -> tf.Graph:
+    """The network as a graph: source and shifted target in, logits out."""
+    ids = tf.TensorSpec([None, None], tf.int32)
+    return tf.function(lambda source, target: model((source, target))).get_concrete_function(ids, ids).graph
+
+
 def _log_start(strategy, model, config: TrainConfig, model_dir: pathlib.Path) -> None:
     names = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
     logger.info(
@@ -168,7 +175,13 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
             model_dir=model_dir,
             validate=_validation(strategy, model, greedy, folder, config),
             examine=_examination(strategy, model, adam, tokenizer, config, model_dir),
-            tensorboard=TensorBoardWriter(model_dir / "logs", config=options.table()),
+            tensorboard=TensorBoardWriter(
+                model_dir / run_folder.LOGS,
+                config=options.table(),
+                once=[*hparams.summaries(options, model_dir), scalars.layout()],
+                graph=lambda: _graph(model),
+            ),
+            update_pictures=pictures.updates(model_dir, model, tokenizer.pieces),
         )
     logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
     return state

@@ -36,6 +36,7 @@ class TrainState:
     best_step: int = 0
     validations_since_best: int = 0
     loss_scale: tuple[float, float] = LossScale()
+    target_tokens: int = 0  # Trained on, from the first update or the version that counts them.
     skipped: int = 0  # Updates that were not finite.
     skipped_in_a_row: int = 0
     damaged_records: int = 0  # Records of the data that were left out.
@@ -70,6 +71,7 @@ class TrainState:
         """Counts one update: what it returned, where in the data it ended, the records left out there, and how long it took."""
         self.step, self.position = self.step + 1, position
         self.damaged_records += damaged
+        self.target_tokens += int(metrics["target_tokens"])
         for name in SUMS:
             self.measured[name] += metrics[name]
         self.measured["updates"] += 1
@@ -99,6 +101,7 @@ class TrainState:
             "train/perplexity": float(tf.exp(loss)),
             "train/smoothed_loss": measured["smoothed_loss"] / max(tokens, 1),
             "data/padding_share": 1 - measured["real_tokens"] / max(measured["positions"], 1),
+            "data/real_token_share": measured["real_tokens"] / max(measured["positions"], 1),
         }
         return {
             **(of_finite_updates if tokens else {}),
@@ -106,6 +109,7 @@ class TrainState:
             "train/gradient_norm": metrics["gradient_norm"],
             "train/skipped_updates": self.skipped,
             "train/loss_scale": self.loss_scale[0],
+            "train/target_tokens_seen": self.target_tokens,
             "data/damaged_records": self.damaged_records,
             "speed/target_tokens_per_second": tokens / seconds,
             "speed/updates_per_second": measured["updates"] / seconds,
