@@ -10,7 +10,7 @@ from t2t_keras.files import write_whole
 
 FOLDER, VECTORS, LABELS = "projector", "vectors.tsv", "subwords.tsv"
 CONFIG = "projector_config.pbtxt"  # TensorBoard looks for this name beside the event files.
-MOST = 10_000  # Sub-words: as many as a browser draws well. Those learned first, which are the most frequent, come first.
+MOST = 5000  # Sub-words: writing them takes a second or two. The most frequent ones come first.
 
 
 def write(logs: pathlib.Path, pieces: tuple[str, ...], matrix: np.ndarray) -> None:

@@ -34,7 +34,7 @@ class Profiler(contextlib.AbstractContextManager):
         if not self._running:
             yield
             return
-        with tf.profiler.experimental.Trace("update", step_num=step, _r=1):
+        with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
             yield
         if step >= self._last:
             self._stop()

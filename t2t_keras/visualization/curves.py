@@ -171,14 +171,14 @@ def _title(runs: dict[str, Scalars]) -> str:
     return f"Training of {name}"
 
 
-def picture(runs: dict[str, Scalars]) -> bytes:
+def figure(runs: dict[str, Scalars]):
     """Draws loss, BLEU (or perplexity where no run has it), learning rate and speed of one or several runs.
 
     Args:
         runs: scalars by the name that the legend shows. With several runs each has its own colour and line style.
 
     Returns:
-        A PNG, 1280 pixels wide, which is readable at 800.
+        A `matplotlib.figure.Figure`.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -189,10 +189,10 @@ def picture(runs: dict[str, Scalars]) -> bytes:
     quality = _BLEU if any("valid/bleu" in scalars for scalars in runs.values()) else _PERPLEXITY
     # A legend below the panels, in rows of at most three names.
     rows = 0 if len(runs) == 1 else -(-len(runs) // 3)
-    figure = Figure(figsize=(8, 5.8 + 0.22 * rows), dpi=160, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(_title(runs), fontsize=12)
-    for axes, panel in zip(figure.subplots(2, 2).flat, (_LOSS, quality, _LEARNING_RATE, _SPEED), strict=True):
+    drawn = Figure(figsize=(8, 5.8 + 0.22 * rows), dpi=160, facecolor="white", layout="constrained")
+    FigureCanvasAgg(drawn)
+    drawn.suptitle(_title(runs), fontsize=12)
+    for axes, panel in zip(drawn.subplots(2, 2).flat, (_LOSS, quality, _LEARNING_RATE, _SPEED), strict=True):
         _draw_panel(axes, panel, runs)
     if rows:
         from matplotlib.lines import Line2D
@@ -201,9 +201,14 @@ def picture(runs: dict[str, Scalars]) -> bytes:
             Line2D([], [], color=_COLOURS[number % len(_COLOURS)], linestyle=_LINES[number % len(_LINES)], linewidth=1.8, label=name)
             for number, name in enumerate(runs)
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(3, len(runs)), frameon=False, fontsize=9, handlelength=3)
+        drawn.legend(handles=handles, loc="outside lower center", ncols=min(3, len(runs)), frameon=False, fontsize=9, handlelength=3)
+    return drawn
+
+
+def picture(runs: dict[str, Scalars]) -> bytes:
+    """The drawing of `figure` as a PNG, 1280 pixels wide, which is readable at 800."""
     content = io.BytesIO()
-    figure.savefig(content, format="png")
+    figure(runs).savefig(content, format="png")
     return content.getvalue()
 
 
