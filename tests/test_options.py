@@ -282,7 +282,7 @@ def gradient_norms(lab, config) -> int:
 
         def measuring(*batch):
             metrics, scale = update(*batch)
-            measured.append(len(metrics.get("weight_gradient_norms", ())))
+            measured.append(len(metrics.pop("weight_gradient_norms", ())))
             return metrics, scale
 
         return measuring
