@@ -185,6 +185,13 @@ MUTANTS = (
         ("tests/test_tensorboard.py::test_what_describes_a_run_is_written_once_however_often_it_resumes",),
     ),
     Mutant(
+        "a moved run is another row of the HPARAMS tab",
+        "t2t_keras/training/hparams.py",
+        'data.session_start_info.group_name = ""',
+        "pass",
+        ("tests/test_tensorboard.py::test_a_run_whose_folder_was_moved_stays_one_row_of_the_hparams_tab",),
+    ),
+    Mutant(
         "each start of a run writes a graph",
         "t2t_keras/training/tensorboard.py",
         "if self._graph and not has_graph:",

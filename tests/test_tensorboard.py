@@ -120,6 +120,15 @@ def test_what_describes_a_run_is_written_once_however_often_it_resumes(tmp_path,
     assert sorted(once_written(tmp_path)) == [(tag, 0) for tag in ONCE]
 
 
+def test_a_run_whose_folder_was_moved_stays_one_row_of_the_hparams_tab(tmp_path):
+    board_of(tmp_path / "before").start(0, 0)
+    (tmp_path / "before").rename(tmp_path / "after")
+    [path] = (tmp_path / "after").iterdir()
+    content = path.read_bytes()
+    board_of(tmp_path / "after").start(0, 0)
+    assert path.read_bytes() == content
+
+
 def test_options_that_changed_replace_those_in_the_hparams_tab(tmp_path):
     board_of(tmp_path).start(0, 0)
     draw(tmp_path, [10])

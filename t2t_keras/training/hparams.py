@@ -36,9 +36,10 @@ def summaries(options: run_folder.Options, model_dir: pathlib.Path) -> list[byte
     return [columns.SerializeToString(), row.SerializeToString()]
 
 
-def without_time(content: bytes) -> plugin_data_pb2.HParamsPluginData:
-    """What a summary says apart from when the run started."""
+def comparable(content: bytes) -> plugin_data_pb2.HParamsPluginData:
+    """What a summary says apart from when the run started and where its folder was then."""
     data = plugin_data_pb2.HParamsPluginData.FromString(content)
     if data.HasField("session_start_info"):
         data.session_start_info.start_time_secs = 0
+        data.session_start_info.group_name = ""
     return data

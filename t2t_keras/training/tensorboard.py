@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 
-from t2t_keras.training.hparams import without_time
+from t2t_keras.training.hparams import comparable
 from t2t_keras.training.scalars import description
 
 
@@ -15,7 +15,7 @@ def _content(value) -> tuple:
     """What a summary's value says, for comparing it with another one."""
     plugin = value.metadata.plugin_data
     of_hparams = plugin.plugin_name == hparams_metadata.PLUGIN_NAME
-    return value.tag, without_time(plugin.content) if of_hparams else plugin.content, tf.make_ndarray(value.tensor).tolist()
+    return value.tag, comparable(plugin.content) if of_hparams else plugin.content, tf.make_ndarray(value.tensor).tolist()
 
 
 def _write_value(name: str, value) -> None:
