@@ -438,7 +438,7 @@ ROWS = {
         "log_steps": [Row(3, of_run(lambda found: list(found.run.curve("train/loss"))), [3, 6, 8])],
         "histogram_steps": [
             Row(3, of_run(lambda found: list(found.run.curve("weights/out/bias"))), [3, 6, 8]),
-            Row(3, gradient_norms, 4),
+            Row(3, gradient_norms, 3),
         ],
         "profile_steps": [Row("2,3", of_run(profiles), 1)],
         "patience": [Row(2, of_run(lambda found: len(found.applied), figures=WORSE), 6)],
