@@ -7,7 +7,8 @@ import setuptools
 
 ROOT = pathlib.Path(__file__).parent
 PROGRAMS = (
-    "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart", "attention", "demo"
+    "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart", "attention", "curves",
+    "demo"
 )  # fmt: skip
 
 setuptools.setup(

@@ -6,6 +6,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 import reprlib
 import sys
 
@@ -177,6 +178,8 @@ class TrainConfig:
         500, "Number of validation sentences to translate greedily for BLEU at each validation; 0 computes the loss only."
     )
     log_steps: int = option(100, "Updates between points in TensorBoard.")
+    histogram_steps: int = option(0, "Updates between histograms of weights and gradient norms in TensorBoard; 0 writes none.")
+    profile_steps: str = option("", "First and last update to profile for TensorBoard, such as 10,20; empty profiles none.")
     patience: int = option(0, "Stop after this many validations without improvement; 0 never stops early.")
     max_skipped: int = option(20, "Stop after this many updates in a row were skipped because their loss or gradient was not finite.")
     max_hours: float = option(0.0, "Save and stop, as on SIGTERM, this many hours after the start of the process; 0 sets no limit.")
@@ -196,7 +199,16 @@ class TrainConfig:
             "max_skipped",
         ):
             _require(self, getattr(self, name) >= 1, name, "a positive number")
-        for name in ("seed", "checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm", "max_hours"):
+        for name in (
+            "seed",
+            "checkpoint_steps",
+            "checkpoint_minutes",
+            "valid_sentences",
+            "patience",
+            "clip_norm",
+            "max_hours",
+            "histogram_steps",
+        ):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
         _require(self, self.learning_rate_factor > 0, "learning_rate_factor", "a positive factor")
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
@@ -208,6 +220,13 @@ class TrainConfig:
             "at most one of the two, because a data service sends batches in an order that is not reproducible",
         )
         _require(self, self.damaged_records in ("stop", "skip"), "damaged_records", "stop or skip")
+        bounds = re.fullmatch(r"(\d{1,9}),(\d{1,9})", self.profile_steps, re.ASCII)
+        _require(
+            self,
+            not self.profile_steps or (bounds is not None and 1 <= int(bounds[1]) <= int(bounds[2])),
+            "profile_steps",
+            "the first and the last update to profile, such as 10,20",
+        )
         _require(self, self.best_metric in ("bleu", "loss"), "best_metric", "bleu or loss")
         _require(self, self.checkpoint_steps or self.checkpoint_minutes, "checkpoint_steps checkpoint_minutes", "one of them above 0")
         _require(

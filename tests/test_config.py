@@ -113,6 +113,8 @@ INVALID = [
     (DataConfig, {"builtin_pairs": 0}),
     (DataConfig, {"vocab_sample": 0}),
     (TrainConfig, {"seed": -1}),
+    (TrainConfig, {"histogram_steps": -1}),
+    *((TrainConfig, {"profile_steps": steps}) for steps in ("10", "20,10", "0,5", "10,20,", "1,x", "١,٢", " 1,2")),
 ]
 
 

@@ -178,6 +178,10 @@ def most_micro_batches(found) -> int:
     return max(len(each.source) for each in found.applied)
 
 
+def profiles(found) -> int:
+    return len(list(found.model_dir.glob("logs/plugins/profile/*/*.xplane.pb")))
+
+
 def worse_and_worse(step: int) -> dict:
     """By loss; by BLEU better and better."""
     return {"valid/loss": step, "valid/bleu": step}
@@ -267,6 +271,26 @@ def dropped(lab, config) -> float:
     toy.set_weights(model)
     _, sums = train_step.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
     return float(sums["loss"])
+
+
+def gradient_norms(lab, config) -> int:
+    """How many weights an update measures the gradient of."""
+    measured = []
+
+    def make_train_step(*args):
+        update = train_step.make_train_step(*args)
+
+        def measuring(*batch):
+            metrics, scale = update(*batch)
+            measured.append(len(metrics.pop("weight_gradient_norms", ())))
+            return metrics, scale
+
+        return measuring
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(toy, "make_train_step", make_train_step)
+        toy.on_devices(toy.random_updates([3]), replicas=1, micro_batch_tokens=10**6, train=config)
+    return measured[0]
 
 
 def distance(lab, config) -> float:
@@ -412,6 +436,11 @@ ROWS = {
         "valid_steps": [Row(3, of_run(lambda found: list(found.run.validated)), [3, 6, 8])],
         "valid_sentences": [Row(3, of_parts(lambda found: len(found.translated)), 3)],
         "log_steps": [Row(3, of_run(lambda found: list(found.run.curve("train/loss"))), [3, 6, 8])],
+        "histogram_steps": [
+            Row(3, of_run(lambda found: list(found.run.curve("weights/out/bias"))), [3, 6, 8]),
+            Row(3, gradient_norms, 3),
+        ],
+        "profile_steps": [Row("2,3", of_run(profiles), 1)],
         "patience": [Row(2, of_run(lambda found: len(found.applied), figures=WORSE), 6)],
         "max_skipped": [Row(3, of_run(lambda found: len(found.applied), finite=False), 3)],
         "max_hours": [Row(5.0, of_run(lambda found: "max_hours=5" in found.ended), True)],

@@ -36,14 +36,14 @@ def trained(model_dir: pathlib.Path, kills: list, *flags: str) -> list[dict]:
 
 
 def curves(model_dir: pathlib.Path) -> dict[str, list[tuple]]:
-    """Every curve's points, (step, value as bytes), in the order they were written; of curves of speed, the steps alone."""
+    """Every curve's points, (step, value as a serialized tensor), in the order they were written; of curves of speed, the steps alone."""
     found = {}
-    for path in sorted((model_dir / "logs").iterdir()):
+    for path in sorted((model_dir / "logs").glob("events.out.tfevents.*")):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 if value.tag == "config":  # Written at each start.
                     continue
-                content = "" if value.tag.startswith("speed/") else tf.make_ndarray(value.tensor).tobytes()
+                content = "" if value.tag.startswith("speed/") else value.tensor.SerializeToString()
                 found.setdefault(value.tag, []).append((event.step, content))
     return found
 

@@ -1,8 +1,17 @@
 """A point a step in TensorBoard, however often a run began again."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.hparams import metadata
 
+from t2t_keras import run_folder
+from t2t_keras.config import TrainConfig
+from t2t_keras.training import hparams, scalars
 from t2t_keras.training.tensorboard import TensorBoardWriter
 
 
@@ -77,3 +86,100 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "logs").write_bytes(b"a file where a folder should be")
     with pytest.raises(OSError, match="Could not write to .*logs"):
         TensorBoardWriter(tmp_path / "logs").write(1, {"train/loss": 1.0})
+
+
+OPTIONS = run_folder.Options()
+
+
+def board_of(folder, options=OPTIONS, **others) -> TensorBoardWriter:
+    """A writer with all that a run writes once."""
+    return TensorBoardWriter(folder, once=[*hparams.summaries(options, folder), scalars.layout()], **others)
+
+
+def once_written(folder) -> list[tuple]:
+    """(tag, step) of what is written once, in the order of the files; and each graph."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            found += [("graph", event.step)] * event.HasField("graph_def")
+            found += [(value.tag, event.step) for value in event.summary.value if value.tag.startswith(("_hparams_", "custom"))]
+    return found
+
+
+def small_graph() -> tf.Graph:
+    return tf.function(lambda x: x + 1).get_concrete_function(tf.TensorSpec([])).graph
+
+
+ONCE = ["_hparams_/experiment", "_hparams_/session_start_info", "custom_scalars__config__", "graph"]
+
+
+@pytest.mark.parametrize("step", [0, 20], ids=["killed before a checkpoint", "resumed"])
+def test_what_describes_a_run_is_written_once_however_often_it_resumes(tmp_path, step):
+    for start in (0, step, step):
+        board_of(tmp_path, graph=small_graph).start(start, start)
+    assert sorted(once_written(tmp_path)) == [(tag, 0) for tag in ONCE]
+
+
+def test_a_run_whose_folder_was_moved_stays_one_row_of_the_hparams_tab(tmp_path):
+    board_of(tmp_path / "before").start(0, 0)
+    (tmp_path / "before").rename(tmp_path / "after")
+    [path] = (tmp_path / "after").iterdir()
+    content = path.read_bytes()
+    board_of(tmp_path / "after").start(0, 0)
+    assert path.read_bytes() == content
+
+
+def test_options_that_changed_replace_those_in_the_hparams_tab(tmp_path):
+    board_of(tmp_path).start(0, 0)
+    draw(tmp_path, [10])
+    changed = dataclasses.replace(OPTIONS, train=TrainConfig(train_steps=7))
+    board_of(tmp_path, changed).start(10, 10)
+    assert sorted(once_written(tmp_path)) == [(ONCE[0], 0), (ONCE[1], 10), (ONCE[2], 0)]
+    board_of(tmp_path, changed).start(10, 10)
+    assert sorted(once_written(tmp_path)) == [(ONCE[0], 0), (ONCE[1], 10), (ONCE[2], 0)]
+    assert loss_steps_of(tmp_path) == [10]
+
+
+def loss_steps_of(folder) -> list[int]:
+    events = (event for path in sorted(folder.iterdir()) for event in tf.compat.v1.train.summary_iterator(str(path)))
+    return [event.step for event in events for value in event.summary.value if value.tag == "train/loss"]
+
+
+def test_the_hparams_tab_has_every_option_and_the_scores_of_validation(tmp_path):
+    """As TensorBoard's own plugin reads them."""
+    experiment, session = (Summary.FromString(each).value[0].metadata for each in hparams.summaries(OPTIONS, tmp_path))
+    columns = metadata.parse_experiment_plugin_data(experiment.plugin_data.content)
+    names = {field.name for group in run_folder.GROUPS.values() for field in dataclasses.fields(group)}
+    assert {info.name for info in columns.hparam_infos} == names
+    assert [info.name.tag for info in columns.metric_infos] == ["valid/bleu", "valid/loss", "valid/perplexity"]
+    row = metadata.parse_session_start_info_plugin_data(session.plugin_data.content)
+    assert row.hparams["d_model"].number_value == 512 and row.hparams["dtype"].string_value == "float32"
+    assert row.hparams.keys() == names and row.group_name == str(tmp_path)
+
+
+def kinds(folder) -> dict:
+    """Which plugin shows a tag, and its description."""
+    events = (event for path in sorted(folder.iterdir()) for event in tf.compat.v1.train.summary_iterator(str(path)))
+    values = (value for event in events for value in event.summary.value)
+    return {value.tag: (value.metadata.plugin_data.plugin_name, value.metadata.summary_description) for value in values}
+
+
+def test_numbers_texts_images_and_arrays_are_shown_each_in_its_way(tmp_path):
+    images = np.zeros([2, 4, 4, 3], np.uint8)
+    metrics = {"train/loss": 1.0, "config": "text", "attention": images, "weights/a": np.ones([3, 2], np.float32)}
+    TensorBoardWriter(tmp_path).write(1, metrics)
+    found = kinds(tmp_path)
+    assert {tag: plugin for tag, (plugin, _) in found.items()} == {
+        "train/loss": "scalars",
+        "config": "text",
+        "attention": "images",
+        "weights/a": "histograms",
+    }
+    assert found["train/loss"][1] == scalars.DESCRIPTIONS["train/loss"]
+
+
+def test_charts_are_of_curves_that_there_are():
+    layout = layout_pb2.Layout.FromString(Summary.FromString(scalars.layout()).value[0].tensor.string_val[0])
+    tags = [tag for category in layout.category for chart in category.chart for tag in chart.multiline.tag]
+    assert layout.category[0].title == "Training and validation"
+    assert {tag.strip("^$") for tag in tags} <= set(scalars.DESCRIPTIONS)

@@ -39,7 +39,7 @@ class Run:
             self.model, self.optimizer = (make_model() if make_model else Toy(dropout)), adam()
             self.optimizer.build(self.model.trainable_variables)
             set_weights(self.model, seed=0 if not checkpoint.kept(model_dir) else 99)  # Whoever goes on reads them from disk.
-        self.points, self.forgotten, self.validated, self.at_step = [], [], {}, at_step or {}
+        self.points, self.forgotten, self.validated, self.pictured, self.at_step = [], [], {}, [], at_step or {}
 
         def validate(step):
             self.validated[step] = weights_of(self.model)
@@ -59,6 +59,7 @@ class Run:
                 validate=validate,
                 diagnose=lambda batch, step, scale: f"diagnosed at {step} with {scale:g}",
                 tensorboard=self,
+                update_pictures=lambda better: self.pictured.append((len(self.points), better)),
             )
         self.weights = weights_of(self.model)
 
@@ -90,6 +91,35 @@ def finished(folder, tmp_path_factory):
     model_dir = tmp_path_factory.mktemp("finished")
     figures = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}
     return model_dir, Run(folder, model_dir, figures=figures, checkpoint_steps=1, keep_checkpoints=3, log_steps=2)
+
+
+def test_pictures_are_updated_after_each_validation_and_at_the_end(folder, finished, tmp_path):
+    """When their points are written: four of training, and those of validation."""
+    _, whole = finished
+    assert whole.pictured == [(2, True), (4, True), (6, False), (8, False)]
+    stopped = Run(folder, tmp_path, train_steps=5, valid_steps=2, figures={4: 0.5}, patience=1, log_steps=1)
+    assert stopped.pictured == [(3, True), (6, True), (8, False)]
+
+
+def test_a_run_that_is_stopped_early_updates_its_pictures(folder, tmp_path):
+    def stop(run):
+        os.kill(os.getpid(), signal.SIGTERM)
+        stopped.append(run)
+
+    stopped = []
+    with pytest.raises(StoppedError):
+        Run(folder, tmp_path, valid_steps=100, log_steps=1, at_step={2: stop})
+    assert stopped[0].pictured == [(2, False)]
+
+
+def test_histograms_show_the_weights_and_each_layers_gradient_norm(folder, tmp_path):
+    run = Run(folder, tmp_path, train_steps=4, histogram_steps=2, log_steps=4)
+    found = run.curve("weights/out/kernel")
+    assert list(found) == [2, 4]
+    np.testing.assert_array_equal(found[4], run.weights[[name for name in run.weights if name.endswith("out/kernel")][0]])
+    layers = [run.curve(f"train_gradient_norm/{layer}")[4] for layer in ("embedding", "out")]
+    assert math.hypot(*layers) == pytest.approx(run.curve("train/gradient_norm")[4], rel=1e-5)
+    assert len(run.curve("weights_gradient_norms")[4]) == 3
 
 
 def killed():
@@ -183,6 +213,11 @@ def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_po
     columns = {step: [ids for update in updates[part] for ids in update.values()] for step, part in groups.items()}
     padding = {step: 1 - sum((ids != 0).sum() for ids in group) / sum(ids.size for ids in group) for step, group in columns.items()}
     assert run.curve("data/padding_share") == pytest.approx(padding, abs=1e-6)
+    assert run.curve("data/real_token_share") == pytest.approx({step: 1 - share for step, share in padding.items()}, abs=1e-6)
+    seen = {step: sum(m["target_tokens"] for m in metrics[:step]) for step in groups}
+    assert run.curve("train/target_tokens_seen") == seen
+    assert run.curve("train/epoch") == {3: 1, 6: 1, 7: 2}
+    assert all(0.1 < gib < 100 for gib in run.curve("speed/peak_memory_gib").values())
     assert all(value > 0 for name in ("target_tokens", "updates") for value in run.curve(f"speed/{name}_per_second").values())
 
 

@@ -186,15 +186,22 @@ def _parse(arguments: list[str]) -> list[str]:
         sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
 
 
-def run(main) -> None:
+def run(main, operands: str = "") -> None:
     """Parses the flags, runs `main` and exits with its result, or 0.
 
     Messages of the library are shown on stderr. A `ValueError` or `OSError` is reported on one line without a traceback, and exits
     with 1.
+
+    Args:
+        main: called without arguments or, if the program takes operands, with the list of them.
+        operands: what the program expects beside flags, for the error message; empty if it takes flags only.
     """
 
     def run_main(arguments: list[str]) -> int:
-        if len(arguments) > 1:
+        if operands and len(arguments) < 2:
+            print(f"Error: Expected {operands}. Received none. See --help.", file=sys.stderr)
+            return 2
+        if not operands and len(arguments) > 1:
             print(f"Error: Expected flags only (--name=value). Received: {' '.join(arguments[1:])}.", file=sys.stderr)
             return 2
         logging.set_verbosity(logging.WARNING)
@@ -205,7 +212,7 @@ def run(main) -> None:
         logger.propagate = False
         _warn_of_former_names()
         try:
-            return main() or 0
+            return (main(arguments[1:]) if operands else main()) or 0
         except StoppedError as stopped:
             print(name_flags(str(stopped)), end="\n" if str(stopped) else "")
             return EXIT_CODE
@@ -226,6 +233,7 @@ def run(main) -> None:
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     # `--help` shows the docstring of this module.
     sys.modules["__main__"].__doc__ = name_programs(program.__doc__ or "")
+    flags.FLAGS.set_gnu_getopt(bool(operands))  # Flags may follow operands.
     app.run(run_main, argv=[sys.argv[0], *_find_flagfiles(sys.argv[1:])], flags_parser=_parse)
 
 

@@ -11,14 +11,17 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 
-from t2t_keras import checkpoint
+import tensorflow as tf
+
+from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.log import logger
-from t2t_keras.training import device_memory, devices
+from t2t_keras.training import device_memory, devices, histograms, scalars
 from t2t_keras.training.console import ProgressBar
 from t2t_keras.training.device_memory import SplittingTrainStep
 from t2t_keras.training.interruption import Interruption, StoppedError
+from t2t_keras.training.profiler import Profiler
 from t2t_keras.training.state import TrainState
 from t2t_keras.training.train_step import LossScale, make_train_step
 
@@ -65,10 +68,13 @@ def dry_run(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.
 class _Trainer:
     """A run of `train`, which explains the arguments."""
 
-    def __init__(self, strategy, model, optimizer, config: TrainConfig, folder, model_dir, validate, diagnose, tensorboard):
+    def __init__(
+        self, strategy, model, optimizer, config: TrainConfig, folder, model_dir, validate, diagnose, tensorboard, update_pictures
+    ):
         self.strategy, self.model, self.optimizer, self.config = strategy, model, optimizer, config
         self.folder, self.model_dir = folder, model_dir
         self.validate, self.diagnose, self.tensorboard = validate, diagnose, tensorboard
+        self.update_pictures, self.pictured_step = update_pictures, 0
         self.chief = devices.is_chief(strategy)
         self.windows_per_epoch = batching.windows_per_epoch(shards.read_info(folder))
 
@@ -77,7 +83,10 @@ class _Trainer:
         with Interruption(self.config.max_hours) as self.interruption:
             if self.state.step < self.config.train_steps:
                 self._unless_stopped(lambda: _run_largest(self.strategy, self.train_step, self.config, self.folder))
-            with ProgressBar(self.config.train_steps, self.state.step, shown=self.chief) as self.progress_bar:
+            with (
+                ProgressBar(self.config.train_steps, self.state.step, shown=self.chief) as self.progress_bar,
+                Profiler(self.model_dir / run_folder.LOGS, self.config.profile_steps if self.chief else "") as self.profiler,
+            ):
                 batches = iter(self.batches)
                 while True:
                     if self._validation_is_due():
@@ -87,8 +96,8 @@ class _Trainer:
                         self._save_checkpoint()
                     if finished:
                         break
-                    metrics = self._update(batches)
-                    self._log(metrics)
+                    self._log(*self._update(batches))
+        self._update_pictures()
         devices.wait_for_workers(self.strategy)  # No worker exits before the chief has written all files.
         self._report_early_stop()
         return self.state
@@ -167,21 +176,29 @@ class _Trainer:
         logger.info(f"Update {self.state.step:,}: {', '.join(shown)}{'; the best so far' if is_best else ''}")
         if is_best:
             self._save(checkpoint.BEST, 1)
+        self._update_pictures(is_best)
 
-    def _update(self, batches: Iterator) -> dict:
-        """Makes the next update and returns its metrics."""
+    def _update_pictures(self, is_best: bool = False) -> None:
+        if self.chief and self.pictured_step < self.state.step:
+            self.pictured_step = self.state.step
+            self.update_pictures(is_best)
+
+    def _update(self, batches: Iterator) -> tuple[dict, tf.Tensor | None]:
+        """Makes the next update. Returns its metrics and, if `histogram_steps` is set, the gradient norm of each weight."""
         state, started = self.state, time.monotonic()
         with shards.plain_errors():
             batch = next(batches)
         # These are the same on all replicas of a process.
         position, damaged = (self.strategy.experimental_local_results(batch.pop(name))[0].numpy() for name in ("position", "damaged"))
         scale = LossScale(*state.loss_scale)
-        metrics, state.loss_scale = self.train_step(batch, scale)
-        metrics = {name: float(value) for name, value in metrics.items()}
+        with self.profiler.update(state.step + 1):
+            metrics, state.loss_scale = self.train_step(batch, scale)
+            norms = metrics.pop("weight_gradient_norms", None)
+            metrics = {name: float(value) for name, value in metrics.items()}
         state.count_update(metrics, tuple(map(int, position)), int(damaged), time.monotonic() - started)
         if not metrics["finite"]:
             self._report_skipped(batch, scale.scale)
-        return metrics
+        return metrics, norms
 
     def _report_skipped(self, batch: dict, scale: float) -> None:
         """Warns that an update was skipped; raises `ValueError` after `max_skipped` in a row."""
@@ -199,9 +216,9 @@ class _Trainer:
         window, batch = self.state.position
         return 1 + (window - (batch == 0)) // self.windows_per_epoch
 
-    def _log(self, metrics: dict) -> None:
+    def _log(self, metrics: dict, norms: tf.Tensor | None) -> None:
         if self._is_every(self.config.log_steps):
-            summary = self.state.pop_summary(metrics)
+            summary = {**self.state.pop_summary(metrics), "train/epoch": self._epoch(), **scalars.peak_memory()}
             if self.chief:
                 self.tensorboard.write(self.state.step, summary)
             shown = {
@@ -211,6 +228,8 @@ class _Trainer:
                 "tokens/s": f"{summary['speed/target_tokens_per_second']:,.0f}",
             }
             self.progress_bar.log(self.state.step, shown)
+        if self.chief and self.config.histogram_steps and self._is_every(self.config.histogram_steps):
+            self.tensorboard.write(self.state.step, histograms.metrics(self.model, norms))
         self.progress_bar.update()
 
     def _report_early_stop(self) -> None:
@@ -233,6 +252,7 @@ def train(
     validate: Callable[[int], dict],
     diagnose: Callable[[dict, int, float], str],
     tensorboard,
+    update_pictures: Callable[[bool], None] = lambda is_best: None,
 ) -> TrainState:
     """Trains up to `config.train_steps` updates, from the newest intact checkpoint in `model_dir` if there is one.
 
@@ -246,6 +266,7 @@ def train(
         validate: step → metrics. "valid/bleu" or "valid/loss" decides which validation is best.
         diagnose: (batch, step, loss scale) → a sentence about what is not finite in that update.
         tensorboard: a `TensorBoardWriter`.
+        update_pictures: called on the chief after each validation, with whether it is the best so far, and at the end.
 
     Returns:
         The state at the end of the run.
@@ -255,4 +276,4 @@ def train(
         ValueError: `max_skipped` updates in a row were not finite, or `model_dir` holds checkpoints of another model.
         OSError: a checkpoint could not be written.
     """
-    return _Trainer(strategy, model, optimizer, config, folder, model_dir, validate, diagnose, tensorboard).train()
+    return _Trainer(strategy, model, optimizer, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures).train()

@@ -5,6 +5,7 @@ model_dir/subwords.model   the SentencePiece model
 model_dir/data/            prepared data, unless `data_dir` names another folder
 model_dir/checkpoints/     the newest checkpoints, and the best one
 model_dir/logs/            TensorBoard logs
+model_dir/curves.png       the curves of the logs as a picture; curves.csv has them as a table
 model_dir/not_finite/      updates that were not finite, with a diagnosis
 model_dir/lock             locked by the process that trains
 """
@@ -25,7 +26,7 @@ from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
 from t2t_keras.log import logger, warnings_only
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.training import devices, diagnosis, loop, optimizer, train_step
+from t2t_keras.training import devices, diagnosis, hparams, loop, optimizer, pictures, scalars, train_step
 from t2t_keras.training.state import TrainState
 from t2t_keras.training.tensorboard import TensorBoardWriter
 
@@ -105,6 +106,12 @@ def _make_model(strategy, options: run_folder.Options) -> tuple:
     return model, adam
 
 
+def _graph(model) -> tf.Graph:
+    """Returns the network as a graph: source and shifted target in, logits out."""
+    ids = tf.TensorSpec([None, None], tf.int32)
+    return tf.function(lambda source, target: model((source, target))).get_concrete_function(ids, ids).graph
+
+
 def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) -> None:
     names = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
     logger.info(
@@ -174,7 +181,13 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
             model_dir=model_dir,
             validate=_validation(strategy, model, greedy, folder, config),
             diagnose=_make_diagnose(strategy, model, adam, tokenizer, config, model_dir),
-            tensorboard=TensorBoardWriter(model_dir / "logs", config=options.table()),
+            tensorboard=TensorBoardWriter(
+                model_dir / run_folder.LOGS,
+                config=options.table(),
+                once=[*hparams.summaries(options, model_dir), scalars.layout()],
+                graph=lambda: _graph(model),
+            ),
+            update_pictures=pictures.updates(model_dir, model, tokenizer.pieces),
         )
     logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
     return state

@@ -37,6 +37,7 @@ class TrainState:
         best_step: step of the best validation.
         validations_since_best: validations after the best one.
         loss_scale: a `LossScale`.
+        target_tokens: target sub-words trained on, without padding.
         skipped: updates that were skipped because they were not finite.
         skipped_in_a_row: skipped updates since the last one that was made.
         damaged_records: records of the data that were damaged and left out.
@@ -52,6 +53,7 @@ class TrainState:
     best_step: int = 0
     validations_since_best: int = 0
     loss_scale: tuple[float, float] = LossScale()
+    target_tokens: int = 0
     skipped: int = 0
     skipped_in_a_row: int = 0
     damaged_records: int = 0
@@ -93,6 +95,7 @@ class TrainState:
         """
         self.step, self.position = self.step + 1, position
         self.damaged_records += damaged
+        self.target_tokens += int(metrics["target_tokens"])
         for name in SUMS:
             self.measured[name] += metrics[name]
         self.measured["updates"] += 1
@@ -128,6 +131,7 @@ class TrainState:
             "train/perplexity": float(tf.exp(loss)),
             "train/smoothed_loss": measured["smoothed_loss"] / max(tokens, 1),
             "data/padding_share": 1 - measured["real_tokens"] / max(measured["positions"], 1),
+            "data/real_token_share": measured["real_tokens"] / max(measured["positions"], 1),
         }
         return {
             **(of_finite_updates if tokens else {}),
@@ -135,6 +139,7 @@ class TrainState:
             "train/gradient_norm": metrics["gradient_norm"],
             "train/skipped_updates": self.skipped,
             "train/loss_scale": self.loss_scale[0],
+            "train/target_tokens_seen": self.target_tokens,
             "data/damaged_records": self.damaged_records,
             "speed/target_tokens_per_second": tokens / seconds,
             "speed/updates_per_second": measured["updates"] / seconds,

@@ -1,20 +1,50 @@
 """TensorBoard summaries of a run: one point per step, even if the run was killed and resumed."""
 
 import pathlib
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
+from tensorboard.plugins.hparams import metadata as hparams_metadata
+
+from t2t_keras.training.hparams import comparable
+from t2t_keras.training.scalars import description
+
+
+def _content(value) -> tuple:
+    """What a summary's value says, for comparing it with another one."""
+    plugin = value.metadata.plugin_data
+    of_hparams = plugin.plugin_name == hparams_metadata.PLUGIN_NAME
+    return value.tag, comparable(plugin.content) if of_hparams else plugin.content, tf.make_ndarray(value.tensor).tolist()
+
+
+def _write_value(name: str, value) -> None:
+    if isinstance(value, str):
+        tf.summary.text(name, value)
+    elif isinstance(value, np.ndarray) and value.dtype == np.uint8:
+        tf.summary.image(name, value, max_outputs=len(value))
+    elif isinstance(value, np.ndarray):
+        tf.summary.histogram(name, value)
+    else:
+        tf.summary.scalar(name, value, description=description(name))
 
 
 class TensorBoardWriter:
-    """Writes summaries to a log folder: numbers as scalars, strings as text.
+    """Writes summaries to a log folder.
+
+    Numbers become scalars, strings text, uint8 arrays [images, height, width, channels] images, and other arrays histograms.
 
     Args:
         folder: the log folder; created with the first summary.
         config: Markdown, written as the text `config` whenever the run starts or resumes.
+        once: serialized `Summary` protos of one value each, written when the run starts; again on resuming only if they changed.
+        graph: returns a `tf.Graph` for the GRAPHS tab; called when the run starts, if the folder has no graph yet.
     """
 
-    def __init__(self, folder: pathlib.Path, config: str = ""):
-        self._folder, self._config, self._writer = folder, config, None
+    def __init__(self, folder: pathlib.Path, config: str = "", once: Sequence[bytes] = (), graph: Callable[[], tf.Graph] | None = None):
+        self._folder, self._config, self._graph, self._writer = folder, config, graph, None
+        summaries = (tf.compat.v1.Summary.FromString(summary) for summary in once)
+        self._once = {summary.value[0].tag: summary for summary in summaries}
 
     def write(self, step: int, metrics: dict) -> None:
         """Writes metrics by name, and flushes them to the file.
@@ -22,12 +52,14 @@ class TensorBoardWriter:
         Raises:
             OSError: the file could not be written.
         """
+        self._in_file(step, lambda: [_write_value(*metric) for metric in metrics.items()])
+
+    def _in_file(self, step: int, write: Callable[[], object]) -> None:
         try:
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._folder))
             with self._writer.as_default(step=step):
-                for name, value in metrics.items():
-                    (tf.summary.text if isinstance(value, str) else tf.summary.scalar)(name, value)
+                write()
             self._writer.flush()
         except tf.errors.OpError as error:
             raise OSError(
@@ -41,13 +73,31 @@ class TensorBoardWriter:
             step: last update of the run so far.
             validated_step: last validated update; later points of `valid/…` are removed.
         """
-        self._remove_after(step, validated_step)
+        missing, has_graph = self._remove_after(step, validated_step)
         if self._config:
             self.write(step, {"config": self._config})
+        if missing:
+            summaries = [summary.SerializeToString() for summary in missing]
+            self._in_file(step, lambda: [tf.summary.experimental.write_raw_pb(summary) for summary in summaries])
+        if self._graph and not has_graph:
+            self._in_file(step, lambda: tf.summary.graph(self._graph()))
 
-    def _remove_after(self, step: int, validated_step: int) -> None:
+    def _remove_after(self, step: int, validated_step: int) -> tuple[list, bool]:
+        """Returns the summaries of `once` that the files lack, and whether the files have a graph."""
+        missing, has_graph = dict(self._once), False
 
         def stays(event) -> bool:
+            nonlocal has_graph
+            if event.HasField("graph_def"):
+                first, has_graph = not has_graph, True
+                return first
+            for value in event.summary.value:
+                if value.tag in self._once:
+                    # Another one is of former options, or was written again after a kill.
+                    same = value.tag in missing and _content(value) == _content(missing[value.tag].value[0])
+                    if same:
+                        del missing[value.tag]
+                    return same
             of_validation = any(value.tag.startswith("valid/") for value in event.summary.value)
             return event.step <= (validated_step if of_validation else step)
 
@@ -66,3 +116,4 @@ class TensorBoardWriter:
                     for record in kept:
                         writer.write(record)
                 unfinished.replace(path)
+        return list(missing.values()), has_graph

@@ -141,6 +141,7 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
         - "loss", the negative log likelihood, "smoothed_loss", which is minimised, "target_tokens", "real_tokens" and "positions":
           sums over the update, or 0 if it is not finite
         - "gradient_norm" and "learning_rate"
+        - with `histogram_steps`, "weight_gradient_norms": [weights], not finite if the update is not
         - "finite": whether loss and gradient are finite, boolean
     """
     variables = [variable.value for variable in model.trainable_variables]
@@ -170,11 +171,14 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
         gradients, sums = _sum_over_replicas(strategy, strategy.run(replica_gradients, (batch, step, loss_scale.scale)))
         scale = 1 / (sums["target_tokens"] * loss_scale.scale)
         norm = tf.linalg.global_norm(gradients) * scale
+        unclipped = scale
         finite = tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums["smoothed_loss"]))
         if config.clip_norm:
             scale *= tf.minimum(1.0, config.clip_norm / norm)
         tf.cond(tf.logical_and(finite, apply), lambda: apply_gradients(gradients, scale, rate), lambda: None)
         sums = {name: tf.where(finite, value, 0.0) for name, value in sums.items()}
+        if config.histogram_steps:
+            sums["weight_gradient_norms"] = tf.stack([tf.norm(gradient) for gradient in gradients]) * unclipped
         next_scale = loss_scale.after(finite) if config.dtype == "float16" else loss_scale
         return {**sums, "gradient_norm": norm, "learning_rate": rate, "finite": finite}, next_scale
 

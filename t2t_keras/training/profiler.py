@@ -1,0 +1,60 @@
+"""Profiles some updates of a run with TensorFlow's profiler, for TensorBoard's PROFILE tab."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from t2t_keras.log import logger
+
+
+class Profiler(contextlib.AbstractContextManager):
+    """Profiles the updates from one to another; leaving it as a context manager ends a profile that is under way.
+
+    A profile that cannot be made is reported with a warning; training continues.
+
+    Args:
+        folder: of TensorBoard's files.
+        steps: "FIRST,LAST", the updates; empty profiles none.
+    """
+
+    def __init__(self, folder: pathlib.Path, steps: str):
+        self._folder, self._running = folder, False
+        self._first, self._last = map(int, steps.split(",")) if steps else (0, 0)
+
+    def __exit__(self, *_) -> None:
+        self._stop()
+
+    @contextlib.contextmanager
+    def update(self, step: int) -> Iterator[None]:
+        """Surrounds an update."""
+        if step == self._first:
+            self._start()
+        if not self._running:
+            yield
+            return
+        with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
+            yield
+        if step >= self._last:
+            self._stop()
+
+    def _start(self) -> None:
+        try:
+            tf.profiler.experimental.start(str(self._folder))
+            self._running = True
+        except (tf.errors.OpError, OSError) as error:
+            logger.warning(f"Could not profile: {getattr(error, 'message', error)}. Training continues.")
+
+    def _stop(self) -> None:
+        if not self._running:
+            return
+        self._running = False
+        try:
+            tf.profiler.experimental.stop()
+            logger.info(f"Wrote a profile of updates up to {self._last:,} to {self._folder / 'plugins/profile'}.")
+        except (tf.errors.OpError, OSError) as error:
+            logger.warning(f"Could not write the profile: {getattr(error, 'message', error)}. Training continues.")
+        # TensorBoard reads the newest event file alone, and this one never gets a point.
+        for marker in self._folder.glob("events.out.tfevents.*.profile-empty"):
+            marker.unlink()

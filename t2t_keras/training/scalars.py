@@ -1,0 +1,72 @@
+"""What each curve in TensorBoard shows, and which curves its CUSTOM SCALARS tab puts on one chart."""
+
+import resource
+
+import tensorflow as tf
+from tensorboard.plugins.custom_scalar import layout_pb2, summary
+
+GRADIENT_NORM = "train_gradient_norm/"  # Before the name of a layer.
+
+DESCRIPTIONS = {
+    "train/loss": "Mean negative log likelihood per target sub-word, in nats, since the last point. Compares with valid/loss.",
+    "train/smoothed_loss": "The loss with label smoothing, which training minimises, in nats per target sub-word.",
+    "train/perplexity": "Exponential of train/loss.",
+    "train/learning_rate": "Learning rate of the last update.",
+    "train/gradient_norm": "Norm of the last update's gradient, before clipping.",
+    "train/skipped_updates": "Updates so far that were skipped because the loss or the gradient was not finite.",
+    "train/loss_scale": "Factor on the loss in float16; 1 in other dtypes.",
+    "train/epoch": "Epoch of the last update, from 1 on.",
+    "train/target_tokens_seen": "Target sub-words trained on so far, without padding.",
+    "valid/loss": "Mean negative log likelihood per target sub-word of the validation set, in nats.",
+    "valid/perplexity": "Exponential of valid/loss.",
+    "valid/bleu": "sacreBLEU of greedy translations of the first validation sentences by the weights of the moment.",
+    "speed/target_tokens_per_second": "Target sub-words per second of training, without padding.",
+    "speed/updates_per_second": "Updates per second of training.",
+    "speed/peak_memory_gib": "Largest resident memory of the training process so far, in GiB.",
+    "speed/peak_gpu_memory_gib": "Largest memory that TensorFlow has used so far on one GPU, in GiB.",
+    "data/padding_share": "Share of positions, on both sides, that are padding.",
+    "data/real_token_share": "Share of positions, on both sides, that are sub-words: 1 - padding.",
+    "data/damaged_records": "Records of the training data left out so far because their checksum was wrong.",
+}
+
+
+def description(tag: str) -> str | None:
+    """The description of a curve; None if there is none."""
+    if tag.startswith(GRADIENT_NORM):
+        return "Norm of the gradient of one layer's weights in the last update, before clipping."
+    return DESCRIPTIONS.get(tag)
+
+
+_CHARTS = {
+    "Training and validation": {
+        "Loss": ("train/loss", "valid/loss"),
+        "Perplexity": ("train/perplexity", "valid/perplexity"),
+        "BLEU": ("valid/bleu",),
+    },
+    "Optimizer": {"Learning rate": ("train/learning_rate",), "Gradient norm": ("train/gradient_norm",)},
+    "Speed": {"Target tokens per second": ("speed/target_tokens_per_second",), "Peak memory, GiB": ("speed/peak_memory_gib",)},
+}
+
+
+def layout() -> bytes:
+    """The charts of the CUSTOM SCALARS tab, as a serialized `Summary`."""
+    categories = [
+        layout_pb2.Category(
+            title=title,
+            chart=[
+                layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=[f"^{tag}$" for tag in tags]))
+                for name, tags in charts.items()
+            ],
+        )
+        for title, charts in _CHARTS.items()
+    ]
+    return summary.pb(layout_pb2.Layout(category=categories)).SerializeToString()
+
+
+def peak_memory() -> dict[str, float]:
+    """The largest memory of this process so far and, if there are GPUs, of the fullest one, in GiB."""
+    peaks = {"speed/peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}  # Linux counts in KiB.
+    gpus = [gpu.name.removeprefix("/device:") for gpu in tf.config.list_logical_devices("GPU")]
+    if gpus:
+        peaks["speed/peak_gpu_memory_gib"] = max(tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus) / 2**30
+    return peaks

@@ -1,0 +1,245 @@
+"""The curves of training runs as a picture and as a table, without TensorBoard."""
+
+import csv
+import io
+import itertools
+import math
+import pathlib
+from typing import NamedTuple
+
+from t2t_keras import run_folder
+from t2t_keras.files import write_whole
+from t2t_keras.visualization.event_files import read_scalars
+
+PICTURE, TABLE = "curves.png", "curves.csv"
+Scalars = dict[str, dict[int, float]]  # {tag: {step: value}}
+
+# The palette of Okabe and Ito, which colour-blind people can tell apart; without its yellow, which is too light for lines on white.
+_BLUE, _VERMILION, _ORANGE = "#0072B2", "#D55E00", "#E69F00"
+_COLOURS = (_BLUE, _VERMILION, "#009E73", "#CC79A7", "#56B4E9", _ORANGE, "#000000")
+_LINES = ("-", "--", "-.", ":")  # Seven colours and four line styles tell 28 runs apart, in black and white too.
+_MOST_MARKERS = 40  # Points of a curve that get a marker each; a curve with more is a line.
+
+
+class _Curve(NamedTuple):
+    tag: str
+    label: str
+    colour: str  # In the picture of a single run.
+    of_validation: bool = False
+    alone: bool = False  # Only in the picture of a single run.
+
+
+class _Panel(NamedTuple):
+    title: str
+    unit: str
+    curves: tuple[_Curve, ...]
+    log: bool = False
+
+
+_LOSS = _Panel(
+    "Loss",
+    "nats per sub-word",
+    (
+        _Curve("train/smoothed_loss", "training, with label smoothing", _ORANGE, alone=True),
+        _Curve("train/loss", "training", _VERMILION),
+        _Curve("valid/loss", "validation", _BLUE, of_validation=True),
+    ),
+)
+_BLEU = _Panel("BLEU", "BLEU of greedy translations", (_Curve("valid/bleu", "validation", _BLUE, of_validation=True),))
+_PERPLEXITY = _Panel(
+    "Perplexity",
+    "per sub-word",
+    (_Curve("train/perplexity", "training", _VERMILION), _Curve("valid/perplexity", "validation", _BLUE, of_validation=True)),
+    log=True,
+)
+_LEARNING_RATE = _Panel("Learning rate", "rate of Adam", (_Curve("train/learning_rate", "training", _VERMILION),))
+_SPEED = _Panel("Speed", "target tokens per second", (_Curve("speed/target_tokens_per_second", "training", _VERMILION),))
+
+
+def read(model_dir: pathlib.Path) -> Scalars:
+    """Reads the scalars of a run.
+
+    Args:
+        model_dir: the folder of a run, which may be in training.
+
+    Raises:
+        FileNotFoundError: the folder is not a run's.
+        ValueError: the run has no points yet, or the folder is another program's.
+    """
+    if not run_folder.check(model_dir):
+        raise FileNotFoundError(f"{model_dir} is not a run: it has no {run_folder.CONFIG}. Give the folder of a training run.")
+    scalars = read_scalars(model_dir / run_folder.LOGS)
+    if not any(math.isfinite(value) for points in scalars.values() for value in points.values()):
+        raise ValueError(f"{model_dir / run_folder.LOGS} has no points yet. The first one comes after `log_steps` updates.")
+    return scalars
+
+
+def as_csv(scalars: Scalars) -> str:
+    """A table with one row per step and one column per scalar; a cell is empty where nothing was measured."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["step", *scalars])
+    for step in sorted(set().union(*scalars.values())):
+        # Nine digits are enough for every float32.
+        writer.writerow([step, *(f"{points[step]:.9g}" if step in points else "" for points in scalars.values())])
+    return text.getvalue()
+
+
+def distinct_names(folders: list[pathlib.Path]) -> list[str]:
+    """The shortest ends of some different absolute paths that are all different, at least the last part of each."""
+    for length in itertools.count(1):
+        names = ["/".join(folder.parts[-length:]) for folder in folders]
+        if len(set(names)) == len(names):
+            return names
+
+
+def _limit(panel: _Panel, runs: list[Scalars]) -> float | None:
+    """The upper end of the axis of a loss: the first updates, whose loss is several times higher, may lie above it."""
+    if panel.log or panel not in (_LOSS, _PERPLEXITY):
+        return None
+    tops = []
+    for curve, run in itertools.product(panel.curves, runs):
+        values = [value for value in run.get(curve.tag, {}).values() if math.isfinite(value)]
+        tops += values[len(values) // 20 : len(values) // 20 + 1]
+    return 1.05 * max(tops, default=0) or None
+
+
+def _draw_panel(axes, panel: _Panel, runs: dict[str, Scalars]) -> None:
+    from matplotlib.ticker import AutoMinorLocator, FuncFormatter, LogLocator, NullFormatter
+
+    for curve, (number, scalars) in itertools.product(panel.curves, enumerate(runs.values())):
+        points = {step: value for step, value in scalars.get(curve.tag, {}).items() if math.isfinite(value)}
+        if not points or (curve.alone and len(runs) > 1):
+            continue
+        faint = not curve.of_validation and len(panel.curves) > 1
+        axes.plot(
+            points.keys(),
+            points.values(),
+            color=_COLOURS[number % len(_COLOURS)] if len(runs) > 1 else curve.colour,
+            linestyle=_LINES[number % len(_LINES)] if len(runs) > 1 else ":" if curve.alone else "-",
+            linewidth=1.0 if faint else 1.8,
+            alpha=0.6 if faint and len(runs) > 1 else 1.0,
+            marker="o" if len(points) == 1 or (curve.of_validation and len(points) <= _MOST_MARKERS) else "",
+            markersize=3,
+            label=curve.label if len(runs) == 1 else None,
+        )
+    axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold")
+    axes.set_xlabel("update")
+    axes.set_ylabel(panel.unit)
+    if panel.log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        limit = _limit(panel, list(runs.values()))
+        if limit:
+            axes.set_ylim(top=limit)
+        if panel in (_BLEU, _SPEED):
+            axes.set_ylim(bottom=0)
+        axes.yaxis.set_minor_locator(AutoMinorLocator())
+        if panel is _SPEED:
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        elif panel is _LEARNING_RATE:
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlim(0, 1.02 * max(step for scalars in runs.values() for points in scalars.values() for step in points))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_minor_locator(AutoMinorLocator())
+    axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
+    axes.grid(True, which="major", color="#D0D0D0", linewidth=0.7)
+    axes.grid(True, which="minor", color="#ECECEC", linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_legend_handles_labels()[0] and len(panel.curves) > 1:
+        axes.legend(frameon=False, fontsize=8)
+    elif len(panel.curves) > 1:
+        axes.text(0.98, 0.95, "thick: validation, thin: training", transform=axes.transAxes, ha="right", va="top", fontsize=8)
+    if not axes.lines:
+        axes.text(0.5, 0.5, "no points yet", transform=axes.transAxes, ha="center", va="center", color="#666666")
+
+
+def _title(runs: dict[str, Scalars]) -> str:
+    """The run's name with its best validation, or how many runs are compared."""
+    if len(runs) > 1:
+        return f"{len(runs)} training runs"
+    [(name, scalars)] = runs.items()
+    for tag, label, best in (("valid/bleu", "BLEU {:.1f}", max), ("valid/loss", "validation loss {:.3f}", min)):
+        points = {step: value for step, value in scalars.get(tag, {}).items() if math.isfinite(value)}
+        if points:
+            step = best(points, key=points.get)
+            return f"Training of {name}: best {label.format(points[step])} at update {step:,}"
+    return f"Training of {name}"
+
+
+def figure(runs: dict[str, Scalars]):
+    """Draws loss, BLEU (or perplexity where no run has it), learning rate and speed of one or several runs.
+
+    Args:
+        runs: scalars by the name that the legend shows. With several runs each has its own colour and line style.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # Not pyplot: it would choose a backend and keep the figure.
+    from matplotlib.figure import Figure
+
+    quality = _BLEU if any("valid/bleu" in scalars for scalars in runs.values()) else _PERPLEXITY
+    # A legend below the panels, in rows of at most three names.
+    rows = 0 if len(runs) == 1 else -(-len(runs) // 3)
+    drawn = Figure(figsize=(8, 5.8 + 0.22 * rows), dpi=160, facecolor="white", layout="constrained")
+    FigureCanvasAgg(drawn)
+    drawn.suptitle(_title(runs), fontsize=12)
+    for axes, panel in zip(drawn.subplots(2, 2).flat, (_LOSS, quality, _LEARNING_RATE, _SPEED), strict=True):
+        _draw_panel(axes, panel, runs)
+    if rows:
+        from matplotlib.lines import Line2D
+
+        handles = [
+            Line2D([], [], color=_COLOURS[number % len(_COLOURS)], linestyle=_LINES[number % len(_LINES)], linewidth=1.8, label=name)
+            for number, name in enumerate(runs)
+        ]
+        drawn.legend(handles=handles, loc="outside lower center", ncols=min(3, len(runs)), frameon=False, fontsize=9, handlelength=3)
+    return drawn
+
+
+def picture(runs: dict[str, Scalars]) -> bytes:
+    """The drawing of `figure` as a PNG, 1280 pixels wide, which is readable at 800."""
+    content = io.BytesIO()
+    figure(runs).savefig(content, format="png")
+    return content.getvalue()
+
+
+def update(model_dir: pathlib.Path) -> None:
+    """Writes `curves.csv` and `curves.png` of a run to its folder; does nothing if the run has no points yet.
+
+    Raises:
+        ImportError: matplotlib is not installed. `curves.csv` is written all the same.
+        OSError: a file could not be written.
+    """
+    scalars = read_scalars(model_dir / run_folder.LOGS)
+    if scalars:
+        write_whole(model_dir / TABLE, as_csv(scalars).encode())
+        write_whole(model_dir / PICTURE, picture({model_dir.resolve().name: scalars}))
+
+
+def compare(model_dirs: list[pathlib.Path], output: pathlib.Path) -> None:
+    """Writes one picture of several runs.
+
+    Args:
+        model_dirs: folders of runs; a folder that is named twice counts once.
+        output: the picture, a PNG.
+
+    Raises:
+        FileNotFoundError: a folder is not a run's, or `output` is in no folder.
+        ValueError: a run has no points yet, or `output` is not the name of a PNG.
+        OSError: the picture could not be written.
+    """
+    if output.suffix != ".png":
+        raise ValueError(f"Expected the name of a picture that ends in .png. Received: output={output}.")
+    if not output.resolve().parent.is_dir():
+        raise FileNotFoundError(f"Expected the name of a picture in a folder that exists. Received: output={output}.")
+    folders = list(dict.fromkeys(folder.resolve() for folder in model_dirs))
+    write_whole(output, picture(dict(zip(distinct_names(folders), map(read, folders), strict=True))))

@@ -1,0 +1,206 @@
+"""The curves of runs as a picture and a table, and the program that compares runs."""
+
+import csv
+import io
+import math
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from logged import logged
+
+from t2t_keras.training import embedding_projector, pictures
+from t2t_keras.training.tensorboard import TensorBoardWriter
+from t2t_keras.visualization import curves
+from t2t_keras.visualization.event_files import read_scalars
+
+ROOT = pathlib.Path(__file__).parent.parent
+THIRD = float(np.float32(1 / 3))  # A number that needs all digits of a float32.
+
+
+def train_points(model_dir: pathlib.Path, steps, loss: float = 3.0) -> TensorBoardWriter:
+    """The points of a run's training, as the loop writes them, without a checkpoint."""
+    board = TensorBoardWriter(model_dir / "logs", config="| option |")
+    for step in steps:
+        board.write(step, {"train/loss": loss / step, "train/learning_rate": 1e-4 * step, "speed/target_tokens_per_second": 100.0 * step})
+    return board
+
+
+@pytest.fixture
+def model_dir(tmp_path) -> pathlib.Path:
+    """A run of three points and a validation."""
+    folder = tmp_path / "runs" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"version": 1, "model": {}}')
+    train_points(folder, [10, 20, 30]).write(20, {"valid/loss": THIRD, "valid/bleu": 12.5, "valid/samples": "| text |"})
+    return folder
+
+
+def table(model_dir: pathlib.Path) -> list[dict]:
+    return list(csv.DictReader(io.StringIO((model_dir / "curves.csv").read_text())))
+
+
+def test_scalars_are_read_as_tensorflow_reads_them(model_dir):
+    expected = {}
+    for path in (model_dir / "logs").iterdir():
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == "scalars":
+                    expected.setdefault(value.tag, {})[event.step] = tf.make_ndarray(value.tensor).item()
+    assert read_scalars(model_dir / "logs") == expected
+    assert expected["valid/loss"] == {20: THIRD}
+
+
+def test_a_point_that_is_being_written_is_left_out(model_dir):
+    [path] = (model_dir / "logs").iterdir()
+    whole = read_scalars(model_dir / "logs")
+    path.write_bytes(path.read_bytes() + path.read_bytes()[:100])
+    assert read_scalars(model_dir / "logs") == whole
+    content = path.read_bytes()
+    for length in (0, 11, 30, 200, len(content) - 103):
+        path.write_bytes(content[:length])
+        assert len(read_scalars(model_dir / "logs").get("train/loss", {})) <= 3
+
+
+def test_the_table_has_a_row_for_each_step_and_an_empty_cell_where_nothing_was_measured(model_dir):
+    curves.update(model_dir)
+    rows = table(model_dir)
+    assert [row["step"] for row in rows] == ["10", "20", "30"]
+    assert [row["valid/bleu"] for row in rows] == ["", "12.5", ""]
+    assert list(rows[0]) == ["step", "speed/target_tokens_per_second", "train/learning_rate", "train/loss", "valid/bleu", "valid/loss"]
+    assert np.float32(rows[1]["valid/loss"]) == np.float32(THIRD)
+
+
+def test_after_a_kill_and_a_resume_each_step_is_there_once_with_its_last_value(model_dir):
+    TensorBoardWriter(model_dir / "logs").start(20, 20)
+    train_points(model_dir, [30, 40], loss=6.0)
+    curves.update(model_dir)
+    losses = {row["step"]: float(row["train/loss"]) for row in table(model_dir)}
+    assert losses == pytest.approx({"10": 0.3, "20": 0.15, "30": 0.2, "40": 0.15})
+
+
+def lines(figure) -> dict[str, list]:
+    """The curves of each panel of a figure, by the panel's title."""
+    return {axes.get_title(loc="left"): axes.lines for axes in figure.axes}
+
+
+def test_the_picture_of_a_run_shows_loss_quality_rate_and_speed_with_their_units(model_dir):
+    figure = curves.figure({"mine": curves.read(model_dir)})
+    assert {title: len(found) for title, found in lines(figure).items()} == {"Loss": 2, "BLEU": 1, "Learning rate": 1, "Speed": 1}
+    assert all(axes.get_xlabel() == "update" and axes.get_ylabel() for axes in figure.axes)
+    assert "mine" in figure.get_suptitle() and "BLEU 12.5 at update 20" in figure.get_suptitle()
+    [speed] = lines(figure)["Speed"]
+    assert list(speed.get_xdata()) == [10, 20, 30] and list(speed.get_ydata()) == [1000, 2000, 3000]
+
+
+def test_without_bleu_the_picture_shows_perplexity():
+    figure = curves.figure({"mine": {"train/perplexity": {1: 9.0, 2: 5.0}, "valid/perplexity": {2: 6.0}}})
+    assert len(lines(figure)["Perplexity"]) == 2
+
+
+def test_a_picture_is_drawn_where_values_are_not_finite_or_few():
+    for points in ({1: math.nan, 2: math.inf}, {1: math.nan, 2: 1.0}, {1: 1.0}):
+        content = curves.picture({"mine": {"train/loss": points, "train/perplexity": points, "train/learning_rate": points}})
+        assert content.startswith(b"\x89PNG")
+
+
+def test_each_of_many_runs_has_its_own_colour_and_line_style():
+    runs = {str(number): {"valid/bleu": {1: float(number), 2: number + 1.0}} for number in range(28)}
+    figure = curves.figure(runs)
+    found = lines(figure)["BLEU"]
+    assert len({(line.get_color(), line.get_linestyle()) for line in found}) == 28
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(runs)
+    assert [line.get_color() for line in legend.get_lines()] == [line.get_color() for line in found]
+
+
+def test_names_of_runs_are_short_and_distinct():
+    folders = [pathlib.Path(name) for name in ("/a/x/run", "/b/x/run", "/b/y/other")]
+    assert curves.distinct_names(folders) == ["a/x/run", "b/x/run", "b/y/other"]
+    assert curves.distinct_names(folders[1:]) == ["run", "other"]
+
+
+@pytest.fixture
+def matrix() -> np.ndarray:
+    return np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+class Model:
+    """As much of a `Transformer` as the pictures read."""
+
+    def __init__(self, matrix: np.ndarray):
+        self.embedding = self
+        self.matrix = tf.Variable(matrix)
+
+
+def test_a_picture_that_fails_warns_once_and_the_others_are_still_made(model_dir, matrix, monkeypatch):
+    update = pictures.updates(model_dir, Model(matrix), ("a", "b", "c", "d"))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # As if it were not installed.
+    with logged() as said:
+        update(True)
+        update(True)
+    [warning] = said
+    assert "curves" in warning and "matplotlib" in warning
+    assert len(table(model_dir)) == 3 and not (model_dir / "curves.png").exists()
+    assert (model_dir / "logs" / embedding_projector.CONFIG).exists()
+
+
+def test_a_full_disk_stops_no_run(model_dir, matrix, monkeypatch):
+    def full(path, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(curves, "write_whole", full)
+    monkeypatch.setattr(embedding_projector, "write_whole", full)
+    with logged() as said:
+        pictures.updates(model_dir, Model(matrix), ("a", "b", "c", "d"))(True)
+    assert len(said) == 2 and all("No space left" in each and "Training continues" in each for each in said)
+
+
+def test_the_projector_gets_the_embeddings_of_the_best_validation_with_their_sub_words(model_dir, matrix):
+    model = Model(matrix)
+    update = pictures.updates(model_dir, model, ("<pad>", "▁a", "b\tc", "ü"))
+    update(True)
+    model.matrix.assign(-matrix)
+    update(False)
+    folder = model_dir / "logs" / "projector"
+    assert np.loadtxt(folder / "vectors.tsv", delimiter="\t").tolist() == matrix.tolist()
+    labels = (folder / "subwords.tsv").read_text("utf-8").splitlines()
+    assert labels == ["sub-word\tid", "<pad>\t0", "▁a\t1", "b<tab>c\t2", "ü\t3"]
+    config = (model_dir / "logs" / "projector_config.pbtxt").read_text()
+    assert '"projector/vectors.tsv"' in config and '"projector/subwords.tsv"' in config
+
+
+def program(*arguments: str, cwd: pathlib.Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "tools/curves.py"), *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+
+
+def test_the_program_compares_runs_and_flags_may_follow_them(model_dir, tmp_path):
+    shutil.copytree(model_dir, tmp_path / "other" / "mine")
+    result = program("runs/mine", "other/mine", "--output=both.png", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "Wrote both.png.\n"), result.stderr
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((), 2, "Expected the folder of a training run, or several. Received none. See --help."),
+        (("nowhere",), 1, "nowhere is not a run: it has no config.json"),
+        (("runs",), 1, "runs is not a run: it has no config.json"),
+        (("runs/mine", "empty"), 1, "empty/logs has no points yet"),
+        (("runs/mine", "--output=x.pdf"), 1, "Expected the name of a picture that ends in .png. Received: --output=x.pdf."),
+        (("runs/mine", "--output=no/x.png"), 1, "Expected the name of a picture in a folder that exists. Received: --output=no/x.png."),
+    ],
+)
+def test_the_program_says_what_is_wrong_in_a_sentence(model_dir, tmp_path, arguments, code, message):
+    (tmp_path / "empty").mkdir()
+    shutil.copy(model_dir / "config.json", tmp_path / "empty")
+    result = program(*arguments, cwd=tmp_path)
+    assert result.returncode == code
+    [said] = result.stderr.splitlines()
+    assert message in said

@@ -1,0 +1,54 @@
+"""Profiles of some updates of a run."""
+
+import pytest
+import tensorflow as tf
+from logged import logged
+
+from t2t_keras.training.profiler import Profiler
+
+
+def profiles(folder) -> list:
+    return list(folder.glob("plugins/profile/*/*.xplane.pb"))
+
+
+def make_updates(profiler: Profiler, steps) -> None:
+    for step in steps:
+        with profiler.update(step):
+            tf.reduce_sum(tf.ones([10])).numpy()
+
+
+def test_a_profile_is_written_after_its_last_update_and_leaves_no_other_event_file(tmp_path):
+    """An event file without points, newer than the run's own, would keep TensorBoard from reading that one on."""
+    with Profiler(tmp_path, "3,4") as profiler:
+        make_updates(profiler, [1, 2, 3])
+        assert profiles(tmp_path) == []
+        make_updates(profiler, [4])
+        assert len(profiles(tmp_path)) == 1
+        make_updates(profiler, [5])
+    assert len(profiles(tmp_path)) == 1
+    assert list(tmp_path.glob("events*")) == []
+
+
+def test_a_run_that_ends_within_a_profile_still_has_it(tmp_path):
+    with pytest.raises(ZeroDivisionError), Profiler(tmp_path, "1,100") as profiler:
+        make_updates(profiler, [1, 2])
+        raise ZeroDivisionError
+    assert len(profiles(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("steps", ["", "3,4"], ids=["off", "resumed after it"])
+def test_without_a_first_update_there_is_no_profile(tmp_path, steps):
+    with Profiler(tmp_path, steps) as profiler:
+        make_updates(profiler, [4, 5])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_profile_that_cannot_start_stops_no_run(tmp_path):
+    tf.profiler.experimental.start(str(tmp_path / "other"))
+    try:
+        with logged() as said, Profiler(tmp_path, "1,2") as profiler:
+            make_updates(profiler, [1, 2, 3])
+    finally:
+        tf.profiler.experimental.stop()
+    [warning] = said
+    assert "Could not profile" in warning and "Training continues" in warning
