@@ -257,7 +257,7 @@ MUTANTS = (
     Mutant(
         "histograms come at every update",
         "t2t_keras/training/loop.py",
-        "self.config.histogram_steps and self._due(self.config.histogram_steps)",
+        "self.config.histogram_steps and self._is_every(self.config.histogram_steps)",
         "self.config.histogram_steps",
         ("tests/test_training.py::test_histograms_show_the_weights_and_each_layers_gradient_norm",),
     ),
@@ -271,7 +271,7 @@ MUTANTS = (
     Mutant(
         "the last validation's pictures are drawn twice",
         "t2t_keras/training/loop.py",
-        "self.chief and self.pictured < self.state.step",
+        "self.chief and self.pictured_step < self.state.step",
         "self.chief",
         ("tests/test_training.py::test_pictures_are_updated_after_each_validation_and_at_the_end",),
     ),

@@ -36,7 +36,7 @@ def test_redirected_a_run_writes_one_line_with_the_time_at_each_log_interval(fol
     assert epochs == ("1", "1", "2")  # Of about six updates.
     assert losses == tuple(f"{loss:.3f}" for loss in run.curve("train/loss").values()) == ("3.000",) * 3
     assert rates == tuple(f"{rate:.3g}" for rate in run.curve("train/learning_rate").values())
-    assert speeds == tuple(f"{speed:,.0f}" for speed in run.curve("speed/target_tokens_per_second").values())
+    assert speeds == tuple(f"{speed:,.0f}" for speed in run.curve("utilization/target_tokens_per_second").values())
 
 
 class Terminal(io.StringIO):
@@ -50,7 +50,7 @@ def test_in_a_terminal_a_bar_shows_the_same_figures(folder, tmp_path, no_graphs,
     last = sys.stderr.getvalue().split("\r")[-1].strip()
     assert "8/8" in last and "\n" not in last
     assert re.search(r"epoch=2, loss=3\.000, learning rate=[\d.]+, tokens/s=[\d,]+\]", last)
-    assert f"tokens/s={run.curve('speed/target_tokens_per_second')[8]:,.0f}" in last
+    assert f"tokens/s={run.curve('utilization/target_tokens_per_second')[8]:,.0f}" in last
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])

@@ -26,7 +26,9 @@ def train_points(model_dir: pathlib.Path, steps, loss: float = 3.0) -> TensorBoa
     """The points of a run's training, as the loop writes them, without a checkpoint."""
     board = TensorBoardWriter(model_dir / "logs", config="| option |")
     for step in steps:
-        board.write(step, {"train/loss": loss / step, "train/learning_rate": 1e-4 * step, "speed/target_tokens_per_second": 100.0 * step})
+        board.write(
+            step, {"train/loss": loss / step, "train/learning_rate": 1e-4 * step, "utilization/target_tokens_per_second": 100.0 * step}
+        )
     return board
 
 
@@ -71,7 +73,14 @@ def test_the_table_has_a_row_for_each_step_and_an_empty_cell_where_nothing_was_m
     rows = table(model_dir)
     assert [row["step"] for row in rows] == ["10", "20", "30"]
     assert [row["valid/bleu"] for row in rows] == ["", "12.5", ""]
-    assert list(rows[0]) == ["step", "speed/target_tokens_per_second", "train/learning_rate", "train/loss", "valid/bleu", "valid/loss"]
+    assert list(rows[0]) == [
+        "step",
+        "train/learning_rate",
+        "train/loss",
+        "utilization/target_tokens_per_second",
+        "valid/bleu",
+        "valid/loss",
+    ]
     assert np.float32(rows[1]["valid/loss"]) == np.float32(THIRD)
 
 

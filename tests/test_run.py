@@ -99,8 +99,8 @@ def test_tensorboard_shows_training_speed_padding_and_validation(run):
     training_tags = {
         "train/loss", "train/smoothed_loss", "train/perplexity",
         "train/learning_rate", "train/gradient_norm", "train/skipped_updates", "train/loss_scale",
-        "speed/target_tokens_per_second", "speed/updates_per_second", "data/padding_share", "data/damaged_records",
-        "train/epoch", "train/target_tokens_seen", "speed/peak_memory_gib", "data/real_token_share",
+        "utilization/target_tokens_per_second", "utilization/updates_per_second", "utilization/padding_share", "train/damaged_records",
+        "train/epoch", "train/target_tokens_seen", "utilization/peak_memory_gib", "utilization/real_token_share",
     }  # fmt: skip
     validation_tags = {"valid/loss", "valid/perplexity", "valid/bleu", "valid/samples"}
     assert set(found) == training_tags | validation_tags | {"config"}
@@ -111,7 +111,7 @@ def test_tensorboard_shows_training_speed_padding_and_validation(run):
     assert found["valid/perplexity"] == pytest.approx({step: math.exp(loss) for step, loss in found["valid/loss"].items()}, rel=1e-5)
     # Before it has learned anything a model is about as good as a guess.
     assert found["valid/loss"][2] == pytest.approx(math.log(MODEL.vocab_size), rel=0.3)
-    assert all(0 < share < 0.5 for share in found["data/padding_share"].values())
+    assert all(0 < share < 0.5 for share in found["utilization/padding_share"].values())
 
 
 def test_the_samples_are_a_table_of_source_translation_and_reference(run):

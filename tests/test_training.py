@@ -212,13 +212,13 @@ def test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_po
     assert run.curve("train/gradient_norm") == pytest.approx({step: metrics[step - 1]["gradient_norm"] for step in groups}, rel=1e-4)
     columns = {step: [ids for update in updates[part] for ids in update.values()] for step, part in groups.items()}
     padding = {step: 1 - sum((ids != 0).sum() for ids in group) / sum(ids.size for ids in group) for step, group in columns.items()}
-    assert run.curve("data/padding_share") == pytest.approx(padding, abs=1e-6)
-    assert run.curve("data/real_token_share") == pytest.approx({step: 1 - share for step, share in padding.items()}, abs=1e-6)
+    assert run.curve("utilization/padding_share") == pytest.approx(padding, abs=1e-6)
+    assert run.curve("utilization/real_token_share") == pytest.approx({step: 1 - share for step, share in padding.items()}, abs=1e-6)
     seen = {step: sum(m["target_tokens"] for m in metrics[:step]) for step in groups}
     assert run.curve("train/target_tokens_seen") == seen
     assert run.curve("train/epoch") == {3: 1, 6: 1, 7: 2}
-    assert all(0.1 < gib < 100 for gib in run.curve("speed/peak_memory_gib").values())
-    assert all(value > 0 for name in ("target_tokens", "updates") for value in run.curve(f"speed/{name}_per_second").values())
+    assert all(0.1 < gib < 100 for gib in run.curve("utilization/peak_memory_gib").values())
+    assert all(value > 0 for name in ("target_tokens", "updates") for value in run.curve(f"utilization/{name}_per_second").values())
 
 
 def test_a_point_between_validations_covers_all_updates_since_the_last_point(folder, tmp_path):
@@ -439,4 +439,4 @@ def test_a_damaged_record_stops_the_run_or_is_skipped_and_counted(tmp_path, monk
     else:
         run = Run(tmp_path / "data", tmp_path / "run", **options)
         # Told once an epoch, of about five updates of what is left; eight updates begin a second one.
-        assert run.curve("data/damaged_records")[1] == 1 and run.state.damaged_records == 2
+        assert run.curve("train/damaged_records")[1] == 1 and run.state.damaged_records == 2

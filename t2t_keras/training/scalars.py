@@ -20,13 +20,13 @@ DESCRIPTIONS = {
     "valid/loss": "Mean negative log likelihood per target sub-word of the validation set, in nats.",
     "valid/perplexity": "Exponential of valid/loss.",
     "valid/bleu": "sacreBLEU of greedy translations of the first validation sentences by the weights of the moment.",
-    "speed/target_tokens_per_second": "Target sub-words per second of training, without padding.",
-    "speed/updates_per_second": "Updates per second of training.",
-    "speed/peak_memory_gib": "Largest resident memory of the training process so far, in GiB.",
-    "speed/peak_gpu_memory_gib": "Largest memory that TensorFlow has used so far on one GPU, in GiB.",
-    "data/padding_share": "Share of positions, on both sides, that are padding.",
-    "data/real_token_share": "Share of positions, on both sides, that are sub-words: 1 - padding.",
-    "data/damaged_records": "Records of the training data left out so far because their checksum was wrong.",
+    "utilization/target_tokens_per_second": "Target sub-words per second of training, without padding.",
+    "utilization/updates_per_second": "Updates per second of training.",
+    "utilization/peak_memory_gib": "Largest resident memory of the training process so far, in GiB.",
+    "utilization/peak_gpu_memory_gib": "Largest memory that TensorFlow has used so far on one GPU, in GiB.",
+    "utilization/padding_share": "Share of positions, on both sides, that are padding.",
+    "utilization/real_token_share": "Share of positions, on both sides, that are sub-words: 1 - padding.",
+    "train/damaged_records": "Records of the training data left out so far because their checksum was wrong.",
 }
 
 
@@ -44,7 +44,7 @@ _CHARTS = {
         "BLEU": ("valid/bleu",),
     },
     "Optimizer": {"Learning rate": ("train/learning_rate",), "Gradient norm": ("train/gradient_norm",)},
-    "Speed": {"Target tokens per second": ("speed/target_tokens_per_second",), "Peak memory, GiB": ("speed/peak_memory_gib",)},
+    "Speed": {"Target tokens per second": ("utilization/target_tokens_per_second",), "Peak memory, GiB": ("utilization/peak_memory_gib",)},
 }
 
 
@@ -65,8 +65,8 @@ def layout() -> bytes:
 
 def peak_memory() -> dict[str, float]:
     """The largest memory of this process so far and, if there are GPUs, of the fullest one, in GiB."""
-    peaks = {"speed/peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}  # Linux counts in KiB.
+    peaks = {"utilization/peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}  # Linux counts in KiB.
     gpus = [gpu.name.removeprefix("/device:") for gpu in tf.config.list_logical_devices("GPU")]
     if gpus:
-        peaks["speed/peak_gpu_memory_gib"] = max(tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus) / 2**30
+        peaks["utilization/peak_gpu_memory_gib"] = max(tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus) / 2**30
     return peaks

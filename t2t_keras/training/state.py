@@ -130,8 +130,8 @@ class TrainState:
             "train/loss": loss,  # Negative log likelihood per sub-word, comparable with valid/loss.
             "train/perplexity": float(tf.exp(loss)),
             "train/smoothed_loss": measured["smoothed_loss"] / max(tokens, 1),
-            "data/padding_share": 1 - measured["real_tokens"] / max(measured["positions"], 1),
-            "data/real_token_share": measured["real_tokens"] / max(measured["positions"], 1),
+            "utilization/padding_share": 1 - measured["real_tokens"] / max(measured["positions"], 1),
+            "utilization/real_token_share": measured["real_tokens"] / max(measured["positions"], 1),
         }
         return {
             **(of_finite_updates if tokens else {}),
@@ -140,7 +140,7 @@ class TrainState:
             "train/skipped_updates": self.skipped,
             "train/loss_scale": self.loss_scale[0],
             "train/target_tokens_seen": self.target_tokens,
-            "data/damaged_records": self.damaged_records,
-            "speed/target_tokens_per_second": tokens / seconds,
-            "speed/updates_per_second": measured["updates"] / seconds,
+            "train/damaged_records": self.damaged_records,
+            "utilization/target_tokens_per_second": tokens / seconds,
+            "utilization/updates_per_second": measured["updates"] / seconds,
         }

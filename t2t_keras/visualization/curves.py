@@ -53,7 +53,7 @@ _PERPLEXITY = _Panel(
     log=True,
 )
 _LEARNING_RATE = _Panel("Learning rate", "rate of Adam", (_Curve("train/learning_rate", "training", _VERMILION),))
-_SPEED = _Panel("Speed", "target tokens per second", (_Curve("speed/target_tokens_per_second", "training", _VERMILION),))
+_SPEED = _Panel("Speed", "target tokens per second", (_Curve("utilization/target_tokens_per_second", "training", _VERMILION),))
 
 
 def read(model_dir: pathlib.Path) -> Scalars:
