@@ -150,9 +150,9 @@ def test_a_run_keeps_what_its_data_was_prepared_with(prepared, tmp_path, monkeyp
     """Story: beside --data_dir, --max_length had no effect and was in config.json."""
     handed_over(monkeypatch, tmp_path / "run", prepared)
     assert run_folder.read(tmp_path / "run").data == DATA
-    with pytest.raises(ValueError, match="max_length was 256, and is now 50"):
+    with pytest.raises(ValueError, match="`max_length` was 256, and is now 50"):
         train(tmp_path / "other", data=DataConfig(max_length=50), data_dir=prepared)
-    with pytest.raises(ValueError, match="max_length was 256, and is now 50"):
+    with pytest.raises(ValueError, match="`max_length` was 256, and is now 50"):
         train(tmp_path / "run", data=DataConfig(max_length=50), data_dir=prepared)
 
 
@@ -293,7 +293,7 @@ def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(r
     """See test_run_folder for every option."""
     model_dir, _, _ = run
     before = contents(model_dir)
-    with pytest.raises(ValueError, match=r"--d_ff=32 \(the run: 16\), --seed=2 \(the run: 1\)\. .*--model_dir"):
+    with pytest.raises(ValueError, match=r"d_ff=32 \(the run: 16\), seed=2 \(the run: 1\)\. .*`model_dir`"):
         train(model_dir, model=dataclasses.replace(MODEL, d_ff=32), train=dataclasses.replace(TRAIN, seed=2, train_steps=9))
     assert contents(model_dir) == before
 
@@ -358,7 +358,7 @@ def test_a_loaded_translator_calculates_in_the_type_that_was_asked_for(run, dtyp
 def test_another_corpus_in_the_same_folder_is_refused(run):
     model_dir, _, _ = run
     before = contents(model_dir)
-    with pytest.raises(ValueError, match=r"--builtin_pairs=700 \(the run: 600\).*--model_dir"):
+    with pytest.raises(ValueError, match=r"builtin_pairs=700 \(the run: 600\).*`model_dir`"):
         train(model_dir, data=dataclasses.replace(DATA, builtin_pairs=700))
     assert contents(model_dir) == before
 
@@ -426,7 +426,7 @@ def test_a_dry_run_prepares_and_runs_the_largest_micro_batches_and_the_options_m
 def test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options(copy):
     before = contents(copy)
     _, said = train(copy, dry_run=True, train=dataclasses.replace(TRAIN, micro_batch_tokens=500))
-    assert "Changed for this dry run only: --micro_batch_tokens 1000 → 500." in said
+    assert "Changed for this dry run only: `micro_batch_tokens` 1000 → 500." in said
     assert contents(copy) == before
 
 
