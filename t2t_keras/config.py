@@ -177,6 +177,9 @@ class TrainConfig:
     valid_sentences: int = option(
         500, "Number of validation sentences to translate greedily for BLEU at each validation; 0 computes the loss only."
     )
+    attention_images: int = option(
+        1, "Number of validation sentences whose attention is drawn for TensorBoard at each validation; 0 draws none."
+    )
     log_steps: int = option(100, "Updates between points in TensorBoard.")
     histogram_steps: int = option(0, "Updates between histograms of weights and gradient norms in TensorBoard; 0 writes none.")
     profile_steps: str = option("", "First and last update to profile for TensorBoard, such as 10,20; empty profiles none.")
@@ -204,6 +207,7 @@ class TrainConfig:
             "checkpoint_steps",
             "checkpoint_minutes",
             "valid_sentences",
+            "attention_images",
             "patience",
             "clip_norm",
             "max_hours",

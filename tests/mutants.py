@@ -293,7 +293,7 @@ MUTANTS = (
     Mutant(
         "the projector shows the newest weights",
         "t2t_keras/training/pictures.py",
-        "        if better:",
+        "        if is_best:",
         "        if True:",
         ("tests/test_curves.py::test_the_projector_gets_the_embeddings_of_the_best_validation_with_their_sub_words",),
     ),
@@ -1281,6 +1281,20 @@ MUTANTS = (
         "attention(best.alignment, targets[index], unit)",
         "attention(best.alignment, targets[0], unit)",
         ("tests/test_demo.py::test_typing_translates_after_a_pause_and_pointing_shows_the_alignment",),
+    ),
+    Mutant(
+        "attention in TensorBoard is of sentences that do not fit",
+        "t2t_keras/training/pictures.py",
+        "1 < lengths.min() and lengths.max() <= MAX_PIECES:",
+        "True:",
+        ("tests/test_training_pictures.py::test_the_first_pairs_that_fit_are_drawn",),
+    ),
+    Mutant(
+        "--attention_images is ignored",
+        "t2t_keras/training/run.py",
+        "config.attention_images)",
+        "1)",
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[attention_images]",),
     ),
     # Pictures of attention.
     Mutant(

@@ -59,7 +59,8 @@ def points(model_dir) -> dict:
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 if not value.tag.startswith(("_hparams_/", "custom_scalars")):  # Written once, for the whole run.
-                    found.setdefault(value.tag, {})[event.step] = tf.make_ndarray(value.tensor).item()
+                    values = tf.make_ndarray(value.tensor)
+                    found.setdefault(value.tag, {})[event.step] = values.item() if values.size == 1 else values  # An image has three.
     return found
 
 
@@ -102,7 +103,7 @@ def test_tensorboard_shows_training_speed_padding_and_validation(run):
         "utilization/target_tokens_per_second", "utilization/updates_per_second", "utilization/padding_share", "train/damaged_records",
         "train/epoch", "train/target_tokens_seen", "utilization/peak_memory_gib", "utilization/real_token_share",
     }  # fmt: skip
-    validation_tags = {"valid/loss", "valid/perplexity", "valid/bleu", "valid/samples"}
+    validation_tags = {"valid/loss", "valid/perplexity", "valid/bleu", "valid/samples", "valid/attention_1"}
     assert set(found) == training_tags | validation_tags | {"config"}
     assert sorted(found["config"]) == [0] and b"| batch_tokens" in found["config"][0]
     assert all(sorted(found[tag]) == [2, 4] for tag in found if tag != "config")

@@ -172,7 +172,7 @@ class _Trainer:
             score = metrics["valid/bleu"] if self.config.best_metric == "bleu" else -metrics["valid/loss"]
             self.tensorboard.write(self.state.step, metrics)
         is_best = self.state.count_validation(devices.broadcast_from_chief(self.strategy, score))
-        shown = (f"{name} {value:.3f}" for name, value in metrics.items() if not isinstance(value, str))
+        shown = (f"{name} {value:.3f}" for name, value in metrics.items() if isinstance(value, float))
         logger.info(f"Update {self.state.step:,}: {', '.join(shown)}{'; the best so far' if is_best else ''}")
         if is_best:
             self._save(checkpoint.BEST, 1)

@@ -1,18 +1,39 @@
-"""The pictures that a run keeps up to date in its folder. None of them can stop the training."""
+"""Pictures that a run keeps up to date in its folder and in TensorBoard. A picture that fails never stops the training."""
 
+import io
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from t2t_keras import run_folder
 from t2t_keras.log import logger
 from t2t_keras.training import embedding_projector
-from t2t_keras.visualization import curves
+from t2t_keras.visualization import attention_pictures, curves, figures
+from t2t_keras.visualization.attention import attention_of
+
+MAX_PIECES = 40  # Sub-words of a sentence in TensorBoard, with the end token: a larger picture is hard to read there.
+
+
+class _Attempts:
+    """Calls functions that may fail: the first failure under a name is logged as a warning, later ones are not."""
+
+    def __init__(self):
+        self._failed = set()
+
+    def __call__(self, name: str, draw: Callable, *args):
+        """Returns `draw(*args)`, or None if it fails."""
+        try:
+            return draw(*args)
+        except Exception as error:  # Whatever it is, training continues.
+            if name not in self._failed:
+                self._failed.add(name)
+                logger.warning(f"Could not write {name} ({error}). Training continues without.")
+            return None
 
 
 def updates(model_dir: pathlib.Path, model, pieces: tuple[str, ...]) -> Callable[[bool], None]:
-    """A function that updates the curves and, after the best validation so far, the embedding projector.
-
-    It never raises: the first time that a picture fails, it warns, and afterwards it is silent about that picture.
+    """Returns a function that updates the curves and, if the last validation is the best so far, the embedding projector.
 
     Args:
         model_dir: the run's folder.
@@ -20,24 +41,61 @@ def updates(model_dir: pathlib.Path, model, pieces: tuple[str, ...]) -> Callable
         pieces: the sub-words.
 
     Returns:
-        A function of whether the last validation is the best so far.
+        A function of whether the last validation is the best so far. It never raises.
     """
-    failed = set()
+    attempt = _Attempts()
 
-    def attempt(name: str, draw: Callable, *args) -> None:
-        try:
-            draw(*args)
-        except Exception as error:  # Whatever it is: a picture is not worth a run.
-            if name not in failed:
-                failed.add(name)
-                logger.warning(f"Could not write {name} of {model_dir} ({error}). Training continues without.")
-
-    def update(better: bool) -> None:
-        attempt("the curves", curves.update, model_dir)
-        if better:
+    def update(is_best: bool) -> None:
+        attempt(f"the curves of {model_dir}", curves.update, model_dir)
+        if is_best:
             attempt(
-                "the embedding projector",
+                f"the embedding projector of {model_dir}",
                 lambda: embedding_projector.write(model_dir / run_folder.LOGS, pieces, model.embedding.matrix.numpy()),
             )
 
     return update
+
+
+def _as_image(figure) -> np.ndarray:
+    """A figure of matplotlib as pixels, [1, height, width, 3] uint8."""
+    import matplotlib.image
+
+    drawn = io.BytesIO()
+    with figures.drawing():
+        figure.savefig(drawn, format="png", dpi=80, facecolor="white")
+    drawn.seek(0)
+    pixels = matplotlib.image.imread(drawn, format="png")[None, ..., :3]
+    return np.round(255 * pixels).astype(np.uint8)
+
+
+def attention_images(translator, pairs: Sequence[tuple[str, str]], number: int) -> Callable[[], dict[str, np.ndarray]]:
+    """Returns a function that draws how the current weights attend from fixed translations to their sources.
+
+    Args:
+        translator: a `Translator` whose weights are not frozen.
+        pairs: sources with their translations. The first ones of at most `MAX_PIECES` sub-words are drawn.
+        number: how many.
+
+    Returns:
+        A function that returns a heat map of each head of the last layer, for each pair: {"valid/attention_1": [1, height, width, 3]
+        uint8, …}. It never raises.
+    """
+    attempt, chosen = _Attempts(), []
+    for pair in pairs:
+        lengths = translator.tokenizer.tokenize(list(pair)).row_lengths().numpy()
+        if len(chosen) < number and 1 < lengths.min() and lengths.max() <= MAX_PIECES:  # A blank sentence has an end token only.
+            chosen.append(pair)
+
+    def draw() -> dict[str, np.ndarray]:
+        found = {}
+        for index, (source, target) in enumerate(chosen, 1):
+            image = attempt(
+                "attention to TensorBoard",
+                lambda pair: _as_image(attention_pictures.heat_maps(attention_of(translator, *pair))),
+                (source, target),
+            )
+            if image is not None:
+                found[f"valid/attention_{index}"] = image
+        return found
+
+    return draw

@@ -45,6 +45,7 @@ def _validation(strategy, model, translator: Translator, folder: pathlib.Path, c
     batches = devices.distribute(strategy, dataset, config.micro_batch_tokens)
     negative_log_likelihood = train_step.make_validation(strategy, model, batches)
     sources, references = (lines[: config.valid_sentences] for lines in prepare.read_text(folder, "valid"))
+    draw_attention = pictures.attention_images(translator, list(zip(sources, references, strict=True)), config.attention_images)
 
     def validate(step: int) -> dict:
         with shards.plain_errors():
@@ -56,6 +57,7 @@ def _validation(strategy, model, translator: Translator, folder: pathlib.Path, c
             rows = zip(sources[:SAMPLES], hypotheses, references, strict=False)
             table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
             metrics["valid/samples"] = f"| source | translation | reference |\n|---|---|---|\n{table}"
+            metrics |= draw_attention()
         return metrics
 
     return validate
