@@ -1,12 +1,16 @@
-"""Draws the pictures of the documentation.
+"""Draws the pictures of the documentation, docs/pictures/*.png. See make_pictures.sh.
 
-python docs/make_pictures.py runs/quickstart      # a run of the built-in corpus; writes docs/pictures/*.png
+python docs/make_pictures.py CURVES_RUN TRANSLATION_RUN SENTENCE
 """
 
+import contextlib
 import pathlib
 import shutil
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
 
 import matplotlib
 
@@ -14,83 +18,61 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.util.tensor_util import make_ndarray
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
 
 import t2t_keras
 from t2t_keras.decoding.loading import load
-from t2t_keras.visualization import attention_page, attention_pictures, figures
+from t2t_keras.visualization import attention_page, attention_pictures, curves, demo, figures
 from t2t_keras.visualization.attention import attention_of
 
 PICTURES = pathlib.Path(__file__).parent / "pictures"
-SENTENCE = "forty-two thousand three hundred and nine"
 # From the palette of Okabe and Ito, which colour-blind people can tell apart.
-BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
-
-plt.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"})
+BLUE, ORANGE = "#0072B2", "#D55E00"
 
 
-def curve(events: EventAccumulator, tag: str) -> tuple[list[int], list[float]]:
-    """The steps and values of one of TensorBoard's curves."""
-    points = events.Tensors(tag)
-    return [point.step for point in points], [float(make_ndarray(point.tensor_proto)) for point in points]
-
-
-def curves(run: pathlib.Path) -> plt.Figure:
-    """Training and validation loss, and validation BLEU, against the step."""
-    events = EventAccumulator(str(run / "logs"), size_guidance={"tensors": 0})
-    events.Reload()
-    figure, (loss, bleu) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-    loss.plot(*curve(events, "train/loss"), color=BLUE, label="training")
-    loss.plot(*curve(events, "valid/loss"), color=ORANGE, marker="o", linestyle="--", label="validation")
-    loss.set(title="Loss (nats per sub-word, logarithmic scale)", xlabel="step", yscale="log")
-    loss.yaxis.set_major_formatter("{x:g}")
-    loss.legend(frameon=False)
-    bleu.plot(*curve(events, "valid/bleu"), color=GREEN, marker="o")
-    bleu.set(title="Validation BLEU", xlabel="step", ylim=(0, 103))
-    for axes in (loss, bleu):
-        axes.set_xlim(left=0)
-        axes.grid(alpha=0.3)
-    return figure
-
-
-def alignment(run: pathlib.Path) -> plt.Figure:
-    """How far each sub-word of a translation attends to each sub-word of its source."""
-    (best,) = t2t_keras.load(run).n_best(SENTENCE, n=1, alignment=True)
-    figure, axes = plt.subplots(figsize=(10, 5), layout="constrained")
-    image = axes.imshow(best.alignment, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(range(len(best.source_pieces)), best.source_pieces, rotation=55, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(len(best.pieces)), best.pieces)
-    axes.tick_params(length=0)
-    axes.set_title(f"{SENTENCE}\n→ {best.text}", fontsize=13)
-    axes.set(xlabel="source sub-words", ylabel="translated sub-words")
-    figure.colorbar(image, ax=axes, label="attention", pad=0.015, aspect=40)
-    return figure
-
-
-def attention(run: pathlib.Path) -> None:
-    """Lines and heat maps of the last layer, and the page as a browser shows it."""
-    found = attention_of(load(run), SENTENCE)
-    figures.save(attention_pictures.line_picture(found), PICTURES / "attention_lines.png")
-    figures.save(attention_pictures.heat_maps(found), PICTURES / "attention_heatmap.png")
-    try:
-        from selenium import webdriver
-        from selenium.webdriver.common.by import By
-    except ImportError:
-        print("attention_page.png stays: it needs Chromium with its driver.")
-        return
+@contextlib.contextmanager
+def chromium(height: int) -> Iterator[webdriver.Chrome]:
+    """Chromium without a window, 1000 pixels wide."""
     options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--hide-scrollbars", "--window-size=1000,900"):
+    for argument in ("--headless=new", "--no-sandbox", "--hide-scrollbars", f"--window-size=1000,{height}"):
         options.add_argument(argument)
-    driver = webdriver.ChromeService(shutil.which("chromedriver"))
-    with tempfile.TemporaryDirectory() as folder, webdriver.Chrome(options=options, service=driver) as browser:
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver"))) as browser:
+        yield browser
+
+
+def attention(run: pathlib.Path, sentence: str) -> None:
+    """Lines and heat maps of the last layer but one, and the page as a browser shows it."""
+    found = attention_of(load(run), sentence)
+    layer = len(found.cross) - 2
+    figures.save(attention_pictures.line_picture(found, layer=layer), PICTURES / "attention_lines.png")
+    figures.save(attention_pictures.heat_maps(found, layer=layer), PICTURES / "attention_heatmap.png")
+    with tempfile.TemporaryDirectory() as folder, chromium(900) as browser:
         page = pathlib.Path(folder) / "attention.html"
         page.write_text(attention_page.page([found]), encoding="utf-8")
         browser.get(page.as_uri())
-        browser.find_element(By.CSS_SELECTOR, "#layer option:last-child").click()
+        browser.find_elements(By.CSS_SELECTOR, "#layer option")[layer].click()
         browser.find_element(By.CSS_SELECTOR, "[name=units][value=pieces]").click()
         browser.find_elements(By.CSS_SELECTOR, "#from .word")[3].click()
         browser.save_screenshot(str(PICTURES / "attention_page.png"))
+
+
+def demo_page(run: pathlib.Path, sentence: str) -> None:
+    """The demo page with a sentence typed and a word pointed at."""
+    translate = demo.from_translator(t2t_keras.load(run))
+    translate(sentence, "", 4)  # Compiles, as the program does before it opens the page.
+    server = demo.serve(demo.Demo(translate, title="English to German"))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with chromium(880) as browser:
+        browser.get(f"http://localhost:{server.port}/")
+        browser.find_element(By.ID, "text").send_keys(sentence)
+        while not browser.find_elements(By.CSS_SELECTOR, "#target .word"):
+            time.sleep(0.1)
+        ActionChains(browser).move_to_element(browser.find_elements(By.CSS_SELECTOR, "#target .word")[2]).perform()
+        time.sleep(0.5)
+        browser.save_screenshot(str(PICTURES / "demo.png"))
+    server.shutdown()
 
 
 # Name, what it does, and the centre of its box.
@@ -146,14 +128,14 @@ def architecture() -> plt.Figure:
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
-    run = pathlib.Path(sys.argv[1])
+    curves_run, translation_run, sentence = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
     PICTURES.mkdir(exist_ok=True)
-    for name, figure in (("curves", curves(run)), ("alignment", alignment(run)), ("architecture", architecture())):
-        figure.savefig(PICTURES / f"{name}.png", dpi=110)
-        print(PICTURES / f"{name}.png")
-    attention(run)
+    curves.compare([curves_run], PICTURES / "curves.png")
+    architecture().savefig(PICTURES / "architecture.png", dpi=110)
+    attention(translation_run, sentence)
+    demo_page(translation_run, sentence)
 
 
 if __name__ == "__main__":
