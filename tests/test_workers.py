@@ -84,7 +84,7 @@ def test_two_workers_that_are_stopped_and_killed_end_where_uninterrupted_ones_en
     stopped_at = train_until_stopped(tmp_path)
     killed = train(tmp_path, {"0": "in update 11", "1": "in update 11"})
     assert killed.returncode == 128 + signal.SIGKILL, killed.stderr
-    assert re.search(rf"from (?:update|step) {stopped_at}\b", killed.stdout)
+    assert re.search(rf"from (?:update|step) {stopped_at}\b", killed.stderr)
     assert checkpoint.step_of(checkpoint.kept(tmp_path)[-1]) in (9, stopped_at)
 
     ended = train(tmp_path)

@@ -89,6 +89,7 @@ class _Trainer:
                         break
                     metrics = self._update(batches)
                     self._log(metrics)
+        del batches  # TensorFlow can take 10 s to stop reading ahead. Workers that exit meanwhile would be reported as crashed.
         devices.wait_for_workers(self.strategy)  # No worker exits before the chief has written all files.
         self._report_early_stop()
         return self.state
