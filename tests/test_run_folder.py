@@ -51,7 +51,7 @@ def other(field):
     """A valid value that is not the default."""
     texts = {
         "dtype": "bfloat16", "damaged_records": "skip", "best_metric": "loss", "normalization": "nfkc", "dataset": "ted/x",
-        "source_language": "en", "target_language": "de",
+        "source_language": "en", "target_language": "de", "profile_steps": "1,2",
     }  # fmt: skip
     if field.type is str:
         return texts.get(field.name, "" if "_source" in field.name or "_target" in field.name else "grpc://host:1")

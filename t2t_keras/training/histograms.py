@@ -13,7 +13,7 @@ def metrics(model, gradient_norms) -> dict:
 
     Args:
         model: built.
-        gradient_norms: [weights] float32, of the gradient of each trainable weight; not finite if the update was skipped.
+        gradient_norms: [weights] float32, of the gradient of each trainable weight. None or not finite if the update was skipped.
 
     Returns:
         The values of each weight as "weights/…" and all gradient norms as "weights_gradient_norms", as arrays, which become
@@ -21,8 +21,7 @@ def metrics(model, gradient_norms) -> dict:
     """
     weights = {weight.path.removeprefix(f"{model.name}/"): weight for weight in model.trainable_variables}
     found = {f"weights/{path}": weight.numpy() for path, weight in weights.items()}
-    gradient_norms = np.asarray(gradient_norms)
-    if not np.isfinite(gradient_norms).all():
+    if gradient_norms is None or not np.isfinite(gradient_norms := np.asarray(gradient_norms)).all():
         return found
     squares = collections.Counter()
     for path, norm in zip(weights, gradient_norms, strict=True):
