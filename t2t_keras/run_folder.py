@@ -13,6 +13,7 @@ from t2t_keras.config import TEXTS, DataConfig, DecodeConfig, ModelConfig, Train
 from t2t_keras.files import describe, read_json, write_whole
 
 CONFIG, SUBWORDS, DATA, LOGS = "config.json", "subwords.model", "data", "logs"
+CURVES = ("curves.png", "curves.csv")
 VERSION = 1
 GROUPS = {"model": ModelConfig, "train": TrainConfig, "decode": DecodeConfig, "data": DataConfig}
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
@@ -51,7 +52,10 @@ class Options:
         """Returns a Markdown table of all options with their values and where these come from."""
         rows = [("option", "value", "from"), ("-" * 6, "-" * 5, "-" * 4)]
         for name in GROUPS:
-            rows += [(option, str(value), self.sources.get(option, "default")) for option, value in vars(getattr(self, name)).items()]
+            rows += [
+                (option, str(value).replace("|", "\\|"), self.sources.get(option, "default"))
+                for option, value in vars(getattr(self, name)).items()
+            ]
         rows.append(("data_dir", self.data_dir, self.sources.get("data_dir", "default")))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in rows)
@@ -64,7 +68,7 @@ def check(model_dir: pathlib.Path) -> bool:
         ValueError: the folder has other files with the names of a run's files, or the run is of a newer version.
     """
     path = model_dir / CONFIG
-    there = [name for name in (SUBWORDS, checkpoint.FOLDER, LOGS) if (model_dir / name).exists()]
+    there = [name for name in (SUBWORDS, checkpoint.FOLDER, LOGS, *CURVES) if (model_dir / name).exists()]
     if not path.exists():  # A run writes it before the others.
         if there:
             raise ValueError(f"{model_dir} holds {', '.join(there)} and no {CONFIG}: it is not a run. Give another `model_dir`.")

@@ -208,8 +208,8 @@ MUTANTS = (
     Mutant(
         "a column of the HPARAMS tab is missing",
         "t2t_keras/training/hparams.py",
-        "for group in run_folder.GROUPS for name",
-        'for group in ("model", "train") for name',
+        "for name, group in run_folder.GROUPS.items() for field in",
+        "for name, group in list(run_folder.GROUPS.items())[1:] for field in",
         ("tests/test_tensorboard.py::test_the_hparams_tab_has_every_option_and_the_scores_of_validation",),
     ),
     Mutant(
@@ -814,8 +814,8 @@ MUTANTS = (
     Mutant(
         "a run does not keep what its data was prepared with",
         "t2t_keras/training/run.py",
-        "data=prepare.prepared_with(folder)",
-        "data=options.data",
+        "        data = prepare.prepared_with(folder)",
+        "        data = options.data",
         ("tests/test_run.py::test_a_run_keeps_what_its_data_was_prepared_with",),
     ),
     Mutant(
@@ -1257,7 +1257,7 @@ MUTANTS = (
     Mutant(
         "the demo answers pages of other hosts",
         "t2t_keras/visualization/demo.py",
-        "not in self._hosts:",
+        "not in self._hosts and self._hosts:",
         "not in self._hosts and False:",
         ("tests/test_demo.py::test_other_hosts_get_neither_the_page_nor_its_settings",),
     ),

@@ -154,7 +154,7 @@ def test_the_program_serves_a_run(tmp_path):
     """`tests/data/run_1`, by `tools/demo.py`, asked over HTTP."""
     import requests
 
-    command = [sys.executable, "tools/demo.py", "--model_dir=tests/data/run_1", "--port=0", "--n_best=2"]
+    command = [sys.executable, "tools/demo.py", "--model_dir=tests/data/run_1", "--port=0"]  # The beam size of the run is 2.
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -170,7 +170,7 @@ def test_the_program_serves_a_run(tmp_path):
 def test_the_program_wants_a_run_or_a_server():
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     result = subprocess.run([sys.executable, "tools/demo.py"], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert result.returncode == 1 and result.stderr == "Error: Expected either --model_dir or --server.\n"
+    assert result.returncode == 1 and result.stderr == "Error: Expected exactly one of --model_dir and --server. Received: neither.\n"
 
 
 @pytest.fixture(scope="module")
@@ -298,3 +298,16 @@ def test_sub_words_and_bytes_are_joined_to_words_and_shown_alone_on_request(open
     assert words(browser, "source") == ["😀"] and words(browser, "target") == ["ab", "(end)"]
     element(browser, "#subwords").click()
     assert words(browser, "source") == ["▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"] and words(browser, "target") == ["▁a", "b", "</s>"]
+
+
+def test_a_server_for_other_machines_is_reached_by_any_name():
+    app = Demo(echo, title="", n_best=1, hosts=())
+    assert ask(app, base_url="http://192.168.1.5:8000")[0] == 200
+
+
+def test_an_unexpected_failure_of_the_model_is_answered_as_json(messages):
+    def fails(text, prefix, n):
+        raise KeyError("pieces")
+
+    assert ask(Demo(fails, title=""))[0] == 500
+    assert len(messages) == 1

@@ -290,3 +290,10 @@ def test_other_arguments_that_name_a_config_stay_what_they_are(tmp_path):
     name = CONFIGS[0].stem
     *_, data = told(f"--train_source={name}", f"--train_target=flagfile={name}", cwd=tmp_path)["given"]
     assert data == {"train_source": name, "train_target": f"flagfile={name}"}
+
+
+def test_paths_that_hold_an_option_stay_as_they_are():
+    """Story: in `tensorboard --logdir runs/seed=2/logs` the folder got dashes."""
+    main = """from t2t_keras.log import logger
+    logger.info("In runs/seed=2/d_ff=8,alpha=1/logs: seed=2.")"""
+    assert program(main=main).stderr == "In runs/seed=2/d_ff=8,alpha=1/logs: --seed=2.\n"

@@ -439,4 +439,4 @@ def test_a_damaged_record_stops_the_run_or_is_skipped_and_counted(tmp_path, monk
     else:
         run = Run(tmp_path / "data", tmp_path / "run", **options)
         # Told once an epoch, of about five updates of what is left; eight updates begin a second one.
-        assert run.curve("train/damaged_records")[1] == 1 and run.state.damaged_records == 2
+        assert run.curve("utilization/damaged_records")[1] == 1 and run.state.damaged_records == 2

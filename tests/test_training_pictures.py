@@ -51,4 +51,4 @@ def test_a_picture_that_fails_is_reported_once_and_the_others_are_drawn(translat
     monkeypatch.setattr(pictures, "attention_of", fails)
     draw = attention_images(translator, PAIRS, 3)
     assert list(draw()) == list(draw()) == ["valid/attention_1", "valid/attention_3"]
-    assert messages == ["Could not write attention to TensorBoard (no font). Training continues without."]
+    assert messages == ["Could not write attention to TensorBoard (no font). Training continues without it."]

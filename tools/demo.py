@@ -16,12 +16,28 @@ _SERVER = flags.DEFINE_string("server", "", "A model server, as grpc://host:port
 _MODEL_NAME = flags.DEFINE_string("model_name", "translate", "The model's name on the server.")
 _HOST = flags.DEFINE_string("host", "localhost", "The interface to listen on. There is no password: whoever reaches it can translate.")
 _PORT = flags.DEFINE_integer("port", 8000, "The port to listen on; 0 takes a free one.", lower_bound=0, upper_bound=65535)
-_N_BEST = flags.DEFINE_integer("n_best", 4, "Translations shown, at most the model's beam size.", lower_bound=1)
+_N_BEST = flags.DEFINE_integer(
+    "n_best", 0, "Number of translations to show, at most the model's beam size; 0 shows up to 4.", lower_bound=0
+)
+
+
+def _warm_up(translate) -> int:
+    """Compiles the search, and returns how many translations it can show: `n_best`, or by default 4 or the model's beam size."""
+    n_best = _N_BEST.value or 4
+    while True:
+        try:
+            translate("a", "", n_best)
+            return n_best
+        except ValueError:
+            if _N_BEST.value or n_best == 1:
+                raise
+            n_best -= 1
 
 
 def demo() -> None:
     if bool(_MODEL_DIR.value) == bool(_SERVER.value):
-        raise ValueError("Expected either `model_dir` or `server`.")
+        received = "both" if _SERVER.value else "neither"
+        raise ValueError(f"Expected exactly one of `model_dir` and `server`. Received: {received}.")
     from t2t_keras.visualization import demo as page
 
     if _SERVER.value:
@@ -35,9 +51,8 @@ def demo() -> None:
 
             name = pathlib.Path(_MODEL_DIR.value).expanduser().resolve().name
             translate = page.from_translator(t2t_keras.load(_MODEL_DIR.value))
-    hosts = ("localhost", "127.0.0.1", "[::1]", _HOST.value, f"[{_HOST.value}]")
-    server = page.serve(page.Demo(translate, title=name, n_best=_N_BEST.value, hosts=hosts), _HOST.value, _PORT.value)
-    translate("a", "", _N_BEST.value)  # Compiles, and reports an `n_best` that is too large.
+    hosts = page.LOOPBACK if _HOST.value in page.LOOPBACK or _HOST.value == "::1" else ()
+    server = page.serve(page.Demo(translate, title=name, n_best=_warm_up(translate), hosts=hosts), _HOST.value, _PORT.value)
     shown = f"[{_HOST.value}]" if ":" in _HOST.value else _HOST.value
     print(f"Open http://{shown}:{server.port}/ in a browser. Ctrl-C ends the program.", file=sys.stderr, flush=True)
     server.serve_forever()

@@ -39,6 +39,7 @@ def define(*groups) -> None:
             define_flag[field.type](field.name, field.default, field.metadata["help"])
             if field.name in former:
                 flags.DEFINE_alias(former[field.name], field.name)
+                flags.FLAGS[former[field.name]].help = f"Former name of --{field.name}; version 0.2 removes it."
 
 
 def define_trained_model(required: bool = True) -> None:
@@ -148,7 +149,7 @@ def name_flags(text: str) -> str:
         value = found["value"] or "=" * bool(found["assigned"])
         return f"--{option}{value}" if option in flags.FLAGS else found[0]
 
-    return re.sub(r"`(?P<quoted>\w+)(?P<value>=[^`]*)?`|(?<![\w-])(?P<assigned>\w+)=", flag, text)
+    return re.sub(r"`(?P<quoted>\w+)(?P<value>=[^`]*)?`|(?<![\w\-/.,='])(?P<assigned>\w+)=", flag, text)
 
 
 class _MessageFormatter(Formatter):

@@ -1,6 +1,7 @@
 """Training progress on stderr: a progress bar in a terminal; otherwise, as in a log file, a line at each log interval."""
 
 import contextlib
+import logging
 import sys
 import time
 
@@ -32,7 +33,9 @@ class ProgressBar:
 
     def __enter__(self) -> "ProgressBar":
         if not self._bar.disable:
-            self._log_above_bar.enter_context(tqdm.contrib.logging.logging_redirect_tqdm([logger]))
+            self._log_above_bar.enter_context(
+                tqdm.contrib.logging.logging_redirect_tqdm([logger] if logger.handlers else [logging.getLogger()])
+            )
         return self
 
     def __exit__(self, *exception) -> None:

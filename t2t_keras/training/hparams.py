@@ -20,7 +20,8 @@ def summaries(options: run_folder.Options, model_dir: pathlib.Path) -> list[byte
         options: all of the run's.
         model_dir: tells the run from others with the same options.
     """
-    values = {name: value for group in run_folder.GROUPS for name, value in dataclasses.asdict(getattr(options, group)).items()}
+    fields = [(getattr(options, name), field) for name, group in run_folder.GROUPS.items() for field in dataclasses.fields(group)]
+    values = {field.name: field.type(getattr(group, field.name)) for group, field in fields}  # NumPy's numbers are options, too.
     # Not `api.hparams_config_pb`: a number would need an interval, and runs outside it would be hidden.
     experiment = api_pb2.Experiment(
         hparam_infos=[api_pb2.HParamInfo(name=name, type=_TYPES[type(value)]) for name, value in values.items()],

@@ -97,8 +97,8 @@ class _Trainer:
                     if finished:
                         break
                     self._log(*self._update(batches))
+            self._update_pictures()
         del batches  # TensorFlow can take 10 s to stop reading ahead. Workers that exit meanwhile would be reported as crashed.
-        self._update_pictures()
         devices.wait_for_workers(self.strategy)  # No worker exits before the chief has written all files.
         self._report_early_stop()
         return self.state

@@ -28,7 +28,7 @@ class _Attempts:
         except Exception as error:  # Whatever it is, training continues.
             if name not in self._failed:
                 self._failed.add(name)
-                logger.warning(f"Could not write {name} ({error}). Training continues without.")
+                logger.warning(f"Could not write {name} ({error}). Training continues without it.")
             return None
 
 

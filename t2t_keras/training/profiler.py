@@ -57,4 +57,5 @@ class Profiler(contextlib.AbstractContextManager):
             logger.warning(f"Could not write the profile: {getattr(error, 'message', error)}. Training continues.")
         # TensorBoard reads the newest event file alone, and this one never gets a point.
         for marker in self._folder.glob("events.out.tfevents.*.profile-empty"):
-            marker.unlink()
+            with contextlib.suppress(OSError):
+                marker.unlink()

@@ -83,7 +83,9 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
         options = dataclasses.replace(options, data=before.data)
     prepare.prepare(data if (folder / prepare.CORPUS).exists() else options.data, model.vocab_size, train.seed, folder)
     if not options.data.names_corpus:
-        options = dataclasses.replace(options, data=prepare.prepared_with(folder))
+        data = prepare.prepared_with(folder)
+        sources = dict.fromkeys(dataclasses.asdict(data), "data_dir") | options.sources
+        options = dataclasses.replace(options, data=data, sources=sources)
     written = shards.read_info(folder / "train")["vocab_size"]
     if written != model.vocab_size:
         raise ValueError(f"Expected vocab_size={written}, which {folder} was prepared with. Received: vocab_size={model.vocab_size}.")

@@ -26,7 +26,7 @@ DESCRIPTIONS = {
     "utilization/peak_gpu_memory_gib": "Largest memory that TensorFlow has used so far on one GPU, in GiB.",
     "utilization/padding_share": "Share of positions, on both sides, that are padding.",
     "utilization/real_token_share": "Share of positions, on both sides, that are sub-words: 1 - padding.",
-    "train/damaged_records": "Records of the training data left out so far because their checksum was wrong.",
+    "utilization/damaged_records": "Records of the training data left out so far because their checksum was wrong.",
 }
 
 

@@ -140,7 +140,7 @@ class TrainState:
             "train/skipped_updates": self.skipped,
             "train/loss_scale": self.loss_scale[0],
             "train/target_tokens_seen": self.target_tokens,
-            "train/damaged_records": self.damaged_records,
+            "utilization/damaged_records": self.damaged_records,
             "utilization/target_tokens_per_second": tokens / seconds,
             "utilization/updates_per_second": measured["updates"] / seconds,
         }

@@ -186,6 +186,7 @@ def figure(runs: dict[str, Scalars]):
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # Not pyplot: it would choose a backend and keep the figure.
     from matplotlib.figure import Figure
 
+    runs = {name.replace("$", r"\$"): scalars for name, scalars in runs.items()}  # A dollar sign would begin a formula.
     quality = _BLEU if any("valid/bleu" in scalars for scalars in runs.values()) else _PERPLEXITY
     # A legend below the panels, in rows of at most three names.
     rows = 0 if len(runs) == 1 else -(-len(runs) // 3)

@@ -13,8 +13,11 @@ from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, Unsupporte
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from werkzeug.wrappers import Request, Response
 
+from t2t_keras.log import logger
+
 PAGE = pathlib.Path(__file__).with_name("demo.html")
 MAX_REQUEST = 64 * 1024  # Bytes.
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _HEADERS = {
     # The page loads nothing from other hosts, and no other page may show it in a frame.
     "Content-Security-Policy": (
@@ -95,12 +98,13 @@ class Demo:
         title: the page's heading, such as the model's name.
         n_best: number of translations shown, at most the model's beam size.
         hosts: names under which the server may be called. Requests for other names are refused, so that a page of another
-            site cannot reach the model by a name of its own for this address (DNS rebinding).
+            site cannot reach the model by a name of its own for this address (DNS rebinding). Empty allows all names, as a server
+            for other machines needs.
     """
 
-    def __init__(self, translate: Translate, *, title: str, n_best: int = 4, hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "[::1]")):
+    def __init__(self, translate: Translate, *, title: str, n_best: int = 4, hosts: tuple[str, ...] = LOOPBACK):
         self._translate, self._title, self._n_best, self._hosts = translate, title, n_best, {host.lower() for host in hosts}
-        self._lock, self._newest = threading.Lock(), {}
+        self._lock, self._newest_lock, self._newest = threading.Lock(), threading.Lock(), {}
 
     def __call__(self, environ, start_response):
         return self._respond(Request(environ))(environ, start_response)
@@ -109,7 +113,7 @@ class Demo:
         request.max_content_length = MAX_REQUEST
         try:
             host = request.host.lower()
-            if (host if host.endswith("]") else host.rpartition(":")[0] or host) not in self._hosts:
+            if (host if host.endswith("]") else host.rpartition(":")[0] or host) not in self._hosts and self._hosts:
                 raise Forbidden(f"Expected one of the hosts {', '.join(sorted(self._hosts))}. Received: {request.host}.")
             if request.path == "/" and request.method in ("GET", "HEAD"):
                 return Response(PAGE.read_bytes(), mimetype="text/html", headers=_HEADERS)
@@ -120,6 +124,9 @@ class Demo:
             return self._json({"error": f"There is no {request.method} {request.path}."}, 404)
         except HTTPException as error:
             return self._json({"error": error.description}, error.code)
+        except Exception as error:  # The page shows it; the server goes on.
+            logger.warning(f"Could not answer a request: {error}")
+            return self._json({"error": f"The model failed: {error}"}, 500)
 
     def _json(self, value: dict, status: int = 200) -> Response:
         return Response(json.dumps(value, ensure_ascii=False), status, mimetype="application/json", headers=_HEADERS)
@@ -130,14 +137,15 @@ class Demo:
         try:
             body = json.loads(request.get_data())
             text, prefix, page, number = (body[name] for name in ("text", "prefix", "page", "number"))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadRequest("Expected a JSON object with text, prefix, page and number.") from error
         if not all(isinstance(each, str) for each in (text, prefix, page)) or type(number) is not int:
             raise BadRequest("Expected text, prefix and page as strings and number as a whole number.")
         text, prefix = (" ".join(each.split()) for each in (text, prefix))
-        self._newest[page] = max(number, self._newest.pop(page, number))
-        while len(self._newest) > 100:  # Pages that were closed.
-            self._newest.pop(next(iter(self._newest)), None)
+        with self._newest_lock:
+            self._newest[page] = max(number, self._newest.pop(page, number))
+            while len(self._newest) > 100:  # Pages that were closed.
+                self._newest.pop(next(iter(self._newest)))
         with self._lock:
             if self._newest.get(page, number) > number:
                 return self._json({"error": "A newer sentence arrived."}, 409)
