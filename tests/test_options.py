@@ -434,8 +434,15 @@ ROWS = {
         "checkpoint_minutes": [Row(1e-9, of_run(lambda found: steps_on_disk(found.model_dir)), [4, 5, 6, 7, 8])],
         "keep_checkpoints": [Row(2, of_run(lambda found: steps_on_disk(found.model_dir)), [6, 8])],
         "valid_steps": [Row(3, of_run(lambda found: list(found.run.validated)), [3, 6, 8])],
-        "attention_images": [Row(2, of_parts(lambda found: sum(name.startswith("valid/attention") for name in found.metrics)), 2)],
         "valid_sentences": [Row(3, of_parts(lambda found: len(found.translated)), 3)],
+        "attention_images": [
+            Row(
+                2,
+                of_parts(lambda found: sum(name.startswith("valid/attention") for name in found.metrics)),
+                2,
+                usual={"valid_sentences": 5},
+            )
+        ],
         "log_steps": [Row(3, of_run(lambda found: list(found.run.curve("train/loss"))), [3, 6, 8])],
         "histogram_steps": [
             Row(3, of_run(lambda found: list(found.run.curve("weights/out/bias"))), [3, 6, 8]),
