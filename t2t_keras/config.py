@@ -161,6 +161,9 @@ class TrainConfig:
     micro_batch_tokens: int = option(
         8192, "Tokens on each side, padding included, that one device processes at once; larger batches are split."
     )
+    device_tflops: float = option(
+        0.0, "Sustained TFLOPS of one device, for the paper's estimate of the training cost (Table 2: 9.5 for a P100); 0 makes none."
+    )
     dtype: str = option("float32", "Type of the layers' arithmetic: float32, bfloat16, or float16 with loss scaling. Weights stay float32.")
     seed: int = option(1, "Seed of the initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Make runs with the same seed on the same machine bit-identical; slower.")
@@ -212,6 +215,7 @@ class TrainConfig:
             "clip_norm",
             "max_hours",
             "histogram_steps",
+            "device_tflops",
         ):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
         _require(self, self.learning_rate_factor > 0, "learning_rate_factor", "a positive factor")

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from t2t_keras.training.state import TrainState
-from t2t_keras.training.train_step import LossScale
+from t2t_keras.training.train_step import SUMS, LossScale
 
 
 def as_written(state: TrainState) -> dict:
@@ -20,8 +20,16 @@ def test_what_was_written_is_what_is_read():
 
 
 def test_a_field_that_a_checkpoint_lacks_is_as_at_the_start():
-    assert TrainState.read({"step": 7}) == TrainState(step=7)
+    read = TrainState.read({"step": 7})
+    assert dataclasses.replace(read, flops=0.0) == TrainState(step=7)
     assert TrainState.read({}).best == -math.inf
+
+
+def test_operations_that_an_older_version_did_not_count_stay_unknown():
+    state = TrainState.read({"step": 7})
+    state.count_update({**dict.fromkeys(SUMS, 1.0), "finite": True}, (0, 8), 0, 1.0)
+    assert math.isnan(state.flops)
+    assert math.isnan(TrainState.read(as_written(state)).flops)
 
 
 @pytest.mark.parametrize(

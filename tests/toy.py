@@ -40,6 +40,9 @@ class Toy(keras.Model):
         hidden = keras.ops.tanh(self.embedding(target) + self.source_dropout(memory, training=training))
         return self.out(self.target_dropout(hidden, training=training))
 
+    def flops(self, rows, source, target):
+        return 2 * rows * target * 6 * VOCAB_SIZE
+
 
 def sentence(draw, length: int) -> list[int]:
     return [*draw.integers(EOS + 1, VOCAB_SIZE, length - 1).tolist(), EOS]
@@ -145,6 +148,7 @@ def pretended_train_step(made: list[Pretended], finite: bool = True) -> Callable
                 "target_tokens": tokens,
                 "real_tokens": tokens,
                 "positions": 2 * tokens,
+                "flops": 1e6 * tokens,
             }
             return {**sums, "gradient_norm": 1.0, "learning_rate": optimizer.learning_rate, "finite": finite}, loss_scale
 

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from t2t_keras.config import ModelConfig
+from t2t_keras.model import flops
 from t2t_keras.model.dropout import Dropout
 from t2t_keras.model.embedding import SharedEmbedding
 from t2t_keras.model.masks import ancestry_mask, causal_mask, padding_mask
@@ -127,6 +128,10 @@ class Transformer(keras.Model):
         x, _ = self._decoder_layers(before, self.positions(self.embedding(target)), encoded, mask)
         x, _ = layer.self_attend(x, mask)
         return ops.mean(layer.cross_attention.weights_of(x, encoded.keys_values[len(before)], encoded.mask), axis=1)
+
+    def flops(self, rows, source, target):
+        """Counts the operations of a forward pass over B rows of S source and T target tokens; see `model.flops.forward`."""
+        return flops.forward(self.config, rows, source, target)
 
     def empty_cache(self, batch):
         """Returns the cache before the first token: for each layer, keys [B, H, 0, K] and values [B, H, 0, E]."""

@@ -17,7 +17,7 @@ from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.log import logger
-from t2t_keras.training import device_memory, devices, histograms, scalars
+from t2t_keras.training import cost, device_memory, devices, histograms, scalars
 from t2t_keras.training.console import ProgressBar
 from t2t_keras.training.device_memory import SplittingTrainStep
 from t2t_keras.training.interruption import Interruption, StoppedError
@@ -219,7 +219,7 @@ class _Trainer:
 
     def _log(self, metrics: dict, norms: tf.Tensor | None) -> None:
         if self._is_every(self.config.log_steps):
-            summary = {**self.state.pop_summary(metrics), "train/epoch": self._epoch(), **scalars.peak_memory()}
+            summary = {**self.state.pop_summary(metrics), "train/epoch": self._epoch(), **scalars.peak_memory(), **self._estimated_cost()}
             if self.chief:
                 self.tensorboard.write(self.state.step, summary)
             shown = {
@@ -232,6 +232,13 @@ class _Trainer:
         if self.chief and self.config.histogram_steps and self._is_every(self.config.histogram_steps):
             self.tensorboard.write(self.state.step, histograms.metrics(self.model, norms))
         self.progress_bar.update()
+
+    def _estimated_cost(self) -> dict:
+        """Returns the paper's estimate of the operations so far, if the speed of a device is given."""
+        if not self.config.device_tflops:
+            return {}
+        replicas = self.strategy.num_replicas_in_sync
+        return {"train/estimated_flops": cost.estimate(time.monotonic() - self.started, replicas, self.config.device_tflops)}
 
     def _report_early_stop(self) -> None:
         state = self.state

@@ -26,7 +26,7 @@ from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
 from t2t_keras.log import logger, warnings_only
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.training import devices, diagnosis, hparams, loop, optimizer, pictures, scalars, train_step
+from t2t_keras.training import cost, devices, diagnosis, hparams, loop, optimizer, pictures, scalars, train_step
 from t2t_keras.training.state import TrainState
 from t2t_keras.training.tensorboard import TensorBoardWriter
 
@@ -194,4 +194,5 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
             update_pictures=pictures.updates(model_dir, model, tokenizer.pieces),
         )
     logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
+    logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops))
     return state

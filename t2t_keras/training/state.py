@@ -38,6 +38,8 @@ class TrainState:
         validations_since_best: validations after the best one.
         loss_scale: a `LossScale`.
         target_tokens: target sub-words trained on, without padding.
+        flops: operations of the matrix products of all updates, forward and backward, skipped ones excepted; NaN if the run began with
+            a version that did not count them.
         skipped: updates that were skipped because they were not finite.
         skipped_in_a_row: skipped updates since the last one that was made.
         damaged_records: records of the data that were damaged and left out.
@@ -54,6 +56,7 @@ class TrainState:
     validations_since_best: int = 0
     loss_scale: tuple[float, float] = LossScale()
     target_tokens: int = 0
+    flops: float = 0.0
     skipped: int = 0
     skipped_in_a_row: int = 0
     damaged_records: int = 0
@@ -65,7 +68,7 @@ class TrainState:
 
     @classmethod
     def read(cls, state: dict) -> "TrainState":
-        """Reads the state of a checkpoint. Missing fields have their initial values.
+        """Reads the state of a checkpoint. Missing fields have their initial values, `flops` excepted.
 
         Raises:
             ValueError: a field is unknown or has another type.
@@ -77,7 +80,8 @@ class TrainState:
                 raise ValueError(
                     f"Expected a checkpoint's state to have the fields of {cls.__name__} and their types. Received: {received}."
                 )
-        return cls(**state)
+        uncounted = {"flops": math.nan} if state.get("step") and "flops" not in state else {}
+        return cls(**state, **uncounted)
 
     def set_dtype(self, dtype: str) -> None:
         """Sets the compute dtype. A new run, and a run that changes its dtype, starts with the initial loss scale of that dtype."""
@@ -96,6 +100,7 @@ class TrainState:
         self.step, self.position = self.step + 1, position
         self.damaged_records += damaged
         self.target_tokens += int(metrics["target_tokens"])
+        self.flops += 3 * metrics["flops"]  # The backward pass has two products for each product of the forward pass.
         for name in SUMS:
             self.measured[name] += metrics[name]
         self.measured["updates"] += 1
@@ -140,7 +145,9 @@ class TrainState:
             "train/skipped_updates": self.skipped,
             "train/loss_scale": self.loss_scale[0],
             "train/target_tokens_seen": self.target_tokens,
+            "train/flops": self.flops,
             "utilization/damaged_records": self.damaged_records,
             "utilization/target_tokens_per_second": tokens / seconds,
             "utilization/updates_per_second": measured["updates"] / seconds,
+            "utilization/tflops": 3 * measured["flops"] / seconds / 1e12,
         }

@@ -16,7 +16,7 @@ from t2t_keras.data.batching import trimmed
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import shift_right, token_mask
 
-SUMS = ("loss", "smoothed_loss", "target_tokens", "real_tokens", "positions")
+SUMS = ("loss", "smoothed_loss", "target_tokens", "real_tokens", "positions", "flops")
 
 
 class LossScale(NamedTuple):
@@ -70,16 +70,23 @@ def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
 
 
 def _sums(model, source, target, *, label_smoothing: float, training: bool) -> dict:
-    """Runs the model on a micro-batch and returns `SUMS`: losses, target tokens, tokens of both sides without and with padding."""
+    """Runs the model on a micro-batch.
+
+    Returns:
+        `SUMS`: losses, target tokens, tokens of both sides without and with padding, and the operations of the forward pass.
+    """
     source, target = trimmed(source, target)
     smoothed_loss, loss = cross_entropy(model((source, shift_right(target)), training=training), target, label_smoothing)
     tokens = tf.reduce_sum(token_mask(target))
+    rows, source_length = tf.unstack(tf.cast(tf.shape(source), tf.float32))
+    target_length = tf.cast(tf.shape(target)[1], tf.float32)
     return {
         "loss": tf.reduce_sum(loss),
         "smoothed_loss": tf.reduce_sum(smoothed_loss),
         "target_tokens": tokens,
         "real_tokens": tokens + tf.reduce_sum(token_mask(source)),
         "positions": tf.cast(tf.size(source) + tf.size(target), tf.float32),
+        "flops": model.flops(rows, source_length, target_length),
     }
 
 
@@ -138,8 +145,8 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
         A function (batch, loss scale, apply) → (metrics, next loss scale). It changes the weights unless `apply` is False, or the
         loss or the gradient is not finite on some device. Metrics:
 
-        - "loss", the negative log likelihood, "smoothed_loss", which is minimised, "target_tokens", "real_tokens" and "positions":
-          sums over the update, or 0 if it is not finite
+        - "loss", the negative log likelihood, "smoothed_loss", which is minimised, "target_tokens", "real_tokens", "positions" and
+          "flops", the operations of the forward passes: sums over the update, or 0 if it is not finite
         - "gradient_norm" and "learning_rate"
         - with `histogram_steps`, "weight_gradient_norms": [weights], not finite if the update is not
         - "finite": whether loss and gradient are finite, boolean

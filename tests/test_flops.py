@@ -1,0 +1,82 @@
+"""The operations that are counted from shapes are those of the products in TensorFlow's graph."""
+
+import dataclasses
+import math
+
+import pytest
+import tensorflow as tf
+from toy import SMALL
+
+from t2t_keras import config
+from t2t_keras.model import flops
+from t2t_keras.model.loss import cross_entropy
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.training import cost
+from t2t_keras.training.state import TrainState
+from t2t_keras.training.train_step import SUMS
+
+ROWS, SOURCE, TARGET = 3, 7, 5
+UNLIKE = dataclasses.replace(SMALL, encoder_layers=2, decoder_layers=3)  # No two sizes are equal.
+
+
+def products(function) -> int:
+    """Twice the multiplications in all matrix products of a function's graph, by the shapes that TensorFlow infers."""
+    graph, total = function.get_concrete_function().graph, 0
+    graphs = [graph, *(called.graph for called in graph._functions.values() if hasattr(called, "graph"))]
+    for operation in [operation for each in graphs for operation in each.get_operations()]:
+        if operation.type in ("MatMul", "BatchMatMul", "BatchMatMulV2"):
+            left = operation.inputs[0].shape
+            transposed = operation.get_attr("transpose_a" if operation.type == "MatMul" else "adj_x")
+            if 1 not in operation.outputs[0].shape[-2:]:  # Otherwise it is a sum, written as a product with ones.
+                total += 2 * operation.outputs[0].shape.num_elements() * left[-2 if transposed else -1]
+    return total
+
+
+@pytest.mark.parametrize("size", [SMALL, UNLIKE], ids=["small", "layers differ"])
+def test_a_forward_pass_and_its_gradient_have_the_counted_products(size):
+    model = Transformer(size)
+    source, target = tf.ones([ROWS, SOURCE], tf.int32), tf.ones([ROWS, TARGET], tf.int32)
+
+    def loss():
+        return tf.reduce_sum(cross_entropy(model((source, target), training=True), target, 0.1)[0])
+
+    def gradient():
+        with tf.GradientTape() as tape:
+            found = loss()
+        return tape.gradient(found, [weight.value for weight in model.trainable_variables])
+
+    forward = products(tf.function(loss, autograph=False))
+    assert forward == model.flops(ROWS, SOURCE, TARGET) == flops.forward(size, ROWS, SOURCE, TARGET)
+    assert products(tf.function(gradient, autograph=False)) == 3 * forward
+
+
+def test_the_base_model_has_the_operations_that_its_weights_say():
+    """Each weight outside the embedding multiplies once for each token; what attention adds to that is small at 30 tokens."""
+    base = config.ModelConfig()
+    per_pair = flops.forward(base, 1, 30, 30) / 30
+    weights = base.num_weights - 6 * (5 * 2 * 512 + 2 * 2560)  # Without the weights of layer norm, and without biases.
+    assert 2 * weights < per_pair < 2.03 * weights
+
+
+def state(**fields) -> TrainState:
+    return dataclasses.replace(TrainState(step=10, seconds=200.0, target_tokens=1000, flops=3e12), **fields)
+
+
+def test_the_summary_has_the_operations_and_the_paper_s_estimate():
+    """The base model of Table 2: 12 hours on 8 devices of 9.5 TFLOPS are 3.3e18 operations."""
+    assert cost.estimate(12 * 3600, 8, 9.5) == pytest.approx(3.3e18, rel=0.01)
+    assert cost.estimate(3.5 * 24 * 3600, 8, 9.5) == pytest.approx(2.3e19, rel=0.01)
+    summary = cost.summary(state(), 2, 0.5)
+    assert "3e+12 floating-point operations" in summary and "3e+09 per target token, 0.015 TFLOPS" in summary
+    assert "200 s × 2 device(s) × 0.5 TFLOPS = 2e+14 operations" in summary
+    assert "estimate" not in cost.summary(state(), 2, 0.0)
+    assert "not counted" in cost.summary(state(flops=math.nan), 2, 0.0)
+
+
+def test_operations_are_counted_over_all_updates_and_per_second():
+    counted = state(flops=0.0)
+    for _ in range(2):
+        counted.count_update({**dict.fromkeys(SUMS, 1.0), "flops": 1e12, "finite": True}, (0, 1), 0, 1.5)
+    found = counted.pop_summary({"learning_rate": 1.0, "gradient_norm": 1.0})
+    assert counted.flops == found["train/flops"] == 6e12
+    assert found["utilization/tflops"] == pytest.approx(2.0)
