@@ -23,12 +23,13 @@ import time
 
 from absl import flags
 
+from t2t_keras import paper
 from t2t_keras.cli import flags as options
-from t2t_keras.config import BOS, EOS, PAD, TABLE_3, DecodeConfig, ModelConfig, from_json, to_json
+from t2t_keras.config import BOS, EOS, PAD, DecodeConfig, ModelConfig, from_json, to_json
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of a training run.")
 _SOURCE = flags.DEFINE_string("source", "", "With --model_dir: text to translate, one sentence per line.")
-_CONFIG = flags.DEFINE_enum("config", "base", sorted(TABLE_3), "Without --model_dir: row of Table 3, with random weights.")
+_CONFIG = flags.DEFINE_enum("config", "base", sorted(paper.TABLE_3), "Without --model_dir: row of Table 3, with random weights.")
 _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 32_000, "With --config: vocabulary size.", lower_bound=5)
 _TARGET_LENGTH = flags.DEFINE_integer(
     "target_length", 30, "With --config: length of all sources and translations, in sub-words.", lower_bound=2
@@ -310,7 +311,7 @@ def prepare(folder: pathlib.Path) -> dict:
         sources = translator.tokenizer.tokenize(tf.constant(lines), max_length=translator.config.max_input).to_list()
     else:
         model, target_length = (
-            never_ending(ModelConfig(**{**vars(TABLE_3[_CONFIG.value]), "vocab_size": _VOCAB_SIZE.value})),
+            never_ending(paper.model(_CONFIG.value, vocab_size=_VOCAB_SIZE.value)),
             _TARGET_LENGTH.value,
         )
         pieces = ["<pad>", "<unk>", "<s>", "</s>", *(f"p{index}" for index in range(EOS + 1, _VOCAB_SIZE.value))]

@@ -1,4 +1,4 @@
-"""All options and their defaults: the model (section 6.2, Table 3), training (section 5), decoding (6.1) and data (5.1).
+"""All options and their defaults: the model (section 3), training (section 5), decoding (6.1) and data (5.1).
 
 `cli.flags` turns each field into a flag, and `--help` prints its help text. This module imports neither TensorFlow nor Keras.
 """
@@ -108,41 +108,6 @@ class ModelConfig:
         decoder_layer = 2 * attention + feed_forward + 3 * norm
         embeddings = (self.vocab_size + self.learned_positions) * self.d_model
         return embeddings + self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer
-
-
-BASE = ModelConfig()
-BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16, dropout=0.3)
-
-
-def _heads(num_heads: int, d: int) -> ModelConfig:
-    return dataclasses.replace(BASE, num_heads=num_heads, d_k=d, d_v=d)
-
-
-def _layers(n: int) -> ModelConfig:
-    return dataclasses.replace(BASE, encoder_layers=n, decoder_layers=n)
-
-
-# The rows of Table 3 that change the model, under the paper's letters. The label smoothing of row (D) is a training option.
-TABLE_3 = {
-    "base": BASE,
-    "A1": _heads(1, 512),
-    "A4": _heads(4, 128),
-    "A16": _heads(16, 32),
-    "A32": _heads(32, 16),
-    "B16": dataclasses.replace(BASE, d_k=16),
-    "B32": dataclasses.replace(BASE, d_k=32),
-    "C2": _layers(2),
-    "C4": _layers(4),
-    "C8": _layers(8),
-    "C256": dataclasses.replace(BASE, d_model=256, d_k=32, d_v=32),
-    "C1024": dataclasses.replace(BASE, d_model=1024, d_k=128, d_v=128),
-    "C_ff1024": dataclasses.replace(BASE, d_ff=1024),
-    "C_ff4096": dataclasses.replace(BASE, d_ff=4096),
-    "D0.0": dataclasses.replace(BASE, dropout=0.0),
-    "D0.2": dataclasses.replace(BASE, dropout=0.2),
-    "E": dataclasses.replace(BASE, learned_positions=1024),
-    "big": BIG,
-}
 
 
 @dataclasses.dataclass(frozen=True)

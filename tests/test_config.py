@@ -9,47 +9,17 @@ import sys
 
 import pytest
 
-from t2t_keras import config, files
-from t2t_keras.config import BASE, BIG, TABLE_3, DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras import config, files, paper
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
 ROOT = pathlib.Path(config.__file__).parent.parent
+BIG = paper.model("big")
 GROUPS = {"model": ModelConfig, "train": TrainConfig, "decode": DecodeConfig, "data": DataConfig}
-
-# Table 3 as printed: N, d_model, d_ff, h, d_k, d_v, P_drop.
-PAPER = {
-    "base": (6, 512, 2048, 8, 64, 64, 0.1),
-    "A1": (6, 512, 2048, 1, 512, 512, 0.1),
-    "A4": (6, 512, 2048, 4, 128, 128, 0.1),
-    "A16": (6, 512, 2048, 16, 32, 32, 0.1),
-    "A32": (6, 512, 2048, 32, 16, 16, 0.1),
-    "B16": (6, 512, 2048, 8, 16, 64, 0.1),
-    "B32": (6, 512, 2048, 8, 32, 64, 0.1),
-    "C2": (2, 512, 2048, 8, 64, 64, 0.1),
-    "C4": (4, 512, 2048, 8, 64, 64, 0.1),
-    "C8": (8, 512, 2048, 8, 64, 64, 0.1),
-    "C256": (6, 256, 2048, 8, 32, 32, 0.1),
-    "C1024": (6, 1024, 2048, 8, 128, 128, 0.1),
-    "C_ff1024": (6, 512, 1024, 8, 64, 64, 0.1),
-    "C_ff4096": (6, 512, 4096, 8, 64, 64, 0.1),
-    "D0.0": (6, 512, 2048, 8, 64, 64, 0.0),
-    "D0.2": (6, 512, 2048, 8, 64, 64, 0.2),
-    "E": (6, 512, 2048, 8, 64, 64, 0.1),
-    "big": (6, 1024, 4096, 16, 64, 64, 0.3),
-}
-
-
-def test_table_3_is_the_papers():
-    received = {
-        name: (row.encoder_layers, row.d_model, row.d_ff, row.num_heads, row.d_k, row.d_v, row.dropout) for name, row in TABLE_3.items()
-    }
-    assert received == PAPER
-    assert all(row.decoder_layers == row.encoder_layers and row.vocab_size == 37_000 for row in TABLE_3.values())
-    assert {name for name, row in TABLE_3.items() if row.learned_positions} == {"E"}
 
 
 def test_the_defaults_are_the_base_model_and_its_training_and_search():
     train, decode = TrainConfig(), DecodeConfig()
-    assert ModelConfig() == BASE == TABLE_3["base"] and BIG == TABLE_3["big"]
+    assert ModelConfig() == paper.model("base")
     assert (train.train_steps, train.warmup_steps, train.label_smoothing, train.clip_norm) == (100_000, 4000, 0.1, 0)  # 5.2 to 5.4
     assert (train.batch_tokens, train.checkpoint_minutes, train.keep_checkpoints) == (25_000, 10, 5)  # 5.1, 6.1
     assert (decode.beam_size, decode.alpha, decode.extra_length) == (4, 0.6, 50)  # 6.1

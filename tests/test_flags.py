@@ -114,6 +114,38 @@ def test_where_a_value_was_set_last_is_known(tmp_path):
     )
 
 
+ROW = """given, sources = options.with_table_3(options.given(*GROUPS), options.sources())
+    print(json.dumps({"given": given, "sources": sources}))"""
+
+
+def row_of(*arguments: str, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess:
+    return program(*arguments, main="pass\n\noptions.define_table_3()\n\ndef main():\n    " + ROW, cwd=cwd)
+
+
+def test_a_row_of_table_3_sets_its_options_between_a_flagfile_and_the_command_line(tmp_path):
+    (tmp_path / "mine.flags").write_text("--dropout=0.4\n--num_heads=2\n--seed=9\n")
+    result = row_of("--d_v=8", "--model=table3/A16", "--divide_widths=4", f"--flagfile={tmp_path}/mine.flags")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["given"] == {
+        **{"seed": 9, "d_v": 8, "num_heads": 16, "d_k": 8, "d_model": 128, "d_ff": 512, "encoder_layers": 6, "decoder_layers": 6},
+        **{"dropout": 0.1, "label_smoothing": 0.1, "learned_positions": 0},
+    }
+    sources = {"seed": "flagfile mine", "d_v": "command line", "num_heads": "--model=table3/A16", "dropout": "--model=table3/A16"}
+    assert found["sources"] | sources == found["sources"]
+
+
+def test_divisors_without_a_row_are_of_base_and_neither_changes_nothing():
+    assert json.loads(row_of("--divide_layers=3").stdout)["given"]["encoder_layers"] == 2
+    assert json.loads(row_of("--d_k=8").stdout)["given"] == {"d_k": 8}
+
+
+@pytest.mark.parametrize("name", ["table3/A2", "base", "table2/base", "table3/"])
+def test_an_unknown_row_is_refused_with_those_that_there_are(name):
+    result = row_of(f"--model={name}")
+    assert result.returncode == 1 and "A16" in result.stderr and len(result.stderr.splitlines()) == 1
+
+
 def test_messages_of_the_library_name_options_as_flags():
     """`option` and option=value; what is no flag here stays."""
     text = "Raise `batch_tokens`, or `d_ff=8`; {}. Received: alpha=0.5, loss=3, --d_model=4, `rows`."

@@ -2,6 +2,7 @@
 
 python tools/train.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de --model_dir=runs/x
 python tools/train.py --flagfile=wmt14_en_de_base --model_dir=runs/base
+python tools/train.py --model=table3/A16 --dataset=builtin --vocab_size=800 --model_dir=runs/a16      # A row of Table 3.
 python tools/train.py --model_dir=runs/base      # Resumes a run with its own options.
 """
 
@@ -21,12 +22,14 @@ _CPU_DEVICES = flags.DEFINE_integer(
 )
 _DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Prepare the data, run the largest micro-batches without changing any weight, and exit.")
 options.define(*run_folder.GROUPS.values())
+options.define_table_3()
 
 
 def train() -> None:
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     groups = run_folder.GROUPS.values()
-    chosen = run_folder.resolve(model_dir, options.given(*groups), os.path.expanduser(_DATA_DIR.value), options.sources())
+    given, sources = options.with_table_3(options.given(*groups), options.sources())
+    chosen = run_folder.resolve(model_dir, given, os.path.expanduser(_DATA_DIR.value), sources)
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, run
 

@@ -12,7 +12,7 @@ from logging import INFO, Formatter, StreamHandler
 
 from absl import app, flags, logging
 
-from t2t_keras import __version__, run_folder
+from t2t_keras import __version__, paper, run_folder
 from t2t_keras.config import FORMER_NAMES, DecodeConfig, with_current_names
 from t2t_keras.log import logger
 from t2t_keras.training.interruption import EXIT_CODE, StoppedError
@@ -70,6 +70,49 @@ def trained_model() -> dict:
     DecodeConfig(**search)
     run_folder.groups(model_dir, "model", "decode")
     return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **search}
+
+
+def define_table_3() -> None:
+    """Defines the flags that `table_3` reads."""
+    flags.DEFINE_string(
+        "model",
+        "",
+        f"Row of Table 3, with all its options: table3/NAME, where NAME is {', '.join(paper.TABLE_3)}. Flags on the command line override "
+        "the row, and the row overrides a flagfile. Empty: the options as given or, with --divide_widths or --divide_layers, base.",
+    )
+    define_divisors()
+
+
+def define_divisors() -> None:
+    """Defines the flags that make the rows of Table 3 smaller."""
+    flags.DEFINE_float("divide_widths", 1.0, "Divide d_model, d_ff, d_k and d_v of the row of Table 3 by this, and round.", lower_bound=1.0)
+    flags.DEFINE_float("divide_layers", 1.0, "Divide the number of layers of the row of Table 3 by this, and round.", lower_bound=1.0)
+
+
+def with_table_3(given: dict, sources: dict[str, str]) -> tuple[dict, dict[str, str]]:
+    """Adds the options of the row of Table 3 that --model names.
+
+    Args:
+        given: the given options.
+        sources: where they come from, by option.
+
+    Returns:
+        Both arguments with the row's options, except those that the command line gives.
+
+    Raises:
+        ValueError: the row is unknown.
+    """
+    name = flags.FLAGS["model"].value
+    divisors = {divisor: flags.FLAGS[divisor].value for divisor in ("divide_widths", "divide_layers")}
+    if not name:
+        if set(divisors.values()) == {1.0}:
+            return given, sources
+        name = "table3/base"
+    table, _, row = name.partition("/")
+    if table != "table3":
+        raise ValueError(f"Expected --model=table3/NAME, where NAME is one of {', '.join(paper.TABLE_3)}. Received: --model={name}.")
+    own = {option: value for option, value in paper.table_3(row, **divisors).items() if sources.get(option) != "command line"}
+    return given | own, sources | dict.fromkeys(own, f"--model={name}")
 
 
 def read(group):

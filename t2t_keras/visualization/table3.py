@@ -1,0 +1,122 @@
+"""Results of the rows of Table 3 (section 6.2) beside the paper's: as Markdown, as CSV and as a picture."""
+
+import csv
+import dataclasses
+import io
+
+from t2t_keras import paper
+from t2t_keras.visualization import figures
+
+NOISE = 0.5  # BLEU. Two trainings that differ in their seed alone differ by up to about this.
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A trained row of Table 3.
+
+    Attributes:
+        row: its name.
+        updates: number of updates.
+        perplexity: per sub-word of the validation set.
+        bleu: sacreBLEU of the validation set.
+        signature: sacreBLEU's signature.
+        parameters: number of parameters.
+        target_tokens_per_second: speed of training, without padding; the median over the run.
+        flops: floating-point operations of the training; NaN if unknown.
+        seconds: time of training, validation and saving.
+    """
+
+    row: str
+    updates: int
+    perplexity: float
+    bleu: float
+    signature: str
+    parameters: int
+    target_tokens_per_second: float
+    flops: float
+    seconds: float
+
+
+def _changed(row: str) -> str:
+    """The options in which a row differs from base, at the paper's size."""
+    return ", ".join(f"{name}={value}" for name, value in paper.TABLE_3[row].options.items() if name != "decoder_layers") or "–"
+
+
+def _table(results: list[Result]) -> list[list[str]]:
+    """The cells of the table, with its header. Differences are to base; they are empty if base is missing."""
+    base = next((result for result in results if result.row == "base"), None)
+    header = [
+        "row", "changes at the paper's size", "perplexity", "BLEU", "difference", "paper: perplexity", "BLEU", "difference", "parameters",
+        "at the paper's size", "paper: 10⁶", "updates", "target tokens/s", "FLOPs",
+    ]  # fmt: skip
+    rows = []
+    for result in results:
+        printed = paper.TABLE_3[result.row]
+        ours = f"{result.bleu - base.bleu:+.1f}" if base and result is not base else ""
+        theirs = f"{printed.bleu - paper.TABLE_3['base'].bleu:+.1f}" if result.row != "base" else ""
+        if ours and abs(result.bleu - base.bleu) > NOISE:
+            ours = f"**{ours}**"
+        rows.append([
+            result.row, _changed(result.row), f"{result.perplexity:.2f}", f"{result.bleu:.1f}", ours, f"{printed.perplexity:.2f}",
+            f"{printed.bleu:.1f}", theirs, f"{result.parameters:,}", f"{paper.model(result.row).num_weights:,}",
+            f"{printed.parameters or ''}", f"{result.updates:,}", f"{result.target_tokens_per_second:,.0f}", f"{result.flops:.3g}",
+        ])  # fmt: skip
+    return [header, *rows]
+
+
+def as_markdown(results: list[Result]) -> str:
+    """Returns the table with a note that explains it."""
+    lines = [f"| {' | '.join(cells)} |" for cells in _table(results)]
+    lines.insert(1, f"|{'---|' * len(_table([])[0])}")
+    note = (
+        f"\nPerplexity is per sub-word and BLEU is sacreBLEU ({', '.join(sorted({result.signature for result in results}))}), both of the "
+        "validation set, from the last checkpoint alone, with beam 4 and α 0.6 (section 6.2). The differences are BLEU minus that of "
+        f"base; ours are bold where they exceed {NOISE}, about what another seed changes."
+    )
+    return "\n".join(lines) + "\n" + note + "\n"
+
+
+def as_csv(results: list[Result]) -> str:
+    """Returns one line for each row, with the figures of `Result`, the row's options and the paper's figures."""
+    text = io.StringIO()
+    fields = [field.name for field in dataclasses.fields(Result)]
+    options = [*paper.OPTIONS_OF_ROWS]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*fields, *(f"paper_{name}" for name in (*options, "perplexity", "bleu", "parameters_in_millions"))])
+    for result in results:
+        printed, values = paper.TABLE_3[result.row], paper.table_3(result.row)
+        writer.writerow([
+            *dataclasses.astuple(result), *(values[name] for name in options), printed.perplexity, printed.bleu, printed.parameters or "",
+        ])  # fmt: skip
+    return text.getvalue()
+
+
+def picture(results: list[Result]) -> bytes:
+    """Draws each row's difference from base in BLEU, ours beside the paper's, as a PNG.
+
+    Args:
+        results: with base and at least one other row.
+    """
+    base = next(result for result in results if result.row == "base")
+    rows = [result for result in results if result is not base]
+    with figures.drawing():
+        figure = figures.new_figure()
+        figure.set_size_inches(9, 1.3 + 0.34 * len(rows))
+        figure.set_layout_engine("constrained")
+        axes = figure.subplots()
+        places = range(len(rows))
+        ours = [result.bleu - base.bleu for result in rows]
+        theirs = [paper.TABLE_3[result.row].bleu - paper.TABLE_3["base"].bleu for result in rows]
+        axes.axvspan(-NOISE, NOISE, color="#EEEEEE", label=f"±{NOISE} BLEU, about the noise of one seed")
+        axes.axvline(0, color="#666666", linewidth=0.8)
+        axes.barh([place - 0.19 for place in places], ours, height=0.36, color=figures.PALETTE[0], label="ours")
+        axes.barh([place + 0.19 for place in places], theirs, height=0.36, color=figures.PALETTE[4], label="the paper's")
+        axes.set_yticks(list(places), [f"{result.row}:  {_changed(result.row)}" for result in rows])
+        axes.invert_yaxis()
+        axes.set_xlabel(f"BLEU minus that of base (ours: {base.bleu:.1f}, the paper's: {paper.TABLE_3['base'].bleu})")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(left=False)
+        figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=3)
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=130)
+    return content.getvalue()

@@ -1,0 +1,164 @@
+"""Rows of Table 3 are trained, scored as section 6.2 does, and compared with the paper; what is done is not done again."""
+
+import csv
+import dataclasses
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from t2t_keras import paper, run_folder
+from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
+from t2t_keras.training import run, table3
+from t2t_keras.training.interruption import StoppedError
+from t2t_keras.training.state import TrainState
+from t2t_keras.visualization import table3 as tables
+from t2t_keras.visualization.table3 import Result
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def result_of(row: str, bleu: float, **fields) -> Result:
+    return Result(row, 2000, 9.87, bleu, "nrefs:1", 1234567, 8765.4, 1.5e15, 60.0, **fields)
+
+
+RESULTS = [result_of("base", 30.0), result_of("A1", 29.0), result_of("E", 30.4)]
+
+
+def test_the_markdown_table_has_ours_beside_the_paper_s_and_marks_differences_above_the_noise():
+    header, _, base, one_head, learned, *_ = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in tables.as_markdown(RESULTS).splitlines()
+    ]
+    assert len(header) == len(base) == len(one_head)
+    assert base[:5] == ["base", "–", "9.87", "30.0", ""] and base[5:8] == ["4.92", "25.8", ""]
+    assert one_head[:8] == ["A1", "num_heads=1, d_k=512, d_v=512", "9.87", "29.0", "**-1.0**", "5.29", "24.9", "-0.9"]
+    assert learned[4:8] == ["+0.4", "4.92", "25.7", "-0.1"]
+    assert base[8:] == ["1,234,567", "63,045,632", "65", "2,000", "8,765", "1.5e+15"]
+    assert "nrefs:1" in tables.as_markdown(RESULTS)
+
+
+def test_rows_without_base_have_no_differences():
+    assert "**" not in tables.as_markdown(RESULTS[1:])
+
+
+def test_the_csv_table_has_every_figure_and_the_options_of_the_row():
+    rows = list(csv.DictReader(io.StringIO(tables.as_csv(RESULTS))))
+    assert [row["row"] for row in rows] == ["base", "A1", "E"]
+    assert rows[1]["paper_num_heads"] == "1" and rows[1]["paper_bleu"] == "24.9" and float(rows[1]["flops"]) == 1.5e15
+    assert rows[2]["paper_learned_positions"] == "1024" and rows[2]["paper_parameters_in_millions"] == ""
+
+
+def test_the_picture_is_a_png():
+    assert tables.picture(RESULTS).startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Stands in for training and scoring. The rows that were trained, in their order; set `stop` to stop at a row."""
+
+    class Trained(list):
+        stop = None
+
+    rows = Trained()
+
+    def train(model_dir, options, *, strategy):
+        if model_dir.name == rows.stop:
+            raise StoppedError("Stopped.")
+        model_dir.mkdir(parents=True, exist_ok=True)
+        (model_dir / "some").write_text("")
+        run_folder.write(model_dir, options, model_dir / "some", model_dir / "some")
+        rows.append(model_dir.name)
+        return TrainState(step=options.train.train_steps, seconds=3600.0)
+
+    def score(row, folder, options, state):
+        result = dataclasses.replace(result_of(row, 30.0), updates=state.step, seconds=state.seconds)
+        (folder / table3.RESULT).write_text(json.dumps(dataclasses.asdict(result)))
+        return result
+
+    monkeypatch.setattr(run, "train", train)
+    monkeypatch.setattr(table3, "_score", score)
+    return rows
+
+
+def options_of(*names: str, **train) -> dict[str, run_folder.Options]:
+    return {name: run_folder.Options(train=TrainConfig(train_steps=10, **train), data=DataConfig(dataset="builtin")) for name in names}
+
+
+def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, trained, messages):
+    trained.stop = "E"
+    with pytest.raises(StoppedError):
+        list(table3.train(options_of("base", "A1", "E"), tmp_path, strategy=None))
+    trained.stop = None
+    results = list(table3.train(options_of("base", "A1", "E", "B16"), tmp_path, strategy=None))
+    assert trained == ["base", "A1", "E", "B16"]
+    assert [result.row for result in results] == trained
+    assert any("Row 3 of 4: E; about 2.0 h left for 2 row(s)." in message for message in messages)
+
+
+def test_rows_of_other_options_are_trained_again_and_more_updates_train_on(tmp_path, trained):
+    list(table3.train(options_of("base"), tmp_path, strategy=None))
+    more = {"base": dataclasses.replace(options_of("base")["base"], train=TrainConfig(train_steps=20))}
+    [result] = table3.train(more, tmp_path, strategy=None)
+    assert trained == ["base", "base"] and result.updates == 20
+    list(table3.train(options_of("base", warmup_steps=7), tmp_path, strategy=None))
+    assert len(trained) == 3
+
+
+def test_tensorboard_compares_the_rows(tmp_path):
+    table3.write(RESULTS, tmp_path)
+    table3.write(RESULTS[:2], tmp_path)
+    assert sorted(path.name for path in (tmp_path / table3.LOGS).iterdir()) == ["A1", "base"]
+    events = EventAccumulator(str(tmp_path / table3.LOGS / "A1"))
+    events.Reload()
+    assert {"bleu", "perplexity", "parameters", "target_tokens_per_second", "flops"} <= set(events.Tags()["tensors"])
+    assert {path.name for path in tmp_path.iterdir()} == {"table3.md", "table3.csv", "table3.png", table3.LOGS}
+
+
+def table3_py(*flags: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "tools/table3.py"), *flags]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--rows=base,A2"], "A16"),
+        (["--rows="], "--rows"),
+        (["--num_heads=4", "--dataset=builtin"], "--num_heads"),
+        (["--label_smoothing=0", "--dataset=builtin"], "--label_smoothing"),
+        (["--divide_widths=0.5"], "--divide_widths"),
+    ],
+)
+def test_wrong_rows_and_options_that_rows_set_are_refused_in_a_line(tmp_path, flags, named):
+    result = table3_py(f"--output_dir={tmp_path}/table", *flags)
+    assert result.returncode == 1 and named in result.stderr and "Traceback" not in result.stderr
+    assert not (tmp_path / "table").exists()
+
+
+@pytest.mark.slow
+def test_the_program_trains_scores_and_compares_rows(tmp_path):
+    flags = (
+        "--divide_widths=64 --divide_layers=6 --dataset=builtin --builtin_pairs=1000 --vocab_size=400 --train_steps=4 --batch_tokens=200 "
+        "--valid_sentences=0 --best_metric=loss --valid_steps=4 --log_steps=2"
+    )
+    command = [f"--output_dir={tmp_path}", "--rows=base,D_ls0.2,big", *flags.split()]
+    result = table3_py(*command)
+    assert result.returncode == 0, result.stderr
+    rows = {row["row"]: row for row in csv.DictReader((tmp_path / "table3.csv").open())}
+    assert list(rows) == ["base", "D_ls0.2", "big"]
+    for name, row in rows.items():
+        options = run_folder.read(tmp_path / name)
+        assert int(row["parameters"]) == options.model.num_weights
+        assert float(row["flops"]) > 0 and float(row["target_tokens_per_second"]) > 0 and float(row["perplexity"]) > 1
+        expected = paper.table_3(name, 64, 6)
+        assert dataclasses.asdict(options.model) == dataclasses.asdict(
+            ModelConfig(vocab_size=400, **{key: value for key, value in expected.items() if key not in ("label_smoothing", "train_steps")})
+        )
+        assert options.train.label_smoothing == expected["label_smoothing"] and options.train.train_steps == 4
+    again = table3_py(*command)
+    assert again.returncode == 0 and "Resuming" not in again.stderr and "Options" not in again.stderr

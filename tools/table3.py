@@ -1,0 +1,64 @@
+"""Trains rows of Table 3 and compares them with the paper: perplexity, BLEU, parameters, speed and cost. Run again, it resumes.
+
+python tools/table3.py --flagfile=table3_multi30k --train_source=train.en --train_target=train.de --valid_source=val.en
+    --valid_target=val.de --output_dir=runs/table3
+python tools/table3.py --rows=base,A1,A16 --dataset=wmt14_translate/de-en --source_language=en --target_language=de --output_dir=runs/t3
+"""
+
+import os
+import pathlib
+
+from absl import flags
+
+from t2t_keras import paper, run_folder
+from t2t_keras.cli import flags as options
+from t2t_keras.log import logger
+
+_ROWS = flags.DEFINE_list("rows", "all", f"Rows to train, separated by commas: {', '.join(paper.TABLE_3)}; or all.")
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", "runs/table3", "Folder of the table. Each row has its run in a folder there.")
+_DATA_DIR = flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: output_dir/data.")
+_CPU_DEVICES = flags.DEFINE_integer("cpu_devices", 1, "Number of virtual CPU devices to train on without a GPU.", lower_bound=1)
+options.define(*run_folder.GROUPS.values())
+options.define_divisors()
+
+
+def _options(row: str, output_dir: pathlib.Path) -> run_folder.Options:
+    """Returns all options of a row: the row's, then the given ones, then the defaults.
+
+    Raises:
+        ValueError: the command line gives an option that the rows set, or an option is invalid.
+    """
+    given, sources = options.given(*run_folder.GROUPS.values()), options.sources()
+    if wrong := [name for name in paper.OPTIONS_OF_ROWS if sources.get(name) == "command line"]:
+        raise ValueError(f"Expected no {', '.join(f'--{name}' for name in wrong)}: the rows of Table 3 set it.")
+    own = paper.table_3(row, flags.FLAGS["divide_widths"].value, flags.FLAGS["divide_layers"].value)
+    if "train_steps" in given:
+        own.pop("train_steps", None)  # The same number of updates for all rows.
+    data_dir = os.path.expanduser(_DATA_DIR.value) or output_dir / "data"
+    sources |= dict.fromkeys(own, f"table3/{row}") | {"data_dir": "command line" if _DATA_DIR.value else "output_dir"}
+    return run_folder.resolve(output_dir / row, given | own, str(data_dir), sources)
+
+
+def train() -> None:
+    output_dir = pathlib.Path(_OUTPUT_DIR.value).expanduser()
+    names = list(paper.TABLE_3) if _ROWS.value == ["all"] else list(dict.fromkeys(name.strip() for name in _ROWS.value))
+    if not names or not set(names) <= set(paper.TABLE_3):
+        raise ValueError(f"Expected --rows to name rows of Table 3: {', '.join(paper.TABLE_3)}; or all. Received: {','.join(_ROWS.value)}.")
+    rows = {row: _options(row, output_dir) for row in names}
+    with options.without_noise():  # After the options, so that an invalid one is reported at once.
+        from t2t_keras.training import devices, table3
+
+    results = []
+    for result in table3.train(rows, output_dir, strategy=devices.make_strategy(_CPU_DEVICES.value)):
+        results.append(result)
+        table3.write(results, output_dir)
+    print(f"Wrote {output_dir}/table3.md, table3.csv{' and table3.png' if (output_dir / 'table3.png').exists() else ''}.")
+    logger.info(f"Compare the rows in TensorBoard's HPARAMS tab: tensorboard --logdir {output_dir / table3.LOGS}")
+
+
+def main() -> None:
+    options.run(train)
+
+
+if __name__ == "__main__":
+    main()
