@@ -23,9 +23,10 @@ def read(path: pathlib.Path) -> tuple:
     values = dict(pairs)
     assert len(values) == len(pairs), "a flag is set twice"
     fields = {field.name: (group, field) for group in GROUPS for field in dataclasses.fields(group)}
-    assert set(values) <= set(fields)
+    assert set(values) <= {*fields, "divide_widths", "divide_layers"}
     return tuple(
-        group(**{name: fields[name][1].type(value) for name, value in values.items() if fields[name][0] is group}) for group in GROUPS
+        group(**{name: fields[name][1].type(value) for name, value in values.items() if name in fields and fields[name][0] is group})
+        for group in GROUPS
     )
 
 

@@ -23,6 +23,7 @@ from t2t_keras.cli import flags as options
 from absl import flags
 GROUPS = (config.ModelConfig, config.TrainConfig, config.DecodeConfig, config.DataConfig)
 options.define(*GROUPS)
+options.define_table_3()
 
 def main():
     {main}
@@ -119,7 +120,7 @@ ROW = """given, sources = options.with_table_3(options.given(*GROUPS), options.s
 
 
 def row_of(*arguments: str, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess:
-    return program(*arguments, main="pass\n\noptions.define_table_3()\n\ndef main():\n    " + ROW, cwd=cwd)
+    return program(*arguments, main=ROW, cwd=cwd)
 
 
 def test_a_row_of_table_3_sets_its_options_between_a_flagfile_and_the_command_line(tmp_path):
@@ -276,7 +277,8 @@ def lines_of(path: pathlib.Path) -> dict[str, str]:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_config_is_found_by_its_name_from_anywhere(path, tmp_path):
     given = {name: value for group in told(f"--flagfile={path.stem}", cwd=tmp_path)["given"] for name, value in group.items()}
-    assert {name: type(given[name])(value) for name, value in lines_of(path).items()} == given
+    options = {name: value for name, value in lines_of(path).items() if name not in ("divide_widths", "divide_layers")}
+    assert {name: type(given[name])(value) for name, value in options.items()} == given
 
 
 @pytest.mark.parametrize("form", ["-flagfile={stem}", "--flagfile={name}", "--flagfile={path}"])
