@@ -11,6 +11,7 @@ import zipfile
 import pytest
 
 import t2t_keras
+from t2t_keras import paper
 from t2t_keras.config import FORMER_NAMES, DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -90,6 +91,15 @@ def test_every_module_has_its_place_beside_the_paper():
     modules = [path for path in (ROOT / "t2t_keras").rglob("*.py") if path.name != "__init__.py"]
     assert len(modules) > 40
     assert [path for path in modules if f"`{path.relative_to(ROOT / 't2t_keras').as_posix()}`" not in page] == []
+
+
+def test_the_parameters_in_the_page_on_table_3_are_those_of_the_rows():
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text_of(ROOT / "docs/table3.md").splitlines()]
+    found = {row[0]: row[2:5] for row in cells if len(row) == 6 and row[0] in paper.TABLE_3}
+    assert found == {
+        name: [f"{paper.model(name).num_weights:,}", f"{paper.model(name, vocab_size=41_100).num_weights:,}", f"{row.parameters or ''}"]
+        for name, row in paper.TABLE_3.items()
+    }
 
 
 def test_every_public_name_is_explained():

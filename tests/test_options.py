@@ -418,6 +418,7 @@ ROWS = {
             Row(20, of_run(largest_micro_batch), lambda found: 8 < found <= 20),
             Row(40, of_parts(validated), lambda found: 0 < found[1] <= 40, usual={"damaged_records": "skip"}),
         ],
+        "device_tflops": [Row(2.0, of_run(lambda found: list(found.run.curve("train/estimated_flops"))), [8])],
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
         "seed": [
             Row(4, of_parts(initial_weights), ANOTHER),
