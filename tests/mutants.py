@@ -1374,6 +1374,77 @@ MUTANTS = (
         'for character in "":',
         ("tests/test_attention_pictures.py::test_no_text_gets_out_of_the_data_of_a_page",),
     ),
+    # Sections 6.1 and 6.2: the cost of training, Table 3.
+    Mutant(
+        "the operations of cross-attention are left out",
+        "t2t_keras/model/flops.py",
+        "+ _attention(config, target, source)",
+        "",
+        ("tests/test_flops.py::test_a_forward_pass_and_its_gradient_have_the_counted_products",),
+    ),
+    Mutant(
+        "the operations of the backward pass are left out",
+        "t2t_keras/training/state.py",
+        'self.flops += 3 * metrics["flops"]',
+        'self.flops += metrics["flops"]',
+        ("tests/test_flops.py::test_operations_are_counted_over_all_updates_and_per_second",),
+    ),
+    Mutant(
+        "padding of the target is not counted",
+        "t2t_keras/training/train_step.py",
+        "target_length = tf.cast(tf.shape(target)[1], tf.float32)",
+        "target_length = tokens / tf.maximum(rows, 1)",
+        ("tests/test_flops.py::test_an_update_counts_the_operations_of_its_padded_micro_batches",),
+    ),
+    Mutant(
+        "a run of a version without the count starts at 0",
+        "t2t_keras/training/state.py",
+        'if state.get("step") and "flops" not in state',
+        "if False",
+        ("tests/test_state.py::test_operations_that_an_older_version_did_not_count_stay_unknown",),
+    ),
+    Mutant(
+        "a flagfile overrides the row of Table 3",
+        "t2t_keras/cli/flags.py",
+        'sources.get(option) != "command line"',
+        "option not in given",
+        ("tests/test_flags.py::test_a_row_of_table_3_sets_its_options_between_a_flagfile_and_the_command_line",),
+    ),
+    Mutant(
+        "train.py ignores --model",
+        "tools/train.py",
+        "given, sources = options.with_table_3(options.given(*groups), options.sources())",
+        "given, sources = options.given(*groups), options.sources()",
+        ("tests/test_table3.py::test_train_py_takes_a_row_by_its_name",),
+    ),
+    Mutant(
+        "a finished row is trained again",
+        "t2t_keras/training/table3.py",
+        "results = {row: _read_result(output_dir / row, options) for row, options in rows.items()}",
+        "results = dict.fromkeys(rows)",
+        ("tests/test_table3.py::test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice",),
+    ),
+    Mutant(
+        "a row with fewer updates counts as finished",
+        "t2t_keras/training/table3.py",
+        "return None if changed or result.updates != options.train.train_steps else result",
+        "return result",
+        ("tests/test_table3.py::test_rows_of_other_options_are_trained_again_and_more_updates_train_on",),
+    ),
+    Mutant(
+        "rows that were left out stay in the HPARAMS tab",
+        "t2t_keras/training/table3.py",
+        "shutil.rmtree(output_dir / LOGS, ignore_errors=True)",
+        "pass",
+        ("tests/test_table3.py::test_tensorboard_compares_the_rows",),
+    ),
+    Mutant(
+        "table3.py lets the command line change a row",
+        "tools/table3.py",
+        'if sources.get(name) == "command line"]',
+        "if False]",
+        ("tests/test_table3.py::test_wrong_rows_and_options_that_rows_set_are_refused_in_a_line",),
+    ),
 )
 
 

@@ -3,9 +3,10 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import tensorflow as tf
-from toy import SMALL
+from toy import SMALL, Toy, on_devices, random_updates
 
 from t2t_keras import config
 from t2t_keras.model import flops
@@ -56,6 +57,18 @@ def test_the_base_model_has_the_operations_that_its_weights_say():
     per_pair = flops.forward(base, 1, 30, 30) / 30
     weights = base.num_weights - 6 * (5 * 2 * 512 + 2 * 2560)  # Without the weights of layer norm, and without biases.
     assert 2 * weights < per_pair < 2.03 * weights
+
+
+def test_an_update_counts_the_operations_of_its_padded_micro_batches():
+    """Two devices, and the rows of one update on both: the sum over devices is that of the whole update's shape."""
+    [update] = random_updates([4])
+    rows, target = update["target"].shape
+    assert (update["target"] == 0).any()
+    for replicas in (1, 2):
+        _, [metrics] = on_devices([update], replicas=replicas, micro_batch_tokens=10**6)
+        lengths = [max(np.count_nonzero(row) for row in part) for part in np.split(update["target"], replicas)]
+        expected = sum(Toy().flops(rows / replicas, None, length) for length in lengths)
+        assert metrics["flops"] == pytest.approx(expected)
 
 
 def state(**fields) -> TrainState:

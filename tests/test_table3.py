@@ -140,6 +140,13 @@ def test_wrong_rows_and_options_that_rows_set_are_refused_in_a_line(tmp_path, fl
     assert not (tmp_path / "table").exists()
 
 
+def test_train_py_takes_a_row_by_its_name(tmp_path):
+    """A wrong option after it is refused with what the row made of the others."""
+    command = [sys.executable, str(ROOT / "tools/train.py"), "--model=table3/A9", f"--model_dir={tmp_path}/run", "--dataset=builtin"]
+    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert result.returncode == 1 and "A16" in result.stderr and "table3/A9" not in os.listdir(tmp_path)
+
+
 @pytest.mark.slow
 def test_the_program_trains_scores_and_compares_rows(tmp_path):
     flags = (
