@@ -146,7 +146,7 @@ class TrainConfig:
         500, "Number of validation sentences to translate greedily for BLEU at each validation; 0 computes the loss only."
     )
     attention_images: int = option(
-        1, "Number of validation sentences whose attention is drawn for TensorBoard at each validation; 0 draws none."
+        1, "Number of validation sentences whose attention is drawn for TensorBoard, at most --valid_sentences; 0 draws none."
     )
     log_steps: int = option(100, "Updates between points in TensorBoard.")
     histogram_steps: int = option(0, "Updates between histograms of weights and gradient norms in TensorBoard; 0 writes none.")

@@ -1257,8 +1257,8 @@ MUTANTS = (
     Mutant(
         "the demo answers pages of other hosts",
         "t2t_keras/visualization/demo.py",
-        "not in self._hosts and self._hosts:",
-        "not in self._hosts and False:",
+        "if self._hosts and name not in self._hosts:",
+        "if False:",
         ("tests/test_demo.py::test_other_hosts_get_neither_the_page_nor_its_settings",),
     ),
     Mutant(

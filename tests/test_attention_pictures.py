@@ -446,7 +446,15 @@ def test_the_program_refuses_what_cannot_be_before_it_loads_a_model(tmp_path, fl
     assert not (tmp_path / "out").exists()
 
 
-def test_the_program_names_the_line_that_is_too_long(tmp_path):
-    result = tool("attention", f"--model_dir={RUN_1}", f"--output={tmp_path}", stdin=b"one\n" + b"one " * 300 + b"\n")
-    assert result.returncode == 1 and b"Traceback" not in result.stderr
-    assert "Error: Line 2: Expected a source of at most 256 sub-words" in result.stderr.decode().splitlines()[-1]
+def test_a_line_that_is_too_long_is_skipped_with_its_number_and_the_others_are_drawn(tmp_path):
+    """Story: the pictures before it were drawn, and the page was lost."""
+    stdin = b"one\n" + b"one " * 300 + b"\ntwo\n"
+    result = tool("attention", f"--model_dir={RUN_1}", f"--output={tmp_path}", "--format=none", stdin=stdin)
+    assert result.returncode == 0 and b"Skipping line 2: Expected a source of at most 256 sub-words" in result.stderr
+    assert b"0 picture(s) of 2 sentence(s)" in result.stdout and (tmp_path / "attention.html").exists()
+
+
+def test_the_program_ends_with_an_error_if_no_line_can_be_drawn(tmp_path):
+    result = tool("attention", f"--model_dir={RUN_1}", f"--output={tmp_path}", stdin=b"one " * 300 + b"\n")
+    assert result.returncode == 1 and b"Traceback" not in result.stderr and not (tmp_path / "attention.html").exists()
+    assert "Error: Expected a sentence whose attention can be drawn" in result.stderr.decode().splitlines()[-1]

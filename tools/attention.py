@@ -10,6 +10,7 @@ import sys
 from absl import flags
 
 from t2t_keras.cli import flags as options
+from t2t_keras.log import logger
 
 _KINDS, _FORMATS = ("encoder", "decoder", "cross"), ("png", "svg")
 _OUTPUT = flags.DEFINE_string("output", None, "Write pictures and attention.html to this folder.", required=True)
@@ -109,8 +110,9 @@ def draw() -> None:
     for number, source, target in tqdm.tqdm(sentences, unit=" sentences", disable=None):  # None: unless stderr is a terminal.
         try:
             attention = attention_of(translator, source, target)
-        except ValueError as error:
-            raise ValueError(f"Line {number}: {error}") from error
+        except ValueError as error:  # Such as a sentence that is too long.
+            logger.warning(f"Skipping line {number}: {error}")
+            continue
         shown.append(attention)
         drawn = attention.by_words() if _WORDS.value else attention
         for kind, layer in layers:
@@ -119,6 +121,8 @@ def draw() -> None:
                 figures.save(attention_pictures.line_picture(drawn, kind, layer, heads), folder / f"{stem}_lines.{format_}")
                 figures.save(attention_pictures.heat_maps(drawn, kind, layer, heads), folder / f"{stem}_heat_maps.{format_}")
                 pictures += 2
+    if not shown:
+        raise ValueError("Expected a sentence whose attention can be drawn. All were skipped.")
     page = folder / "attention.html"
     with lines.written_whole(page) as file:
         file.write(attention_page.page(shown).encode())

@@ -1,6 +1,7 @@
 """Pictures that a run keeps up to date in its folder and in TensorBoard. A picture that fails never stops the training."""
 
 import io
+import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -80,11 +81,13 @@ def attention_images(translator, pairs: Sequence[tuple[str, str]], number: int) 
         A function that returns a heat map of each head of the last layer, for each pair: {"valid/attention_1": [1, height, width, 3]
         uint8, …}. It never raises.
     """
-    attempt, chosen = _Attempts(), []
-    for pair in pairs:
+    attempt = _Attempts()
+
+    def fits(pair: tuple[str, str]) -> bool:
         lengths = translator.tokenizer.tokenize(list(pair)).row_lengths().numpy()
-        if len(chosen) < number and 1 < lengths.min() and lengths.max() <= MAX_PIECES:  # A blank sentence has an end token only.
-            chosen.append(pair)
+        return 1 < lengths.min() and lengths.max() <= MAX_PIECES  # A blank sentence has an end token only.
+
+    chosen = list(itertools.islice(filter(fits, pairs), number))
 
     def draw() -> dict[str, np.ndarray]:
         found = {}

@@ -113,7 +113,8 @@ class Demo:
         request.max_content_length = MAX_REQUEST
         try:
             host = request.host.lower()
-            if (host if host.endswith("]") else host.rpartition(":")[0] or host) not in self._hosts and self._hosts:
+            name = host if host.endswith("]") else host.rpartition(":")[0] or host  # Without its port.
+            if self._hosts and name not in self._hosts:
                 raise Forbidden(f"Expected one of the hosts {', '.join(sorted(self._hosts))}. Received: {request.host}.")
             if request.path == "/" and request.method in ("GET", "HEAD"):
                 return Response(PAGE.read_bytes(), mimetype="text/html", headers=_HEADERS)
