@@ -50,7 +50,7 @@ def _mask(mask, length, block, reach):
     """Returns the mask of all blocks, boolean [B, H, N, L, C] or a shape that broadcasts to it. See `restricted_attention` for `mask`."""
 
     def around_blocks(keys):
-        return ops.swapaxes(_neighborhoods(ops.swapaxes(keys, 2, 3), block, reach), 3, 4)
+        return _neighborhoods(keys[:, :, 0, :, None], block, reach)[:, :, :, None, :, 0]
 
     distance = ops.arange(block + 2 * reach) - ops.arange(block)[:, None] - reach
     positions = ops.ones((1, 1, 1, length), "bool")
@@ -69,8 +69,8 @@ def restricted_attention(q, k, v, window: int, mask=None):
         k: keys [B, H, S, K].
         v: values [B, H, S, E].
         window: the size r of the neighborhood, at least 1. An even r has the neighborhood of r + 1, because it is centered.
-        mask: boolean, broadcasts to [B, H, 1, S]; True at keys that may be attended to. If a neighborhood has no such key, all its
-            weights are equal.
+        mask: boolean, broadcasts to [B, H, 1, S]; True at keys that may be attended to. A neighborhood without such a key, as far
+            inside padding, is not masked.
 
     Returns:
         [B, H, S, E]. The softmax is computed in float32.
