@@ -154,7 +154,7 @@ def to_marian(model, positions: int):
     Marian's attention has biases, which are set to zero. Its sinusoids have another order and its ε is 1e-5; both are replaced.
 
     Raises:
-        ValueError: the heads are not d_model / num_heads wide.
+        ValueError: the heads are not d_model / num_heads wide, or self-attention is restricted.
     """
     import keras
     import numpy as np
@@ -169,6 +169,8 @@ def to_marian(model, positions: int):
             "Expected num_heads · d_k = num_heads · d_v = d_model, as Hugging Face requires. "
             f"Received: num_heads={config.num_heads}, d_k={config.d_k}, d_v={config.d_v}, d_model={config.d_model}."
         )
+    if config.attention_window:
+        raise ValueError(f"Expected attention_window=0, as Marian requires. Received: attention_window={config.attention_window}.")
     sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in (
         ("layers", getattr(config, f"{side}_layers")), ("ffn_dim", config.d_ff), ("attention_heads", config.num_heads))}  # fmt: skip
     peer = MarianMTModel(

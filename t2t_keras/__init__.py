@@ -25,6 +25,7 @@ _MODULES = {
     "t2t_keras.model.loss": ("LabelSmoothedCrossEntropy",),
     "t2t_keras.model.masks": ("causal_mask", "padding_mask", "shift_right"),
     "t2t_keras.model.positions": ("LearnedPositions", "SinusoidalPositions"),
+    "t2t_keras.model.restricted_attention": ("RestrictedSelfAttention", "restricted_attention"),
     "t2t_keras.model.stacks": ("AddAndNorm", "DecoderLayer", "EncoderLayer"),
     "t2t_keras.model.transformer": ("Transformer",),
     "t2t_keras.paper": ("table_3",),

@@ -88,6 +88,12 @@ class ModelConfig:
     d_v: int = option(64, "Width of the values of one head (section 3.2.2).", 2**16)
     dropout: float = option(0.1, "Dropout rate, P_drop, on sub-layer outputs and embedding sums (section 5.4).")
     learned_positions: int = option(0, "Number of learned position embeddings (Table 3, row E); 0 uses sinusoids (section 3.5).", 2**20)
+    attention_window: int = option(
+        0,
+        "Size r of the neighborhood that the encoder's self-attention is restricted to (section 4): position i attends to the positions j "
+        "with |i - j| <= r // 2. 0, as in the paper's models, does not restrict it.",
+        2**16,
+    )
 
     def __post_init__(self):
         _require_types(self)
@@ -97,6 +103,7 @@ class ModelConfig:
         _require(self, self.d_model % 2 == 0, "d_model", "an even number, because sinusoids come in pairs (section 3.5)")
         _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
         _require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
+        _require(self, self.attention_window >= 0, "attention_window", "a number of positions, or 0 for attention to all")
 
     @property
     def num_weights(self) -> int:

@@ -56,6 +56,7 @@ INVALID = [
     *((group, {name: value}) for group, name in ((ModelConfig, "dropout"), (TrainConfig, "label_smoothing")) for value in (-0.1, 1.0)),
     (ModelConfig, {"dropout": float("nan")}),
     (ModelConfig, {"learned_positions": -1}),
+    (ModelConfig, {"attention_window": -1}),
     *(
         (TrainConfig, {name: 0})
         for name in ("train_steps", "warmup_steps", "batch_tokens", "micro_batch_tokens", "keep_checkpoints", "valid_steps", "log_steps")

@@ -11,6 +11,7 @@ from t2t_keras.model.embedding import SharedEmbedding
 from t2t_keras.model.feed_forward import FeedForward
 from t2t_keras.model.layer_norm import LayerNorm
 from t2t_keras.model.positions import LearnedPositions, SinusoidalPositions
+from t2t_keras.model.restricted_attention import RestrictedSelfAttention
 from t2t_keras.model.stacks import AddAndNorm, DecoderLayer, EncoderLayer
 
 B, T, S, D = 2, 3, 5, 8
@@ -26,6 +27,7 @@ LAYERS = [
     (LearnedPositions, {"rows": 2}, (B, T, D), 1, 0),
     (Dropout, {"rate": 0.1, "seed": 3}, (B, T, D), 0, 1),
     (EncoderLayer, SIZES, (B, T, D), 4 + 4 + 2 * 2, 2),
+    (RestrictedSelfAttention, {**ATTENTION, "window": 3}, (B, T, D), 4, 0),
     (MultiHeadAttention, ATTENTION, {"query_shape": (B, T, D), "memory_shape": (B, S, D)}, 4, 0),
     (AddAndNorm, {"dropout": 0.1}, {"x_shape": (B, T, D), "y_shape": (B, T, D)}, 2, 1),
     (DecoderLayer, SIZES, {"x_shape": (B, T, D), "memory_shape": (B, S, D)}, 2 * 4 + 4 + 3 * 2, 3),

@@ -126,6 +126,13 @@ def positions(lab, config) -> list:
     return [tuple(weight.shape) for weight in Transformer(config).trainable_variables if "positions" in weight.path]
 
 
+def reached(lab, config) -> list[int]:
+    """The source positions that see the last one in the first layer."""
+    model = Transformer(config)
+    one, other = (model.encode(tf.constant([[5, 6, 7, 8, 9, last]])).keys_values[0][0].numpy() for last in (10, 11))
+    return np.flatnonzero((one != other).any(axis=(0, 1, 3))).tolist()
+
+
 # What the loop does; nothing is compiled.
 
 
@@ -403,6 +410,7 @@ ROWS = {
         "d_v": [Row(4, heads, (2, 3, 4))],
         "dropout": [Row(0.5, dropout_rates, {0.5})],
         "learned_positions": [Row(9, positions, [(9, 8)])],
+        "attention_window": [Row(4, reached, [3, 4, 5])],
     },
     TrainConfig: {
         "train_steps": [Row(5, of_run(lambda found: len(found.applied)), 5)],

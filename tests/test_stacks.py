@@ -13,6 +13,7 @@ from t2t_keras.model.feed_forward import FeedForward
 from t2t_keras.model.layer_norm import LayerNorm
 from t2t_keras.model.masks import causal_mask, padding_mask
 from t2t_keras.model.positions import LearnedPositions, SinusoidalPositions
+from t2t_keras.model.restricted_attention import RestrictedSelfAttention
 from t2t_keras.model.stacks import AddAndNorm, DecoderLayer, EncoderLayer
 
 B, T, S, D = 2, 3, 5, 8
@@ -143,6 +144,7 @@ IDS = np.array([[4, 19, 0], [7, 7, 1]], "int32")
 # Each layer, its configuration, and its arguments by name.
 CANDIDATES = [
     (MultiHeadAttention, {"num_heads": 2, "d_k": 6, "d_v": 10}, {"query": X, "memory": MEMORY, "attention_mask": SOURCE_MASK}),
+    (RestrictedSelfAttention, {"num_heads": 2, "d_k": 6, "d_v": 10, "window": 3}, {"query": MEMORY, "attention_mask": SOURCE_MASK}),
     (Dense, {"units": D}, {"x": X}),
     (LayerNorm, {"epsilon": 1e-6}, {"x": X}),
     (FeedForward, {"d_ff": 12}, {"x": X}),

@@ -143,9 +143,14 @@ def specification(model, pieces: list[str], rows: int):
         A `ctranslate2.specs.TransformerSpec` with all weights; the caller optimises and saves it.
 
     Raises:
-        ValueError: CTranslate2 is not installed, or the number of sub-words is not the vocabulary size of the model.
+        ValueError: CTranslate2 is not installed or has no such model, or the number of sub-words is not the vocabulary size of the model.
     """
     specs, config = _library().specs, model.config
+    if config.attention_window:
+        raise ValueError(
+            "Expected attention_window=0, because CTranslate2 has no restricted self-attention. "
+            f"Received: attention_window={config.attention_window}. Export a SavedModel instead."
+        )
     if len(pieces) != config.vocab_size:
         raise ValueError(f"Expected one sub-word for each of the {config.vocab_size} ids of the model. Received: {len(pieces)} sub-words.")
     head_dim = max(config.d_k, config.d_v)

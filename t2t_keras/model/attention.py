@@ -13,14 +13,14 @@ def attention_weights(q, k, mask=None):
     """Returns softmax(Q Kᵀ / √d_k), the attention weights of equation 1.
 
     Args:
-        q: queries [B, H, T, K].
+        q: queries [B, H, T, K]; there may be more axes before the last two.
         k: keys [B, H, S, K].
         mask: boolean, broadcast to [B, H, T, S]; True where a query may attend. If a query may attend to no key, all its weights are equal.
 
     Returns:
         Weights [B, H, T, S] in the dtype of `q`. The softmax is computed in float32.
     """
-    scores = ops.cast(ops.matmul(q * q.shape[-1] ** -0.5, ops.swapaxes(k, 2, 3)), "float32")
+    scores = ops.cast(ops.matmul(q * q.shape[-1] ** -0.5, ops.swapaxes(k, -2, -1)), "float32")
     if mask is not None:
         scores = ops.where(mask, scores, -1e9)
     return ops.cast(ops.softmax(scores), q.dtype)
@@ -166,7 +166,13 @@ class MultiHeadAttention(keras.layers.Layer):
     def weights_of(self, query, memory, attention_mask=None):
         """Returns the attention weights of each head, [B, H, T, S] float32; rows sum to 1. Takes the arguments of a call."""
         q, k, _ = self._queries_keys_values(query, memory)
-        return ops.cast(attention_weights(q, k, _combine_masks(attention_mask, memory)), "float32")
+        return ops.cast(self._weights(q, k, _combine_masks(attention_mask, memory)), "float32")
+
+    def _weights(self, q, k, mask):
+        return attention_weights(q, k, mask)
+
+    def _attend(self, q, k, v, mask):
+        return scaled_dot_product_attention(q, k, v, mask)
 
     def call(self, query, memory=None, attention_mask=None, cache=None):
         q, k, v = self._queries_keys_values(query, memory)
@@ -175,7 +181,7 @@ class MultiHeadAttention(keras.layers.Layer):
             k, v = (ops.concatenate(pair, axis=2) for pair in zip(cache, (k, v), strict=True))
             _check_masks_cover_cache(attention_mask, memory, cache[0].shape[2], k.shape[2])
         mask = _combine_masks(attention_mask, memory)
-        heads = _swap_heads(scaled_dot_product_attention(q, k, v, mask))
+        heads = _swap_heads(self._attend(q, k, v, mask))
         output = self.output_projection(ops.reshape(heads, (*leading(heads)[:2], self.num_heads * self.d_v)))
         return output if cache is None else (output, [k, v])
 

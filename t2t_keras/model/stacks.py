@@ -8,6 +8,7 @@ from t2t_keras.model.dropout import Dropout
 from t2t_keras.model.feed_forward import FeedForward
 from t2t_keras.model.layer_norm import LayerNorm
 from t2t_keras.model.masks import causal_mask
+from t2t_keras.model.restricted_attention import RestrictedSelfAttention
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -40,17 +41,19 @@ class AddAndNorm(keras.layers.Layer):
 class _StackLayer(keras.layers.Layer):
     """The sub-layers that encoder and decoder layers share: self-attention and the feed-forward network."""
 
-    def __init__(self, num_heads: int, d_k: int, d_v: int, d_ff: int, dropout: float, **kwargs):
+    def __init__(self, num_heads: int, d_k: int, d_v: int, d_ff: int, dropout: float, *, attention_window: int, **kwargs):
         super().__init__(**kwargs)
         self.sizes = {"num_heads": num_heads, "d_k": d_k, "d_v": d_v, "d_ff": d_ff, "dropout": dropout}
-        self.self_attention = self._attention("self_attention")
+        self.self_attention = self._attention("self_attention", attention_window)
         self.self_attention_norm = self._add_and_norm("self_attention_norm")
         self.feed_forward = FeedForward(d_ff, name="feed_forward", dtype=self.dtype_policy)
         self.feed_forward_norm = self._add_and_norm("feed_forward_norm")
         self.supports_masking = True
 
-    def _attention(self, name: str) -> MultiHeadAttention:
+    def _attention(self, name: str, window: int = 0) -> MultiHeadAttention:
         sizes = {key: self.sizes[key] for key in ("num_heads", "d_k", "d_v")}
+        if window:
+            return RestrictedSelfAttention(**sizes, window=window, name=name, dtype=self.dtype_policy)
         return MultiHeadAttention(**sizes, name=name, dtype=self.dtype_policy)
 
     def _add_and_norm(self, name: str) -> AddAndNorm:
@@ -79,14 +82,21 @@ class EncoderLayer(_StackLayer):
         d_v: width of the values of one head.
         d_ff: inner width of the feed-forward network.
         dropout: P_drop.
+        attention_window: the size r of the neighborhood that self-attention is restricted to (section 4): position i attends to the
+            positions j with |i - j| <= r // 2. 0 does not restrict it.
 
     Call arguments:
         x: [B, S, D]. A mask that Keras attaches to it is a padding mask.
-        attention_mask: boolean, [B, S, S] or a shape that broadcasts to [B, H, S, S]; True where a query may attend.
+        attention_mask: boolean, [B, S, S] or a shape that broadcasts to [B, H, S, S]; True where a query may attend. With an
+            `attention_window`, its size must be 1 along the queries.
 
     Returns:
         [B, S, D].
     """
+
+    def __init__(self, num_heads: int, d_k: int, d_v: int, d_ff: int, dropout: float, attention_window: int = 0, **kwargs):
+        super().__init__(num_heads, d_k, d_v, d_ff, dropout, attention_window=attention_window, **kwargs)
+        self.attention_window = attention_window
 
     def build(self, x_shape):
         self._build_shared(x_shape)
@@ -98,6 +108,9 @@ class EncoderLayer(_StackLayer):
 
     def compute_output_shape(self, x_shape):
         return x_shape
+
+    def get_config(self):
+        return {**super().get_config(), "attention_window": self.attention_window}
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -122,7 +135,7 @@ class DecoderLayer(_StackLayer):
     """
 
     def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, attention_window=0, **kwargs)
         self.cross_attention = self._attention("cross_attention")
         self.cross_attention_norm = self._add_and_norm("cross_attention_norm")
 

@@ -8,27 +8,30 @@ import tensorflow as tf
 from t2t_keras.config import EOS, TrainConfig
 from t2t_keras.data import batching, shards
 from t2t_keras.log import logger
+from t2t_keras.model.restricted_attention import keys_per_query
 from t2t_keras.training import devices
 from t2t_keras.training.train_step import LossScale
 
 
-def cost(rows: int, source_length: int, target_length: int) -> float:
+def cost(rows: int, source_length: int, target_length: int, attention_window: int = 0) -> float:
     """Estimates the memory that a micro-batch takes, in arbitrary units, to compare shapes.
 
     The attention weights [H, T, S] grow with the square of the length. With heads of width 64 they are as large as a layer's other
-    activations, about 12 of width d_model, at a length of about 770 tokens.
+    activations, about 12 of width d_model, at a length of about 770 tokens. Restricted self-attention has fewer weights in the encoder.
     """
     s, t = source_length, target_length
-    return rows * (s + t + (s * s + s * t + t * t) / 770)
+    source_keys = keys_per_query(attention_window, s) if attention_window else s
+    return rows * (s + t + (s * source_keys + s * t + t * t) / 770)
 
 
-def largest_shapes(info: dict, config: TrainConfig, replicas: int) -> dict[int, tuple[int, int, int]]:
+def largest_shapes(info: dict, config: TrainConfig, replicas: int, attention_window: int = 0) -> dict[int, tuple[int, int, int]]:
     """Finds the micro-batch shape of highest `cost` for each range of lengths: up to 8, 16, 32, … and the longest sentence.
 
     Args:
         info: about the shards; see `shards.write`.
         config: has the token budgets.
         replicas: devices that share an update.
+        attention_window: of the model.
 
     Returns:
         (rows, source length, target length) by the upper bound of the lengths.
@@ -44,7 +47,7 @@ def largest_shapes(info: dict, config: TrainConfig, replicas: int) -> dict[int, 
     # A length slightly below a bound can have one row more.
     bounds = [2**power for power in range(3, 20) if 2**power < max(longest)] + [max(longest)]
     ranges = {bound: range(shorter + 1, bound + 1) for shorter, bound in zip([0, *bounds], bounds, strict=False)}
-    return {bound: max(map(largest, lengths), key=lambda shape: cost(*shape)) for bound, lengths in ranges.items()}
+    return {bound: max(map(largest, lengths), key=lambda shape: cost(*shape, attention_window)) for bound, lengths in ranges.items()}
 
 
 def halve_micro_batches(strategy, batch: dict) -> dict:
@@ -66,10 +69,11 @@ class SplittingTrainStep:
     Args:
         strategy: the strategy of `train_step`.
         train_step: from `make_train_step`.
+        attention_window: of the model.
     """
 
-    def __init__(self, strategy, train_step: Callable):
-        self._strategy, self._train_step = strategy, train_step
+    def __init__(self, strategy, train_step: Callable, attention_window: int = 0):
+        self._strategy, self._train_step, self.attention_window = strategy, train_step, attention_window
         self._cost_limit = float("inf")
 
     def __call__(self, batch: dict, loss_scale: LossScale, apply: bool = True) -> tuple[dict, LossScale]:
@@ -89,18 +93,23 @@ class SplittingTrainStep:
                 problem = f"A device is out of memory for a micro-batch of {rows} x ({s} + {t}) tokens."
                 if rows == 1 or devices.several_workers(self._strategy):
                     raise ValueError(f"{problem} Lower `micro_batch_tokens`, or lower `max_length` and prepare the data again.") from error
-                self._cost_limit = cost(rows, s, t)
+                self._cost_limit = self._cost(rows, s, t)
                 logger.warning(f"{problem} Micro-batches of this size are split in two from now on; the update stays the same.")
+
+    def _cost(self, rows: int, source_length: int, target_length: int) -> float:
+        return cost(rows, source_length, target_length, self.attention_window)
 
     def _largest(self, batch: dict) -> tuple[int, int, int]:
         """Returns (rows, source length, target length) of the costliest micro-batch; one of several rows if there is any."""
         replicas = zip(*(self._strategy.experimental_local_results(batch[side]) for side in shards.SIDES), strict=True)
         trimmed_ids = (batching.trimmed(*sides) for replica in replicas for sides in zip(*map(tf.unstack, replica), strict=True))
-        return max(((*source.shape, target.shape[1]) for source, target in trimmed_ids), key=lambda shape: (shape[0] > 1, cost(*shape)))
+        return max(
+            ((*source.shape, target.shape[1]) for source, target in trimmed_ids), key=lambda shape: (shape[0] > 1, self._cost(*shape))
+        )
 
     def split_to_fit(self, batch: dict) -> dict:
         """Returns the same update, with its micro-batches halved until none has a cost that was too high before."""
-        while self._cost_limit < float("inf") and (largest := self._largest(batch))[0] > 1 and cost(*largest) >= self._cost_limit:
+        while self._cost_limit < float("inf") and (largest := self._largest(batch))[0] > 1 and self._cost(*largest) >= self._cost_limit:
             batch = halve_micro_batches(self._strategy, batch)
         return batch
 
@@ -115,7 +124,7 @@ def run_largest_micro_batches(strategy, train_step: SplittingTrainStep, info: di
         train_step: the train step to run.
         info, config, replicas: see `largest_shapes`.
     """
-    shapes, devices_here = largest_shapes(info, config, replicas), strategy.num_replicas_in_sync
+    shapes, devices_here = largest_shapes(info, config, replicas, train_step.attention_window), strategy.num_replicas_in_sync
     dummies = tf.data.Dataset.from_tensor_slices(list(shapes.values())).map(
         lambda shape: {side: tf.fill([shape[0] * devices_here, shape[1 + index]], EOS) for index, side in enumerate(shards.SIDES)}
     )

@@ -1,0 +1,134 @@
+"""Restricted self-attention (section 4): each position attends only to a neighborhood of r positions around it.
+
+Table 1 gives it a complexity of O(r · n · d) for n positions, where full self-attention has O(n² · d). The sequence is cut into blocks.
+The queries of a block attend, in one matrix product, to the keys of the block and to R = r // 2 keys before and after it. A mask removes
+the keys that are too far from a query. So no tensor has two axes of length n, and time and memory grow linearly with n.
+
+Letters: B sentences, S positions, H heads, K d_k, E d_v, N blocks, L positions of a block, C = L + 2R keys around a block.
+"""
+
+import keras
+from keras import ops
+
+from t2t_keras.model.attention import MultiHeadAttention, scaled_dot_product_attention
+
+_SMALLEST_BLOCK = 64  # Smaller blocks compute fewer unused scores, but their matrix products are slower.
+
+
+def _clip(size: int, low: int, high):
+    """Returns `size` within [low, max(low, high)]; `high` may be a scalar tensor."""
+    return max(low, min(size, high)) if isinstance(high, int) else ops.maximum(low, ops.minimum(size, high))
+
+
+def _sizes(window: int, length) -> tuple:
+    """Returns R and L for a window and a sequence length; the length may be a scalar tensor."""
+    return _clip(window // 2, 0, length), _clip(max(window // 2, _SMALLEST_BLOCK), 1, length)
+
+
+def keys_per_query(window: int, length: int) -> int:
+    """Returns how many scores `restricted_attention` computes for each query: C."""
+    reach, block = _sizes(window, length)
+    return block + 2 * reach
+
+
+def _cut(x, block, around: int = 0):
+    """Cuts x [B, H, S, K] into blocks [B, H, N, L, K]. Zeros complete the last block, and fill `around` more blocks at both ends."""
+    batch, heads, length, width = ops.shape(x)
+    number = -(-length // block)
+    x = ops.pad(x, [[0, 0], [0, 0], [around * block, (number + around) * block - length], [0, 0]])
+    return ops.reshape(x, (batch, heads, number + 2 * around, block, width))
+
+
+def _neighborhoods(x, block, reach):
+    """Returns each block of x [B, H, S, K] with its R neighbors on both sides: [B, H, N, C, K]. Beyond the ends there are zeros."""
+    blocks = _cut(x, block, around=1)
+    before, after = blocks[:, :, :-2, block - reach :], blocks[:, :, 2:, :reach]
+    return ops.concatenate([before, blocks[:, :, 1:-1], after], axis=3)
+
+
+def _mask(mask, length, block, reach):
+    """Returns the mask of all blocks, boolean [B, H, N, L, C] or a shape that broadcasts to it. See `restricted_attention` for `mask`."""
+
+    def around_blocks(keys):
+        return _neighborhoods(keys[:, :, 0, :, None], block, reach)[:, :, :, None, :, 0]
+
+    distance = ops.arange(block + 2 * reach) - ops.arange(block)[:, None] - reach
+    positions = ops.ones((1, 1, 1, length), "bool")
+    near = ops.logical_and(ops.abs(distance) <= reach, around_blocks(positions))
+    if mask is None:
+        return near
+    allowed = ops.logical_and(near, around_blocks(ops.logical_and(mask, positions)))
+    return ops.logical_or(allowed, ops.logical_and(near, ops.logical_not(ops.any(allowed, axis=-1, keepdims=True))))
+
+
+def restricted_attention(q, k, v, window: int, mask=None):
+    """Returns softmax(Q Kᵀ / √d_k) V, equation 1, where position i attends to the positions j with |i - j| <= window // 2.
+
+    Args:
+        q: queries [B, H, S, K].
+        k: keys [B, H, S, K].
+        v: values [B, H, S, E].
+        window: the size r of the neighborhood, at least 1. An even r has the neighborhood of r + 1, because it is centered.
+        mask: boolean, broadcasts to [B, H, 1, S]; True at keys that may be attended to. A neighborhood without such a key, as far
+            inside padding, is not masked.
+
+    Returns:
+        [B, H, S, E]. The softmax is computed in float32.
+
+    Raises:
+        ValueError: the mask differs between queries.
+    """
+    if mask is not None and mask.shape[2] != 1:
+        raise ValueError(
+            "Expected a mask that is the same for all queries, [B, 1, 1, S] or [B, H, 1, S]: restricted attention has no tensor of size "
+            f"S · S. Received: shape {tuple(mask.shape)}."
+        )
+    batch, heads, length, _ = ops.shape(q)
+    reach, block = _sizes(window, length)
+    k, v = (_neighborhoods(x, block, reach) for x in (k, v))
+    blocks = scaled_dot_product_attention(_cut(q, block), k, v, _mask(mask, length, block, reach))
+    return ops.reshape(blocks, (batch, heads, ops.shape(blocks)[2] * block, v.shape[-1]))[:, :, :length]
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class RestrictedSelfAttention(MultiHeadAttention):
+    """Multi-head self-attention in which each position attends to a neighborhood around it. It has the weights of `MultiHeadAttention`.
+
+    Args:
+        num_heads: number of heads, h.
+        d_k: width of the queries and keys of one head.
+        d_v: width of the values of one head.
+        window: the size r of the neighborhood: position i attends to the positions j with |i - j| <= window // 2.
+
+    Call arguments:
+        query: [B, S, D].
+        attention_mask: boolean, a shape that broadcasts to [B, H, 1, S]; True at positions that may be attended to. The layer combines
+            it with a mask that Keras attaches to the query.
+
+    Returns:
+        [B, S, D].
+
+    Raises:
+        ValueError: `window` is not positive, the mask differs between queries, or the call has a `memory` or a `cache`.
+    """
+
+    def __init__(self, num_heads: int, d_k: int, d_v: int, window: int, **kwargs):
+        super().__init__(num_heads, d_k, d_v, **kwargs)
+        if window < 1:
+            raise ValueError(f"Expected a window of at least one position. Received: window={window}.")
+        self.window = window
+
+    def _attend(self, q, k, v, mask):
+        return restricted_attention(q, k, v, self.window, mask)
+
+    def _weights(self, q, k, mask):
+        # For pictures of short sequences. Attention returns its weights if the values are the rows of the identity matrix.
+        return self._attend(q, k, ops.eye(k.shape[2], dtype=k.dtype)[None, None], mask)
+
+    def call(self, query, memory=None, attention_mask=None, cache=None):
+        if memory is not None or cache is not None:
+            raise ValueError("Expected a `query` alone, because restricted self-attention takes no `memory` and no `cache`.")
+        return super().call(query, attention_mask=attention_mask)
+
+    def get_config(self):
+        return {**super().get_config(), "window": self.window}
