@@ -24,7 +24,7 @@ _TREES = flags.DEFINE_string("trees", "", "Treebank files to linearize, comma-se
 _SOURCE = flags.DEFINE_string("source", "", "File for the words of --trees, one sentence per line.")
 _TARGET = flags.DEFINE_string("target", "", "File for the brackets of --trees, one sentence per line.")
 _GOLD = flags.DEFINE_string("gold", "", "Correct trees: treebank files, or one tree per line; comma-separated files or globs.")
-_PARSED = flags.DEFINE_string("parsed", "", "Trees to score, one per line as this program writes them.")
+_PARSED = flags.DEFINE_string("parsed", "", "Trees to score, one per line as this program writes them; comma-separated files or globs.")
 _JSON = flags.DEFINE_boolean("json", False, "Print scores as one JSON object.")
 _INPUT = flags.DEFINE_string("input", "", "Sentences, one per line, with spaces between words; empty: standard input.")
 _OUTPUT = flags.DEFINE_string("output", "", "File for the trees, replaced when all sentences are parsed; empty: standard output.")
@@ -86,24 +86,13 @@ def _linearize() -> None:
     print(f"Wrote {written:,} sentences to {_SOURCE.value} and {_TARGET.value}.{left_out}", file=sys.stderr)
 
 
-def _read_trees(names: str) -> tuple[list, list[ValueError]]:
-    """Returns the trees of files, and the errors of lines that are no tree."""
+def _score() -> None:
     from t2t_keras.data import corpora
+    from t2t_keras.parsing import evalb
     from t2t_keras.parsing.trees import read_file
 
-    found, errors = [], []
-    for path in corpora.expand(names):
-        more, wrong = read_file(corpora.text(str(path)), str(path))
-        found, errors = found + more, errors + wrong
-    return found, errors
-
-
-def _score() -> None:
-    from t2t_keras.parsing import evalb
-
-    (gold, wrong), (parsed, errors) = _read_trees(_GOLD.value), _read_trees(_PARSED.value)
-    if wrong:
-        raise wrong[0]
+    gold = [tree for path in corpora.expand(_GOLD.value) for tree in read_file(corpora.text(str(path)), str(path))[0]]
+    parsed, errors = read_file(corpora.text(_PARSED.value), _PARSED.value, len(gold))
     if len(gold) != len(parsed):  # Blank lines may separate trees.
         gold, parsed = ([tree for tree in side if tree is None or tree.children] for side in (gold, parsed))
     if len(gold) != len(parsed):

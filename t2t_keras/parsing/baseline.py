@@ -5,20 +5,16 @@ from t2t_keras.parsing.trees import TOP, Tree
 
 
 def right_branching(words: list[str]) -> Tree:
-    """Returns (TOP (S w (VP w (VP w … w)) .)): a sentence of verb phrases, each within the one before. The last punctuation closes the S."""
+    """Returns (TOP (S w (VP w (VP w … w)) .)): each verb phrase contains the rest of the sentence. A full stop ends the S."""
     leaves = [Tree(tag_of(word, UNKNOWN_TAG), word=word) for word in words]
-    top = Tree(TOP)
     if not leaves:
-        return top
+        return Tree(TOP)
     end = [leaves.pop()] if len(leaves) > 1 and leaves[-1].label == "." else []
-    node, label = top, "S"
-    sentence = None
-    for number, leaf in enumerate(leaves):
-        if number < len(leaves) - 1 or number == 0:
-            child = Tree(label)
-            node.children.append(child)
-            node, label = child, "VP"
-            sentence = sentence or child
-        node.children.append(leaf)
+    sentence = node = Tree("S", leaves[:1])
+    for leaf in leaves[1:-1]:
+        phrase = Tree("VP", [leaf])
+        node.children.append(phrase)
+        node = phrase
+    node.children += leaves[1:][-1:]
     sentence.children += end
-    return top
+    return Tree(TOP, [sentence])

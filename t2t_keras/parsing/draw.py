@@ -1,12 +1,12 @@
 """Draws a tree as text, with the root on top and a line for each constituent. A sentence of any length fits the width of a terminal.
 
-    TOP
-    └── S
-        ├── NP
-        │   └── PRP it
-        ├── VP
-        │   └── VBZ works
-        └── . .
+TOP
+└── S
+    ├── NP
+    │   └── PRP it
+    ├── VP
+    │   └── VBZ works
+    └── . .
 """
 
 from t2t_keras.parsing.trees import Tree

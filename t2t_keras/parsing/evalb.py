@@ -6,8 +6,8 @@ A bracket is a constituent's label and its span of words, after these steps in t
 - Function tags and indices are removed from labels. PRT counts as ADVP. Brackets labelled TOP, and the unlabelled outermost bracket of
   treebank files, are not counted.
 
-A bracket of the parsed tree matches one bracket of the gold tree with the same label and span; equal brackets match one to one. With the sums
-over all sentences:
+A bracket of the parsed tree matches a bracket of the gold tree with the same label and span; equal brackets match one to one. With the
+sums over all sentences:
 
     recall = matched / gold     precision = matched / parsed     F1 = 2 · recall · precision / (recall + precision)
 """

@@ -26,7 +26,7 @@ def to_tokens(tree: Tree) -> list[str]:
 
 
 def tag_of(word: str, tag: str) -> str:
-    """Returns the tag of a word: of punctuation the one that the treebank gives it, of another word `tag`, or XX if EVALB would leave it out."""
+    """Returns the treebank's tag of punctuation; for another word returns `tag`, or XX if that tag would make EVALB leave the word out."""
     if word in _PUNCTUATION:
         return _PUNCTUATION[word]
     if tag in DELETED and (word, tag) != ("'", "''"):  # An apostrophe may be a quotation mark.

@@ -119,30 +119,38 @@ def _read(lines: Iterable[str], name: str, first: int) -> Iterator[Tree]:
         raise wrong(started, "balanced brackets", f"a tree that begins here and lacks {len(stack)} ')'")
 
 
-def read_file(lines: list[str], name: str) -> tuple[list[Tree | None], list[ValueError]]:
+def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[list[Tree | None], list[ValueError]]:
     """Reads a file that has one tree on each line, as parsers write it, or trees over several lines, as treebanks have them.
 
     Args:
         lines: of the file.
         name: of the file, for messages.
+        number: number of trees if broken lines are allowed, or `None` if they are not.
 
     Returns:
-        The trees, and the errors. If most lines are trees, each line gives a tree: a blank line one without children, and a line that is
-        no tree `None` and an error. Otherwise each outermost bracket gives a tree.
+        The trees, and the errors. If every line is a tree, each line gives one; a blank line gives a tree without children. Otherwise each
+        outermost bracket gives a tree. If that is not possible or does not give `number` trees, each line gives a tree, or `None` and
+        an error.
 
     Raises:
-        ValueError: a file with trees over several lines is not valid.
+        ValueError: the file is not valid, and `number` is `None`.
     """
     found, errors = [], []
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         try:
-            found.append(Tree(TOP, list(_read([line], name, number))))
+            found.append(Tree(TOP, list(_read([line], name, line_number))))
         except ValueError as error:
             found.append(None)
             errors.append(error)
-    if 2 * len(errors) > sum(not line.isspace() for line in lines if line):
-        return list(read_trees(lines, name)), []
-    return found, errors
+    if not errors:
+        return found, []
+    try:
+        trees = list(read_trees(lines, name))
+    except ValueError:
+        if number is None:
+            raise
+        return found, errors
+    return (trees, []) if number in (None, len(trees)) else (found, errors)
 
 
 def without_function(label: str) -> str:
