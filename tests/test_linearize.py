@@ -112,8 +112,8 @@ def test_a_repair_may_be_deeper_than_python_may_recurse():
     ("word", "tag", "expected"),
     [
         (",", "NN", ","), ("--", "NN", ":"), ("?", "JJ", "."), ("``", "''", "``"),
-        ("dog", ",", "XX"), ("dog", "-NONE-", "XX"), ("dog", "TOP", "XX"), ("dog", "NN", "NN"), ("'", "''", "''"), ("'", "POS", "POS"), 
-("'", ",", "XX"),
+        ("dog", ",", "XX"), ("dog", "-NONE-", "XX"), ("dog", "TOP", "XX"), ("dog", "NN", "NN"),
+        ("'", "''", "''"), ("'", "POS", "POS"), ("'", ",", "XX"),
     ],
 )  # fmt: skip
 def test_punctuation_has_its_tag_and_no_other_word_has_one_of_these(word, tag, expected):
