@@ -154,6 +154,23 @@ def test_a_treebank_file_scores_100_against_itself_and_its_cleaned_trees(tmp_pat
         assert (scores["f1"], scores["sentences"], scores["errors"], scores["skipped"]) == (100, 3, 0, 1)
 
 
+@pytest.mark.parametrize(
+    ("gold", "parsed", "expected"),
+    [
+        ("{0}\n{0}\n", "{1}\n\n", (2, 1)),
+        ("{0}\n\n{0}\n", "{1}\n\n{1}\n", (3, 1)),
+        ("\n{0}\n\n{0}\n\n", "{1}\n{1}\n", (2, 0)),
+        ("{0}\n\n{0}\n", "{1}\n\n", (2, 1)),
+        ("{0}\n{0}\n", "\n{1}\n\n{1}\n", (2, 0)),
+    ],
+)
+def test_a_blank_line_is_a_missing_tree_where_the_lines_correspond(tmp_path, gold, parsed, expected):
+    """Elsewhere it separates trees."""
+    scores = json.loads(scored(tmp_path, gold.format(GOLD, PARSED), parsed.format(GOLD, PARSED), "--json").stdout)["all"]
+    assert (scores["sentences"], scores["skipped"]) == expected
+    assert (scores["recall"], scores["errors"]) == (75, 0)
+
+
 def test_sentences_that_are_not_scored_are_counted_and_named(tmp_path):
     result = scored(tmp_path, f"{GOLD}\n" * 4, f"{PARSED}\n(TOP (NN a)\n\n{PARSED.replace('c', 'd')}\n", "--json")
     scores = json.loads(result.stdout)["all"]
@@ -182,6 +199,7 @@ def test_files_that_cannot_be_compared_are_an_error(tmp_path, gold, parsed, mess
         (("--score", "--model_dir=x"), "Received: --score, --model_dir."),
         (("--score", "--gold=x"), "Missing: --parsed."),
         (("--linearize", "--trees=x"), "Missing: --source, --target."),
+        (("--linearize", "--trees=x", "--source=x", "--target=x"), "Received: x twice."),
         (("--score", "--gold=x", "--parsed=x", "--draw", "--beam_size=2"), "Expected no --beam_size, --draw with --score."),
         (("--model_dir=x", "--json"), "Expected no --json with --model_dir."),
         (("--right_branching", "--flush"), "Expected no --flush with --right_branching."),

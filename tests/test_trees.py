@@ -190,7 +190,7 @@ def test_a_broken_treebank_file_is_an_error():
 
 
 def test_brackets_that_balance_over_two_broken_lines_are_two_broken_lines():
-    lines = ["(S (X a))", "(S (X b)", "(X c)))", "(S (X d))", "(S (X e))"]
+    lines = ["(S (X a))", "(S (X b)", "(X c))", "(S (X d))", "(S (X e))"]
     found, errors = read_file(lines, "out", 5)
     assert [tree is None for tree in found] == [False, True, True, False, False] and len(errors) == 2
 

@@ -70,6 +70,8 @@ def _linearize() -> None:
     from t2t_keras.parsing.trees import clean, preterminals, read_trees
     from t2t_keras.text import lines
 
+    if _SOURCE.value == _TARGET.value:
+        raise ValueError(f"Expected two files as --source and --target. Received: {_SOURCE.value} twice.")
     written = empty = 0
     with lines.written_whole(_SOURCE.value) as source, lines.written_whole(_TARGET.value) as target:
         for path in corpora.expand(_TREES.value):
@@ -93,8 +95,10 @@ def _score() -> None:
 
     gold = [tree for path in corpora.expand(_GOLD.value) for tree in read_file(corpora.text(str(path)), str(path))[0]]
     parsed, errors = read_file(corpora.text(_PARSED.value), _PARSED.value, len(gold))
-    if len(gold) != len(parsed):  # Blank lines may separate trees.
-        gold, parsed = ([tree for tree in side if tree is None or tree.children] for side in (gold, parsed))
+    if len(gold) != len(parsed):  # Blank lines may separate the gold trees, and then the parsed trees, too.
+        gold = [tree for tree in gold if tree.children]
+    if len(gold) != len(parsed):
+        parsed = [tree for tree in parsed if tree is None or tree.children]
     if len(gold) != len(parsed):
         raise ValueError(
             f"Expected a tree in --parsed for each tree in --gold. Received: {len(parsed):,} in {_PARSED.value} and {len(gold):,} in "
