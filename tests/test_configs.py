@@ -71,6 +71,17 @@ def test_multi30k_peaks_at_the_rate_of_its_recipe():
     assert peak == pytest.approx(5e-3, rel=1e-3)
 
 
+def test_the_parsing_models_are_those_of_section_6_3():
+    """4 layers, d_model 1024, beam 21, alpha 0.3, at most input + 300; 16 K sub-words for WSJ alone and 32 K with more text."""
+    expected = dataclasses.replace(paper.model("base"), encoder_layers=4, decoder_layers=4, d_model=1024, d_k=128, d_v=128, dropout=0.2)
+    for name, vocab_size in (("parsing_wsj", 16_000), ("parsing_semi_supervised", 32_000)):
+        model, train, decode, data = read(next(path for path in CONFIGS if path.stem == name))
+        assert model == dataclasses.replace(expected, vocab_size=vocab_size)
+        assert (decode.beam_size, decode.alpha, decode.extra_length) == (21, 0.3, 300)
+        assert (train.batch_tokens, train.label_smoothing) == (25_000, 0.1)
+        assert data.max_length >= 512, "a long sentence has several hundred brackets"
+
+
 def test_the_quick_start_s_model_can_be_made():
     from t2t_keras.model.transformer import Transformer
 

@@ -19,7 +19,7 @@ README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 # Written by version 0.1.0; see tests/data/README.md.
 RUN_1 = ROOT / "tests/data/run_1"
-EXAMPLES = [README, ROOT / "docs/python.md", ROOT / "docs/attention.md"]
+EXAMPLES = [README, ROOT / "docs/python.md", ROOT / "docs/attention.md", ROOT / "docs/parsing.md"]
 
 
 def text_of(path: pathlib.Path) -> str:
@@ -133,7 +133,7 @@ def run_examples(page: pathlib.Path, slow: bool) -> int:
     return len(chosen)
 
 
-@pytest.mark.parametrize(("page", "number"), zip(EXAMPLES, (1, 8, 1), strict=True), ids=lambda value: getattr(value, "name", ""))
+@pytest.mark.parametrize(("page", "number"), zip(EXAMPLES, (1, 8, 1, 1), strict=True), ids=lambda value: getattr(value, "name", ""))
 def test_the_examples_run(user, page, number):
     assert run_examples(page, slow=False) >= number
 

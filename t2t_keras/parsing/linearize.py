@@ -1,0 +1,94 @@
+"""Trees as sequences and back, as in section 2.2 of Vinyals et al. (2015), "Grammar as a Foreign Language".
+
+    (TOP (S (NP (PRP it)) (VP (VBZ works)) (. .)))   ↔   (S (NP PRP )NP (VP VBZ )VP . )S   and the words   it works .
+
+A token is an opening bracket with its label, a closing bracket with its label, or the tag of the next word. TOP and the words are left out.
+"""
+
+import re
+
+from t2t_keras.parsing.evalb import DELETED
+from t2t_keras.parsing.trees import TOP, Tree, walk
+
+UNKNOWN_TAG = "XX"  # Tag of a word that the sequence has no tag for.
+# Words whose tag follows from the word, and those tags. EVALB leaves out words by these tags.
+_PUNCTUATION = {
+    ",": ",", ".": ".", "?": ".", "!": ".", "``": "``", "`": "``", "''": "''", ":": ":", ";": ":", "--": ":", "-": ":", "...": ":"
+}  # fmt: skip
+_TOKEN = re.compile(r"([()]?)([^()\s]+)", re.ASCII)
+
+
+def to_tokens(tree: Tree) -> list[str]:
+    """Converts a tree, as `clean` returns it, to tokens."""
+    return [
+        node.label if node.word else f"({node.label}" if entered else f"){node.label}" for node, entered in walk(tree) if node is not tree
+    ]
+
+
+def tag_of(word: str, tag: str) -> str:
+    """Returns the treebank's tag of punctuation; for another word returns `tag`, or XX if that tag would make EVALB leave the word out."""
+    if word in _PUNCTUATION:
+        return _PUNCTUATION[word]
+    if tag in DELETED and (word, tag) != ("'", "''"):  # An apostrophe may be a quotation mark.
+        return UNKNOWN_TAG
+    return tag
+
+
+def to_tree(tokens: list[str], words: list[str]) -> tuple[Tree, bool]:
+    """Converts tokens to the tree of a sentence, and repairs them if they are no tree of it.
+
+    The repair reads the tokens from left to right:
+
+    1. A closing bracket closes the innermost open constituent of its label and all constituents inside. Without one, it is dropped.
+    2. A tag takes the next word. If no word is left, it is dropped. A token that is neither bracket nor tag is dropped.
+    3. At the end, open constituents are closed. Words that are left get the tag XX, at the end of the last constituent under TOP.
+    4. Constituents without words are dropped.
+
+    Also, each tag becomes that of `tag_of`, in sentences that need no repair too.
+
+    Args:
+        tokens: any text.
+        words: of the sentence, without brackets and spaces in them.
+
+    Returns:
+        A tree whose words are exactly `words`, in their order; and whether the tokens were well-formed, so that nothing was repaired.
+    """
+    top = Tree(TOP)
+    stack, open_labels = [top], {}  # Constituents; how many of them have each label.
+    used, well_formed = 0, True
+
+    def close() -> None:
+        nonlocal well_formed
+        node = stack.pop()
+        open_labels[node.label] -= 1
+        if not node.children:
+            stack[-1].children.pop()
+            well_formed = False
+
+    for token in tokens:
+        found = _TOKEN.fullmatch(token)
+        bracket, label = found.groups() if found else ("", "")
+        if bracket == "(":
+            node = Tree(label)
+            stack[-1].children.append(node)
+            stack.append(node)
+            open_labels[label] = open_labels.get(label, 0) + 1
+        elif bracket == ")" and open_labels.get(label):
+            while stack[-1].label != label:
+                well_formed = False
+                close()
+            close()
+        elif not bracket and label and used < len(words):
+            stack[-1].children.append(Tree(tag_of(words[used], label), word=words[used]))
+            used += 1
+        else:
+            well_formed = False
+    well_formed = well_formed and len(stack) == 1 and used == len(words)
+    while len(stack) > 2:
+        close()
+    if used < len(words):
+        last = top.children[-1] if top.children and not top.children[-1].word else top
+        last.children.extend(Tree(tag_of(word, UNKNOWN_TAG), word=word) for word in words[used:])
+    while len(stack) > 1:
+        close()
+    return top, well_formed

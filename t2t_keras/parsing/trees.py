@@ -1,0 +1,180 @@
+"""Constituency trees: reading Penn Treebank files, cleaning, writing. No function recurses, so a tree may have any depth."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator
+
+TOP = "TOP"  # Label of the outermost bracket, which EVALB does not count.
+TRACE = "-NONE-"  # Tag of an element that is not a word of the sentence.
+_ROOTS = ("", TOP, "ROOT", "S1")  # Labels that treebanks and parsers give to the outermost bracket.
+_TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)  # Words may contain U+00A0 and other spaces.
+_SPACE = re.compile(r"\s+", re.ASCII)
+_BRACKETS = (("(", "-LRB-"), (")", "-RRB-"))  # A word cannot contain a bracket. These are the names that the treebank has for them.
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Tree:
+    """A constituent with children, or a preterminal: the tag of a word.
+
+    Attributes:
+        label: such as NP; of a preterminal the tag, such as NN.
+        children: of a constituent.
+        word: of a preterminal; empty for a constituent.
+    """
+
+    label: str = ""
+    children: list["Tree"] = dataclasses.field(default_factory=list, repr=False)
+    word: str = ""
+
+    def __str__(self) -> str:
+        """The tree in brackets, on one line: (TOP (S (NP (PRP it)) (VP (VBZ works)) (. .)))."""
+        parts = []
+        for node, entered in walk(self):
+            if node.word:
+                parts.append(f" ({node.label} {node.word})")
+            else:
+                parts.append(f" ({node.label}" if entered else ")")
+        return "".join(parts)[1:]
+
+
+def walk(tree: Tree) -> Iterator[tuple[Tree, bool]]:
+    """Yields each constituent twice, with True before its children and with False after them; and each preterminal once, with True."""
+    waiting = [(tree, True)]
+    while waiting:
+        node, entered = waiting.pop()
+        yield node, entered
+        if entered and not node.word:
+            waiting.append((node, False))
+            waiting.extend((child, True) for child in reversed(node.children))
+
+
+def preterminals(tree: Tree) -> list[Tree]:
+    """Returns the preterminals from left to right: the words of the sentence and their tags."""
+    return [node for node, _ in walk(tree) if node.word]
+
+
+def split_words(sentence: str) -> list[str]:
+    """Splits a sentence at its spaces. Round brackets become -LRB- and -RRB-, as in the treebank."""
+    for bracket, name in _BRACKETS:
+        sentence = sentence.replace(bracket, name)
+    return [word for word in _SPACE.split(sentence) if word]
+
+
+def read_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
+    """Reads trees in brackets. A tree may take several lines, and a line may have several trees.
+
+    Args:
+        lines: of the file.
+        name: of the file, for messages.
+
+    Yields:
+        Each outermost bracket, which may lack a label: ( (S …)).
+
+    Raises:
+        ValueError: the brackets are not balanced, a label is missing, or a word is not alone in its bracket.
+    """
+    return _read(lines, name, 1)
+
+
+def _read(lines: Iterable[str], name: str, first: int) -> Iterator[Tree]:
+    """As `read_trees`, with the number of the first line."""
+    stack: list[Tree] = []
+    started, labelled = 0, True  # Line of the outermost bracket; whether the innermost bracket has its label or needs none any more.
+
+    def wrong(number: int, expected: str, received: str) -> ValueError:
+        return ValueError(f"{name}, line {number}: Expected {expected}. Received: {received[:100]}.")
+
+    for number, line in enumerate(lines, first):
+        for token in _TOKEN.findall(line):
+            if token == "(":
+                if stack and stack[-1].word:
+                    raise wrong(number, "')' after a tag and its word", f"'(' after '{stack[-1].label} {stack[-1].word}'")
+                if not labelled and len(stack) > 1:
+                    raise wrong(number, "a label after '('", "'('")
+                node = Tree()
+                if stack:
+                    stack[-1].children.append(node)
+                else:
+                    started = number
+                stack.append(node)
+                labelled = False
+            elif token == ")":
+                if not stack:
+                    raise wrong(number, "balanced brackets", "')' without '('")
+                if not labelled and len(stack) > 1:
+                    raise wrong(number, "a label after '('", "')'")
+                labelled = True
+                node = stack.pop()
+                if not stack:
+                    yield node
+            elif not stack:
+                raise wrong(number, "a tree in brackets", f"'{token}' outside of brackets")
+            elif not labelled:
+                stack[-1].label, labelled = token, True
+            elif stack[-1].word or stack[-1].children:
+                raise wrong(number, "one word in the bracket of its tag, and no word beside constituents", f"'{token}'")
+            else:
+                stack[-1].word = token
+    if stack:
+        raise wrong(started, "balanced brackets", f"a tree that begins here and lacks {len(stack)} ')'")
+
+
+def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[list[Tree | None], list[ValueError]]:
+    """Reads a file that has one tree on each line, as parsers write it, or trees over several lines, as treebanks have them.
+
+    Args:
+        lines: of the file.
+        name: of the file, for messages.
+        number: number of trees if broken lines are allowed, or `None` if they are not.
+
+    Returns:
+        The trees, and the errors. If every line is a tree, each line gives one; a blank line gives a tree without children. Otherwise each
+        outermost bracket gives a tree. If that is not possible or does not give `number` trees, each line gives a tree, or `None` and
+        an error.
+
+    Raises:
+        ValueError: the file is not valid, and `number` is `None`.
+    """
+    found, errors = [], []
+    for line_number, line in enumerate(lines, 1):
+        try:
+            found.append(Tree(TOP, list(_read([line], name, line_number))))
+        except ValueError as error:
+            found.append(None)
+            errors.append(error)
+    if not errors:
+        return found, []
+    try:
+        trees = list(read_trees(lines, name))
+    except ValueError:
+        if number is None:
+            raise
+        return found, errors
+    return (trees, []) if number in (None, len(trees)) else (found, errors)
+
+
+def without_function(label: str) -> str:
+    """Removes function tags and indices: NP-SBJ-1 → NP, NP=2 → NP. A label that begins with "-" stays: -LRB-."""
+    return label if label.startswith("-") else re.split("[-=]", label, maxsplit=1)[0]
+
+
+def clean(tree: Tree) -> Tree:
+    """Returns a copy as parsers use it: traces, constituents without words, function tags and indices are removed; the root is TOP.
+
+    A tag keeps its whole name. A constituent that contains only one of the same label stays, since EVALB counts both.
+    """
+    stack = [Tree(TOP)]
+    for node, entered in walk(tree):
+        if node.word:
+            if node.label != TRACE:
+                stack[-1].children.append(Tree(node.label, word=node.word))
+        elif entered:
+            stack.append(Tree(without_function(node.label)))
+        else:
+            done = stack.pop()
+            if done.children:
+                stack[-1].children.append(done)
+    (top,) = stack
+    while len(top.children) == 1 and not top.children[0].word and top.children[0].label in _ROOTS:
+        top.children = top.children[0].children
+    return top

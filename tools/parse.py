@@ -1,0 +1,189 @@
+"""Parses sentences into constituency trees, makes training text from treebank files, and scores trees as EVALB does.
+
+python tools/parse.py --linearize --trees='wsj/0[2-9]/*.mrg' --source=train.words --target=train.brackets
+python tools/parse.py --model_dir=runs/wsj < sentences > trees
+python tools/parse.py --model_dir=runs/wsj --draw < sentences
+python tools/parse.py --score --gold='wsj/23/*.mrg' --parsed=trees
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import sys
+
+from absl import flags
+
+from t2t_keras.cli import flags as options
+from t2t_keras.config import DecodeConfig
+
+_LINEARIZE = flags.DEFINE_boolean("linearize", False, "Write the words and the brackets of --trees to --source and --target, for training.")
+_SCORE = flags.DEFINE_boolean("score", False, "Score the trees of --parsed against those of --gold.")
+_RIGHT_BRANCHING = flags.DEFINE_boolean("right_branching", False, "Write right-branching trees, to compare with, in place of a model's.")
+_TREES = flags.DEFINE_string("trees", "", "Treebank files to linearize, comma-separated files or globs.")
+_SOURCE = flags.DEFINE_string("source", "", "File for the words of --trees, one sentence per line.")
+_TARGET = flags.DEFINE_string("target", "", "File for the brackets of --trees, one sentence per line.")
+_GOLD = flags.DEFINE_string("gold", "", "Correct trees: treebank files, or one tree per line; comma-separated files or globs.")
+_PARSED = flags.DEFINE_string("parsed", "", "Trees to score, one per line as this program writes them; comma-separated files or globs.")
+_JSON = flags.DEFINE_boolean("json", False, "Print scores as one JSON object.")
+_INPUT = flags.DEFINE_string("input", "", "Sentences, one per line, with spaces between words; empty: standard input.")
+_OUTPUT = flags.DEFINE_string("output", "", "File for the trees, replaced when all sentences are parsed; empty: standard output.")
+_DRAW = flags.DEFINE_boolean("draw", False, "Draw each tree over several lines, with a blank line after it.")
+_FLUSH = flags.DEFINE_boolean("flush", False, "Parse each line before reading the next, for interactive use by a program; slower.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Number of sentences parsed at once.", lower_bound=1)
+options.define_trained_model(required=False)
+
+_TEXT = ("input", "output", "draw")
+_SEARCH = ("flush", "batch_size", "checkpoint", "dtype", "int8", *(field.name for field in dataclasses.fields(DecodeConfig)))
+# What the program can do, and the flags that belong to it: those that are needed, and others.
+_TASKS = {
+    "linearize": (("trees", "source", "target"), ()),
+    "score": (("gold", "parsed"), ("json",)),
+    "right_branching": ((), _TEXT),
+    "model_dir": ((), (*_TEXT, *_SEARCH)),
+}
+
+
+def _task() -> str:
+    """Returns the flag of the task that the command line asks for.
+
+    Raises:
+        ValueError: there is no task or more than one, or a flag is missing or belongs to another task.
+    """
+    given = [name for name in _TASKS if flags.FLAGS[name].value]
+    if len(given) != 1:
+        names = ", ".join(f"--{name}" for name in _TASKS)
+        raise ValueError(f"Expected one of {names}. Received: {', '.join(f'--{name}' for name in given) or 'none'}.")
+    (task,) = given
+    needed, others = _TASKS[task]
+    if missing := [f"--{name}" for name in needed if not flags.FLAGS[name].value]:
+        raise ValueError(f"Expected {', '.join(f'--{name}' for name in needed)} with --{task}. Missing: {', '.join(missing)}.")
+    known = {name for _, (first, second) in _TASKS.items() for name in (*first, *second)}
+    if foreign := sorted(name for name in known - {*needed, *others} if flags.FLAGS[name].present):
+        raise ValueError(f"Expected no {', '.join(f'--{name}' for name in foreign)} with --{task}.")
+    return task
+
+
+def _linearize() -> None:
+    from t2t_keras.data import corpora
+    from t2t_keras.parsing.linearize import to_tokens
+    from t2t_keras.parsing.trees import clean, preterminals, read_trees
+    from t2t_keras.text import lines
+
+    if _SOURCE.value == _TARGET.value:
+        raise ValueError(f"Expected two files as --source and --target. Received: {_SOURCE.value} twice.")
+    written = empty = 0
+    with lines.written_whole(_SOURCE.value) as source, lines.written_whole(_TARGET.value) as target:
+        for path in corpora.expand(_TREES.value):
+            for tree in map(clean, read_trees(corpora.text(str(path)), str(path))):
+                if not tree.children:
+                    empty += 1
+                    continue
+                source.write(f"{' '.join(leaf.word for leaf in preterminals(tree))}\n".encode())
+                target.write(f"{' '.join(to_tokens(tree))}\n".encode())
+                written += 1
+        if not written:
+            raise ValueError(f"Expected trees with words in `trees`. {_TREES.value} has none.")
+    left_out = f" {empty:,} trees without words are left out." if empty else ""
+    print(f"Wrote {written:,} sentences to {_SOURCE.value} and {_TARGET.value}.{left_out}", file=sys.stderr)
+
+
+def _score() -> None:
+    from t2t_keras.data import corpora
+    from t2t_keras.parsing import evalb
+    from t2t_keras.parsing.trees import read_file
+
+    gold = [tree for path in corpora.expand(_GOLD.value) for tree in read_file(corpora.text(str(path)), str(path))[0]]
+    parsed, errors = read_file(corpora.text(_PARSED.value), _PARSED.value, len(gold))
+    if len(gold) != len(parsed):  # Blank lines may separate the gold trees, and then the parsed trees, too.
+        gold = [tree for tree in gold if tree.children]
+    if len(gold) != len(parsed):
+        parsed = [tree for tree in parsed if tree is None or tree.children]
+    if len(gold) != len(parsed):
+        raise ValueError(
+            f"Expected a tree in --parsed for each tree in --gold. Received: {len(parsed):,} in {_PARSED.value} and {len(gold):,} in "
+            f"{_GOLD.value}."
+        )
+    every, short = evalb.score(zip(gold, parsed, strict=True))
+    for error in errors:
+        print(f"Not scored: {error}", file=sys.stderr)
+    if every.valid < every.sentences:
+        print(
+            f"{every.sentences - every.valid:,} of {every.sentences:,} sentences are not scored, as in EVALB: {every.errors:,} with other "
+            f"words than in --gold, or no tree (errors); {every.skipped:,} without words (skipped).",
+            file=sys.stderr,
+        )
+    rows = [evalb.summary(scores) for scores in (every, short)]
+    if _JSON.value:
+        print(json.dumps({"all": rows[0], "short": rows[1]}))
+        return
+    print(f"{'':20}{'all':>9}{f'<= {evalb.SHORT} words':>15}")
+    for name in rows[0]:
+        values = [f"{row[name]:.2f}" if isinstance(row[name], float) else f"{row[name]:d}" for row in rows]
+        name = {"f1": "F1", "few_crossing": "2 or less crossing"}.get(name, name.replace("_", " "))
+        print(f"{name:20}{values[0]:>9}{values[1]:>15}")
+
+
+def _parses(target):
+    """Yields a parse for each line of the input."""
+    from t2t_keras.parsing.trees import split_words
+    from t2t_keras.text import lines
+
+    with pathlib.Path(_INPUT.value).expanduser().open("rb") if _INPUT.value else contextlib.nullcontext(sys.stdin.buffer) as source:
+        at_keyboard = source.isatty()
+        if _RIGHT_BRANCHING.value:
+            from t2t_keras.parsing.baseline import right_branching
+
+            yield from ((right_branching(split_words(line)), None) for line in lines.read_lines(source))
+            return
+        model = options.trained_model()
+        import tqdm
+
+        with options.without_noise():
+            from t2t_keras.decoding.loading import load
+            from t2t_keras.parsing.parser import parse_lines
+
+            translator = load(**model)
+        if at_keyboard:
+            print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
+        parses = parse_lines(
+            translator,
+            lines.read_lines(source),
+            batch_size=_BATCH_SIZE.value,
+            read_ahead=1 if at_keyboard or _FLUSH.value else 4096,
+        )
+        hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
+        for number, parse in enumerate(tqdm.tqdm(parses, total=lines.count(source), unit=" lines", disable=hidden), 1):
+            if parse.truncated:
+                warning = f"Line {number}: only the first {translator.config.max_input:,} sub-words are parsed (--max_input)."
+                tqdm.tqdm.write(warning, file=sys.stderr)
+            yield parse.tree, parse.repaired
+
+
+def _parse() -> None:
+    from t2t_keras.parsing.draw import draw
+    from t2t_keras.text import lines
+
+    count = repaired = 0
+    with lines.written_whole(_OUTPUT.value) if _OUTPUT.value else contextlib.nullcontext(sys.stdout.buffer) as target:
+        for tree, was_repaired in _parses(target):
+            text = (draw(tree) if _DRAW.value else str(tree)) if tree.children else ""
+            target.write(f"{text}\n".encode())
+            target.flush()
+            if tree.children and was_repaired is not None:
+                count, repaired = count + 1, repaired + was_repaired
+    if count:
+        share = 100 * (count - repaired) / count
+        print(f"{count:,} sentences parsed, {repaired:,} of them repaired; {share:.2f}% of the output was well-formed.", file=sys.stderr)
+
+
+def run() -> None:
+    {"linearize": _linearize, "score": _score}.get(_task(), _parse)()
+
+
+def main() -> None:
+    options.run(run)
+
+
+if __name__ == "__main__":
+    main()
