@@ -39,7 +39,7 @@ SEED = 14
 VALID_PAIRS = 3000  # As newstest2013.
 TYPES = 300_000  # Different words on each side.
 # Zipf-Mandelbrot: the frequency of the word of rank r is proportional to 1 / (r + SHIFT)^EXPONENT.
-EXPONENT, SHIFT = 1.1, 2.7
+EXPONENT, SHIFT = 1.2, 2.7
 # Words in a source sentence: log-normal, 25 on average as in WMT14's training text.
 MEAN_LOG, DEVIATION_LOG, MOST_WORDS = 3.06, 0.58, 100
 PAIRS_AT_ONCE = 50_000
@@ -50,10 +50,10 @@ PAIRS_AT_ONCE = 50_000
 
 def lexicon(draw: random.Random, consonants: str, vowels: str) -> list[str]:
     """Returns different words, the most frequent ones first, which are the shortest."""
-    endings = ["", "", "", *("".join(draw.choice(part) for part in (vowels, consonants)) for _ in range(30))]
+    endings = [*[""] * 30, *("".join(draw.choice(part) for part in (vowels, consonants)) for _ in range(30))]
     found: dict[str, None] = {}
     while len(found) < TYPES:
-        syllables = 1 + min(4, int(draw.expovariate(1.1) + len(found).bit_length() / 9))
+        syllables = 1 + min(4, int(draw.expovariate(1.6) + len(found).bit_length() / 10))
         stem = "".join(draw.choice(consonants) + draw.choice(vowels) for _ in range(syllables))
         found[stem + draw.choice(endings)] = None
     return list(found)
@@ -63,21 +63,33 @@ def generate(folder: pathlib.Path, pairs: int) -> None:
     """Writes train.en, train.de, valid.en and valid.de."""
     words = random.Random(SEED)
     lexicons = [lexicon(words, "bcdfghklmnprstvwz", "aeiouy"), lexicon(words, "bdfgklmnprsßtvwz", "aeiouäöü")]
+    # Of both languages: words without and with a comma.
+    source, target = (np.array([list_of_words, [f"{word}," for word in list_of_words]], object) for list_of_words in lexicons)
     cumulative = np.cumsum((np.arange(TYPES) + SHIFT) ** -EXPONENT)
     cumulative /= cumulative[-1]
     for split, number in (("train", pairs), ("valid", VALID_PAIRS)):
         draw = np.random.default_rng([SEED, number])
-        with (folder / f"{split}.en").open("w", encoding="utf-8") as source, (folder / f"{split}.de").open("w", encoding="utf-8") as target:
+        with (
+            (folder / f"{split}.en").open("w", encoding="utf-8") as english,
+            (folder / f"{split}.de").open("w", encoding="utf-8") as german,
+        ):
             for first in range(0, number, PAIRS_AT_ONCE):
                 count = min(PAIRS_AT_ONCE, number - first)
                 lengths = np.clip(draw.lognormal(MEAN_LOG, DEVIATION_LOG, count).astype(int), 1, MOST_WORDS)
                 ids = np.searchsorted(cumulative, draw.random(lengths.sum()))
-                kept, commas = draw.random(len(ids)) > 0.06, draw.random(len(ids)) < 0.06
-                for end, length, mark in zip(np.cumsum(lengths), lengths, draw.choice(list("...?!"), count), strict=True):
-                    own, left, comma = (values[end - length : end] for values in (ids, kept, commas))
-                    for file, words, chosen in ((source, lexicons[0], [True] * length), (target, lexicons[1], left)):
-                        marked = (words[i] + ("," if pause else "") for i, pause, keep in zip(own, comma, chosen, strict=True) if keep)
-                        file.write(" ".join(marked).capitalize().rstrip(",") + mark + "\n")
+                commas, kept = (draw.random(len(ids)) < 0.06).astype(int), draw.random(len(ids)) > 0.06
+                marks = draw.choice(list("...?!"), count)
+                ends = np.cumsum(lengths)
+                _write(english, source[commas, ids], ends, marks)
+                _write(german, target[commas, ids][kept], np.cumsum(kept)[ends - 1], marks)
+
+
+def _write(file, words, ends, marks) -> None:
+    """Writes sentences that end before these indices of `words`, each with its mark."""
+    words, start = words.tolist(), 0
+    for end, mark in zip(ends.tolist(), marks.tolist(), strict=True):
+        file.write(" ".join(words[start:end]).rstrip(",").capitalize() + mark + "\n")
+        start = end
 
 
 # Measuring.
@@ -170,9 +182,7 @@ def prepare(folder: pathlib.Path) -> list:
     names = {"train_source": "train.en", "train_target": "train.de", "valid_source": "valid.en", "valid_target": "valid.de"}
     texts = [f"--{name}={folder / file}" for name, file in names.items()]
     own = ["--dataset=", "--source_language=", "--target_language=", f"--vocab_size={_VOCAB_SIZE.value}", f"--subwords={_SUBWORDS.value}"]
-    child = Child(
-        ["tools/prepare.py", "--flagfile=wmt14_en_de_base", *own, *texts, f"--data_dir={folder / 'data'}"], folder / "log"
-    )
+    child = Child(["tools/prepare.py", "--flagfile=wmt14_en_de_base", *own, *texts, f"--data_dir={folder / 'data'}"], folder / "log")
     seconds = child.wait()
     reading, learning, writing = (child.when(text) for text in ("Reading and checking", "Learning", "Writing token ids"))
     remark = next(line for _, line in child.lines if "sub-words a pair" in line and "train:" in line)
