@@ -617,8 +617,8 @@ MUTANTS = (
     Mutant(
         "loading does not look at the hash of the sub-words",
         "t2t_keras/decoding/loading.py",
-        "Tokenizer(run_folder.read_subwords(model_dir))",
-        "Tokenizer((model_dir / run_folder.SUBWORDS).read_bytes())",
+        "vocabulary.load(run_folder.read_subwords(model_dir))",
+        "vocabulary.load((model_dir / run_folder.SUBWORDS).read_bytes())",
         ("tests/test_run.py::test_sub_words_of_another_run_are_refused_by_all_that_use_a_run",),
     ),
     Mutant(
@@ -1136,7 +1136,7 @@ MUTANTS = (
     ),
     Mutant(
         "a source that just fits is said to be cut",
-        "t2t_keras/text/tokenizer.py",
+        "t2t_keras/text/subwords.py",
         "(ids.row_lengths() > longest) | unread",
         "(ids.row_lengths() >= longest) | unread",
         ("tests/test_translator.py::test_a_source_with_more_sub_words_than_max_input_is_truncated",),

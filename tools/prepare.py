@@ -10,7 +10,7 @@ import pathlib
 from absl import flags
 
 from t2t_keras.cli import flags as options
-from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder to prepare the data in.", required=True)
 _RUNNER = flags.DEFINE_string(
@@ -23,7 +23,7 @@ _EXCHANGE = flags.DEFINE_string(
     "beam_exchange", "", "Temporary folder that this machine and the Beam workers can access, such as gs://…; empty: in --data_dir."
 )
 # All are accepted, so that flagfiles for training work here; only --vocab_size, --seed and the data options are used.
-options.define(ModelConfig, TrainConfig, DataConfig)
+options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)
 
 
 def prepare() -> None:

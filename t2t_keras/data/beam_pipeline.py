@@ -20,7 +20,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from t2t_keras.data import corpora, prepare, shards
-from t2t_keras.text.tokenizer import Tokenizer
+from t2t_keras.text import vocabulary
+from t2t_keras.text.subwords import Subwords
 
 PAIRS_PER_CHUNK = 2**16
 
@@ -52,7 +53,7 @@ class _Encode(beam.DoFn):
         self.model, self.max_length, self.seed, self.number = model, max_length, seed, number
 
     def setup(self):
-        self.tokenizer = Tokenizer(self.model)
+        self.tokenizer = vocabulary.load(self.model)
 
     def process(self, chunk):
         first, path = chunk
@@ -94,7 +95,7 @@ class _WriteShard(beam.DoFn):
 def write(
     folder: pathlib.Path,
     pairs: Iterator[corpora.Pair],
-    subwords: Tokenizer,
+    subwords: Subwords,
     max_length: int,
     report: corpora.Report,
     *,

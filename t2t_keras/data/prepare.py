@@ -22,7 +22,8 @@ from t2t_keras.config import TEXTS, DataConfig
 from t2t_keras.data import corpora, shards
 from t2t_keras.files import read_json, write_whole
 from t2t_keras.log import logger
-from t2t_keras.text import tokenizer
+from t2t_keras.text import vocabulary
+from t2t_keras.text.subwords import Subwords
 
 SUBWORDS = "subwords.model"
 CORPUS = "corpus.json"
@@ -31,7 +32,14 @@ MOST_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text fil
 PAIRS_AT_ONCE = 8192  # Pairs in one call of the tokenizer.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 _HASHED = re.compile(r" [0-9a-f]{64}'")  # The hash at the end of a file's record, see `corpora.identity`.
-_TEXT_OPTIONS = ("max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines")  # Options for any corpus.
+_TEXT_OPTIONS = (
+    "max_length",
+    "subwords",
+    "normalization",
+    "character_coverage",
+    "vocab_sample",
+    "skip_bad_lines",
+)  # Options for any corpus.
 # What TensorFlow raises if the disk is full, if a permission is missing, and at the system's limit of a file's size.
 _WRITE_ERRORS = (tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError, tf.errors.OutOfRangeError)
 
@@ -67,7 +75,8 @@ def _recorded_options(folder: pathlib.Path) -> dict:
         raise ValueError(f"{error} Remove {folder} and prepare again.") from error
     if not isinstance(options, dict):
         raise ValueError(f"{path} is damaged: it has no options. Remove {folder} and prepare again.")
-    return {"builtin_pairs" if name == "pairs" else name: value for name, value in options.items()}  # Older versions wrote "pairs".
+    # Older versions wrote "pairs", and had byte-pair encoding only.
+    return {"subwords": "bpe"} | {"builtin_pairs" if name == "pairs" else name: value for name, value in options.items()}
 
 
 def prepared_with(folder: pathlib.Path) -> DataConfig:
@@ -84,7 +93,7 @@ def prepared_with(folder: pathlib.Path) -> DataConfig:
         raise ValueError(f"{folder / CORPUS} is damaged: {error} Remove {folder} and prepare again.") from error
 
 
-def encode(pairs: Iterator[corpora.Pair], subwords: tokenizer.Tokenizer, max_length: int, report: corpora.Report) -> Iterator[tuple | None]:
+def encode(pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, report: corpora.Report) -> Iterator[tuple | None]:
     """Tokenizes pairs.
 
     Args:
@@ -111,7 +120,7 @@ def encode(pairs: Iterator[corpora.Pair], subwords: tokenizer.Tokenizer, max_len
 
 
 def write(
-    folder: pathlib.Path, pairs: Iterator[corpora.Pair], subwords: tokenizer.Tokenizer, max_length: int, report: corpora.Report, **options
+    folder: pathlib.Path, pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, report: corpora.Report, **options
 ) -> dict:
     """Tokenizes pairs and writes them as shards in this process. See `encode` for the arguments and `shards.write` for `options`."""
     return shards.write(folder, encode(pairs, subwords, max_length, report), vocab_size=subwords.vocab_size, **options)
@@ -230,11 +239,12 @@ def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) ->
         )
 
 
-def _learn_subwords(data: DataConfig, vocab_size: int, seed: int) -> tokenizer.Tokenizer:
+def _learn_subwords(data: DataConfig, vocab_size: int, seed: int) -> Subwords:
     """Learns sub-words from both sides of the training text."""
     logger.info(f"Learning {vocab_size:,} sub-words …")
     lines = (line for pair in corpora.pairs(data, "train", seed, corpora.Report()) for line in pair)
-    model = tokenizer.learn(
+    model = vocabulary.learn(
+        data.subwords,
         lines,
         vocab_size,
         sample=data.vocab_sample,
@@ -242,12 +252,10 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int) -> tokenizer.T
         normalization=data.normalization,
         character_coverage=data.character_coverage,
     )
-    return tokenizer.Tokenizer(model)
+    return vocabulary.load(model)
 
 
-def _write_shards(
-    folder: pathlib.Path, data: DataConfig, seed: int, text: _Text, subwords: tokenizer.Tokenizer, write_train: Callable
-) -> None:
+def _write_shards(folder: pathlib.Path, data: DataConfig, seed: int, text: _Text, subwords: Subwords, write_train: Callable) -> None:
     """Writes the training and validation shards and counts in `text` the pairs that are too long.
 
     Raises:

@@ -9,16 +9,17 @@ from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.log import logger
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.text.tokenizer import Tokenizer
+from t2t_keras.text import vocabulary
+from t2t_keras.text.subwords import Subwords
 
 
-def read_tokenizer(model_dir: pathlib.Path, config: ModelConfig) -> Tokenizer:
+def read_tokenizer(model_dir: pathlib.Path, config: ModelConfig) -> Subwords:
     """Reads the sub-words of a run.
 
     Raises:
         ValueError: their number is not the vocabulary size of the model.
     """
-    tokenizer = Tokenizer(run_folder.read_subwords(model_dir))
+    tokenizer = vocabulary.load(run_folder.read_subwords(model_dir))
     if tokenizer.vocab_size != config.vocab_size:
         received = f"{tokenizer.vocab_size:,} in {model_dir / run_folder.SUBWORDS}"
         raise ValueError(f"Expected the model's {config.vocab_size:,} sub-words. Received: {received}. Restore this file from a copy.")

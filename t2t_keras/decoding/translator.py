@@ -18,7 +18,7 @@ from t2t_keras.model.gradient import no_gradients
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import shift_right
 from t2t_keras.text.lines import one_line
-from t2t_keras.text.tokenizer import Tokenizer
+from t2t_keras.text.subwords import Subwords
 
 MOST_ROWS, MOST_TOKENS = 32, 4096  # Limits of a sub-batch in the search: sentences, and sub-words of a side with padding.
 MOST_SCORED = 1024  # Limit of a sub-batch in scoring: sub-words with padding. Each one has V logits.
@@ -41,7 +41,7 @@ class Translator(tf.Module):
         weights: returns a scope for calls of the model outside the search, which has its own scope.
     """
 
-    def __init__(self, model, tokenizer: Tokenizer, config: DecodeConfig, frozen: bool = False, int8: Int8 | None = None):
+    def __init__(self, model, tokenizer: Subwords, config: DecodeConfig, frozen: bool = False, int8: Int8 | None = None):
         super().__init__(name="translator")
         self.model, self.tokenizer, self.config, self.int8 = model, tokenizer, config, int8
         values = int8.values if int8 else values_of(model) if frozen else None

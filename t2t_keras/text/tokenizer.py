@@ -1,11 +1,7 @@
-"""Sub-words (section 5.1), learned with SentencePiece. TF.Text applies them, so training and exported models use the same ops.
-
-The paper uses byte-pair encoding for English-German and word pieces for English-French. This module implements byte-pair encoding.
-"""
+"""Byte-pair encoding (section 5.1, English-German), learned with SentencePiece and applied by TF.Text."""
 
 import hashlib
 import io
-import random
 import re
 from collections.abc import Iterable
 
@@ -15,9 +11,9 @@ import tensorflow_text as tf_text
 from tensorflow_text.python.ops import sentencepiece_tokenizer
 
 from t2t_keras.config import BOS, EOS, PAD, UNK
+from t2t_keras.text.subwords import BYTES, Subwords, draw_sample
 
-BYTES_PER_PIECE = 64  # Maximum: SentencePiece learns pieces of up to 16 characters.
-_SPECIAL_AND_BYTES = EOS + 1 + 256  # Number of ids that every vocabulary has.
+_SPECIAL_AND_BYTES = EOS + 1 + len(BYTES)  # Number of ids that every vocabulary has.
 
 # SentencePiece writes a space as ▁. A ▁ in the text is therefore escaped with a character of the private use area.
 _ESCAPE, _UNDERSCORE = "\ue0f0", "▁"
@@ -39,11 +35,8 @@ class _Resource(sentencepiece_tokenizer._SentencepieceModelResource):
         return sentencepiece_tokenizer.gen_sentencepiece_tokenizer.sentencepiece_op(model=self._model, shared_name=name)
 
 
-class Tokenizer(tf.Module):
-    """Converts text to ids and back, in the graph.
-
-    With identity normalization, `detokenize(tokenize(x)) == x` for every line of valid UTF-8 without leading, trailing or repeated
-    spaces: characters without a sub-word are spelled in bytes.
+class Tokenizer(Subwords):
+    """Byte-pair encoding. Characters without a sub-word are spelled in bytes.
 
     Args:
         model: bytes of a SentencePiece model that `learn` returned.
@@ -53,7 +46,6 @@ class Tokenizer(tf.Module):
     """
 
     def __init__(self, model: bytes):
-        super().__init__(name="tokenizer")
         try:
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
@@ -64,49 +56,17 @@ class Tokenizer(tf.Module):
         expected = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
         if received != expected:
             raise ValueError(f"Expected a SentencePiece model with the special ids {expected}. Received: {received}.")
-        self.model = model
-        self.vocab_size = processor.vocab_size()
-        self.pieces = tuple(processor.id_to_piece(index) for index in range(self.vocab_size))
+        super().__init__(model, tuple(processor.id_to_piece(index) for index in range(processor.vocab_size())))
         self._pieces = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
         self._pieces._model_resource = _Resource(model, None)
 
-    def tokenize(self, text, max_length: int = 0) -> tf.RaggedTensor:
-        """Converts text to ids. Bytes that are not UTF-8 become U+FFFD.
-
-        Args:
-            text: [B] string.
-            max_length: maximum number of ids, EOS included; 0 sets no limit.
-
-        Returns:
-            [B, (length)] int32, ragged. Every sentence ends in EOS.
-        """
-        if max_length:
-            text = tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE)  # Limits the work for very long lines.
+    def _encode(self, text) -> tf.RaggedTensor:
         for old, new in _ESCAPED:
             text = _replace(text, old, new)
-        ids = self._pieces.tokenize(text)
-        if max_length:
-            ids = ids[:, : max_length - 1]
-        return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
+        return self._pieces.tokenize(text)
 
-    def cut(self, text, longest: int):
-        """Converts text to ids and truncates long sentences.
-
-        Args:
-            text: [B] string.
-            longest: maximum number of ids, EOS included.
-
-        Returns:
-            [B, (length)] int32, ragged; and [B] boolean, whether a sentence was truncated.
-        """
-        ids = self.tokenize(text, max_length=longest + 1)
-        cut = tf.concat([ids[:, :-1][:, : longest - 1], tf.fill([ids.nrows(), 1], EOS)], axis=1)
-        unread = tf.strings.length(text) > (longest + 1) * BYTES_PER_PIECE
-        return cut, (ids.row_lengths() > longest) | unread
-
-    def detokenize(self, ids: tf.RaggedTensor):
-        """Converts ids to text: [B, (length)] int32, ragged → [B] string. Special ids are left out."""
-        text = self._pieces.detokenize(tf.ragged.boolean_mask(ids, ids > EOS))
+    def _decode(self, ids: tf.RaggedTensor):
+        text = self._pieces.detokenize(ids)
         for old, new in reversed(_ESCAPED):
             text = _replace(text, new, old)
         return text
@@ -130,23 +90,17 @@ def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, no
         ValueError: the vocabulary is too large for the text, or too small for its characters.
     """
     written = io.BytesIO()
-    # Reservoir sampling. The sample of SentencePiece 0.2.3 is not reproducible: it ignores `set_random_generator_seed`.
-    draw, drawn = random.Random(seed), []
-    for number, line in enumerate(lines):
-        text = line.decode("utf-8")
-        if number < sample:
-            place = number
-            drawn.append("")
-        else:
-            place = draw.randrange(number + 1)
-        if place < sample:
-            for old, new in _ESCAPED:
-                text = text.replace(old, new)
-            drawn[place] = text
+    # The sample of SentencePiece 0.2.3 is not reproducible: it ignores `set_random_generator_seed`.
+    drawn = draw_sample(lines, sample, seed)
+
+    def escaped(text: str) -> str:
+        for old, new in _ESCAPED:
+            text = text.replace(old, new)
+        return text
 
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(drawn),
+            sentence_iterator=map(escaped, drawn),
             model_writer=written,
             model_type="bpe",
             vocab_size=vocab_size,

@@ -1,7 +1,7 @@
 """A training run in its folder. The folder is all that translating, evaluating and exporting need.
 
 model_dir/config.json      all options, the data folder, and hashes of the run's data
-model_dir/subwords.model   the SentencePiece model
+model_dir/subwords.model   the sub-words: a SentencePiece model or a list of word pieces
 model_dir/data/            prepared data, unless `data_dir` names another folder
 model_dir/checkpoints/     the newest checkpoints, and the best one
 model_dir/logs/            TensorBoard logs

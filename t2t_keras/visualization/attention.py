@@ -16,7 +16,7 @@ from t2t_keras.decoding.translator import Translator
 from t2t_keras.model.attention import MultiHeadAttention
 from t2t_keras.model.masks import shift_right
 from t2t_keras.text.lines import one_line
-from t2t_keras.text.tokenizer import Tokenizer
+from t2t_keras.text.subwords import Subwords
 
 KINDS = ("encoder", "decoder", "cross")
 MOST_PIECES = 256  # Of a sentence: weights and pictures grow with the square.
@@ -179,7 +179,7 @@ def _translated(translator: Translator, ids: list[int]) -> list[int]:
     return sequences[0].numpy().tolist()
 
 
-def _tokens(tokenizer: Tokenizer, ids: list[int]) -> Tokens:
+def _tokens(tokenizer: Subwords, ids: list[int]) -> Tokens:
     """The pieces of some ids, and their words."""
     words: list[list[int]] = []
     for index, piece in enumerate(ids):

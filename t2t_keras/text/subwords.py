@@ -1,0 +1,93 @@
+"""Sub-words (section 5.1): what byte-pair encoding and word pieces have in common.
+
+Text and ids are converted in the graph, so training and exported models use the same operations.
+"""
+
+import abc
+import random
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from t2t_keras.config import EOS
+
+BYTES_PER_PIECE = 64  # Maximum: pieces have up to 16 characters.
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # Names of the ids after the special ids. They spell characters without an id.
+
+
+class Subwords(tf.Module, abc.ABC):
+    """Converts text to ids and back, in the graph.
+
+    `detokenize(tokenize(x)) == x` for every line of valid UTF-8 without leading, trailing or repeated spaces, unless the sub-words were
+    learned with normalization.
+
+    Args:
+        model: the content of the file with the sub-words.
+        pieces: the sub-words in the order of their ids. A word begins with ▁.
+    """
+
+    def __init__(self, model: bytes, pieces: tuple[str, ...]):
+        super().__init__(name="tokenizer")
+        self.model, self.pieces, self.vocab_size = model, pieces, len(pieces)
+
+    @abc.abstractmethod
+    def _encode(self, text) -> tf.RaggedTensor:
+        """Converts text to ids without EOS: [B] string → [B, (length)] int32, ragged."""
+
+    @abc.abstractmethod
+    def _decode(self, ids: tf.RaggedTensor):
+        """Converts ids without special ids to text: [B, (length)] int32, ragged → [B] string."""
+
+    def tokenize(self, text, max_length: int = 0) -> tf.RaggedTensor:
+        """Converts text to ids. Bytes that are not UTF-8 become U+FFFD.
+
+        Args:
+            text: [B] string.
+            max_length: maximum number of ids, EOS included; 0 sets no limit.
+
+        Returns:
+            [B, (length)] int32, ragged. Every sentence ends in EOS.
+        """
+        if max_length:
+            text = tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE)  # Limits the work for very long lines.
+        ids = self._encode(text)
+        if max_length:
+            ids = ids[:, : max_length - 1]
+        return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
+
+    def cut(self, text, longest: int):
+        """Converts text to ids and truncates long sentences.
+
+        Args:
+            text: [B] string.
+            longest: maximum number of ids, EOS included.
+
+        Returns:
+            [B, (length)] int32, ragged; and [B] boolean, whether a sentence was truncated.
+        """
+        ids = self.tokenize(text, max_length=longest + 1)
+        cut = tf.concat([ids[:, :-1][:, : longest - 1], tf.fill([ids.nrows(), 1], EOS)], axis=1)
+        unread = tf.strings.length(text) > (longest + 1) * BYTES_PER_PIECE
+        return cut, (ids.row_lengths() > longest) | unread
+
+    def detokenize(self, ids: tf.RaggedTensor):
+        """Converts ids to text: [B, (length)] int32, ragged → [B] string. Special ids are left out."""
+        return self._decode(tf.ragged.boolean_mask(ids, ids > EOS))
+
+
+def draw_sample(lines: Iterable[bytes], number: int, seed: int) -> list[str]:
+    """Draws lines with equal probability (reservoir sampling).
+
+    Args:
+        lines: sentences, UTF-8.
+        number: maximum number of lines to draw.
+        seed: seed of the sample.
+    """
+    draw, drawn = random.Random(seed), []
+    for index, line in enumerate(lines):
+        place = index if index < number else draw.randrange(index + 1)
+        if index < number:
+            drawn.append(line.decode("utf-8"))
+        elif place < number:
+            drawn[place] = line.decode("utf-8")
+    return drawn

@@ -1,0 +1,31 @@
+"""The vocabulary of sub-words (section 5.1): learns it, and loads it from its file, whatever its kind."""
+
+from t2t_keras.text import tokenizer, word_pieces
+from t2t_keras.text.subwords import Subwords
+
+_LEARN = {"bpe": tokenizer.learn, "wordpiece": word_pieces.learn}
+
+
+def learn(kind: str, *args, **options) -> bytes:
+    """Learns sub-words.
+
+    Args:
+        kind: `bpe` or `wordpiece`.
+        args, options: see `tokenizer.learn` and `word_pieces.learn`, which have the same arguments.
+
+    Returns:
+        The content of the file.
+
+    Raises:
+        ValueError: the text does not give such a vocabulary.
+    """
+    return _LEARN[kind](*args, **options)
+
+
+def load(model: bytes) -> Subwords:
+    """Loads sub-words from the content of their file.
+
+    Raises:
+        ValueError: the content is neither a SentencePiece model with the ids of `config.py` nor a list of word pieces.
+    """
+    return (word_pieces.WordPieces if model.startswith(word_pieces.HEAD) else tokenizer.Tokenizer)(model)

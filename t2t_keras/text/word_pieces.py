@@ -1,0 +1,229 @@
+"""Word pieces (section 5.1, English-French; Schuster & Nakajima, 2012; Wu et al., 2016), applied by an operation of TF.Text.
+
+As in Wu et al. (2016), a piece that begins a word is marked with ▁, and other pieces have no mark. A line is segmented from left to right;
+each time, the longest piece that fits is taken. Byte-pair encoding repeats the merges of its training instead. Characters without a piece
+are spelled in bytes, so no text is lost and no word is unknown.
+
+The file is UTF-8 text. Line n is the piece with id n: the special symbols, the 256 bytes, single characters, and then longer pieces, the
+most frequent first.
+"""
+
+import collections
+import functools
+import itertools
+import math
+import unicodedata
+from collections.abc import Iterable
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
+
+from t2t_keras.config import UNK
+from t2t_keras.text.subwords import BYTES, BYTES_PER_PIECE, Subwords, draw_sample
+
+SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # In the order of their ids in `config.py`.
+HEAD = "".join(f"{piece}\n" for piece in (*SPECIAL, *BYTES)).encode()  # The beginning of every file.
+CHARACTERS_PER_PIECE = 16  # Maximum. A character has up to 4 bytes.
+WORDS = 200_000  # Number of different words to learn from, the most frequent ones. The time and memory of learning depend on it.
+EXCESS = 0.05  # Learning stops if at most this share of the pieces found is not needed.
+_SPACE = "▁"
+# Bytes that UTF-8 does not use: the first begins pieces that must match no text, the others replace bytes in the graph. The operation
+# cannot match the byte 0, and crashes at the byte 0x11 (TF.Text 2.21).
+_NOT_IN_TEXT = b"\xff"
+_REPLACED = {0x00: b"\xfe", 0x11: b"\xfd"}
+_ITERATIONS = 4  # As TF.Text does by default.
+
+
+class WordPieces(Subwords):
+    """Word pieces.
+
+    Args:
+        model: bytes of a file that `learn` returned.
+
+    Raises:
+        ValueError: the bytes are not a list of word pieces.
+    """
+
+    def __init__(self, model: bytes):
+        pieces = _pieces_of(model)
+        super().__init__(model, pieces)
+        characters = set(pieces[len(SPECIAL) + len(BYTES) :])
+        matched = [_NOT_IN_TEXT + piece.encode() for piece in pieces[: len(SPECIAL)]]
+        for byte, name in enumerate(BYTES):
+            # An ASCII character with a piece is not spelled in bytes. UTF-8 does not use the last bytes.
+            unused = byte >= 0xF8 or byte < 0x80 and chr(byte).replace(" ", _SPACE) in characters
+            matched.append(_NOT_IN_TEXT + name.encode() if unused else _REPLACED.get(byte, bytes([byte])))
+        surfaces = [b""] * len(SPECIAL) + [bytes([byte]) for byte in range(256)]
+        longer = [piece.replace(_SPACE, " ").encode() for piece in pieces[len(surfaces) :]]
+        self._matcher = tf_text.FastWordpieceTokenizer(
+            matched + longer,
+            suffix_indicator="",  # The same pieces at the beginning of the line and after it.
+            max_bytes_per_word=2**31 - 1,
+            token_out_type=tf.int32,
+            unknown_token=matched[UNK],
+            no_pretokenization=True,  # The line is one word. The spaces are in the pieces.
+        )
+        self._surfaces = tf.constant(surfaces + longer)
+
+    def _encode(self, text) -> tf.RaggedTensor:
+        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+        text = tf.strings.regex_replace(tf.strings.join([" ", text]), " +", " ")
+        text = tf.strings.regex_replace(text, r" \z", "")
+        for byte, replacement in _REPLACED.items():
+            text = tf.strings.regex_replace(text, f"\\x{byte:02x}", replacement)
+        return self._matcher.tokenize(text)
+
+    def _decode(self, ids: tf.RaggedTensor):
+        text = tf.strings.reduce_join(tf.gather(self._surfaces, ids), axis=1)
+        text = tf.strings.regex_replace(text, r"\A ", "")
+        return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+
+
+def _pieces_of(model: bytes) -> tuple[str, ...]:
+    """Returns the word pieces of a file.
+
+    Raises:
+        ValueError: the file is not a list of word pieces.
+    """
+    if not model.startswith(HEAD):
+        raise ValueError(f"Expected a list of word pieces. Received: {len(model):,} bytes that do not begin with the special symbols.")
+    try:
+        *pieces, rest = model.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"Expected a list of word pieces in UTF-8. Received: {error}.") from error
+    wrong = {piece for piece, count in collections.Counter(pieces).items() if count > 1 or not _is_piece(piece)}
+    if wrong or rest:
+        received = f"{min(wrong)!r}" if wrong else "no line end after the last piece"
+        raise ValueError(f"Expected different word pieces of 1 to {BYTES_PER_PIECE} bytes, one a line. Received: {received}.")
+    return tuple(pieces)
+
+
+def _is_piece(piece: str) -> bool:
+    """Returns whether text is a valid piece: not too long, with no mark after its first character, and no spaces or control characters."""
+    return 0 < len(piece.encode()) <= BYTES_PER_PIECE and _SPACE not in piece[1:] and not any(map(_is_excluded, piece.replace(_SPACE, "")))
+
+
+@functools.cache
+def _is_excluded(character: str) -> bool:
+    """Returns whether a character has no piece and is always spelled in bytes."""
+    return character in (_SPACE, " ") or unicodedata.category(character) == "Cc"
+
+
+@functools.cache
+def _kind(character: str) -> str:
+    """Returns what a character is: a letter or mark, a digit, or something else."""
+    category = unicodedata.category(character)[0]
+    return category if category in "LN" else "L" if category == "M" else "other"
+
+
+def _parts(word: str, alphabet: set[str]) -> Iterable[str]:
+    """Splits a word with its mark into parts that pieces do not cross: letters, digits, and other characters.
+
+    Characters outside of the alphabet are left out. Parts have up to 16 characters.
+    """
+    part = ""
+    for character in word:
+        same = character in alphabet and len(part) < CHARACTERS_PER_PIECE and (part in ("", _SPACE) or _kind(part[-1]) == _kind(character))
+        if not same:
+            yield part
+            part = ""
+        part += character if character in alphabet else ""
+    yield part
+
+
+def _count(lines: list[str]) -> collections.Counter:
+    """Counts the words of some lines. A word begins with its mark and has none inside."""
+    words = collections.Counter(itertools.chain.from_iterable(line.split(" ") for line in lines))
+    return collections.Counter({_SPACE + word: count for word, count in words.items() if word})
+
+
+def _alphabet(words: collections.Counter, coverage: float) -> set[str]:
+    """Returns the most frequent characters that make up a share of the text. Control characters and ▁ are not among them."""
+    counts = collections.Counter()
+    for word, count in words.items():
+        for character in word[1:]:
+            counts[character] += count
+    total, covered, alphabet = counts.total(), 0, {_SPACE}
+    for character, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if covered >= coverage * total:
+            break
+        covered += count
+        if not _is_excluded(character):
+            alphabet.add(character)
+    return alphabet
+
+
+def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, normalization: str, character_coverage: float) -> bytes:
+    """Learns word pieces shared by both languages with the learner of TF.Text.
+
+    The learner takes pieces by their number of occurrences in the text. It finds about as many as asked for; the rarest ones are then
+    left out.
+
+    Args:
+        lines: sentences of both sides, UTF-8.
+        vocab_size: total number of ids: 4 special ids, 256 bytes, characters and longer pieces.
+        sample: maximum number of lines to learn from; they are drawn from all lines.
+        seed: seed of the sample.
+        normalization: must be `identity`, which does not change the text.
+        character_coverage: share of the text's characters that get an id of their own.
+
+    Returns:
+        The content of the file.
+
+    Raises:
+        ValueError: the vocabulary is too large for the text, or too small for its characters; or another normalization is given.
+    """
+    if normalization != "identity":
+        raise ValueError(f"Expected `normalization=identity` with word pieces. Received: normalization={normalization}.")
+    words = _count(draw_sample(lines, sample, seed))
+    alphabet = _alphabet(words, character_coverage)
+    wanted = vocab_size - len(SPECIAL) - len(BYTES)
+    if wanted < len(alphabet):
+        raise ValueError(
+            f"`vocab_size={vocab_size}` is too small for this text, which needs {vocab_size - wanted + len(alphabet)} or more: "
+            f"{len(SPECIAL)} special ids, {len(BYTES)} bytes and {len(alphabet)} characters. Raise it, or lower `character_coverage`."
+        )
+    counts = collections.Counter(dict.fromkeys(alphabet, 0))
+    for word, count in words.items():
+        for part in _parts(word, alphabet):
+            counts[part] += count
+    del counts[""]
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    # The learner needs each character; those of rare words may occur nowhere else.
+    pieces = _learn_pieces(ranked[:WORDS] + [item for item in ranked[WORDS:] if len(item[0]) == 1], wanted)
+    if len(pieces) < wanted:
+        raise ValueError(
+            f"`vocab_size={vocab_size}` is too large for this text, which gives {vocab_size - wanted + len(pieces)} at most. Lower it, or "
+            "give more text."
+        )
+    return HEAD + "".join(f"{piece}\n" for piece in pieces[:wanted]).encode()
+
+
+def _learn_pieces(counts: list[tuple[str, int]], wanted: int) -> list[str]:
+    """Learns pieces, single characters first and then the most frequent ones.
+
+    Args:
+        counts: parts of words and their numbers.
+        wanted: number of pieces.
+
+    Returns:
+        At least `wanted` pieces, or as many as were found.
+    """
+    params = learner.Params(
+        upper_thresh=None, lower_thresh=None, num_iterations=_ITERATIONS, max_input_tokens=-1, max_token_length=CHARACTERS_PER_PIECE,
+        max_unique_chars=-1, vocab_size=wanted, slack_ratio=0, include_joiner_token=False, joiner="", reserved_tokens=[],
+    )  # fmt: skip
+    # The more occurrences a piece must have, the fewer pieces there are.
+    least, most, best = 1, max((count for _, count in counts), default=1), []
+    while least <= most:
+        threshold = math.isqrt(least * most)
+        pieces = learner.learn_with_thresh(counts, threshold, params)
+        if len(pieces) >= wanted:
+            least, best = threshold + 1, pieces
+            if len(pieces) <= (1 + EXCESS) * wanted:
+                break
+        else:
+            most = threshold - 1
+            best = max(best, pieces, key=len)
+    return best
