@@ -1285,8 +1285,8 @@ MUTANTS = (
     Mutant(
         "attention in TensorBoard is of sentences that do not fit",
         "t2t_keras/training/pictures.py",
-        "1 < lengths.min() and lengths.max() <= MAX_PIECES:",
-        "True:",
+        "return 1 < lengths.min() and lengths.max() <= MAX_PIECES",
+        "return True",
         ("tests/test_training_pictures.py::test_the_first_pairs_that_fit_are_drawn",),
     ),
     Mutant(
@@ -1378,7 +1378,7 @@ MUTANTS = (
     Mutant(
         "the operations of cross-attention are left out",
         "t2t_keras/model/flops.py",
-        "+ _attention(config, target, source)",
+        "+ _attention(config, target * source)",
         "",
         ("tests/test_flops.py::test_a_forward_pass_and_its_gradient_have_the_counted_products",),
     ),
@@ -1526,8 +1526,8 @@ MUTANTS = (
     Mutant(
         "the encoder ignores its window",
         "t2t_keras/model/transformer.py",
-        'window = {"attention_window": config.attention_window}',
-        'window = {"attention_window": 0}',
+        "EncoderLayer(**sizes, attention_window=config.attention_window,",
+        "EncoderLayer(**sizes,",
         ("tests/test_restricted_attention.py::test_the_encoder_attends_to_neighborhoods_and_the_decoder_to_everything",),
     ),
     Mutant(
@@ -1554,8 +1554,8 @@ MUTANTS = (
     Mutant(
         "the cost of a micro-batch ignores the window",
         "t2t_keras/training/device_memory.py",
-        "if attention_window else s",
-        "if False else s",
+        "(computed_scores(attention_window, s) + s * t",
+        "(computed_scores(0, s) + s * t",
         ("tests/test_restricted_attention.py::test_the_largest_micro_batch_is_the_one_that_needs_most_memory_with_the_window",),
     ),
     # Constituency parsing.

@@ -33,7 +33,10 @@ def products(function) -> int:
     return total
 
 
-@pytest.mark.parametrize("size", [SMALL, UNLIKE], ids=["small", "layers differ"])
+RESTRICTED = dataclasses.replace(UNLIKE, attention_window=4)
+
+
+@pytest.mark.parametrize("size", [SMALL, UNLIKE, RESTRICTED], ids=["small", "layers differ", "attention window"])
 def test_a_forward_pass_and_its_gradient_have_the_counted_products(size):
     model = Transformer(size)
     source, target = tf.ones([ROWS, SOURCE], tf.int32), tf.ones([ROWS, TARGET], tf.int32)
@@ -48,6 +51,7 @@ def test_a_forward_pass_and_its_gradient_have_the_counted_products(size):
 
     forward = products(tf.function(loss, autograph=False))
     assert forward == model.flops(ROWS, SOURCE, TARGET) == flops.forward(size, ROWS, SOURCE, TARGET)
+    assert forward == model.flops(*(tf.constant(float(number)) for number in (ROWS, SOURCE, TARGET)))
     assert products(tf.function(gradient, autograph=False)) == 3 * forward
 
 

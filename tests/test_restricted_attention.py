@@ -18,7 +18,7 @@ from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import ctranslate2_format, savedmodel
 from t2t_keras.export.service import Service
 from t2t_keras.model.masks import padding_mask
-from t2t_keras.model.restricted_attention import RestrictedSelfAttention, keys_per_query, restricted_attention
+from t2t_keras.model.restricted_attention import RestrictedSelfAttention, computed_scores, restricted_attention
 from t2t_keras.model.stacks import DecoderLayer, EncoderLayer
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.training import device_memory
@@ -188,18 +188,19 @@ def test_no_tensor_of_the_forward_or_backward_pass_grows_faster_than_the_length(
 
     sizes = [largest(lambda q, k, v, mask: restricted_attention(q, k, v, window, mask), length) for length in (2000, 4000)]
     assert not any(square for _, square in sizes)
-    assert sizes[0][0] <= 2500 * H * keys_per_query(window, 2000)
+    assert sizes[0][0] <= 1.25 * H * computed_scores(window, 2000)
     assert 1.9 < sizes[1][0] / sizes[0][0] < 2.1
     full = largest(lambda q, k, v, mask: by_keras(q, k, v, mask), 2000)
     assert full[1] and full[0] == H * 2000**2
 
 
 @pytest.mark.parametrize(("window", "length"), [(6, 10), (6, 1000), (200, 1000), (200, 150)])
-def test_keys_per_query_is_how_many_scores_a_query_has(window, length):
+def test_the_scores_that_are_counted_are_those_of_the_softmax(window, length):
     step = tf.function(lambda q, k, v: restricted_attention(q, k, v, window))
     graph = step.get_concrete_function(*(tf.TensorSpec([1, H, length, width]) for width in (K, K, E))).graph
     [softmax] = [operation for operation in graph.get_operations() if operation.type == "Softmax"]
-    assert softmax.outputs[0].shape[-1] == keys_per_query(window, length) >= min(window // 2 * 2 + 1, length)
+    assert softmax.outputs[0].shape.num_elements() == H * computed_scores(window, length)
+    assert computed_scores(window, length) >= length * min(window // 2 * 2 + 1, length) / 2
 
 
 # The layers.

@@ -5,11 +5,12 @@ activations are not counted.
 """
 
 from t2t_keras.config import ModelConfig
+from t2t_keras.model.restricted_attention import computed_scores
 
 
-def _attention(config: ModelConfig, queries, keys):
-    """The two products of equation 1 for one sentence, in all heads: Q Kᵀ and its product with V."""
-    return 2 * queries * keys * config.num_heads * (config.d_k + config.d_v)
+def _attention(config: ModelConfig, scores):
+    """The two products of equation 1 for one sentence, in all heads: Q Kᵀ, which has so many scores, and its product with V."""
+    return 2 * scores * config.num_heads * (config.d_k + config.d_v)
 
 
 def forward(config: ModelConfig, rows, source, target):
@@ -29,11 +30,11 @@ def forward(config: ModelConfig, rows, source, target):
     projection = 2 * config.d_model * config.num_heads * (config.d_k + config.d_v)  # W^Q and W^O, or W^K and W^V, for one token.
     feed_forward = 4 * config.d_model * config.d_ff
     logits = 2 * config.d_model * config.vocab_size
-    encoder_layer = source * (2 * projection + feed_forward) + _attention(config, source, source)
+    encoder_layer = source * (2 * projection + feed_forward) + _attention(config, computed_scores(config.attention_window, source))
     decoder_layer = (
         target * (3 * projection + feed_forward)
         + source * projection  # Keys and values of the memory.
-        + _attention(config, target, target)
-        + _attention(config, target, source)
+        + _attention(config, target * target)
+        + _attention(config, target * source)
     )
     return rows * (config.encoder_layers * encoder_layer + config.decoder_layers * decoder_layer + target * logits)

@@ -25,10 +25,12 @@ def _sizes(window: int, length) -> tuple:
     return _clip(window // 2, 0, length), _clip(max(window // 2, _SMALLEST_BLOCK), 1, length)
 
 
-def keys_per_query(window: int, length: int) -> int:
-    """Returns how many scores `restricted_attention` computes for each query: C."""
+def computed_scores(window: int, length):
+    """Returns how many attention scores a head computes for a sequence: N · L · C, or with window 0, full self-attention, S · S."""
+    if not window:
+        return length * length
     reach, block = _sizes(window, length)
-    return block + 2 * reach
+    return -(-length // block) * block * (block + 2 * reach)
 
 
 def _cut(x, block, around: int = 0):

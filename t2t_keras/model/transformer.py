@@ -52,8 +52,11 @@ class Transformer(keras.Model):
         )
         self.source_dropout = Dropout(config.dropout, name="source_dropout", **policy)
         self.target_dropout = Dropout(config.dropout, name="target_dropout", **policy)
-        window = {"attention_window": config.attention_window}
-        self.encoder = [EncoderLayer(**sizes, **window, name=f"encoder_{i}", **policy) for i in range(config.encoder_layers)]
+        self.attention_window = config.attention_window
+        self.encoder = [
+            EncoderLayer(**sizes, attention_window=config.attention_window, name=f"encoder_{i}", **policy)
+            for i in range(config.encoder_layers)
+        ]
         self.decoder = [DecoderLayer(**sizes, name=f"decoder_{i}", **policy) for i in range(config.decoder_layers)]
         self.build(((None, None), (None, None)))
 

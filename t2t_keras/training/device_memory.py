@@ -8,7 +8,7 @@ import tensorflow as tf
 from t2t_keras.config import EOS, TrainConfig
 from t2t_keras.data import batching, shards
 from t2t_keras.log import logger
-from t2t_keras.model.restricted_attention import keys_per_query
+from t2t_keras.model.restricted_attention import computed_scores
 from t2t_keras.training import devices
 from t2t_keras.training.train_step import LossScale
 
@@ -20,8 +20,7 @@ def cost(rows: int, source_length: int, target_length: int, attention_window: in
     activations, about 12 of width d_model, at a length of about 770 tokens. Restricted self-attention has fewer weights in the encoder.
     """
     s, t = source_length, target_length
-    source_keys = keys_per_query(attention_window, s) if attention_window else s
-    return rows * (s + t + (s * source_keys + s * t + t * t) / 770)
+    return rows * (s + t + (computed_scores(attention_window, s) + s * t + t * t) / 770)
 
 
 def largest_shapes(info: dict, config: TrainConfig, replicas: int, attention_window: int = 0) -> dict[int, tuple[int, int, int]]:

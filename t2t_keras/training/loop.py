@@ -50,41 +50,28 @@ def _make_batches(strategy, config: TrainConfig, folder: pathlib.Path, start: ba
     return devices.distribute(strategy, dataset, config.micro_batch_tokens, buckets, shared=False)
 
 
-def _make_train_step(strategy, model, optimizer, config: TrainConfig, element_spec, attention_window: int) -> SplittingTrainStep:
+def _make_train_step(strategy, model, optimizer, config: TrainConfig, element_spec) -> SplittingTrainStep:
     sides = {side: element_spec[side] for side in shards.SIDES}
-    return SplittingTrainStep(strategy, make_train_step(strategy, model, optimizer, config, sides), attention_window)
+    return SplittingTrainStep(strategy, make_train_step(strategy, model, optimizer, config, sides), model.attention_window)
 
 
 def _run_largest(strategy, train_step: SplittingTrainStep, config: TrainConfig, folder: pathlib.Path) -> None:
     device_memory.run_largest_micro_batches(strategy, train_step, shards.read_info(folder), *_per_process(strategy, config))
 
 
-def dry_run(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.Path, attention_window: int = 0) -> None:
+def dry_run(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.Path) -> None:
     """Runs the largest micro-batches, as `train` does before its first update, and nothing else. See `train` for the arguments."""
     batches = _make_batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START)
-    train_step = _make_train_step(strategy, model, optimizer, config, batches.element_spec, attention_window)
-    _run_largest(strategy, train_step, config, folder)
+    _run_largest(strategy, _make_train_step(strategy, model, optimizer, config, batches.element_spec), config, folder)
 
 
 class _Trainer:
     """A run of `train`, which explains the arguments."""
 
     def __init__(
-        self,
-        strategy,
-        model,
-        optimizer,
-        config: TrainConfig,
-        folder,
-        model_dir,
-        validate,
-        diagnose,
-        tensorboard,
-        update_pictures,
-        attention_window,
+        self, strategy, model, optimizer, config: TrainConfig, folder, model_dir, validate, diagnose, tensorboard, update_pictures
     ):
         self.strategy, self.model, self.optimizer, self.config = strategy, model, optimizer, config
-        self.attention_window = attention_window
         self.folder, self.model_dir = folder, model_dir
         self.validate, self.diagnose, self.tensorboard = validate, diagnose, tensorboard
         self.update_pictures, self.pictured_step = update_pictures, 0
@@ -134,9 +121,7 @@ class _Trainer:
             if restored:
                 checkpoint.put_aside(self.model_dir, after=path)
         self.batches = _make_batches(self.strategy, self.config, self.folder, batching.Position(*state.position))
-        self.train_step = _make_train_step(
-            self.strategy, self.model, self.optimizer, self.config, self.batches.element_spec, self.attention_window
-        )
+        self.train_step = _make_train_step(self.strategy, self.model, self.optimizer, self.config, self.batches.element_spec)
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
         self.started = self.saved_at - state.seconds  # When a run without interruptions would have started.
 
@@ -276,13 +261,12 @@ def train(
     diagnose: Callable[[dict, int, float], str],
     tensorboard,
     update_pictures: Callable[[bool], None] = lambda is_best: None,
-    attention_window: int = 0,
 ) -> TrainState:
     """Trains up to `config.train_steps` updates, from the newest intact checkpoint in `model_dir` if there is one.
 
     Args:
         strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
-        model: called with (source, shifted target); returns logits.
+        model: a `Transformer`, or a model with its call, `flops` and `attention_window`.
         optimizer: a Keras optimizer, built.
         config: training options.
         folder: the shards of the training data.
@@ -291,7 +275,6 @@ def train(
         diagnose: (batch, step, loss scale) → a sentence about what is not finite in that update.
         tensorboard: a `TensorBoardWriter`.
         update_pictures: called on the chief after each validation, with whether it is the best so far, and at the end.
-        attention_window: of the model; it decides which micro-batches need most memory.
 
     Returns:
         The state at the end of the run.
@@ -301,5 +284,4 @@ def train(
         ValueError: `max_skipped` updates in a row were not finite, or `model_dir` holds checkpoints of another model.
         OSError: a checkpoint could not be written.
     """
-    parts = (folder, model_dir, validate, diagnose, tensorboard, update_pictures, attention_window)
-    return _Trainer(strategy, model, optimizer, config, *parts).train()
+    return _Trainer(strategy, model, optimizer, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures).train()

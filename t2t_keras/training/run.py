@@ -173,7 +173,7 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
         logger.info(f"Options:\n{options.table()}")
         _log_model(strategy, model, config, model_dir)
         if dry_run:
-            loop.dry_run(strategy, model, adam, config, folder=folder / "train", attention_window=options.model.attention_window)
+            loop.dry_run(strategy, model, adam, config, folder=folder / "train")
             return None
         greedy = Translator(model, tokenizer, dataclasses.replace(options.decode, beam_size=1))
         state = loop.train(
@@ -192,7 +192,6 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
                 graph=lambda: _graph(model),
             ),
             update_pictures=pictures.updates(model_dir, model, tokenizer.pieces),
-            attention_window=options.model.attention_window,
         )
     logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
     logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops))
