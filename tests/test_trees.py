@@ -113,7 +113,7 @@ def test_no_tree_is_read_from_blank_lines():
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("(S (X a))\n(S (X a)", 2, "begins here and lacks 1 ')'"),
+        ("(S (X a))\n(S\n(X a)\n", 2, "begins here and lacks 1 ')'"),
         ("(S (X a)))", 1, "')' without '('"),
         ("(S (X a))\nword", 2, "'word' outside of brackets"),
         ("(S\n(X a b))", 2, "'b'"),
