@@ -187,9 +187,10 @@ def prepare(folder: pathlib.Path) -> list:
     reading, learning, writing = (child.when(text) for text in ("Reading and checking", "Learning", "Writing token ids"))
     remark = next(line for _, line in child.lines if "sub-words a pair" in line and "train:" in line)
     lengths = re.search(r"[\d.]+ \+ [\d.]+ sub-words a pair", remark)[0]
+    learned = f"{_VOCAB_SIZE.value:,}, {_SUBWORDS.value}, from at most 2 M sentences"
     return [
         ("prepare: read and check", learning - reading, child.peak(reading, learning), ""),
-        ("prepare: learn sub-words", writing - learning, child.peak(learning, writing), f"{_VOCAB_SIZE.value:,}, {_SUBWORDS.value}, from 2 M sentences"),
+        ("prepare: learn sub-words", writing - learning, child.peak(learning, writing), learned),
         ("prepare: write token ids", seconds - writing, child.peak(writing), f"{lengths}; {size(folder / 'data', 'train/*')}"),
     ]  # fmt: skip
 

@@ -19,12 +19,17 @@ from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import savedmodel
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.text.tokenizer import Tokenizer, learn
+from t2t_keras.text import vocabulary
 
 VOCAB_SIZE = 330
 SENTENCEPIECE_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
 LIBRARIES = [str(path) for name in ("framework", "cc") for path in pathlib.Path(tf.__file__).parent.glob(f"libtensorflow_{name}.so.?")]
-OP_LIBRARY = str(pathlib.Path(tf_text.__file__).parent / "python" / "ops" / "_sentencepiece_tokenizer.so")
+WORD_PIECE_OPS = {"FastWordpieceTokenizeWithOffsets"}
+# Of TF.Text, by kind of sub-words.
+OP_LIBRARIES = {
+    kind: str(pathlib.Path(tf_text.__file__).parent / "python" / "ops" / f"_{name}_tokenizer.so")
+    for kind, name in (("bpe", "sentencepiece"), ("wordpiece", "fast_wordpiece"))
+}
 
 # Lists the operations of TensorFlow's own, before TF.Text's are loaded, in a file; and prints the translations and their scores.
 PROGRAM = """
@@ -95,18 +100,26 @@ print(json.dumps([[line.decode() for line in read], list((c.c_float * len(lines)
 """
 
 
-@pytest.fixture(scope="module", params=["float32", "int8"])
-def export(request, tmp_path_factory) -> pathlib.Path:
+@pytest.fixture(scope="module", params=["float32 bpe", "int8 bpe", "float32 wordpiece"])
+def variant(request) -> tuple[str, str]:
+    """Weights and kind of sub-words."""
+    return tuple(request.param.split())
+
+
+@pytest.fixture(scope="module")
+def export(variant, tmp_path_factory) -> pathlib.Path:
     """Of a Transformer with random weights, larger than at the start of training, so that translations differ."""
     lines = (side.encode() for pair in builtin_corpus.splits(300, seed=3)["train"] for side in pair)
-    tokenizer = Tokenizer(learn(lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0))
+    weights, kind = variant
+    options = {"sample": 10_000, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
+    tokenizer = vocabulary.load(vocabulary.learn(kind, lines, VOCAB_SIZE, **options))
     model = Transformer(ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10))
     draw = np.random.default_rng(5)
     for weight in model.trainable_variables:
         if weight.path.endswith(("kernel", "matrix")):
             weight.assign(draw.normal(0, 0.5, weight.shape))
     translator = Translator(
-        model, tokenizer, DecodeConfig(beam_size=2, extra_length=2), frozen=True, int8=Int8(model) if request.param == "int8" else None
+        model, tokenizer, DecodeConfig(beam_size=2, extra_length=2), frozen=True, int8=Int8(model) if weights == "int8" else None
     )
     return savedmodel.export(translator, tmp_path_factory.mktemp("export"), {})
 
@@ -123,12 +136,12 @@ def lines() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def by_c_api(export, meta_graph, lines, tmp_path_factory):
+def by_c_api(variant, export, meta_graph, lines, tmp_path_factory):
     """The texts, the scores, and the operations of TensorFlow's own."""
     op_list = tmp_path_factory.mktemp("c_api") / "op_list.pb"
     signature = meta_graph.signature_def["serving_default"]
     given, wanted = signature.inputs["text"].name, [signature.outputs[name].name for name in ("text", "score")]
-    arguments = json.dumps([LIBRARIES, OP_LIBRARY, str(export), str(op_list), given, wanted, lines])
+    arguments = json.dumps([LIBRARIES, OP_LIBRARIES[variant[1]], str(export), str(op_list), given, wanted, lines])
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
     result = subprocess.run([sys.executable, "-c", PROGRAM, arguments], capture_output=True, text=True, env=environment, timeout=300)
     assert result.returncode == 0, result.stderr
@@ -150,9 +163,9 @@ def test_a_process_without_python_tensorflow_gives_the_translations_of_one_with_
     assert texts[1] == "" and scores[1] == 0 and len(set(texts)) > 3
 
 
-def test_the_graph_has_tensorflows_own_operations_and_three_for_sentencepiece(nodes, by_c_api):
+def test_the_graph_has_tensorflows_own_operations_and_three_for_sentencepiece_or_one_for_word_pieces(variant, nodes, by_c_api):
     own = {op.name for op in by_c_api[2].op}
-    assert {node.op for node in nodes} - own == SENTENCEPIECE_OPS
+    assert {node.op for node in nodes} - own == (WORD_PIECE_OPS if variant[1] == "wordpiece" else SENTENCEPIECE_OPS)
 
 
 def test_the_graph_asks_for_no_compiler(meta_graph, nodes):

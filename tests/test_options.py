@@ -28,7 +28,8 @@ from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.model.dropout import Dropout
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.text import tokenizer
+from t2t_keras.text import tokenizer, vocabulary
+from t2t_keras.text.word_pieces import HEAD
 from t2t_keras.training import interruption, loop, train_step
 from t2t_keras.training import run as training_run
 
@@ -345,7 +346,7 @@ def prepares(lab, config) -> types.SimpleNamespace:
     return types.SimpleNamespace(
         error="",
         subwords=model,
-        pieces=tokenizer.Tokenizer(model).pieces,
+        pieces=vocabulary.load(model).pieces,
         train=texts(folder, "train"),
         valid=list(zip(*prepare.read_text(folder, "valid"), strict=True)),
         report=json.loads((folder / prepare.CORPUS).read_text())["report"]["train"],
@@ -491,6 +492,7 @@ ROWS = {
         "valid_split": [Row("test", splits_of_tfds, ["train", "test"], TFDS)],
         "builtin_pairs": [Row(170, of_data(lambda found: len(found.train)), 170, BUILTIN)],
         "max_length": [Row(12, of_data(lambda found: found.longest), 12)],
+        "subwords": [Row("wordpiece", of_data(lambda found: found.subwords.startswith(HEAD)), True, BUILTIN)],
         "normalization": [Row("nfkc", of_data(lambda found: found.train[0][0]), "1\u20442 house")],
         "character_coverage": [Row(1.0, of_data(lambda found: "½" in found.pieces), True)],
         "vocab_sample": [Row(150, of_data(lambda found: found.subwords), ANOTHER)],

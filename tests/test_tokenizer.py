@@ -14,14 +14,16 @@ import sentencepiece
 import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, PAD, UNK, DataConfig
-from t2t_keras.text import tokenizer
+from t2t_keras.text import tokenizer, vocabulary
+from t2t_keras.text.word_pieces import WordPieces
 
 ESCAPE, UNDERSCORE = "\ue0f0", "▁"
+KINDS = {"bpe": 360, "wordpiece": 310}  # Of sub-words, and how many are learned here.
 WORDS = "the quick brown fox jumps over a lazy dog zwei Füße größer schön 1990 21 3.5".split()
 # Letters, the escaped characters, spaces that are no space, ends of lines that are none, marks, controls, look-alikes.
 NASTY = (
     "a", "ß", "7", " ", "▁", ESCAPE, ESCAPE + "0", ESCAPE + "1", ESCAPE + ESCAPE, "0", "1", "\x00", "\t", "\r",
-    "\n", "\x0b", "\x0c", "\x1b", "\x7f", "\x85", "\u00a0", "\u00ad", "\u200b", "\u200d", "\u200f", "\u2028",
+    "\n", "\x0b", "\x0c", "\x11", "\x1b", "\x7f", "\x85", "\u00a0", "\u00ad", "\u200b", "\u200d", "\u200f", "\u2028",
     "\u2029", "\u202e", "\u2047", "\u2585", "\u3000", "\ufeff", "\ufffd", "\uffff", "\U0010ffff", "e\u0301",
     "\u0301", "é", "ﬁ", "½", "…", "مرحبا", "שלום", "नमस्ते", "漢字", "한국어", "ไทย", "😀", "👩\u200d👧", "🇩🇪", "<s>",
     "</s>", "<unk>", "<pad>", "<0x41>", "<0x", ">", "&amp;", "\\", '"', "''", ".*", "\\0", "$1", "the", "quick",
@@ -34,15 +36,21 @@ def text(lines: int, seed: int) -> list[bytes]:
     return [" ".join(draw.choices(WORDS, k=draw.randint(2, 9))).encode() for _ in range(lines)]
 
 
-def learn(lines, vocab_size: int = 360, *, sample: int = 10**6, seed: int = 1, normalization: str = "identity") -> bytes:
-    return tokenizer.learn(lines, vocab_size, sample=sample, seed=seed, normalization=normalization, character_coverage=0.9995)
+def learn(lines, vocab_size: int = 0, *, kind: str = "bpe", sample: int = 10**6, seed: int = 1, normalization: str = "identity") -> bytes:
+    options = {"sample": sample, "seed": seed, "normalization": normalization, "character_coverage": 0.9995}
+    return vocabulary.learn(kind, lines, vocab_size or KINDS[kind], **options)
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def kind(request) -> str:
+    return request.param
 
 
 @pytest.fixture(scope="session")
-def subwords() -> tokenizer.Tokenizer:
-    """Learned from words, and from the two escaped characters so often that they are parts of sub-words."""
+def subwords(kind):
+    """Learned from words, and from the two escaped characters so often that they are parts of sub-words, if they can be."""
     strange = [f"the{UNDERSCORE}fox {ESCAPE}0{UNDERSCORE} {ESCAPE}{ESCAPE}1 dog".encode()] * 100
-    return tokenizer.Tokenizer(learn(text(400, seed=1) + strange))
+    return vocabulary.load(learn(text(400, seed=1) + strange, kind=kind))
 
 
 def round_trip(subwords, lines: list[str]) -> list[str]:
@@ -87,7 +95,12 @@ def test_doubled_and_edge_spaces_are_what_is_lost(subwords):
 
 
 def test_special_ids_are_those_of_the_config(subwords):
-    processor = sentencepiece.SentencePieceProcessor(model_proto=subwords.model)
+    assert subwords.pieces[: EOS + 1] == ("<pad>", "<unk>", "<s>", "</s>")
+    assert subwords.pieces[EOS + 1 : EOS + 257] == tuple(f"<0x{byte:02X}>" for byte in range(256))
+
+
+def test_special_ids_of_sentencepiece_are_those_of_the_config():
+    processor = sentencepiece.SentencePieceProcessor(model_proto=learn(text(400, seed=1)))
     assert [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()] == [PAD, UNK, BOS, EOS] == [0, 1, 2, 3]
 
 
@@ -136,7 +149,9 @@ def test_a_cut_sentence_keeps_its_end(subwords, max_length):
 
 
 def test_every_byte_that_is_not_utf8_becomes_a_replacement_character(subwords):
-    """Oracle: Python's decoder, told to replace one byte at a time. The parts are whole and broken ▁, escape, emoji, surrogate."""
+    """Oracle: Python's decoder, which for SentencePiece replaces one byte at a time. The parts are whole and broken ▁, escape, emoji,
+    surrogate. For word pieces, the beginning of a character makes one replacement character, whatever its number of bytes.
+    """
     codecs.register_error("byte by byte", lambda error: ("\ufffd", error.start + 1))
     draw = random.Random(6)
     parts = [
@@ -157,7 +172,9 @@ def test_every_byte_that_is_not_utf8_becomes_a_replacement_character(subwords):
     parts += [b"\xa4", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xf0\x9f\x98\x80", b"\xf0\x9f"]
     lines = [b"".join(draw.choices(parts, k=draw.randint(1, 8))) for _ in range(1500)]
     lines += [draw.randbytes(draw.randint(1, 8)) for _ in range(1500)]
-    expected = [single_spaced(line.decode("utf-8", errors="byte by byte")) for line in lines]
+    expected = [
+        single_spaced(line.decode("utf-8", errors="replace" if isinstance(subwords, WordPieces) else "byte by byte")) for line in lines
+    ]
     assert round_trip(subwords, lines) == expected
 
 
@@ -185,53 +202,53 @@ def test_a_model_learned_with_other_special_ids_is_refused(moved, tmp_path):
         tokenizer.Tokenizer((tmp_path / "other.model").read_bytes())
 
 
-def test_too_large_a_vocabulary_is_refused_with_the_largest_that_can_be_learned():
+def test_too_large_a_vocabulary_is_refused_with_the_largest_that_can_be_learned(kind):
     lines = text(400, seed=1)
     with pytest.raises(ValueError, match="^`vocab_size=5000` is too large.*more text") as refused:
-        learn(lines, 5000)
+        learn(lines, 5000, kind=kind)
     largest = int(re.search(r"gives (\d+) at most", str(refused.value))[1])
-    assert tokenizer.Tokenizer(learn(lines, largest)).vocab_size == largest
+    assert vocabulary.load(learn(lines, largest, kind=kind)).vocab_size == largest
     with pytest.raises(ValueError, match=f"gives {largest} at most"):
-        learn(lines, largest + 1)
+        learn(lines, largest + 1, kind=kind)
 
 
-def test_too_small_a_vocabulary_is_refused_with_the_smallest_that_can_be_learned():
+def test_too_small_a_vocabulary_is_refused_with_the_smallest_that_can_be_learned(kind):
     """Story: a newcomer's --vocab_size=100 was answered by "give more text"."""
     lines = text(400, seed=1)
     characters = len({*b"".join(lines).decode(), UNDERSCORE} - {" "})
     with pytest.raises(ValueError, match=f"^`vocab_size=100` is too small.*256 bytes and {characters} characters") as refused:
-        learn(lines, 100)
+        learn(lines, 100, kind=kind)
     assert "more text" not in str(refused.value)
     smallest = int(re.search(r"needs (\d+) or more", str(refused.value))[1])
     assert smallest == 4 + 256 + characters
-    assert tokenizer.Tokenizer(learn(lines, smallest)).vocab_size == smallest
+    assert vocabulary.load(learn(lines, smallest, kind=kind)).vocab_size == smallest
 
 
-def test_no_text_is_refused():
+def test_no_text_is_refused(kind):
     with pytest.raises(ValueError, match="text"):
-        learn([])
+        learn([], kind=kind)
 
 
-def test_the_same_text_gives_the_same_model():
-    assert learn(text(400, seed=1)) == learn(text(400, seed=1))
+def test_the_same_text_gives_the_same_model(kind):
+    assert learn(text(400, seed=1), kind=kind) == learn(text(400, seed=1), kind=kind)
 
 
-def learned_from_a_sample(seed: int) -> str:
+def learned_from_a_sample(seed: int, kind: str) -> str:
     draw = random.Random(0)
     lines = ["".join(draw.choices("abcdefghij", k=8)).encode() for _ in range(3000)]
-    return hashlib.sha256(learn(lines, 400, sample=150, seed=seed)).hexdigest()
+    return hashlib.sha256(learn(lines, 400, kind=kind, sample=150, seed=seed)).hexdigest()
 
 
-def test_a_sample_of_the_text_gives_the_same_model_in_every_process():
+def test_a_sample_of_the_text_gives_the_same_model_in_every_process(kind):
     """SentencePiece 0.2.3 draws its sample from a generator of the process that `set_random_generator_seed` does not reach."""
-    program = "import test_tokenizer; print(test_tokenizer.learned_from_a_sample(1))"
+    program = f"import test_tokenizer; print(test_tokenizer.learned_from_a_sample(1, '{kind}'))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])}
     there = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert there.stdout.strip() == learned_from_a_sample(1)
+    assert there.stdout.strip() == learned_from_a_sample(1, kind)
 
 
-def test_another_seed_learns_from_another_sample():
-    assert learned_from_a_sample(1) != learned_from_a_sample(2)
+def test_another_seed_learns_from_another_sample(kind):
+    assert learned_from_a_sample(1, kind) != learned_from_a_sample(2, kind)
 
 
 def test_a_sample_too_small_to_learn_from_is_refused_by_the_name_of_its_option():
@@ -240,7 +257,7 @@ def test_a_sample_too_small_to_learn_from_is_refused_by_the_name_of_its_option()
         learn(text(400, seed=1), sample=DataConfig(vocab_sample=100).vocab_sample)
 
 
-def test_what_stops_the_text_is_not_taken_for_a_fault_of_the_vocabulary():
+def test_what_stops_the_text_is_not_taken_for_a_fault_of_the_vocabulary(kind):
     """A file that breaks while it is read, or Ctrl-C."""
 
     def broken():
@@ -248,9 +265,9 @@ def test_what_stops_the_text_is_not_taken_for_a_fault_of_the_vocabulary():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        learn(broken())
+        learn(broken(), kind=kind)
 
 
 def test_a_file_that_is_no_model_is_refused():
-    with pytest.raises(ValueError):
-        tokenizer.Tokenizer(b"no model")
+    with pytest.raises(ValueError, match="SentencePiece model"):
+        vocabulary.load(b"no model")

@@ -91,7 +91,7 @@ def _pieces_of(model: bytes) -> tuple[str, ...]:
     try:
         *pieces, rest = model.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"Expected a list of word pieces in UTF-8. Received: {error}.") from error
+        raise ValueError(f"Expected a list of word pieces. Received: a file that is not UTF-8 ({error}).") from error
     wrong = {piece for piece, count in collections.Counter(pieces).items() if count > 1 or not _is_piece(piece)}
     if wrong or rest:
         received = f"{min(wrong)!r}" if wrong else "no line end after the last piece"
