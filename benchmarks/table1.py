@@ -121,25 +121,23 @@ class Layer:
     Attributes:
         name: the paper's name, and what is measured.
         make: see above.
-        complexity, sequential, path: the paper's O(·): Table 1, or section 4 for separable convolutions. Empty if it has none.
-        exponent: the exponent of n in `complexity`.
+        complexity, sequential, path: the paper's O(·): Table 1, or section 4 for separable convolutions.
     """
 
     name: str
     make: Callable
-    complexity: str = ""
-    sequential: str = ""
-    path: str = ""
-    exponent: int = 1
+    complexity: str
+    sequential: str
+    path: str
 
 
 LAYERS = {
-    "attention": Layer("Self-attention", _attention, "n² · d", "1", "1", 2),
+    "attention": Layer("Self-attention", _attention, "n² · d", "1", "1"),
     "restricted": Layer("Self-attention (restricted)", _restricted, "r · n · d", "1", "n / r"),
     "recurrent": Layer("Recurrent (LSTM)", _layer(_recurrent), "n · d²", "n", "n"),
     "convolutional": Layer("Convolutional", _layer(_convolutional), "k · n · d²", "1", "log_k n"),
     "separable": Layer("Separable convolution", _layer(_separable), "k · n · d + n · d²", "1", "log_k n"),
-    "attention_projected": Layer("Self-attention with projections", _layer(_multi_head), "n² · d + n · d²", "1", "1", 2),
+    "attention_projected": Layer("Self-attention with projections", _layer(_multi_head), "n² · d + n · d²", "1", "1"),
     "restricted_projected": Layer(
         "Self-attention (restricted) with projections", _layer(_restricted_multi_head), "r · n · d + n · d²", "1", "n / r"
     ),
@@ -359,7 +357,10 @@ def table(results: dict, fit_from: int) -> str:
 
 
 def picture(results: dict, fit_from: int):
-    """Draws time and memory against n on logarithmic axes, one line per layer, with the fitted exponents in the legend."""
+    """Draws time and memory against n on logarithmic axes, one line per layer, with the fitted exponents in the legend.
+
+    The paper's complexities stand in the legend of the time; Table 1 has none for the memory.
+    """
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     from t2t_keras.visualization import figures
@@ -384,7 +385,7 @@ def picture(results: dict, fit_from: int):
                     marker="s" if projected else "o",
                     markersize=4,
                     linewidth=1.6,
-                    label=f"{layer.name}: n^{exponent:.2f}, paper O({layer.complexity})",
+                    label=f"{layer.name}: n^{exponent:.2f}" + (f", paper O({layer.complexity})" if index == 0 else ""),
                 )
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
