@@ -329,6 +329,10 @@ def measure(settings: Settings, lengths: list[int], rounds: int, results: dict, 
 
 def table(results: dict, fit_from: int) -> str:
     """Formats the results as a Markdown table."""
+
+    def milliseconds(seconds: float) -> str:
+        return f"{1e3 * seconds:,.0f}" if seconds >= 0.1 else f"{1e3 * seconds:.2g}"
+
     lengths = sorted({int(length) for points in results["seconds"].values() for length in points})
     last, middle = lengths[-1], min(lengths, key=lambda n: abs(n - fit_from))
     head = [
@@ -342,8 +346,8 @@ def table(results: dict, fit_from: int) -> str:
         cells = [
             layer.name,
             f"O({layer.complexity})",
-            f"{1e3 * seconds[str(middle)]:.3g}",
-            f"{1e3 * seconds[str(last)]:.3g}",
+            milliseconds(seconds[str(middle)]),
+            milliseconds(seconds[str(last)]),
             f"{fitted_exponent(seconds, fit_from):.2f}",
             f"{memory[str(last)] / 2**20:,.0f}",
             f"{fitted_exponent(memory, fit_from):.2f}",
@@ -367,7 +371,7 @@ def picture(results: dict, fit_from: int):
 
     with figures.drawing():
         figure = figures.new_figure()
-        figure.set_size_inches(11, 6.4)
+        figure.set_size_inches(10, 6)
         panels = figure.subplots(1, 2)
         values = {name: (medians(results, name), results["memory"][name]) for name in LAYERS}
         units = ((1e3, "milliseconds", "Time, forward and backward"), (2**-20, "MiB", "Peak memory, forward and backward"))
@@ -397,7 +401,7 @@ def picture(results: dict, fit_from: int):
             axes.set_ylabel(label)
             axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
             axes.grid(True, which="major", color="#D0D0D0", linewidth=0.7)
-            axes.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
+            axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
         options_ = results["settings"]
         figure.suptitle(
             f"Layers of Table 1: d = {options_['d']}, {options_['heads']} heads, r = {options_['window']}, k = {options_['kernel']}; "
