@@ -105,12 +105,14 @@ def test_a_window_of_one_copies_the_values():
     np.testing.assert_array_equal(restricted_attention(q, k, v, 1), v)
 
 
-def test_a_position_that_is_too_far_changes_nothing_and_the_farthest_in_reach_does():
+@pytest.mark.parametrize("position", [60, 67, 100, 128])
+def test_a_position_that_is_too_far_changes_nothing_and_the_farthest_in_reach_does(position):
+    """Within a block, and across the borders of blocks at 64 and 128."""
     q, k, v = qkv(200)
     before = restricted_attention(q, k, v, 20)
-    changed = restricted_attention(q, tf.tensor_scatter_nd_add(k, [[0, 0, 100]], [[3.0] * K]), v, 20)
+    changed = restricted_attention(q, tf.tensor_scatter_nd_add(k, [[0, 0, position]], [[3.0] * K]), v, 20)
     moved = np.array(before != changed).any(axis=-1)
-    assert np.flatnonzero(moved[0, 0]).tolist() == list(range(90, 111))
+    assert np.flatnonzero(moved[0, 0]).tolist() == list(range(position - 10, position + 11))
     assert not moved[1].any() and not moved[0, 1:].any()
 
 

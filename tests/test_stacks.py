@@ -154,6 +154,7 @@ CANDIDATES = [
     (Dropout, {"rate": 0.1, "seed": 3}, {"x": X}),
     (AddAndNorm, {"dropout": 0.1}, {"x": X, "y": normal(B, T, D, seed=2)}),
     (EncoderLayer, SIZES, {"x": MEMORY, "attention_mask": SOURCE_MASK}),
+    (EncoderLayer, {**SIZES, "attention_window": 3}, {"x": MEMORY, "attention_mask": SOURCE_MASK}),
     (DecoderLayer, SIZES, {"x": X, "memory": MEMORY, "attention_mask": TARGET_MASK, "cross_attention_mask": SOURCE_MASK}),
 ]
 every_layer = pytest.mark.parametrize(

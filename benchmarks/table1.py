@@ -1,0 +1,455 @@
+"""Measures Table 1 (section 4): time, memory, sequential operations and path lengths of layer types against the sequence length n.
+
+python benchmarks/table1.py --json=table1.json --output=table1.png    # measures, prints a Markdown table, draws a picture
+python benchmarks/table1.py --json=table1.json --output=table1.png    # again: measures what is missing in the file
+
+Each layer maps n vectors of width d to n vectors of width d, for one sequence, and is run forward and backward: gradients by its inputs
+and its weights. The paper's complexity of self-attention leaves out the projections, whose O(n · d²) all layers of width d have. So the
+attention functions are measured alone, and with their projections as further lines.
+
+Time: the median of some rounds. A round visits all lengths and all layers, one after the other, so that a busy machine slows down all of
+them. Memory: the peak of the resident memory minus what a short sequence needs, in a process for each layer (Linux only).
+Sequential operations: the longest chain of matrix products in the graph of the forward pass. Path lengths: see `path_length`.
+"""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from absl import flags
+
+from t2t_keras.cli import flags as options
+from t2t_keras.files import write_whole
+
+_D = flags.DEFINE_integer("d", 512, "Width of the layers.", lower_bound=1)
+_HEADS = flags.DEFINE_integer("heads", 8, "Number of attention heads; it divides --d.", lower_bound=1)
+_WINDOW = flags.DEFINE_integer("window", 64, "Neighborhood of restricted self-attention, r.", lower_bound=1)
+_KERNEL = flags.DEFINE_integer("kernel", 3, "Kernel width of convolutions, k; odd.", lower_bound=3)
+_LENGTHS = flags.DEFINE_list("lengths", ["64", "128", "256", "512", "1024", "2048", "4096"], "Sequence lengths, n.")
+_FIT_FROM = flags.DEFINE_integer("fit_from", 512, "Smallest length that the exponents are fitted to.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each time.", lower_bound=1)
+_JSON = flags.DEFINE_string("json", "", "File of the measurements, which is continued if it exists; empty keeps none.")
+_OUTPUT = flags.DEFINE_string("output", "", "Picture to draw: a PNG or SVG file; empty draws none.")
+_MEMORY_OF = flags.DEFINE_string("memory_of", "", "Internal: what a process that measures memory does, as JSON.")
+
+_SHORTEST = 0.05  # Seconds of a measurement; faster calls are repeated.
+_SHORT = 8  # Sequence length of a step before the measurements.
+_COUNTED = 32  # Sequence length at which sequential operations are counted; recurrent layers are unrolled.
+_SHOWN = 1024  # Sequence length of the path lengths in the table.
+_PRODUCTS = ("MatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "DepthwiseConv2dNative", "Einsum")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What determines the measurements: the flags of the same names."""
+
+    d: int = 512
+    heads: int = 8
+    window: int = 64
+    kernel: int = 3
+
+
+# The layers. Each maker returns a function (input tensors) → output, and the shapes of its inputs.
+
+
+def _attention(settings: Settings, length: int, unroll: bool = False):
+    from t2t_keras.model.attention import scaled_dot_product_attention
+
+    return scaled_dot_product_attention, [(1, settings.heads, length, settings.d // settings.heads)] * 3
+
+
+def _restricted(settings: Settings, length: int, unroll: bool = False):
+    from t2t_keras.model.restricted_attention import restricted_attention
+
+    _, shapes = _attention(settings, length)
+    return lambda q, k, v: restricted_attention(q, k, v, settings.window), shapes
+
+
+def _layer(make: Callable) -> Callable:
+    """Returns a maker for a Keras layer: `make` maps the settings and whether to unroll loops to the layer."""
+
+    def maker(settings: Settings, length: int, unroll: bool = False):
+        layer, shape = make(settings, unroll), (1, length, settings.d)
+        layer.build(shape)
+        return layer, [shape]
+
+    return maker
+
+
+def _multi_head(settings: Settings, unroll: bool):
+    from t2t_keras.model.attention import MultiHeadAttention
+
+    return MultiHeadAttention(settings.heads, settings.d // settings.heads, settings.d // settings.heads)
+
+
+def _restricted_multi_head(settings: Settings, unroll: bool):
+    from t2t_keras.model.restricted_attention import RestrictedSelfAttention
+
+    width = settings.d // settings.heads
+    return RestrictedSelfAttention(settings.heads, width, width, window=settings.window)
+
+
+def _recurrent(settings: Settings, unroll: bool):
+    import keras
+
+    return keras.layers.LSTM(settings.d, return_sequences=True, unroll=unroll)
+
+
+def _convolutional(settings: Settings, unroll: bool):
+    import keras
+
+    return keras.layers.Conv1D(settings.d, settings.kernel, padding="same")
+
+
+def _separable(settings: Settings, unroll: bool):
+    import keras
+
+    return keras.layers.SeparableConv1D(settings.d, settings.kernel, padding="same")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """A layer type.
+
+    Attributes:
+        name: the paper's name, and what is measured.
+        make: see above.
+        complexity, sequential, path: the paper's O(·): Table 1, or section 4 for separable convolutions.
+    """
+
+    name: str
+    make: Callable
+    complexity: str
+    sequential: str
+    path: str
+
+
+LAYERS = {
+    "attention": Layer("Self-attention", _attention, "n² · d", "1", "1"),
+    "restricted": Layer("Self-attention (restricted)", _restricted, "r · n · d", "1", "n / r"),
+    "recurrent": Layer("Recurrent (LSTM)", _layer(_recurrent), "n · d²", "n", "n"),
+    "convolutional": Layer("Convolutional", _layer(_convolutional), "k · n · d²", "1", "log_k n"),
+    "separable": Layer("Separable convolution", _layer(_separable), "k · n · d + n · d²", "1", "log_k n"),
+    "attention_projected": Layer("Self-attention with projections", _layer(_multi_head), "n² · d + n · d²", "1", "1"),
+    "restricted_projected": Layer(
+        "Self-attention (restricted) with projections", _layer(_restricted_multi_head), "r · n · d + n · d²", "1", "n / r"
+    ),
+}
+
+
+def step_of(layer: Layer, settings: Settings) -> Callable:
+    """Returns a function: sequence length → a function that runs a layer forward and backward on inputs of that length.
+
+    It returns the gradients by the inputs and by the weights.
+    """
+    import tensorflow as tf
+
+    function, shapes = layer.make(settings, 1)
+    weights = [variable.value for variable in getattr(function, "trainable_variables", ())]
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([*shape[:-2], None, shape[-1]]) for shape in shapes])
+    def step(*inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            output = function(*inputs)
+        return tape.gradient(output, [*inputs, *weights], output_gradients=tf.ones_like(output))
+
+    def of_length(length: int) -> Callable:
+        inputs = [tf.random.stateless_normal([*shape[:-2], length, shape[-1]], [1, 2]) for shape in shapes]
+        return lambda: step(*inputs)
+
+    return of_length
+
+
+def seconds_of(call: Callable) -> float:
+    """Returns the time of a call, the mean of several if one is short."""
+    calls, started = 0, time.perf_counter()
+    while not calls or time.perf_counter() - started < _SHORTEST:
+        call()
+        calls += 1
+    return (time.perf_counter() - started) / calls
+
+
+# Memory.
+
+
+def _status(field: str) -> int:
+    """Returns a field of the memory statistics of this process, in bytes."""
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return 1024 * int(line.split()[1])
+    raise ValueError(f"Expected {field} in /proc/self/status, as Linux has it. Received none.")
+
+
+def work(name: str, settings: Settings, lengths: list[int]) -> None:
+    """Prints {length: bytes} of a layer as JSON. The lengths increase, because TensorFlow keeps memory that a step has freed."""
+    step = step_of(LAYERS[name], settings)
+    step(_SHORT)()
+    before, peaks = _status("VmRSS"), {}
+    for length in sorted(lengths):
+        step(length)()
+        peaks[length] = _status("VmHWM") - before
+    print(json.dumps(peaks))
+
+
+def measure_memory(name: str, settings: Settings, lengths: list[int]) -> dict:
+    """Returns {length: bytes} of a layer, measured in a process of its own."""
+    task = json.dumps({"name": name, "settings": dataclasses.asdict(settings), "lengths": lengths})
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.run([sys.executable, __file__, f"--memory_of={task}"], env=environment, capture_output=True, text=True)
+    if process.returncode:
+        raise ValueError(f"The process that measures memory failed: {process.stderr.strip()[-500:]}")
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+# Sequential operations and path lengths.
+
+
+def sequential_operations(layer: Layer, settings: Settings, length: int) -> int:
+    """Counts the matrix products of a forward pass that must follow one another: the longest chain in its graph."""
+    import tensorflow as tf
+
+    function, shapes = layer.make(settings, length, unroll=True)
+    graph = tf.function(function, autograph=False).get_concrete_function(*map(tf.TensorSpec, shapes)).graph
+    chain: dict = {}
+    for operation in graph.get_operations():  # In the order of construction: inputs come first.
+        before = max((chain[each.op.name] for each in operation.inputs), default=0)
+        chain[operation.name] = before + (operation.type in _PRODUCTS)
+    return max(chain.values())
+
+
+def reach(layer: Layer, settings: Settings) -> int:
+    """Returns how many positions away an input changes an output of one layer, to the right. Measured with a narrow layer.
+
+    Returns:
+        The number of positions; that to the end of the sequence if the layer reaches all of them.
+    """
+    import numpy as np
+
+    length = 4 * max(settings.window, settings.kernel) + 1
+    function, shapes = layer.make(dataclasses.replace(settings, d=settings.heads), length)
+    draw, middle = np.random.default_rng(1), length // 2
+    inputs = [draw.normal(size=shape).astype(np.float32) for shape in shapes]
+    changed = [each.copy() for each in inputs]
+    for each in changed:
+        each[..., middle, :] += 1
+    differs = np.array(function(*inputs)) != np.array(function(*changed))
+    positions = np.flatnonzero(differs.reshape(-1, *differs.shape[-2:]).any(axis=(0, 2)))
+    return int(positions.max()) - middle
+
+
+def path_length(name: str, settings: Settings, length: int, dilated: bool = False) -> int:
+    """Returns the maximum path length between two positions: how many layers, or steps of a recurrent layer, join the first and last.
+
+    Args:
+        name: in `LAYERS`.
+        settings: of the layer.
+        length: n.
+        dilated: a stack of convolutions whose dilation is 1, k, k², …; otherwise all layers of a stack are the same.
+    """
+    layer = LAYERS[name]
+    if name == "recurrent":
+        # One product per position, besides those of the inputs, which are computed at once.
+        return length if sequential_operations(layer, dataclasses.replace(settings, d=8), 9) >= 9 else 1
+    far = reach(layer, settings)
+    everywhere = 4 * max(settings.window, settings.kernel) + 1
+    if far == everywhere - 1 - everywhere // 2:
+        return 1
+    layers, reached = 0, 0
+    while reached < length - 1:
+        reached += far * (settings.kernel**layers if dilated else 1)
+        layers += 1
+    return layers
+
+
+# Results.
+
+
+def fitted_exponent(points: dict, fit_from: int) -> float:
+    """Returns the slope of log(value) over log(n) by least squares: {n: value} with n from `fit_from` on."""
+    pairs = [(math.log(int(length)), math.log(value)) for length, value in points.items() if int(length) >= fit_from and value > 0]
+    if len(pairs) < 2:
+        return math.nan
+    return statistics.linear_regression(*zip(*pairs, strict=True)).slope
+
+
+def medians(results: dict, name: str) -> dict:
+    """Returns {length: seconds} of a layer: the median over the rounds."""
+    return {length: statistics.median(seconds) for length, seconds in results["seconds"].get(name, {}).items()}
+
+
+def measure(settings: Settings, lengths: list[int], rounds: int, results: dict, save: Callable[[dict], None]) -> dict:
+    """Measures what `results` lacks and adds it there.
+
+    Args:
+        settings: of the layers.
+        lengths: sequence lengths.
+        rounds: number of measurements of each time.
+        results: earlier results of the same settings, or {}.
+        save: called with the results after each round.
+    """
+    seconds, steps = results.setdefault("seconds", {name: {} for name in LAYERS}), {}
+
+    def missing(number: int) -> list[tuple[str, int]]:
+        return [(name, n) for n in lengths for name in LAYERS if len(seconds[name].get(str(n), ())) < number]
+
+    def progress(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    if "sequential" not in results:
+        results["sequential"] = {name: sequential_operations(layer, settings, _COUNTED) for name, layer in LAYERS.items()}
+        results["paths"] = {name: [path_length(name, settings, _SHOWN)] for name in LAYERS}
+        for name in ("convolutional", "separable"):
+            results["paths"][name].append(path_length(name, settings, _SHOWN, dilated=True))
+        save(results)
+    memory = results.setdefault("memory", {})
+    for name, layer in LAYERS.items():
+        if any(str(n) not in memory.get(name, {}) for n in lengths):
+            progress(f"Memory: {layer.name} …")
+            memory[name] = measure_memory(name, settings, lengths)
+            save(results)
+    for number in range(1, rounds + 1):
+        if missing(number):
+            progress(f"Time, round {number} of {rounds} …")
+        for name, n in missing(number):
+            if name not in steps:
+                steps[name] = step_of(LAYERS[name], settings)
+                steps[name](_SHORT)()  # Builds the graph.
+            seconds[name].setdefault(str(n), []).append(seconds_of(steps[name](n)))
+        save(results)
+    return results
+
+
+def table(results: dict, fit_from: int) -> str:
+    """Formats the results as a Markdown table."""
+
+    def milliseconds(seconds: float) -> str:
+        return f"{1e3 * seconds:,.0f}" if seconds >= 0.1 else f"{1e3 * seconds:.2g}"
+
+    lengths = sorted({int(length) for points in results["seconds"].values() for length in points})
+    last, middle = lengths[-1], min(lengths, key=lambda n: abs(n - fit_from))
+    head = [
+        "layer", "complexity", f"time, n = {middle:,} (ms)", f"n = {last:,} (ms)", "∝ n^", f"memory, n = {last:,} (MiB)", "∝ n^",
+        "sequential", f"counted, n = {_COUNTED}", "longest path", f"counted, n = {_SHOWN:,}",
+    ]  # fmt: skip
+    lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * 5 + "---|---:|---|---:|"]
+    for name, layer in LAYERS.items():
+        seconds, memory = medians(results, name), results["memory"][name]
+        paths = results["paths"][name]
+        cells = [
+            layer.name,
+            f"O({layer.complexity})",
+            milliseconds(seconds[str(middle)]),
+            milliseconds(seconds[str(last)]),
+            f"{fitted_exponent(seconds, fit_from):.2f}",
+            f"{memory[str(last)] / 2**20:,.0f}",
+            f"{fitted_exponent(memory, fit_from):.2f}",
+            f"O({layer.sequential})",
+            f"{results['sequential'][name]}",
+            f"O({layer.path})",
+            f"{paths[0]:,}" if len(paths) == 1 else f"{paths[1]:,} dilated, {paths[0]:,} not",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def picture(results: dict, fit_from: int):
+    """Draws time and memory against n on logarithmic axes, one line per layer, with the fitted exponents in the legend.
+
+    The paper's complexities stand in the legend of the time; Table 1 has none for the memory.
+    """
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    from t2t_keras.visualization import figures
+
+    with figures.drawing():
+        figure = figures.new_figure()
+        figure.set_size_inches(10, 6)
+        panels = figure.subplots(1, 2)
+        values = {name: (medians(results, name), results["memory"][name]) for name in LAYERS}
+        units = ((1e3, "milliseconds", "Time, forward and backward"), (2**-20, "MiB", "Peak memory, forward and backward"))
+        for index, (axes, (unit, label, title)) in enumerate(zip(panels, units, strict=True)):
+            for number, (name, layer) in enumerate(LAYERS.items()):
+                points = {int(length): unit * value for length, value in values[name][index].items() if value > 0}
+                projected = name.endswith("_projected")
+                colour = figures.PALETTE[number - 5 if projected else number]
+                exponent = fitted_exponent(values[name][index], fit_from)
+                axes.plot(
+                    points.keys(),
+                    points.values(),
+                    color=colour,
+                    linestyle="--" if projected else "-",
+                    marker="s" if projected else "o",
+                    markersize=4,
+                    linewidth=1.6,
+                    label=f"{layer.name}: n^{exponent:.2f}" + (f", paper O({layer.complexity})" if index == 0 else ""),
+                )
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            lengths = sorted({int(length) for length in values["attention"][index]})
+            axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+            axes.set_xlabel("sequence length n")
+            axes.set_ylabel(label)
+            axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+            axes.grid(True, which="major", color="#D0D0D0", linewidth=0.7)
+            axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
+        options_ = results["settings"]
+        figure.suptitle(
+            f"Layers of Table 1: d = {options_['d']}, {options_['heads']} heads, r = {options_['window']}, k = {options_['kernel']}; "
+            f"exponents fitted to n ≥ {fit_from:,}",
+            fontsize=11,
+        )
+        figure.tight_layout()
+    return figure
+
+
+def cpu() -> str:
+    """Returns the name of the processor, and how many of its cores this process may use."""
+    fields = dict(line.split(":", 1) for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if ":" in line)
+    names = {name.strip(): value.strip() for name, value in fields.items()}
+    return f"{names.get('model name', 'unknown')}, {len(os.sched_getaffinity(0))} cores"
+
+
+def benchmark() -> None:
+    if _MEMORY_OF.value:
+        task = json.loads(_MEMORY_OF.value)
+        return work(task["name"], Settings(**task["settings"]), task["lengths"])
+    settings = Settings(_D.value, _HEADS.value, _WINDOW.value, _KERNEL.value)
+    lengths, file = sorted(map(int, _LENGTHS.value)), pathlib.Path(_JSON.value).expanduser() if _JSON.value else None
+    if settings.d % settings.heads or not settings.kernel % 2:
+        raise ValueError(f"Expected --d to be a multiple of --heads, and an odd --kernel. Received: {settings}.")
+    results = {"settings": dataclasses.asdict(settings), "machine": cpu()}
+    if file and file.exists():
+        before = json.loads(file.read_text(encoding="utf-8"))
+        if before.get("settings") != results["settings"]:
+            raise ValueError(f"Expected {file} to have measurements of {results['settings']}. Received: {before.get('settings')}.")
+        results = before
+
+    def save(results: dict) -> None:
+        if file:
+            write_whole(file, json.dumps(results, indent=1).encode())
+
+    results = measure(settings, lengths, _ROUNDS.value, results, save)
+    print(f"{results['machine']}; d = {settings.d}, {settings.heads} heads, r = {settings.window}, k = {settings.kernel}.\n")
+    print(table(results, _FIT_FROM.value))
+    if _OUTPUT.value:
+        from t2t_keras.visualization import figures
+
+        figures.save(picture(results, _FIT_FROM.value), pathlib.Path(_OUTPUT.value).expanduser())
+
+
+def main() -> None:
+    options.run(benchmark)
+
+
+if __name__ == "__main__":
+    main()
