@@ -1665,6 +1665,13 @@ MUTANTS = (
         ("tests/test_linearize.py::test_punctuation_has_its_tag_and_no_other_word_has_one_of_these",),
     ),
     Mutant(
+        "a phrase alone in another is written, too",
+        "t2t_keras/parsing/linearize.py",
+        "len(node.children) > 1:",
+        "len(node.children) > 0:",
+        ("tests/test_linearize.py::test_phrases_are_the_constituents_with_siblings",),
+    ),
+    Mutant(
         "PRT is not ADVP",
         "t2t_keras/parsing/evalb.py",
         'return "ADVP" if label == "PRT" else label',

@@ -6,7 +6,7 @@ import pytest
 from test_trees import random_tree
 
 from t2t_keras.parsing.baseline import right_branching
-from t2t_keras.parsing.linearize import tag_of, to_tokens, to_tree
+from t2t_keras.parsing.linearize import phrases, tag_of, to_tokens, to_tree
 from t2t_keras.parsing.trees import TOP, Tree, preterminals, read_trees, walk
 
 
@@ -134,6 +134,16 @@ def test_punctuation_has_its_tag_and_no_other_word_has_one_of_these(word, tag, e
 )
 def test_the_right_branching_tree(words, expected):
     assert str(right_branching(words.split())) == expected
+
+
+def test_phrases_are_the_constituents_with_siblings():
+    """A constituent alone in another has the words of that one: the same words would have two trees."""
+    (tree,) = read_trees(["(TOP (S (NP (NP (NNP Ada))) (VP (VBZ owns) (NP (DT a) (NN kettle))) (. .)))"], "")
+    assert [str(phrase) for phrase in phrases(tree, 3)] == [
+        "(TOP (NP (NP (NNP Ada))))", "(TOP (VP (VBZ owns) (NP (DT a) (NN kettle))))", "(TOP (NP (DT a) (NN kettle)))"
+    ]  # fmt: skip
+    assert [len(preterminals(phrase)) for phrase in phrases(tree, 2)] == [1, 2]
+    assert list(phrases(tree, 0)) == []
 
 
 def test_an_empty_tree_has_no_tokens():

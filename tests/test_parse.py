@@ -71,6 +71,17 @@ def test_treebank_files_become_text_to_train_with(tmp_path):
     assert "4 sentences" in result.stderr.decode() and "2 trees without words" in result.stderr.decode()
 
 
+def test_phrases_are_written_once_and_only_if_they_are_asked_for(tmp_path):
+    """ "a kettle" is in both files, and a verb phrase of three words is too long."""
+    for name in ("1.mrg", "2.mrg"):
+        (tmp_path / name).write_text(TREES)
+    names = (f"--trees={tmp_path}/?.mrg", f"--source={tmp_path}/words", f"--target={tmp_path}/brackets")
+    result = parse("--linearize", *names, "--phrases=2")
+    assert b"4 sentences and 2 phrases" in result.stderr
+    assert (tmp_path / "words").read_text() == "Ada owns a kettle .\nAda\na kettle\ntea\nAda owns a kettle .\ntea\n"
+    assert (tmp_path / "brackets").read_text().splitlines()[1:3] == ["(NP NNP )NP", "(NP DT NN )NP"]
+
+
 def test_a_broken_treebank_file_is_named_with_its_line_and_nothing_is_written(tmp_path):
     (tmp_path / "a.mrg").write_text(TREES)
     (tmp_path / "b.mrg").write_text(TREES + "( (S (NN x))\n")

@@ -23,6 +23,9 @@ _RIGHT_BRANCHING = flags.DEFINE_boolean("right_branching", False, "Write right-b
 _TREES = flags.DEFINE_string("trees", "", "Treebank files to linearize, comma-separated files or globs.")
 _SOURCE = flags.DEFINE_string("source", "", "File for the words of --trees, one sentence per line.")
 _TARGET = flags.DEFINE_string("target", "", "File for the brackets of --trees, one sentence per line.")
+_PHRASES = flags.DEFINE_integer(
+    "phrases", 0, "Also write each phrase of at most this many words, once; for small treebanks. 0: sentences only.", lower_bound=0
+)
 _GOLD = flags.DEFINE_string("gold", "", "Correct trees: treebank files, or one tree per line; comma-separated files or globs.")
 _PARSED = flags.DEFINE_string("parsed", "", "Trees to score, one per line as this program writes them; comma-separated files or globs.")
 _JSON = flags.DEFINE_boolean("json", False, "Print scores as one JSON object.")
@@ -37,7 +40,7 @@ _TEXT = ("input", "output", "draw")
 _SEARCH = ("flush", "batch_size", "checkpoint", "dtype", "int8", *(field.name for field in dataclasses.fields(DecodeConfig)))
 # What the program can do, and the flags that belong to it: those that are needed, and others.
 _TASKS = {
-    "linearize": (("trees", "source", "target"), ()),
+    "linearize": (("trees", "source", "target"), ("phrases",)),
     "score": (("gold", "parsed"), ("json",)),
     "right_branching": ((), _TEXT),
     "model_dir": ((), (*_TEXT, *_SEARCH)),
@@ -66,26 +69,36 @@ def _task() -> str:
 
 def _linearize() -> None:
     from t2t_keras.data import corpora
-    from t2t_keras.parsing.linearize import to_tokens
+    from t2t_keras.parsing.linearize import phrases, to_tokens
     from t2t_keras.parsing.trees import clean, preterminals, read_trees
     from t2t_keras.text import lines
 
     if _SOURCE.value == _TARGET.value:
         raise ValueError(f"Expected two files as --source and --target. Received: {_SOURCE.value} twice.")
-    written = empty = 0
+    sentences = empty = 0
+    known = set()  # Phrases that are written.
+
+    def write(tree) -> None:
+        source.write(f"{' '.join(leaf.word for leaf in preterminals(tree))}\n".encode())
+        target.write(f"{' '.join(to_tokens(tree))}\n".encode())
+
     with lines.written_whole(_SOURCE.value) as source, lines.written_whole(_TARGET.value) as target:
         for path in corpora.expand(_TREES.value):
             for tree in map(clean, read_trees(corpora.text(str(path)), str(path))):
                 if not tree.children:
                     empty += 1
                     continue
-                source.write(f"{' '.join(leaf.word for leaf in preterminals(tree))}\n".encode())
-                target.write(f"{' '.join(to_tokens(tree))}\n".encode())
-                written += 1
-        if not written:
+                write(tree)
+                sentences += 1
+                for phrase in phrases(tree, _PHRASES.value):
+                    if (text := str(phrase)) not in known:
+                        known.add(text)
+                        write(phrase)
+        if not sentences:
             raise ValueError(f"Expected trees with words in `trees`. {_TREES.value} has none.")
+    also = f" and {len(known):,} phrases" if _PHRASES.value else ""
     left_out = f" {empty:,} trees without words are left out." if empty else ""
-    print(f"Wrote {written:,} sentences to {_SOURCE.value} and {_TARGET.value}.{left_out}", file=sys.stderr)
+    print(f"Wrote {sentences:,} sentences{also} to {_SOURCE.value} and {_TARGET.value}.{left_out}", file=sys.stderr)
 
 
 def _score() -> None:

@@ -6,9 +6,10 @@ A token is an opening bracket with its label, a closing bracket with its label, 
 """
 
 import re
+from collections.abc import Iterator
 
 from t2t_keras.parsing.evalb import DELETED
-from t2t_keras.parsing.trees import TOP, Tree, walk
+from t2t_keras.parsing.trees import TOP, Tree, preterminals, walk
 
 UNKNOWN_TAG = "XX"  # Tag of a word that the sequence has no tag for.
 # Words whose tag follows from the word, and those tags. EVALB leaves out words by these tags.
@@ -23,6 +24,16 @@ def to_tokens(tree: Tree) -> list[str]:
     return [
         node.label if node.word else f"({node.label}" if entered else f"){node.label}" for node, entered in walk(tree) if node is not tree
     ]
+
+
+def phrases(tree: Tree, most: int) -> Iterator[Tree]:
+    """Yields the constituents of at most `most` words as trees of their own, except those that are alone in another one.
+
+    Short phrases show a model which word a tag belongs to. A small treebank has too few sentences to learn it from them alone.
+    """
+    for node, entered in walk(tree):
+        if entered and len(node.children) > 1:
+            yield from (Tree(TOP, [child]) for child in node.children if not child.word and len(preterminals(child)) <= most)
 
 
 def tag_of(word: str, tag: str) -> str:
