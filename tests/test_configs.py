@@ -7,9 +7,15 @@ import sys
 
 import keras
 import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from test_run import train
 
-from t2t_keras import paper
+from t2t_keras import paper, run_folder
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.data import prepare
+from t2t_keras.decoding import loading
+from t2t_keras.text import vocabulary, word_pieces
 from t2t_keras.training.optimizer import TransformerSchedule
 
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.flags"))
@@ -87,6 +93,35 @@ def test_the_quick_start_s_model_can_be_made():
 
     model, *_ = read(next(path for path in CONFIGS if path.stem == "quickstart"))
     assert isinstance(Transformer(model), keras.Model)
+
+
+@pytest.mark.parametrize("path", [path for path in CONFIGS if path.stem.startswith("wmt14")], ids=lambda path: path.stem)
+def test_a_wmt14_config_runs_on_the_mock_of_its_set(path, tmp_path):
+    """From TFDS to a translation, with a small model and small batches."""
+    model, config, decode, data = read(path)
+    small = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 16, "num_heads": 2, "d_k": 4, "d_v": 4}
+    with tfds.testing.mock_data(num_examples=300):
+        state, said = train(
+            tmp_path,
+            model=dataclasses.replace(model, vocab_size=290, **small),
+            train=dataclasses.replace(config, train_steps=2, batch_tokens=400, valid_sentences=2, checkpoint_steps=1, attention_images=0),
+            decode=decode,
+            data=data,
+        )
+    assert state.step == 2 and "loss" in said
+    subwords = vocabulary.load(run_folder.read_subwords(tmp_path))
+    assert isinstance(subwords, word_pieces.WordPieces) == ("en_fr" in path.stem), "section 5.1"
+    assert (tmp_path / run_folder.DATA / prepare.CORPUS).exists()
+    assert loading.load(tmp_path)(tf.constant(["abc def"]))["text"].shape == [1]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_prepare_py_takes_the_config_by_name(path, tmp_path):
+    """Story: it did not know --beam_size and --alpha, which are in the configs of WMT14."""
+    command = [sys.executable, "tools/prepare.py", f"--flagfile={path.stem}", f"--data_dir={tmp_path}", "--max_length=1"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=path.parent.parent, env={"PYTHONPATH": "."})
+    assert result.returncode == 1
+    assert "max_length=1" in result.stderr
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

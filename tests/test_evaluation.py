@@ -27,7 +27,9 @@ def test_bleu_is_of_a_corpus_and_not_a_mean_of_sentences():
 def test_the_same_text_scores_100_and_different_text_0():
     assert scores.bleu(REFERENCES, REFERENCES)["bleu"] == pytest.approx(100)
     assert scores.chrf(REFERENCES, REFERENCES)["chrf"] == pytest.approx(100)
-    assert scores.rouge(REFERENCES, REFERENCES) == pytest.approx({"rouge1": 100, "rouge2": 75, "rougeL": 100})  # "Yes": no pair.
+    assert scores.rouge(REFERENCES, REFERENCES) == pytest.approx(
+        {f"{name}_{measure}": value for name, value in (("rouge1", 100), ("rouge2", 75), ("rougeL", 100)) for measure in ("recall", "f1")}
+    )  # "Yes": no pair.
     assert scores.bleu(["q w e r t"], ["a s d f g"])["bleu"] == 0
 
 
@@ -71,13 +73,23 @@ def test_chrf_is_what_sacrebleu_says():
 def test_rouge_is_the_mean_f1_of_sentences_by_hand():
     """The first: 3 of 4 words, 1 of 3 pairs, "a b d" in order; the second: nothing."""
     found = scores.rouge(["a b x d", "q"], ["a b c d", "z"])
-    assert found == pytest.approx({"rouge1": 100 * (3 / 4) / 2, "rouge2": 100 * (1 / 3) / 2, "rougeL": 100 * (3 / 4) / 2})
+    expected = {"rouge1_f1": 100 * (3 / 4) / 2, "rouge2_f1": 100 * (1 / 3) / 2, "rougeL_f1": 100 * (3 / 4) / 2}
+    assert {name: value for name, value in found.items() if name.endswith("f1")} == pytest.approx(expected)
+
+
+def test_rouge_recall_is_the_share_of_the_reference_that_a_translation_has():
+    """Lin (2004), equation 1: 3 of 4 words, 1 of 3 pairs, "a b d" in order; longer translations do not lose."""
+    for hypothesis in ("a b x d", "a b x d y z y z"):
+        found = scores.rouge([hypothesis], ["a b c d"])
+        assert found["rouge1_recall"] == found["rougeL_recall"] == pytest.approx(75)
+        assert found["rouge2_recall"] == pytest.approx(100 / 3)
+    assert found["rouge1_f1"] == pytest.approx(100 * 2 * 3 / (4 + 8))
 
 
 def test_rouge_takes_the_reference_for_the_reference():
     """F1 is the same either way round, so this looks at one that is not of equal length, and at rouge-score itself."""
     expected = rouge_scorer.RougeScorer(["rougeL"]).score("a b c d e f", "a f")["rougeL"].fmeasure
-    assert scores.rouge(["a f"], ["a b c d e f"])["rougeL"] == pytest.approx(100 * expected)
+    assert scores.rouge(["a f"], ["a b c d e f"])["rougeL_f1"] == pytest.approx(100 * expected)
 
 
 def test_compounds_are_split_at_hyphens_before_they_are_counted():
@@ -132,7 +144,12 @@ def test_one_of_several_references_that_agrees_is_enough(score):
 
 def test_rouge_of_several_references_is_by_the_best_of_each_sentence():
     """Each sentence has all words of one reference and none of the other."""
-    assert scores.rouge(["a b", "c d"], ["a b", "x y"], ["x y", "c d"])["rouge1"] == 100
+    assert scores.rouge(["a b", "c d"], ["a b", "x y"], ["x y", "c d"])["rouge1_f1"] == 100
+
+
+def test_recall_of_several_references_is_the_best_recall_even_where_another_has_the_best_f1():
+    found = scores.rouge(["a b c d"], ["a b c d e f g h"], ["a"])
+    assert found["rouge1_recall"] == 100 and found["rouge1_f1"] == pytest.approx(100 * 2 * 4 / 12)
 
 
 def test_compound_split_bleu_splits_each_reference():

@@ -21,7 +21,8 @@ from test_lock import HOLDER
 from t2t_keras import files
 from t2t_keras.config import EOS, DataConfig
 from t2t_keras.data import builtin_corpus, corpora, prepare, shards
-from t2t_keras.text import tokenizer
+from t2t_keras.text import vocabulary
+from t2t_keras.text.subwords import Subwords
 
 ENGLISH = "the small big red house tree car is stands runs and under".split()
 GERMAN = "das kleine große rote Haus Baum Auto ist steht läuft und unter".split()
@@ -67,8 +68,8 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def subwords_of(folder: pathlib.Path) -> tokenizer.Tokenizer:
-    return tokenizer.Tokenizer((folder / prepare.SUBWORDS).read_bytes())
+def subwords_of(folder: pathlib.Path) -> Subwords:
+    return vocabulary.load((folder / prepare.SUBWORDS).read_bytes())
 
 
 def texts(folder: pathlib.Path, split: str) -> list[tuple[str, str]]:
@@ -236,8 +237,8 @@ def test_sub_words_are_learned_from_a_sample_as_large_as_asked_drawn_by_the_seed
     lines = [line.encode() for pair in TRAIN for line in pair]
     coverage = data.character_coverage
     models = {
-        (sample, drawn_by): tokenizer.learn(
-            lines, VOCAB, sample=sample, seed=drawn_by, normalization="identity", character_coverage=coverage
+        (sample, drawn_by): vocabulary.learn(
+            "bpe", lines, VOCAB, sample=sample, seed=drawn_by, normalization="identity", character_coverage=coverage
         )
         for sample, drawn_by in ((101, 1), (101, 2), (10**6, 1))
     }
@@ -319,9 +320,27 @@ def test_the_pairs_that_an_older_version_counted_are_known_by_their_option(folde
     assert run(made, folder) == [f"Using the data in {folder}."]
 
 
+def test_a_folder_of_a_version_without_word_pieces_has_byte_pair_encoding(data, folder):
+    run(data, folder)
+    described = json.loads((folder / prepare.CORPUS).read_text())
+    del described["options"]["subwords"]
+    (folder / prepare.CORPUS).write_text(json.dumps(described))
+    assert run(data, folder) == [f"Using the data in {folder}."]
+    assert prepare.prepared_with(folder).subwords == "bpe"
+    with pytest.raises(ValueError, match="`subwords` was bpe, and is now wordpiece"):
+        run(dataclasses.replace(data, subwords="wordpiece"), folder)
+
+
 @pytest.mark.parametrize(
     "changed",
-    [{"max_length": 100}, {"normalization": "nfkc"}, {"character_coverage": 1.0}, {"vocab_sample": 1000}, {"skip_bad_lines": True}],
+    [
+        {"max_length": 100},
+        {"subwords": "wordpiece"},
+        {"normalization": "nfkc"},
+        {"character_coverage": 1.0},
+        {"vocab_sample": 1000},
+        {"skip_bad_lines": True},
+    ],
     ids=lambda changed: next(iter(changed)),
 )
 def test_a_folder_prepared_with_another_option_is_refused_by_its_name(data, folder, changed):
@@ -377,17 +396,17 @@ def test_a_byte_that_changes_behind_the_first_mebibyte_makes_another_corpus(data
 
 
 def test_a_file_that_changes_while_it_is_read_is_told(data, folder, monkeypatch):
-    learn = tokenizer.learn
+    learn = vocabulary.learn
 
-    def learn_while_text_grows(lines, *args, **options):
-        model = learn(lines, *args, **options)
+    def learn_while_text_grows(*args, **options):
+        model = learn(*args, **options)
         for path in (data.train_source, data.train_target):
             with open(path, "a", encoding="utf-8") as file:
                 file.write("one more\n")
         return model
 
     with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"train\.source was changed while it was being read"):
-        patch.setattr(tokenizer, "learn", learn_while_text_grows)
+        patch.setattr(vocabulary, "learn", learn_while_text_grows)
         run(data, folder)
     assert not (folder / prepare.CORPUS).exists()
 
@@ -451,7 +470,7 @@ def test_a_folder_that_was_killed_half_way_is_made_again(data, folder, tmp_path,
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         if killed_at == "learning":
-            patch.setattr(tokenizer, "learn", kill)
+            patch.setattr(vocabulary, "learn", kill)
         elif killed_at.endswith("shards"):
             patch.setattr(shards, "write", kill_split(killed_at.split()[0], shards.write))
         elif killed_at == "valid text":

@@ -241,7 +241,7 @@ def test_evaluating_prints_one_json_object_and_writes_the_translations(trained, 
     result = tool("evaluate", f"--model_dir={model_dir}", *names, *options, "--json")
     assert result.returncode == 0, result.stderr.decode()
     scores = json.loads(result.stdout)
-    assert {"bleu", "chrf", "perplexity", "signature", "exact_match", "rougeL", "compound_split_bleu"} <= set(scores)
+    assert {"bleu", "chrf", "perplexity", "signature", "exact_match", "rougeL_f1", "rougeL_recall", "compound_split_bleu"} <= set(scores)
     assert (scores["sentences"], scores["beam_size"], scores["alpha"], scores["checkpoint"]) == (40, 2, 1.0, "latest")
     assert 0 <= scores["bleu"] <= 100 and 0 <= scores["chrf"] <= 100 and 1 < scores["perplexity"] < 1000
     assert scores["exact_match"] == 1 / 40  # Where both sides are blank.

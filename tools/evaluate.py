@@ -29,7 +29,7 @@ _TOKENIZE = flags.DEFINE_enum(
 _COMPOUND_SPLIT = flags.DEFINE_string(
     "compound_split", "", "Also compute BLEU as the paper's authors did: a Moses language code, such as de."
 )
-_ROUGE = flags.DEFINE_boolean("rouge", False, "Also compute ROUGE-1, ROUGE-2 and ROUGE-L.")
+_ROUGE = flags.DEFINE_boolean("rouge", False, "Also compute recall and F1 of ROUGE-1, ROUGE-2 and ROUGE-L.")
 _OUTPUT = flags.DEFINE_string("output", "", "File for the model's translations.")
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object; a score that is not finite is null.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Number of sentences translated at once.", lower_bound=1)

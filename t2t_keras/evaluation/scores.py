@@ -70,14 +70,21 @@ def chrf(hypotheses: list[str], *references: list[str], lowercase: bool = False)
 
 
 def rouge(hypotheses: list[str], *references: list[str]) -> dict:
-    """Computes the mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L over sentences, 0 to 100, with rouge-score and without stemming.
+    """Computes ROUGE-1, ROUGE-2 and ROUGE-L with rouge-score, without stemming: {"rouge1_recall", "rouge1_f1", …}, 0 to 100.
 
-    If a sentence has several references, its best score counts.
+    Each score is the mean over sentences. Recall is the definition of ROUGE-N (Lin, 2004, equation 1); F1 also penalises long
+    translations. If a sentence has several references, its best recall and its best F1 count.
     """
     _check(hypotheses, references)
     scorer = _rouge_scorer()
-    found = [scorer.score_multi(known, hypothesis) for hypothesis, *known in zip(hypotheses, *references, strict=True)]
-    return {name: 100 * sum(score[name].fmeasure for score in found) / len(found) for name in _ROUGE}
+    found = [
+        [scorer.score(reference, hypothesis) for reference in known] for hypothesis, *known in zip(hypotheses, *references, strict=True)
+    ]
+    return {
+        f"{name}_{measure}": 100 * sum(max(getattr(score[name], field) for score in sentence) for sentence in found) / len(found)
+        for name in _ROUGE
+        for measure, field in (("recall", "recall"), ("f1", "fmeasure"))
+    }
 
 
 def compound_split_bleu(hypotheses: list[str], *references: list[str], language: str) -> dict:

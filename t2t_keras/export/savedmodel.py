@@ -5,8 +5,8 @@ export_dir/1/variables/                                the weights for the other
 export_dir/1/assets.extra/t2t_keras.json               a description of the model
 export_dir/1/assets.extra/tf_serving_warmup_requests   requests that a server runs before it is ready
 
-The graph consists of core operations and three operations of TF.Text for SentencePiece. A program that loads it needs TF.Text, but not
-this package.
+The graph consists of core operations and operations of TF.Text: three for byte-pair encoding, one for word pieces. A program that loads
+it needs TF.Text, but not this package.
 """
 
 import dataclasses
