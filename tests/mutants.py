@@ -890,7 +890,7 @@ MUTANTS = (
     ),
     Mutant(
         'too small a vocabulary is answered by "give more text"',
-        "t2t_keras/text/tokenizer.py",
+        "t2t_keras/text/byte_pairs.py",
         "required_chars. ",
         "required_words. ",
         ("tests/test_tokenizer.py::test_too_small_a_vocabulary_is_refused_with_the_smallest_that_can_be_learned",),
@@ -1814,7 +1814,7 @@ MUTANTS = (
     Mutant(
         "a model with word pieces is written for CTranslate2",
         "t2t_keras/export/ctranslate2_format.py",
-        "if not isinstance(translator.tokenizer, Tokenizer):",
+        "if not isinstance(translator.tokenizer, BytePairs):",
         "if False:",
         ("tests/test_word_pieces.py::test_ctranslate2_s_format_is_refused",),
     ),

@@ -14,7 +14,7 @@ from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export import ctranslate2_format
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.text.tokenizer import Tokenizer, learn
+from t2t_keras.text.byte_pairs import BytePairs, learn
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is not installed: pip install -e '.[ctranslate2]'")
 
@@ -34,12 +34,12 @@ STRANGE = ["", " ", "▁a\ue0f00 \ue0f0", "<s> one </s>", "naïve 😀"]
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
+def tokenizer() -> BytePairs:
     lines = (side.encode() for pair in stand_in.pairs() for side in pair)
-    return Tokenizer(learn(lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0))
+    return BytePairs(learn(lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0))
 
 
-def make_translator(config: ModelConfig, tokenizer: Tokenizer, **decode) -> Translator:
+def make_translator(config: ModelConfig, tokenizer: BytePairs, **decode) -> Translator:
     """No weight is zero or one, and they are large enough that other sources have other translations, some of which end."""
     model = Transformer(config)
     draw = np.random.default_rng(5)
@@ -67,12 +67,12 @@ def english(number: int) -> list[str]:
     return stand_in.sentences(number)
 
 
-def ids_of(tokenizer: Tokenizer, lines: list[str]) -> list[list[int]]:
+def ids_of(tokenizer: BytePairs, lines: list[str]) -> list[list[int]]:
     """Without the end token, which CTranslate2 adds."""
     return [ids[:-1] for ids in tokenizer.tokenize(tf.constant(lines)).to_list()]
 
 
-def pieces_of(sentences: list[list[int]], tokenizer: Tokenizer) -> list[list[str]]:
+def pieces_of(sentences: list[list[int]], tokenizer: BytePairs) -> list[list[str]]:
     pieces = list(tokenizer.pieces)
     return [[pieces[index] for index in ids] for ids in sentences]
 
@@ -92,7 +92,7 @@ def test_scores_of_given_translations_are_equal(both, tokenizer):
 class Numbers:
     """Reads text as sub-words but writes ids, so that no two translations look alike."""
 
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(self, tokenizer: BytePairs):
         self.tokenize = tokenizer.tokenize
 
     def detokenize(self, ids):

@@ -28,7 +28,7 @@ from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.model.dropout import Dropout
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.text import tokenizer, vocabulary
+from t2t_keras.text import byte_pairs, vocabulary
 from t2t_keras.text.word_pieces import HEAD
 from t2t_keras.training import interruption, loop, train_step
 from t2t_keras.training import run as training_run
@@ -314,7 +314,7 @@ def distance(lab, config) -> float:
 
 def searched(lab, config, endless: bool = False) -> tuple[str, int]:
     """The translation of `LINE` by a model that copies it, or does not; and the steps of the search beyond the source's length."""
-    subwords = tokenizer.Tokenizer((lab.data_dir / prepare.SUBWORDS).read_bytes())
+    subwords = byte_pairs.BytePairs((lab.data_dir / prepare.SUBWORDS).read_bytes())
     model = Copier(MODEL, endless=endless)
     model.skill.assign(1.0)
     tf.config.run_functions_eagerly(True)

@@ -23,7 +23,7 @@ from t2t_keras.evaluation.evaluate import evaluate
 from t2t_keras.evaluation.perplexity import perplexity
 from t2t_keras.export.savedmodel import export_run
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.text.tokenizer import Tokenizer
+from t2t_keras.text.byte_pairs import BytePairs
 from t2t_keras.training import devices, loop, train_step
 from t2t_keras.training import run as training_run
 from t2t_keras.training.state import TrainState
@@ -83,7 +83,7 @@ def test_the_folder_holds_what_the_module_says_and_no_more(run):
     assert [path.name for path in checkpoint.kept(model_dir)] == [f"step-00000000{step}.npz" for step in (2, 3, 4)]
     assert run_folder.read(model_dir) == run_folder.Options(MODEL, TRAIN, DECODE, DATA)
     assert (model_dir / "subwords.model").read_bytes() == (model_dir / "data" / "subwords.model").read_bytes()
-    assert Tokenizer((model_dir / "subwords.model").read_bytes()).vocab_size == MODEL.vocab_size
+    assert BytePairs((model_dir / "subwords.model").read_bytes()).vocab_size == MODEL.vocab_size
 
 
 def test_a_model_folder_can_do_without_its_data(run, tmp_path):
@@ -171,7 +171,7 @@ def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment
     metrics = found.validate(2)
     assert metrics["valid/bleu"] == pytest.approx(100)
     assert metrics["valid/samples"].splitlines()[2] == f"| {lines[0]} | {lines[0]} | {lines[0]} |"
-    wide = Translator(found.model, Tokenizer((tmp_path / "subwords.model").read_bytes()), DECODE)
+    wide = Translator(found.model, BytePairs((tmp_path / "subwords.model").read_bytes()), DECODE)
     assert wide(tf.constant(lines[:1]))["text"].numpy()[0].decode() != lines[0]
 
 

@@ -14,7 +14,7 @@ import sentencepiece
 import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, PAD, UNK, DataConfig
-from t2t_keras.text import tokenizer, vocabulary
+from t2t_keras.text import byte_pairs, vocabulary
 from t2t_keras.text.word_pieces import WordPieces
 
 ESCAPE, UNDERSCORE = "\ue0f0", "▁"
@@ -185,7 +185,7 @@ def test_the_graph_gives_the_ids_that_eager_gives(subwords):
 
 
 def test_without_identity_text_is_normalised_but_the_escaped_characters_stay():
-    subwords = tokenizer.Tokenizer(learn(text(400, seed=1), normalization="nfkc"))
+    subwords = byte_pairs.BytePairs(learn(text(400, seed=1), normalization="nfkc"))
     assert round_trip(subwords, ["½ ﬁ", f"{UNDERSCORE}a{ESCAPE}0"]) == ["1⁄2 fi", f"{UNDERSCORE}a{ESCAPE}0"]
 
 
@@ -199,7 +199,7 @@ def test_a_model_learned_with_other_special_ids_is_refused(moved, tmp_path):
         sentence_iterator=lines, model_prefix=prefix, model_type="bpe", vocab_size=60, minloglevel=2, **moved
     )
     with pytest.raises(ValueError, match=r"special ids.*'pad': 0.*Received.*'unk': 0"):
-        tokenizer.Tokenizer((tmp_path / "other.model").read_bytes())
+        byte_pairs.BytePairs((tmp_path / "other.model").read_bytes())
 
 
 def test_too_large_a_vocabulary_is_refused_with_the_largest_that_can_be_learned(kind):

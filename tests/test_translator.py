@@ -15,7 +15,7 @@ from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation.perplexity import perplexity
 from t2t_keras.export.service import Service
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.text.tokenizer import Tokenizer, learn
+from t2t_keras.text.byte_pairs import BytePairs, learn
 
 VOCAB_SIZE = 330
 BLANKS = ["", " ", "   "]
@@ -26,9 +26,9 @@ def english(number: int) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
+def tokenizer() -> BytePairs:
     lines = (side.encode() for pair in builtin_corpus.splits(300, seed=3)["train"] for side in pair)
-    return Tokenizer(learn(lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0))
+    return BytePairs(learn(lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0))
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +277,7 @@ def test_a_translator_outlives_a_new_random_seed(model, tokenizer):
     Whoever loaded a translator and then trained another model, which sets the seed, had a translator that raised "Resource … does
     not exist". This test stands last, for the fixtures above would be hit too.
     """
-    translator = Translator(model, Tokenizer(tokenizer.model), DecodeConfig(beam_size=1, extra_length=1))
+    translator = Translator(model, BytePairs(tokenizer.model), DecodeConfig(beam_size=1, extra_length=1))
     before = results(translator(tf.constant(["one"])))
     keras.utils.set_random_seed(1)
     assert results(translator(tf.constant(["one"]))) == before

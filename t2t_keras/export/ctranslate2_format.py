@@ -24,7 +24,7 @@ import numpy as np
 
 from t2t_keras.config import BOS, EOS, UNK
 from t2t_keras.model.positions import sinusoids
-from t2t_keras.text.tokenizer import Tokenizer
+from t2t_keras.text.byte_pairs import BytePairs
 
 _TYPICAL = 20  # Sub-words of a typical sentence.
 _README = """# A Transformer in CTranslate2's format
@@ -186,7 +186,7 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
         ValueError: CTranslate2 is not installed, or does not support the quantization; or the sub-words are word pieces.
         FileExistsError: the folder is not empty.
     """
-    if not isinstance(translator.tokenizer, Tokenizer):
+    if not isinstance(translator.tokenizer, BytePairs):
         raise ValueError("The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with word pieces.")
     folder, config = pathlib.Path(folder).resolve(), translator.config
     positions = config.max_input + config.extra_length

@@ -1,9 +1,9 @@
 """The vocabulary of sub-words (section 5.1): learns it, and loads it from its file, whatever its kind."""
 
-from t2t_keras.text import tokenizer, word_pieces
+from t2t_keras.text import byte_pairs, word_pieces
 from t2t_keras.text.subwords import Subwords
 
-_LEARN = {"bpe": tokenizer.learn, "wordpiece": word_pieces.learn}
+_LEARN = {"bpe": byte_pairs.learn, "wordpiece": word_pieces.learn}
 
 
 def learn(kind: str, *args, **options) -> bytes:
@@ -11,7 +11,7 @@ def learn(kind: str, *args, **options) -> bytes:
 
     Args:
         kind: `bpe` or `wordpiece`.
-        args, options: see `tokenizer.learn` and `word_pieces.learn`, which have the same arguments.
+        args, options: see `byte_pairs.learn` and `word_pieces.learn`, which have the same arguments.
 
     Returns:
         The content of the file.
@@ -28,4 +28,4 @@ def load(model: bytes) -> Subwords:
     Raises:
         ValueError: the content is neither a SentencePiece model with the ids of `config.py` nor a list of word pieces.
     """
-    return (word_pieces.WordPieces if model.startswith(word_pieces.HEAD) else tokenizer.Tokenizer)(model)
+    return (word_pieces.WordPieces if model.startswith(word_pieces.HEAD) else byte_pairs.BytePairs)(model)

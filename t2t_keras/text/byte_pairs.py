@@ -35,7 +35,7 @@ class _Resource(sentencepiece_tokenizer._SentencepieceModelResource):
         return sentencepiece_tokenizer.gen_sentencepiece_tokenizer.sentencepiece_op(model=self._model, shared_name=name)
 
 
-class Tokenizer(Subwords):
+class BytePairs(Subwords):
     """Byte-pair encoding. Characters without a sub-word are spelled in bytes.
 
     Args:
