@@ -76,6 +76,7 @@ def test_all_systems_write_equally_much_and_float32_writes_the_same():
             assert row["equal"] == 1
 
 
+<<<<<<< HEAD
 # Table 1.
 
 
@@ -148,3 +149,36 @@ def test_memory_of_full_attention_grows_with_the_square_and_of_restricted_attent
     assert 1.7 < table1.fitted_exponent(full, 512) < 2.3
     assert table1.fitted_exponent(restricted, 512) < 1.4
     assert full["2048"] > 5 * restricted["2048"]
+=======
+# The rehearsal of WMT14. It has flags of the same names as decode.py, so it runs in a process of its own.
+
+
+def rehearsal(code: str, *arguments) -> str:
+    """What some code prints with the module as `rehearsal` and the arguments in `sys.argv`."""
+    program = f"import pathlib, sys\nfrom benchmarks import wmt14_rehearsal as rehearsal\n{code}"
+    result = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_the_text_of_the_rehearsal_is_aligned_as_long_as_wmt14_s_and_the_same_each_time(tmp_path):
+    code = "rehearsal.TYPES, rehearsal.PAIRS_AT_ONCE = 5000, 700\nrehearsal.generate(pathlib.Path(sys.argv[1]), 2000)"
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        rehearsal(code, tmp_path / name)
+    for name, number in {"train.en": 2000, "train.de": 2000, "valid.en": 3000, "valid.de": 3000}.items():
+        lines = (tmp_path / "one" / name).read_text(encoding="utf-8").split("\n")
+        assert len(lines) == number + 1 and all(lines[:-1])
+        assert 22 < np.mean([len(line.split()) for line in lines[:-1]]) < 28
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_the_rehearsal_compares_all_weights_and_not_the_duration(tmp_path):
+    code = "print(rehearsal.difference(*map(pathlib.Path, sys.argv[1:])))"
+    paths = [tmp_path / "whole.npz", tmp_path / "killed.npz"]
+    for path, state in zip(paths, ("10 s", "20 s"), strict=True):
+        np.savez(path, state=state, kernel=np.ones(3), bias=np.ones(2))
+    assert rehearsal(code, *paths) == "weights and optimizer equal those of the run without a break"
+    np.savez(paths[1], state="20 s", kernel=np.array([1, 1, 1.25]), bias=np.ones(2))
+    assert rehearsal(code, *paths).startswith("1 of 2 arrays")
+>>>>>>> wordpiece
