@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import importlib
 import json
 import pathlib
 import subprocess
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
+from absl import flags
 
 from t2t_keras.config import BOS, EOS, PAD, ModelConfig
 from t2t_keras.model.transformer import Transformer
@@ -76,13 +78,18 @@ def test_all_systems_write_equally_much_and_float32_writes_the_same():
             assert row["equal"] == 1
 
 
-<<<<<<< HEAD
 # Table 1.
 
 
-def test_the_fitted_exponent_of_a_power_is_its_exponent():
-    from benchmarks import table1
+@pytest.fixture
+def table1():
+    """The module. Its flags have the names of decode.py's, of which a process can have one: those of decode.py are removed."""
+    for flag in flags.FLAGS.flags_by_module_dict().get("benchmarks.decode", []):
+        delattr(flags.FLAGS, flag.name)
+    return importlib.import_module("benchmarks.table1")
 
+
+def test_the_fitted_exponent_of_a_power_is_its_exponent(table1):
     points = {str(n): 3e-6 * n**1.7 for n in (64, 512, 1024, 4096)}
     points["64"] = 5.0  # Below the lengths that are fitted.
     assert table1.fitted_exponent(points, 512) == pytest.approx(1.7)
@@ -100,10 +107,8 @@ def test_the_fitted_exponent_of_a_power_is_its_exponent():
         ("restricted_projected", 4, 25, None),
     ],
 )
-def test_sequential_operations_and_path_lengths_are_those_of_the_layers(name, sequential, path, dilated):
+def test_sequential_operations_and_path_lengths_are_those_of_the_layers(table1, name, sequential, path, dilated):
     """By hand, for r = 8 and k = 5 and 101 positions: 4 and 2 positions a layer; with dilations, 2 + 10 + 50 + 250."""
-    from benchmarks import table1
-
     settings = table1.Settings(d=16, heads=2, window=8, kernel=5)
     assert table1.sequential_operations(table1.LAYERS[name], settings, 12) == sequential
     assert table1.path_length(name, settings, 101) == path
@@ -111,8 +116,7 @@ def test_sequential_operations_and_path_lengths_are_those_of_the_layers(name, se
         assert table1.path_length(name, settings, 101, dilated=True) == dilated
 
 
-def test_measurements_are_continued_and_make_a_table_and_a_picture(monkeypatch, tmp_path):
-    from benchmarks import table1
+def test_measurements_are_continued_and_make_a_table_and_a_picture(table1, monkeypatch, tmp_path):
     from t2t_keras.visualization import figures
 
     measured = []
@@ -141,15 +145,14 @@ def test_measurements_are_continued_and_make_a_table_and_a_picture(monkeypatch, 
 
 
 @pytest.mark.slow
-def test_memory_of_full_attention_grows_with_the_square_and_of_restricted_attention_with_the_length():
-    from benchmarks import table1
-
+def test_memory_of_full_attention_grows_with_the_square_and_of_restricted_attention_with_the_length(table1):
     lengths, settings = [512, 1024, 2048], table1.Settings(d=64, heads=8, window=16)
     full, restricted = (table1.measure_memory(name, settings, lengths) for name in ("attention", "restricted"))
     assert 1.7 < table1.fitted_exponent(full, 512) < 2.3
     assert table1.fitted_exponent(restricted, 512) < 1.4
     assert full["2048"] > 5 * restricted["2048"]
-=======
+
+
 # The rehearsal of WMT14. It has flags of the same names as decode.py, so it runs in a process of its own.
 
 
@@ -181,4 +184,3 @@ def test_the_rehearsal_compares_all_weights_and_not_the_duration(tmp_path):
     assert rehearsal(code, *paths) == "weights and optimizer equal those of the run without a break"
     np.savez(paths[1], state="20 s", kernel=np.array([1, 1, 1.25]), bias=np.ones(2))
     assert rehearsal(code, *paths).startswith("1 of 2 arrays")
->>>>>>> wordpiece
