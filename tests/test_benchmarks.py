@@ -84,7 +84,7 @@ def test_all_systems_write_equally_much_and_float32_writes_the_same():
 @pytest.fixture
 def table1():
     """The module. Its flags have the names of decode.py's, of which a process can have one: those of decode.py are removed."""
-    for flag in flags.FLAGS.flags_by_module_dict().get("benchmarks.decode", []):
+    for flag in list(flags.FLAGS.flags_by_module_dict().get("benchmarks.decode", [])):
         delattr(flags.FLAGS, flag.name)
     return importlib.import_module("benchmarks.table1")
 
