@@ -129,6 +129,13 @@ MUTANTS = (
         ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[deterministic]",),
     ),
     Mutant(
+        "--deterministic leaves the order of sums to the threads",
+        "t2t_keras/training/run.py",
+        'tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})',
+        "pass",
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[deterministic]",),
+    ),
+    Mutant(
         "--valid_sentences is ignored",
         "t2t_keras/training/run.py",
         "lines[: config.valid_sentences]",

@@ -231,6 +231,7 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         patch.setattr(train_step, "make_validation", validation)
         patch.setattr(training_run, "translate_lines", translated)
         patch.setattr(tf.config.experimental, "enable_op_determinism", lambda: found["called"].append("determinism"))
+        patch.setattr(tf.config.optimizer, "set_experimental_options", found["called"].append)
         patch.setattr(data_service, "check", found["called"].append)
         run = handed_over(patch, lab.fresh(), data_dir, train=config)
         found["metrics"] = run.validate(1)
@@ -434,7 +435,7 @@ ROWS = {
             Row(4, of_run(lambda found: found.applied[0].source.tolist()), ANOTHER),
             Row(4, dropped, ANOTHER),
         ],
-        "deterministic": [Row(True, of_parts(lambda found: found.called), ["determinism"])],
+        "deterministic": [Row(True, of_parts(lambda found: found.called), ["determinism", {"arithmetic_optimization": False}])],
         "data_service": [
             Row("grpc://localhost:9", of_run(lambda found: found.asked), ["grpc://localhost:9"]),
             Row("grpc://localhost:9", of_parts(lambda found: found.called), ["grpc://localhost:9"]),
