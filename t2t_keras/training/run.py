@@ -168,7 +168,7 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
         keras.utils.set_random_seed(config.seed)
         if config.deterministic:
             tf.config.experimental.enable_op_determinism()
-            # It would let the gradients of the embedding matrix, of which there are three, be added in the order in which they are ready.
+            # Otherwise the three gradients of the embedding matrix are added in the order in which they are ready.
             tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
         tokenizer = read_tokenizer(model_dir, options.model)
         model, adam = _make_model(strategy, options)
