@@ -1751,9 +1751,16 @@ MUTANTS = (
     Mutant(
         "a repaired sentence is counted as well-formed",
         "t2t_keras/parsing/parser.py",
-        "Parse(tree, not well_formed, ",
-        "Parse(tree, not tree, ",
+        "words)[0], 0, True, truncated)",
+        "words)[0], 0, False, truncated)",
         ("tests/test_parse.py::test_a_line_gives_a_tree_and_a_blank_line_a_blank_line",),
+    ),
+    Mutant(
+        "the best hypothesis is repaired where a later one is well-formed",
+        "t2t_keras/parsing/parser.py",
+        "enumerate(hypotheses):",
+        "enumerate(hypotheses[:1]):",
+        ("tests/test_parse.py::test_sentences_of_any_length_keep_their_order_and_their_words",),
     ),
     Mutant(
         "words of one sentence get the tree of another",

@@ -23,21 +23,23 @@ TREES = """
 ( (NP (NN tea) ))
 """
 BRACKETS = "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S\n(NP NN )NP\n"
-# In place of a model: a noun phrase of nouns. It drops the closing bracket of a sentence with the word "broken", and reads three words.
+# In place of a model: a noun phrase of nouns, as the second of two hypotheses if the first word is "second". It drops the closing bracket
+# of a sentence with the word "broken", and reads three words.
 NOUNS = STAND_IN.format("""
 class Translator:
     config = types.SimpleNamespace(max_input=3)
-    def __call__(self, line):
+    def n_best(self, line):
         if line == "stop":
             raise ValueError("Told to stop.")
-        return {"text": "(NP " + " ".join("NN" for _ in line.split()) + " )NP" * ("broken" not in line)}
+        tokens = "(NP " + " ".join("NN" for _ in line.split()) + " )NP" * ("broken" not in line)
+        return {"text": ["(NP )NP", tokens] if line.startswith("second") else [tokens, "(NP )NP"]}
     def truncated(self, line):
         return len(line.split()) > 3
 
 def translate_lines(translate, lines, *, batch_size, read_ahead):
     lines = iter(lines)
     while ahead := [line for _, line in zip(range(read_ahead), lines)]:
-        yield from ({"text": "", "truncated": False} if not line else translate(line) for line in ahead)
+        yield from ({"text": ["", ""], "truncated": False} if not line else translate(line) for line in ahead)
 
 loading.load, translator.translate_lines = lambda **model: Translator(), translate_lines
 """)
@@ -94,12 +96,15 @@ def test_a_broken_treebank_file_is_named_with_its_line_and_nothing_is_written(tm
 
 
 def test_a_line_gives_a_tree_and_a_blank_line_a_blank_line(nouns):
-    result = nouns(input="a cat\n\n   \n( broken )\nlast\u2028 word".encode())
+    result = nouns(input="a cat\n\n   \n( broken )\nsecond one\nlast\u2028 word".encode())
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout.decode().split("\n") == [
-        "(TOP (NP (NN a) (NN cat)))", "", "", "(TOP (NP (NN -LRB-) (NN broken) (NN -RRB-)))", "(TOP (NP (NN last\u2028) (NN word)))", ""
+        "(TOP (NP (NN a) (NN cat)))", "", "", "(TOP (NP (NN -LRB-) (NN broken) (NN -RRB-)))", "(TOP (NP (NN second) (NN one)))",
+        "(TOP (NP (NN last\u2028) (NN word)))", ""
     ]  # fmt: skip
-    assert result.stderr.decode().splitlines() == ["3 sentences parsed, 1 of them repaired; 66.67% of the output was well-formed."]
+    assert result.stderr.decode().splitlines() == [
+        "4 sentences parsed. Well-formed: the best hypothesis of 50.00%, any hypothesis of 75.00%. Repaired: 1."
+    ]
 
 
 def test_a_truncated_sentence_is_named_and_its_words_are_in_the_tree(nouns):
@@ -229,11 +234,16 @@ def test_help_shows_the_commands():
     assert b"--linearize --trees=" in result.stdout and b"--score --gold=" in result.stdout
 
 
-class Shouting:
-    """Stands in for a `Translator`: every word is a noun."""
+class Nouns:
+    """Stands in for a `Translator`: every word is a noun, in the second of its hypotheses."""
 
-    def __call__(self, text):
-        return {"text": tf.strings.regex_replace(text, "[^ ]+", "NN"), "score": tf.zeros(tf.shape(text))}
+    def n_best(self, text):
+        hypotheses = [
+            tf.strings.join([text, " x"]),
+            tf.strings.regex_replace(text, "[^ ]+", "NN"),
+            tf.strings.regex_replace(text, "[^ ]+", "VB"),
+        ]
+        return {"text": tf.stack(hypotheses, 1), "score": tf.zeros([tf.shape(text)[0], 3])}
 
     def truncated(self, text):
         return tf.strings.length(text) > 5
@@ -242,11 +252,20 @@ class Shouting:
 def test_sentences_of_any_length_keep_their_order_and_their_words():
     """They are sorted by length in between."""
     lines = ["one two three", "", "(", "four five", " six "] * 3
-    parses = list(parse_lines(Shouting(), lines, batch_size=2, read_ahead=4))
+    parses = list(parse_lines(Nouns(), lines, batch_size=2, read_ahead=4))
     expected = ["(TOP (NN one) (NN two) (NN three))", "(TOP)", "(TOP (NN -LRB-))", "(TOP (NN four) (NN five))", "(TOP (NN six))"] * 3
     assert [str(parse.tree) for parse in parses] == expected
     assert [parse.truncated for parse in parses] == [True, False, False, True, False] * 3
-    assert not any(parse.repaired for parse in parses)
+    assert [parse.hypothesis for parse in parses] == [1] * 15 and not any(parse.repaired for parse in parses)
+
+
+def test_the_best_hypothesis_is_repaired_if_none_is_well_formed():
+    class Broken(Nouns):
+        def n_best(self, text):
+            return {"text": tf.stack([tf.strings.join([text, " )S"]), tf.strings.join([text, " )NP"])], 1)}
+
+    (parse,) = parse_lines(Broken(), ["NN VB"])
+    assert (str(parse.tree), parse.hypothesis, parse.repaired) == ("(TOP (NN NN) (VB VB))", 0, True)
 
 
 @pytest.mark.slow
@@ -286,6 +305,6 @@ def test_a_trained_model_parses_what_it_has_learned(tmp_path):
     )  # fmt: skip
     words = (tmp_path / "gold.words").read_bytes()
     result = run(*program, f"--model_dir={tmp_path}/run", f"--output={tmp_path}/parsed", input=words)
-    assert b"100.00% of the output was well-formed" in result.stderr
+    assert b"the best hypothesis of 100.00%" in result.stderr
     scores = json.loads(run(*program, "--score", f"--gold={tmp_path}/gold", f"--parsed={tmp_path}/parsed", "--json").stdout)
     assert scores["all"]["f1"] > 99

@@ -170,24 +170,30 @@ def _parses(target):
             if parse.truncated:
                 warning = f"Line {number}: only the first {translator.config.max_input:,} sub-words are parsed (--max_input)."
                 tqdm.tqdm.write(warning, file=sys.stderr)
-            yield parse.tree, parse.repaired
+            yield parse.tree, parse
 
 
 def _parse() -> None:
     from t2t_keras.parsing.draw import draw
     from t2t_keras.text import lines
 
-    count = repaired = 0
+    parses = []  # Of sentences: the number of the hypothesis, and whether it was repaired.
     with lines.written_whole(_OUTPUT.value) if _OUTPUT.value else contextlib.nullcontext(sys.stdout.buffer) as target:
-        for tree, was_repaired in _parses(target):
+        for tree, parse in _parses(target):
             text = (draw(tree) if _DRAW.value else str(tree)) if tree.children else ""
             target.write(f"{text}\n".encode())
             target.flush()
-            if tree.children and was_repaired is not None:
-                count, repaired = count + 1, repaired + was_repaired
-    if count:
-        share = 100 * (count - repaired) / count
-        print(f"{count:,} sentences parsed, {repaired:,} of them repaired; {share:.2f}% of the output was well-formed.", file=sys.stderr)
+            if tree.children and parse:
+                parses.append((parse.hypothesis, parse.repaired))
+    if parses:
+        repaired = sum(was_repaired for _, was_repaired in parses)
+        later = sum(hypothesis > 0 for hypothesis, _ in parses)
+        shares = [f"{100 * (len(parses) - number) / len(parses):.2f}%" for number in (later + repaired, repaired)]
+        print(
+            f"{len(parses):,} sentences parsed. Well-formed: the best hypothesis of {shares[0]}, any hypothesis of {shares[1]}. "
+            f"Repaired: {repaired:,}.",
+            file=sys.stderr,
+        )
 
 
 def run() -> None:

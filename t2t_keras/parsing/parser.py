@@ -15,13 +15,24 @@ class Parse:
 
     Attributes:
         tree: its words are those of the sentence; TOP without children for a blank line.
-        repaired: whether the model's brackets were no tree of the sentence.
+        hypothesis: number of the hypothesis that it is made of, in the order of their scores: 0 for the best.
+        repaired: whether the tokens of every hypothesis had to be repaired. The tree is then made of the best one.
         truncated: whether the model read only the beginning of the sentence.
     """
 
     tree: Tree
+    hypothesis: int
     repaired: bool
     truncated: bool
+
+
+def _choose(hypotheses: list[str], words: list[str], truncated: bool) -> Parse:
+    """Returns the tree of the first hypothesis that needs no repair, or else the repaired tree of the first."""
+    for number, text in enumerate(hypotheses):
+        tree, well_formed = to_tree(text.split(), words)
+        if well_formed:
+            return Parse(tree, number, False, truncated)
+    return Parse(to_tree(hypotheses[0].split(), words)[0], 0, True, truncated)
 
 
 def parse_lines(translator: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096) -> Iterator[Parse]:
@@ -44,8 +55,7 @@ def parse_lines(translator: Callable, lines: Iterable[str], *, batch_size: int =
             yield " ".join(words)
 
     def translate(text) -> dict:
-        return {**translator(text), "truncated": translator.truncated(text)}
+        return {**translator.n_best(text), "truncated": translator.truncated(text)}
 
     for result in translate_lines(translate, sentences(), batch_size=batch_size, read_ahead=read_ahead):
-        tree, well_formed = to_tree(result["text"].split(), waiting.popleft())
-        yield Parse(tree, not well_formed, result["truncated"])
+        yield _choose(result["text"], waiting.popleft(), result["truncated"])
