@@ -136,9 +136,17 @@ def test_a_row_of_table_3_sets_its_options_between_a_flagfile_and_the_command_li
     assert found["sources"] | sources == found["sources"]
 
 
-def test_divisors_without_a_row_are_of_base_and_neither_changes_nothing():
-    assert json.loads(row_of("--divide_layers=3").stdout)["given"]["encoder_layers"] == 2
+def test_divisors_without_a_row_are_refused_and_neither_changes_nothing():
+    result = row_of("--divide_layers=3")
+    assert result.returncode == 1 and "Expected --model=table3/NAME" in result.stderr
     assert json.loads(row_of("--d_k=8").stdout)["given"] == {"d_k": 8}
+
+
+def test_the_big_row_trains_longer_unless_a_number_of_updates_is_given():
+    """Story: with the flagfile for Multi30k it trained for 300,000 updates."""
+    assert json.loads(row_of("--model=table3/big").stdout)["given"]["train_steps"] == 300_000
+    found = json.loads(row_of("--flagfile=table3_multi30k", "--model=table3/big").stdout)
+    assert found["given"]["train_steps"] == 2000 and found["given"]["d_model"] == 256
 
 
 @pytest.mark.parametrize("name", ["table3/A2", "base", "table2/base", "table3/"])

@@ -23,8 +23,9 @@ from t2t_keras.visualization.table3 import Result
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def result_of(row: str, bleu: float, **fields) -> Result:
-    return Result(row, 2000, 9.87, bleu, "nrefs:1", 1234567, 8765.4, 1.5e15, 60.0, **fields)
+def result_of(row: str, bleu: float, **options) -> Result:
+    options = dataclasses.asdict(ModelConfig()) | dataclasses.asdict(TrainConfig()) | paper.table_3(row, divide_widths=4) | options
+    return Result(row, 2000, 9.87, bleu, "nrefs:1", 1234567, 8765.4, 1.5e15, 60.0, options)
 
 
 RESULTS = [result_of("base", 30.0), result_of("A1", 29.0), result_of("E", 30.4)]
@@ -49,7 +50,13 @@ def test_rows_without_base_have_no_differences():
 def test_the_csv_table_has_every_figure_and_the_options_of_the_row():
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(RESULTS))))
     assert [row["row"] for row in rows] == ["base", "A1", "E"]
-    assert rows[1]["paper_num_heads"] == "1" and rows[1]["paper_bleu"] == "24.9" and float(rows[1]["flops"]) == 1.5e15
+    assert (
+        rows[1]["paper_num_heads"] == "1"
+        and rows[1]["paper_d_k"] == "512"
+        and rows[1]["d_k"] == "128"
+        and rows[1]["paper_bleu"] == "24.9"
+        and float(rows[1]["flops"]) == 1.5e15
+    )
     assert rows[2]["paper_learned_positions"] == "1024" and rows[2]["paper_parameters_in_millions"] == ""
 
 
@@ -67,6 +74,7 @@ def trained(monkeypatch):
     rows = Trained()
 
     def train(model_dir, options, *, strategy):
+        """As the real one, it makes no update of a run that has them all."""
         if model_dir.name == rows.stop:
             raise StoppedError("Stopped.")
         model_dir.mkdir(parents=True, exist_ok=True)
@@ -75,18 +83,19 @@ def trained(monkeypatch):
         rows.append(model_dir.name)
         return TrainState(step=options.train.train_steps, seconds=3600.0)
 
-    def score(row, folder, options, state):
-        result = dataclasses.replace(result_of(row, 30.0), updates=state.step, seconds=state.seconds)
-        (folder / table3.RESULT).write_text(json.dumps(dataclasses.asdict(result)))
-        return result
+    def score(translator, sources, references):
+        return [], {"perplexity": 9.0, "bleu": 30.0, "signature": "nrefs:1"}
 
     monkeypatch.setattr(run, "train", train)
-    monkeypatch.setattr(table3, "_score", score)
+    monkeypatch.setattr(table3, "load", lambda *args, **options: None)
+    monkeypatch.setattr(table3, "evaluate", score)
+    monkeypatch.setattr(table3.prepare, "read_text", lambda *args: ([], []))
     return rows
 
 
 def options_of(*names: str, **train) -> dict[str, run_folder.Options]:
-    return {name: run_folder.Options(train=TrainConfig(train_steps=10, **train), data=DataConfig(dataset="builtin")) for name in names}
+    train = TrainConfig(**{"train_steps": 10, **train})
+    return {name: run_folder.Options(model=paper.model(name), train=train, data=DataConfig(dataset="builtin")) for name in names}
 
 
 def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, trained, messages):
@@ -100,23 +109,56 @@ def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, tr
     assert any("Row 3 of 4: E; about 2.0 h left for 2 row(s)." in message for message in messages)
 
 
-def test_rows_of_other_options_are_trained_again_and_more_updates_train_on(tmp_path, trained):
+def test_more_updates_train_on_and_options_without_effect_on_the_result_change_nothing(tmp_path, trained):
     list(table3.train(options_of("base"), tmp_path, strategy=None))
-    more = {"base": dataclasses.replace(options_of("base")["base"], train=TrainConfig(train_steps=20))}
-    [result] = table3.train(more, tmp_path, strategy=None)
+    list(table3.train(options_of("base", log_steps=7, device_tflops=0.5, checkpoint_steps=3), tmp_path, strategy=None))
+    assert trained == ["base"]
+    [result] = table3.train(options_of("base", train_steps=20), tmp_path, strategy=None)
     assert trained == ["base", "base"] and result.updates == 20
-    list(table3.train(options_of("base", warmup_steps=7), tmp_path, strategy=None))
-    assert len(trained) == 3
 
 
-def test_tensorboard_compares_the_rows(tmp_path):
-    table3.write(RESULTS, tmp_path)
-    table3.write(RESULTS[:2], tmp_path)
+@pytest.mark.parametrize("changed", [{"warmup_steps": 7}, {"label_smoothing": 0.3}, {"train_steps": 5}, {"dtype": "bfloat16"}], ids=str)
+def test_a_finished_row_of_other_options_is_refused(tmp_path, trained, changed):
+    """Story: such a row was scored again under the new options, with the weights of the old ones."""
+    list(table3.train(options_of("base"), tmp_path, strategy=None))
+    with pytest.raises(ValueError, match=f"Received: {next(iter(changed))}=.* Give another `output_dir`"):
+        list(table3.train(options_of("base", **changed), tmp_path, strategy=None))
+    assert trained == ["base"]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"row": "base"}', None], ids=str)
+def test_a_damaged_result_is_named_in_a_sentence(tmp_path, trained, content):
+    list(table3.train(options_of("base"), tmp_path, strategy=None))
+    path = tmp_path / "base" / table3.RESULT
+    path.write_text(content if content is not None else path.read_text().replace("30.0", '"30"'))
+    with pytest.raises(ValueError, match=table3.RESULT):
+        list(table3.train(options_of("base"), tmp_path, strategy=None))
+
+
+def save(output_dir: pathlib.Path, *results: Result) -> None:
+    for result in results:
+        (output_dir / result.row).mkdir(exist_ok=True)
+        (output_dir / result.row / table3.RESULT).write_text(json.dumps(dataclasses.asdict(result)))
+
+
+def test_the_table_has_all_rows_with_a_result_in_the_paper_s_order(tmp_path):
+    """Story: a call for a single row left only that row in the table."""
+    save(tmp_path, RESULTS[2])
+    assert table3.write(tmp_path) == ["table3.md", "table3.csv"]
+    save(tmp_path, *RESULTS)
+    assert table3.write(tmp_path) == ["table3.md", "table3.csv", "table3.png"]
+    assert [row["row"] for row in csv.DictReader((tmp_path / "table3.csv").open())] == ["base", "A1", "E"]
+
+
+def test_tensorboard_compares_the_rows_and_forgets_those_that_are_gone(tmp_path):
+    save(tmp_path, *RESULTS)
+    table3.write(tmp_path)
+    (tmp_path / "E" / table3.RESULT).unlink()
+    table3.write(tmp_path)
     assert sorted(path.name for path in (tmp_path / table3.LOGS).iterdir()) == ["A1", "base"]
     events = EventAccumulator(str(tmp_path / table3.LOGS / "A1"))
     events.Reload()
     assert {"bleu", "perplexity", "parameters", "target_tokens_per_second", "flops"} <= set(events.Tags()["tensors"])
-    assert {path.name for path in tmp_path.iterdir()} == {"table3.md", "table3.csv", "table3.png", table3.LOGS}
 
 
 def table3_py(*flags: str) -> subprocess.CompletedProcess:
@@ -131,6 +173,7 @@ def table3_py(*flags: str) -> subprocess.CompletedProcess:
         (["--rows="], "--rows"),
         (["--num_heads=4", "--dataset=builtin"], "--num_heads"),
         (["--label_smoothing=0", "--dataset=builtin"], "--label_smoothing"),
+        (["--beam_size=2", "--dataset=builtin"], "--beam_size"),
         (["--divide_widths=0.5"], "--divide_widths"),
     ],
 )
@@ -140,11 +183,10 @@ def test_wrong_rows_and_options_that_rows_set_are_refused_in_a_line(tmp_path, fl
     assert not (tmp_path / "table").exists()
 
 
-def test_train_py_takes_a_row_by_its_name(tmp_path):
-    """A wrong option after it is refused with what the row made of the others."""
+def test_train_py_refuses_an_unknown_row(tmp_path):
     command = [sys.executable, str(ROOT / "tools/train.py"), "--model=table3/A9", f"--model_dir={tmp_path}/run", "--dataset=builtin"]
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert result.returncode == 1 and "A16" in result.stderr and "table3/A9" not in os.listdir(tmp_path)
+    assert result.returncode == 1 and "A16" in result.stderr and not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def test_fewer_pieces_a_sentence_than_characters_and_not_more_than_of_byte_pair_
 
 
 def test_rare_characters_control_characters_and_the_mark_are_spelled_in_bytes():
-    made = [line.decode() for line in text(400, seed=1)] + ["a\tb▁c\x85 漢"] * 9
+    made = [line.decode() for line in text(400, seed=1)] + ["a\tb▁c\x85 漢", "▁▁▁ ▁x x▁y"] * 9
     learned = learn([line.encode() for line in made], 305, character_coverage=0.995)
     characters = {piece for piece in learned.pieces[FIRST:] if len(piece) == 1}
     assert not characters & set("\t\x85漢") and "ß" in characters

@@ -24,6 +24,7 @@ _EXCHANGE = flags.DEFINE_string(
 )
 # All are accepted, so that flagfiles for training work here; only --vocab_size, --seed and the data options are used.
 options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)
+options.define_divisors()
 
 
 def prepare() -> None:

@@ -5,6 +5,7 @@ python tools/table3.py --flagfile=table3_multi30k --train_source=train.en --trai
 python tools/table3.py --rows=base,A1,A16 --dataset=wmt14_translate/de-en --source_language=en --target_language=de --output_dir=runs/t3
 """
 
+import dataclasses
 import os
 import pathlib
 
@@ -12,6 +13,7 @@ from absl import flags
 
 from t2t_keras import paper, run_folder
 from t2t_keras.cli import flags as options
+from t2t_keras.config import DecodeConfig
 from t2t_keras.log import logger
 
 _ROWS = flags.DEFINE_list("rows", "all", f"Rows to train, separated by commas: {', '.join(paper.TABLE_3)}; or all.")
@@ -29,14 +31,13 @@ def _options(row: str, output_dir: pathlib.Path) -> run_folder.Options:
         ValueError: the command line gives an option that the rows set, or an option is invalid.
     """
     given, sources = options.given(*run_folder.GROUPS.values()), options.sources()
-    if wrong := [name for name in paper.OPTIONS_OF_ROWS if sources.get(name) == "command line"]:
-        raise ValueError(f"Expected no {', '.join(f'--{name}' for name in wrong)}: the rows of Table 3 set it.")
-    own = paper.table_3(row, flags.FLAGS["divide_widths"].value, flags.FLAGS["divide_layers"].value)
-    if "train_steps" in given:
-        own.pop("train_steps", None)  # The same number of updates for all rows.
+    fixed = (*paper.OPTIONS_OF_ROWS, *(field.name for field in dataclasses.fields(DecodeConfig)))
+    if wrong := [f"--{name}" for name in fixed if sources.get(name) == "command line"]:
+        raise ValueError(f"Expected no {', '.join(wrong)}: the rows of Table 3 set the model, and section 6.2 the search.")
+    given, sources = options.with_row(row, given, sources, f"table3/{row}")
     data_dir = os.path.expanduser(_DATA_DIR.value) or output_dir / "data"
-    sources |= dict.fromkeys(own, f"table3/{row}") | {"data_dir": "command line" if _DATA_DIR.value else "output_dir"}
-    return run_folder.resolve(output_dir / row, given | own, str(data_dir), sources)
+    sources["data_dir"] = "command line" if _DATA_DIR.value else "output_dir"
+    return run_folder.resolve(output_dir / row, given, str(data_dir), sources)
 
 
 def train() -> None:
@@ -48,11 +49,9 @@ def train() -> None:
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, table3
 
-    results = []
-    for result in table3.train(rows, output_dir, strategy=devices.make_strategy(_CPU_DEVICES.value)):
-        results.append(result)
-        table3.write(results, output_dir)
-    print(f"Wrote {output_dir}/table3.md, table3.csv{' and table3.png' if (output_dir / 'table3.png').exists() else ''}.")
+    for _ in table3.train(rows, output_dir, strategy=devices.make_strategy(_CPU_DEVICES.value)):
+        files = table3.write(output_dir)
+    print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")
     logger.info(f"Compare the rows in TensorBoard's HPARAMS tab: tensorboard --logdir {output_dir / table3.LOGS}")
 
 

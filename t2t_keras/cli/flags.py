@@ -20,6 +20,7 @@ from t2t_keras.training.interruption import EXIT_CODE, StoppedError
 # Where the configs are in a checkout, and in an installation.
 CONFIGS = [pathlib.Path(__file__).parents[2] / name for name in ("configs", "t2t_keras_configs")]
 
+_DIVISORS = ("divide_widths", "divide_layers")  # Flags.
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Lines that TensorFlow 2.21 writes at any log level: on every machine, or on every machine without a GPU.
 _NOISE = "|".join((
@@ -78,7 +79,7 @@ def define_table_3() -> None:
         "model",
         "",
         f"Row of Table 3, with all its options: table3/NAME, where NAME is {', '.join(paper.TABLE_3)}. Flags on the command line override "
-        "the row, and the row overrides a flagfile. Empty: the options as given or, with --divide_widths or --divide_layers, base.",
+        "the row, and the row overrides a flagfile. Empty: the options as given.",
     )
     define_divisors()
 
@@ -90,29 +91,43 @@ def define_divisors() -> None:
 
 
 def with_table_3(given: dict, sources: dict[str, str]) -> tuple[dict, dict[str, str]]:
-    """Adds the options of the row of Table 3 that --model names.
+    """Adds the options of the row of Table 3 that --model names; see `with_row`.
+
+    Raises:
+        ValueError: the row is unknown, or there are divisors and no row.
+    """
+    name = flags.FLAGS["model"].value
+    table, _, row = name.partition("/")
+    if name and table != "table3":
+        raise ValueError(f"Expected --model=table3/NAME, where NAME is one of {', '.join(paper.TABLE_3)}. Received: --model={name}.")
+    if name:
+        return with_row(row, given, sources, f"--model={name}")
+    if any(flags.FLAGS[divisor].value != 1 for divisor in _DIVISORS):
+        raise ValueError("Expected --model=table3/NAME with --divide_widths and --divide_layers. Received no --model.")
+    return given, sources
+
+
+def with_row(row: str, given: dict, sources: dict[str, str], source: str) -> tuple[dict, dict[str, str]]:
+    """Adds the options of a row of Table 3, divided by --divide_widths and --divide_layers.
+
+    The row overrides flagfiles, and the command line overrides the row. The row's number of updates is used only if none is given.
 
     Args:
+        row: its name.
         given: the given options.
         sources: where they come from, by option.
+        source: where the row comes from.
 
     Returns:
-        Both arguments with the row's options, except those that the command line gives.
+        The options and sources with those of the row.
 
     Raises:
         ValueError: the row is unknown.
     """
-    name = flags.FLAGS["model"].value
-    divisors = {divisor: flags.FLAGS[divisor].value for divisor in ("divide_widths", "divide_layers")}
-    if not name:
-        if set(divisors.values()) == {1.0}:
-            return given, sources
-        name = "table3/base"
-    table, _, row = name.partition("/")
-    if table != "table3":
-        raise ValueError(f"Expected --model=table3/NAME, where NAME is one of {', '.join(paper.TABLE_3)}. Received: --model={name}.")
-    own = {option: value for option, value in paper.table_3(row, **divisors).items() if sources.get(option) != "command line"}
-    return given | own, sources | dict.fromkeys(own, f"--model={name}")
+    own = paper.table_3(row, **{divisor: flags.FLAGS[divisor].value for divisor in _DIVISORS})
+    kept = {option for option in own if sources.get(option) == "command line"} | ({"train_steps"} & given.keys())
+    own = {option: value for option, value in own.items() if option not in kept}
+    return given | own, sources | dict.fromkeys(own, source)
 
 
 def read(group):

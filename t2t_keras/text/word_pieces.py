@@ -120,15 +120,16 @@ def _kind(character: str) -> str:
 def _parts(word: str, alphabet: set[str]) -> Iterable[str]:
     """Splits a word with its mark into parts that pieces do not cross: letters, digits, and other characters.
 
-    Characters outside of the alphabet are left out. Parts have up to 16 characters.
+    Characters outside of the alphabet are left out, and so is a ▁ that is not the mark. Parts have up to 16 characters.
     """
     part = ""
-    for character in word:
-        same = character in alphabet and len(part) < CHARACTERS_PER_PIECE and (part in ("", _SPACE) or _kind(part[-1]) == _kind(character))
+    for index, character in enumerate(word):
+        known = character in alphabet and (index == 0 or character != _SPACE)
+        same = known and len(part) < CHARACTERS_PER_PIECE and (part in ("", _SPACE) or _kind(part[-1]) == _kind(character))
         if not same:
             yield part
             part = ""
-        part += character if character in alphabet else ""
+        part += character if known else ""
     yield part
 
 

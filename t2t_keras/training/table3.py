@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
 from t2t_keras import paper, run_folder
-from t2t_keras.data import prepare
+from t2t_keras.data import prepare, shards
 from t2t_keras.decoding.loading import load
 from t2t_keras.evaluation.evaluate import evaluate
 from t2t_keras.files import read_json, write_whole
@@ -28,14 +28,57 @@ LOGS = "logs"  # In the folder of the table, for TensorBoard's HPARAMS tab.
 _SEARCH = {"beam_size": 4, "alpha": 0.6, "extra_length": 50}  # Sections 6.1 and 6.2.
 
 
-def _read_result(folder: pathlib.Path, options: run_folder.Options) -> Result | None:
-    """Reads the result of a row, if its run has these options and all its updates."""
+# Options of training that determine the result, beside those of the model.
+_DETERMINING = (
+    *("train_steps", "warmup_steps", "learning_rate_factor", "label_smoothing", "clip_norm", "batch_tokens", "buckets_per_update", "dtype"),
+    *("seed", "patience", "best_metric"),
+)
+
+
+def _determining(options: run_folder.Options) -> dict:
+    """Returns the options that determine the result of a row."""
+    return dataclasses.asdict(options.model) | {name: getattr(options.train, name) for name in _DETERMINING}
+
+
+def read_result(folder: pathlib.Path) -> Result | None:
+    """Reads the result of a row from the folder of its run; `None` if there is none.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
     path = folder / RESULT
     if not path.exists():
         return None
-    changed = run_folder.changes(folder, run_folder.read(folder), options)  # Refuses options that another run was trained with.
-    result = Result(**read_json(path))
-    return None if changed or result.updates != options.train.train_steps else result
+    values, expected = read_json(path), {field.name: field.type for field in dataclasses.fields(Result)}
+    types = {name: (int, float) if kind is float else kind for name, kind in expected.items()}
+    whole = values.keys() == expected.keys() and all(isinstance(values[name], kind) for name, kind in types.items())
+    if not whole or values["row"] not in paper.TABLE_3 or not {*paper.OPTIONS_OF_ROWS, *_DETERMINING} <= values["options"].keys():
+        raise ValueError(f"{path} is not the result of a row. Remove it, and run the same command again to score the row.")
+    return Result(**values)
+
+
+def _finished_result(row: str, folder: pathlib.Path, options: run_folder.Options) -> Result | None:
+    """Returns the result of a row if it needs no further updates.
+
+    Raises:
+        ValueError: the result is of other options or of other data, or its file is damaged.
+    """
+    result = read_result(folder)
+    if result is None:
+        return None
+    wanted = _determining(options)
+    changed = {name for name in wanted if result.options.get(name) != wanted[name]}
+    if changed == {"train_steps"} and wanted["train_steps"] > result.options["train_steps"]:
+        return None
+    if changed or result.row != row:
+        received = ", ".join(f"{name}={wanted[name]} ({folder}: {result.options.get(name)})" for name in sorted(changed))
+        raise ValueError(
+            f"Expected the options that {result.row} was trained with. Received: {received or row}. Give another `output_dir`."
+        )
+    data = options.data_folder(folder)
+    if (data / prepare.CORPUS).exists():
+        run_folder.check_data(folder, data / prepare.SUBWORDS, data / "train" / shards.RECORDS)
+    return result
 
 
 def _score(row: str, folder: pathlib.Path, options: run_folder.Options, state: TrainState) -> Result:
@@ -52,6 +95,7 @@ def _score(row: str, folder: pathlib.Path, options: run_folder.Options, state: T
         target_tokens_per_second=statistics.median(speeds or [float("nan")]),
         flops=state.flops,
         seconds=state.seconds,
+        options=_determining(options),
     )
     write_whole(folder / RESULT, json.dumps(dataclasses.asdict(result), indent=2).encode() + b"\n")
     return result
@@ -69,10 +113,11 @@ def train(rows: dict[str, run_folder.Options], output_dir: pathlib.Path, *, stra
         The result of each row, in the order of `rows`.
 
     Raises:
+        ValueError: a finished row has other options or other data.
         StoppedError: the run of a row was stopped early and has saved its state.
         FileNotFoundError, ValueError, BlockingIOError: see `run.train`.
     """
-    results = {row: _read_result(output_dir / row, options) for row, options in rows.items()}
+    results = {row: _finished_result(row, output_dir / row, options) for row, options in rows.items()}
     seconds = [result.seconds for result in results.values() if result]
     for number, (row, options) in enumerate(rows.items(), 1):
         result = results[row]
@@ -88,18 +133,30 @@ def train(rows: dict[str, run_folder.Options], output_dir: pathlib.Path, *, stra
         yield result
 
 
-def write(results: list[Result], output_dir: pathlib.Path) -> None:
-    """Writes `table3.md`, `table3.csv`, with base among the rows `table3.png`, and the logs of TensorBoard's HPARAMS tab."""
-    write_whole(output_dir / "table3.md", table3.as_markdown(results).encode())
-    write_whole(output_dir / "table3.csv", table3.as_csv(results).encode())
+def write(output_dir: pathlib.Path) -> list[str]:
+    """Writes the table of all rows that have a result in a folder.
+
+    Args:
+        output_dir: see `train`.
+
+    Returns:
+        The names of the files: `table3.md`, `table3.csv` and, if base and another row have a result, `table3.png`. Beside them, `logs` is
+        for TensorBoard's HPARAMS tab.
+    """
+    results = [result for row in paper.TABLE_3 if (result := read_result(output_dir / row))]
+    files = {"table3.md": table3.as_markdown(results).encode(), "table3.csv": table3.as_csv(results).encode()}
     if {"base"} < {result.row for result in results}:
-        write_whole(output_dir / "table3.png", table3.picture(results))
+        files["table3.png"] = table3.picture(results)
+    (output_dir / "table3.png").unlink(missing_ok=True)
+    for name, content in files.items():
+        write_whole(output_dir / name, content)
     shutil.rmtree(output_dir / LOGS, ignore_errors=True)
     for result in results:
         values = dataclasses.asdict(result)
         metrics = {name: value for name, value in values.items() if isinstance(value, int | float) and name != "updates"}
         with tf.summary.create_file_writer(str(output_dir / LOGS / result.row)).as_default(step=result.updates):
-            options = {name: value for name, value in paper.table_3(result.row).items() if name in paper.OPTIONS_OF_ROWS}
+            options = {name: result.options[name] for name in paper.OPTIONS_OF_ROWS}
             hparams.hparams({"row": result.row} | options, trial_id=result.row)
             for name, value in metrics.items():
                 tf.summary.scalar(name, float(value))
+    return list(files)

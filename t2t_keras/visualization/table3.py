@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import math
 
 from t2t_keras import paper
 from t2t_keras.visualization import figures
@@ -24,6 +25,7 @@ class Result:
         target_tokens_per_second: speed of training, without padding; the median over the run.
         flops: floating-point operations of the training; NaN if unknown.
         seconds: time of training, validation and saving.
+        options: options that determine the result, by name.
     """
 
     row: str
@@ -35,11 +37,17 @@ class Result:
     target_tokens_per_second: float
     flops: float
     seconds: float
+    options: dict
 
 
 def _changed(row: str) -> str:
     """The options in which a row differs from base, at the paper's size."""
     return ", ".join(f"{name}={value}" for name, value in paper.TABLE_3[row].options.items() if name != "decoder_layers") or "–"
+
+
+def _known(value: float, form: str) -> str:
+    """Formats a number; an unknown one is empty."""
+    return "" if math.isnan(value) else format(value, form)
 
 
 def _table(results: list[Result]) -> list[list[str]]:
@@ -59,7 +67,8 @@ def _table(results: list[Result]) -> list[list[str]]:
         rows.append([
             result.row, _changed(result.row), f"{result.perplexity:.2f}", f"{result.bleu:.1f}", ours, f"{printed.perplexity:.2f}",
             f"{printed.bleu:.1f}", theirs, f"{result.parameters:,}", f"{paper.model(result.row).num_weights:,}",
-            f"{printed.parameters or ''}", f"{result.updates:,}", f"{result.target_tokens_per_second:,.0f}", f"{result.flops:.3g}",
+            f"{printed.parameters or ''}", f"{result.updates:,}", _known(result.target_tokens_per_second, ",.0f"),
+            _known(result.flops, ".3g"),
         ])  # fmt: skip
     return [header, *rows]
 
@@ -77,16 +86,17 @@ def as_markdown(results: list[Result]) -> str:
 
 
 def as_csv(results: list[Result]) -> str:
-    """Returns one line for each row, with the figures of `Result`, the row's options and the paper's figures."""
+    """Returns one line for each row, with the figures of `Result`, the row's options, and the options and figures of the paper."""
     text = io.StringIO()
-    fields = [field.name for field in dataclasses.fields(Result)]
-    options = [*paper.OPTIONS_OF_ROWS]
+    fields = [field.name for field in dataclasses.fields(Result) if field.name != "options"]
+    options = paper.OPTIONS_OF_ROWS
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*fields, *(f"paper_{name}" for name in (*options, "perplexity", "bleu", "parameters_in_millions"))])
+    writer.writerow([*fields, *options, *(f"paper_{name}" for name in (*options, "perplexity", "bleu", "parameters_in_millions"))])
     for result in results:
         printed, values = paper.TABLE_3[result.row], paper.table_3(result.row)
         writer.writerow([
-            *dataclasses.astuple(result), *(values[name] for name in options), printed.perplexity, printed.bleu, printed.parameters or "",
+            *(getattr(result, name) for name in fields), *(result.options[name] for name in options), *(values[name] for name in options),
+            printed.perplexity, printed.bleu, printed.parameters or "",
         ])  # fmt: skip
     return text.getvalue()
 
