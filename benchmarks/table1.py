@@ -35,9 +35,9 @@ _KERNEL = flags.DEFINE_integer("kernel", 3, "Kernel width of convolutions, k; od
 _LENGTHS = flags.DEFINE_list("lengths", ["64", "128", "256", "512", "1024", "2048", "4096"], "Sequence lengths, n.")
 _FIT_FROM = flags.DEFINE_integer("fit_from", 512, "Smallest length that the exponents are fitted to.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each time.", lower_bound=1)
-_JSON = flags.DEFINE_string("json", "", "File of the measurements, which is continued if it exists; empty keeps none.")
+_JSON = flags.DEFINE_string("json", "", "File of the measurements; an existing one is extended. Empty keeps none.")
 _OUTPUT = flags.DEFINE_string("output", "", "Picture to draw: a PNG or SVG file; empty draws none.")
-_MEMORY_OF = flags.DEFINE_string("memory_of", "", "Internal: what a process that measures memory does, as JSON.")
+_MEMORY_OF = flags.DEFINE_string("memory_of", "", "Internal: the task of a process that measures memory, as JSON.")
 
 _SHORTEST = 0.05  # Seconds of a measurement; faster calls are repeated.
 _SHORT = 8  # Sequence length of a step before the measurements.
@@ -313,7 +313,7 @@ def measure(settings: Settings, lengths: list[int], rounds: int, results: dict, 
     for name, layer in LAYERS.items():
         if any(str(n) not in memory.get(name, {}) for n in lengths):
             progress(f"Memory: {layer.name} …")
-            memory[name] = measure_memory(name, settings, lengths)
+            memory.setdefault(name, {}).update(measure_memory(name, settings, lengths))
             save(results)
     for number in range(1, rounds + 1):
         if missing(number):
@@ -331,7 +331,7 @@ def table(results: dict, fit_from: int) -> str:
     """Formats the results as a Markdown table."""
 
     def milliseconds(seconds: float) -> str:
-        return f"{1e3 * seconds:,.0f}" if seconds >= 0.1 else f"{1e3 * seconds:.2g}"
+        return f"{1e3 * seconds:,.0f}" if seconds >= 0.01 else f"{1e3 * seconds:.2g}"
 
     lengths = sorted({int(length) for points in results["seconds"].values() for length in points})
     last, middle = lengths[-1], min(lengths, key=lambda n: abs(n - fit_from))

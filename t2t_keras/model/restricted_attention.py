@@ -71,16 +71,18 @@ def restricted_attention(q, k, v, window: int, mask=None):
         k: keys [B, H, S, K].
         v: values [B, H, S, E].
         window: the size r of the neighborhood, at least 1. An even r has the neighborhood of r + 1, because it is centered.
-        mask: boolean, broadcasts to [B, H, 1, S]; True at keys that may be attended to. A neighborhood without such a key, as far
-            inside padding, is not masked.
+        mask: boolean, four axes that broadcast to [B, H, 1, S]; True at keys that may be attended to. A neighborhood without such a
+            key, as far inside padding, is not masked.
 
     Returns:
         [B, H, S, E]. The softmax is computed in float32.
 
     Raises:
-        ValueError: the mask differs between queries.
+        ValueError: `window` is not positive, the mask differs between queries, or it does not have four axes.
     """
-    if mask is not None and mask.shape[2] != 1:
+    if window < 1:
+        raise ValueError(f"Expected a window of at least one position. Received: window={window}.")
+    if mask is not None and (len(mask.shape) != 4 or mask.shape[2] != 1):
         raise ValueError(
             "Expected a mask that is the same for all queries, [B, 1, 1, S] or [B, H, 1, S]: restricted attention has no tensor of size "
             f"S · S. Received: shape {tuple(mask.shape)}."
