@@ -102,7 +102,8 @@ def test_tensorboard_shows_training_speed_padding_and_validation(run):
         "train/learning_rate", "train/gradient_norm", "train/skipped_updates", "train/loss_scale",
         "utilization/target_tokens_per_second", "utilization/updates_per_second", "utilization/padding_share",
         "utilization/damaged_records",
-        "train/epoch", "train/target_tokens_seen", "utilization/peak_memory_gib", "utilization/real_token_share",
+        "train/epoch", "train/target_tokens_seen", "train/flops", "utilization/peak_memory_gib", "utilization/real_token_share",
+        "utilization/tflops",
     }  # fmt: skip
     validation_tags = {"valid/loss", "valid/perplexity", "valid/bleu", "valid/samples", "valid/attention_1"}
     assert set(found) == training_tags | validation_tags | {"config"}

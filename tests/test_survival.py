@@ -43,7 +43,7 @@ def curves(model_dir: pathlib.Path) -> dict[str, list[tuple]]:
             for value in event.summary.value:
                 if value.tag == "config":  # Written at each start.
                     continue
-                content = "" if value.tag.endswith(("_per_second", "_gib")) else value.tensor.SerializeToString()
+                content = "" if value.tag.endswith(("_per_second", "_gib", "tflops")) else value.tensor.SerializeToString()
                 found.setdefault(value.tag, []).append((event.step, content))
     return found
 

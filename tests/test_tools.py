@@ -20,7 +20,7 @@ from t2t_keras import __version__
 from t2t_keras.data import builtin_corpus
 
 ROOT = pathlib.Path(__file__).parent.parent
-PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service", "attention", "parse", "table3")
+PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service", "attention", "parse")
 NEEDED = {"prepare": "data_dir", "data_service": "port", "evaluate": "reference"}  # Of the others: model_dir.
 LINES_THAT_TRY_IT = [
     b"two hundred and seven",
