@@ -1533,7 +1533,7 @@ MUTANTS = (
     Mutant(
         "restricted attention takes a mask of the size of full attention",
         "t2t_keras/model/restricted_attention.py",
-        "if mask is not None and mask.shape[2] != 1:",
+        "if mask is not None and (len(mask.shape) != 4 or mask.shape[2] != 1):",
         "if False:",
         ("tests/test_restricted_attention.py::test_a_mask_for_each_query_is_refused",),
     ),
