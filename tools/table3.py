@@ -25,7 +25,7 @@ options.define_divisors()
 
 
 def _options(row: str, output_dir: pathlib.Path) -> run_folder.Options:
-    """Returns all options of a row: the row's, then the given ones, then the defaults.
+    """Returns all options of a row: those of the row, and otherwise the given ones or the defaults.
 
     Raises:
         ValueError: the command line gives an option that the rows set, or an option is invalid.

@@ -74,7 +74,7 @@ def trained_model() -> dict:
 
 
 def define_table_3() -> None:
-    """Defines the flags that `table_3` reads."""
+    """Defines the flags that `with_table_3` reads."""
     flags.DEFINE_string(
         "model",
         "",

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
 from t2t_keras import paper, run_folder
+from t2t_keras.config import DecodeConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding.loading import load
 from t2t_keras.evaluation.evaluate import evaluate
@@ -25,9 +26,6 @@ from t2t_keras.visualization.table3 import Result
 
 RESULT = "table3.json"  # In the run's folder of a row.
 LOGS = "logs"  # In the folder of the table, for TensorBoard's HPARAMS tab.
-_SEARCH = {"beam_size": 4, "alpha": 0.6, "extra_length": 50}  # Sections 6.1 and 6.2.
-
-
 # Options of training that determine the result, beside those of the model.
 _DETERMINING = (
     *("train_steps", "warmup_steps", "learning_rate_factor", "label_smoothing", "clip_norm", "batch_tokens", "buckets_per_update", "dtype"),
@@ -83,7 +81,7 @@ def _finished_result(row: str, folder: pathlib.Path, options: run_folder.Options
 
 def _score(row: str, folder: pathlib.Path, options: run_folder.Options, state: TrainState) -> Result:
     """Scores the last checkpoint of a row on the validation set."""
-    translator = load(folder, "latest", **_SEARCH)
+    translator = load(folder, "latest", **dataclasses.asdict(DecodeConfig()))  # The search of section 6.1, whatever the run's.
     sources, references = prepare.read_text(options.data_folder(folder), "valid")
     _, scores = evaluate(translator, sources, references)
     speeds = read_scalars(folder / run_folder.LOGS).get("utilization/target_tokens_per_second", {}).values()
