@@ -102,6 +102,19 @@ def test_the_parameters_in_the_page_on_table_3_are_those_of_the_rows():
     }
 
 
+def test_the_page_on_cost_has_the_figures_of_table_2():
+    def cost(flops: float | None) -> str:
+        mantissa, exponent = f"{flops or 0:.1e}".split("e+")
+        return f"{mantissa} · 10{exponent.lstrip('0').translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}" if flops else ""
+
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text_of(ROOT / "docs/cost.md").splitlines()]
+    found = [row for row in cells if len(row) == 5 and row[0] in {system.name for system in paper.TABLE_2}]
+    assert found == [
+        [system.name, *(f"{bleu or ''}" for bleu in (system.en_de, system.en_fr)), cost(system.en_de_flops), cost(system.en_fr_flops)]
+        for system in paper.TABLE_2
+    ]
+
+
 def test_every_public_name_is_explained():
     page = text_of(ROOT / "docs/python.md")
     code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))

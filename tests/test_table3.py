@@ -16,6 +16,7 @@ from t2t_keras import paper, run_folder
 from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
 from t2t_keras.training import run, table3
 from t2t_keras.training.interruption import StoppedError
+from t2t_keras.training.loop import NotFiniteError
 from t2t_keras.training.state import TrainState
 from t2t_keras.visualization import table3 as tables
 from t2t_keras.visualization.table3 import Result
@@ -66,10 +67,10 @@ def test_the_picture_is_a_png():
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Stands in for training and scoring. The rows that were trained, in their order; set `stop` to stop at a row."""
+    """Stands in for training and scoring. The rows that were trained, in their order. At the row `stop` it is stopped; `fail` diverges."""
 
     class Trained(list):
-        stop = None
+        stop = fail = None
 
     rows = Trained()
 
@@ -77,6 +78,8 @@ def trained(monkeypatch):
         """As the real one, it makes no update of a run that has them all."""
         if model_dir.name == rows.stop:
             raise StoppedError("Stopped.")
+        if model_dir.name == rows.fail:
+            raise NotFiniteError("20 updates in a row were not finite.")
         model_dir.mkdir(parents=True, exist_ok=True)
         (model_dir / "some").write_text("")
         run_folder.write(model_dir, options, model_dir / "some", model_dir / "some")
@@ -105,8 +108,19 @@ def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, tr
     trained.stop = None
     results = list(table3.train(options_of("base", "A1", "E", "B16"), tmp_path, strategy=None))
     assert trained == ["base", "A1", "E", "B16"]
-    assert [result.row for result in results] == trained
+    assert [result.row for result in results] == ["E", "B16"]
     assert any("Row 3 of 4: E; about 2.0 h left for 2 row(s)." in message for message in messages)
+
+
+def test_a_row_that_diverges_does_not_keep_the_others_from_training(tmp_path, trained, messages):
+    """Story: the first such row ended a table of twenty."""
+    trained.fail, results = "A1", []
+    with pytest.raises(ValueError, match="all rows but A1"):
+        results.extend(table3.train(options_of("base", "A1", "E"), tmp_path, strategy=None))
+    assert trained == ["base", "E"]
+    assert any("A1: 20 updates in a row were not finite." in message for message in messages)
+    trained.fail = None
+    assert [result.row for result in table3.train(options_of("base", "A1", "E"), tmp_path, strategy=None)] == ["A1"]
 
 
 def test_more_updates_train_on_and_options_without_effect_on_the_result_change_nothing(tmp_path, trained):

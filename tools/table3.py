@@ -49,8 +49,10 @@ def train() -> None:
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, table3
 
+    files = []
     for _ in table3.train(rows, output_dir, strategy=devices.make_strategy(_CPU_DEVICES.value)):
         files = table3.write(output_dir)
+    files = files or table3.write(output_dir)  # Nothing was left to train.
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")
     logger.info(f"Compare the rows in TensorBoard's HPARAMS tab: tensorboard --logdir {output_dir / table3.LOGS}")
 

@@ -26,6 +26,10 @@ from t2t_keras.training.state import TrainState
 from t2t_keras.training.train_step import LossScale, make_train_step
 
 
+class NotFiniteError(ValueError):
+    """Ends a run whose updates are no longer finite."""
+
+
 def _per_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int]:
     """Returns the config of the updates that one process reads, and the number of replicas that share one.
 
@@ -202,11 +206,11 @@ class _Trainer:
         return metrics, norms
 
     def _report_skipped(self, batch: dict, scale: float) -> None:
-        """Warns that an update was skipped; raises `ValueError` after `max_skipped` in a row."""
+        """Warns that an update was skipped; raises `NotFiniteError` after `max_skipped` in a row."""
         step, in_a_row = self.state.step, self.state.skipped_in_a_row
         logger.warning(f"Update {step:,} was skipped: the loss or the gradient is not finite (loss scale {scale:g}).")
         if in_a_row >= self.config.max_skipped:
-            raise ValueError(
+            raise NotFiniteError(
                 f"{in_a_row} updates in a row, up to {step:,}, were not finite. "
                 f"{self.diagnose(self.train_step.split_to_fit(batch), step, scale)} "
                 "Try a lower `learning_rate_factor`, or gradient clipping with `clip_norm`."
@@ -281,7 +285,8 @@ def train(
 
     Raises:
         StoppedError: the run was stopped early and has saved its state.
-        ValueError: `max_skipped` updates in a row were not finite, or `model_dir` holds checkpoints of another model.
+        NotFiniteError: `max_skipped` updates in a row were not finite.
+        ValueError: `model_dir` holds checkpoints of another model.
         OSError: a checkpoint could not be written.
     """
     return _Trainer(strategy, model, optimizer, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures).train()

@@ -19,6 +19,7 @@ from t2t_keras.evaluation.evaluate import evaluate
 from t2t_keras.files import read_json, write_whole
 from t2t_keras.log import logger
 from t2t_keras.training import run
+from t2t_keras.training.loop import NotFiniteError
 from t2t_keras.training.state import TrainState
 from t2t_keras.visualization import table3
 from t2t_keras.visualization.event_files import read_scalars
@@ -100,7 +101,7 @@ def _score(row: str, folder: pathlib.Path, options: run_folder.Options, state: T
 
 
 def train(rows: dict[str, run_folder.Options], output_dir: pathlib.Path, *, strategy) -> Iterator[Result]:
-    """Trains and scores rows, except those that have their result.
+    """Trains and scores rows, except those that have their result. A row that fails does not keep the others from training.
 
     Args:
         rows: the options of each row, by its name.
@@ -108,27 +109,34 @@ def train(rows: dict[str, run_folder.Options], output_dir: pathlib.Path, *, stra
         strategy: from `devices.make_strategy`.
 
     Yields:
-        The result of each row, in the order of `rows`.
+        The result of each row that was trained, in the order of `rows`.
 
     Raises:
-        ValueError: a finished row has other options or other data.
+        ValueError: a finished row has other options or other data, or, after all other rows, the updates of a row were not finite.
         StoppedError: the run of a row was stopped early and has saved its state.
         FileNotFoundError, ValueError, BlockingIOError: see `run.train`.
     """
     results = {row: _finished_result(row, output_dir / row, options) for row, options in rows.items()}
-    seconds = [result.seconds for result in results.values() if result]
+    seconds, failed = [result.seconds for result in results.values() if result], []
     for number, (row, options) in enumerate(rows.items(), 1):
         result = results[row]
         if result is None:
             left = sum(result is None for result in list(results.values())[number - 1 :])
             estimate = f"; about {left * statistics.mean(seconds) / 3600:.1f} h left for {left} row(s)" if seconds else ""
             logger.info(f"Row {number} of {len(rows)}: {row}{estimate}.")
-            state = run.train(output_dir / row, options, strategy=strategy)
+            keras.backend.clear_session()  # Frees the graphs of the row before.
+            try:
+                state = run.train(output_dir / row, options, strategy=strategy)
+            except NotFiniteError as error:
+                logger.error(f"{row}: {error}")
+                failed.append(row)
+                continue
             result = results[row] = _score(row, output_dir / row, options, state)
             seconds.append(result.seconds)
-            keras.backend.clear_session()  # Frees the graphs of this row.
+            yield result
         logger.info(f"{row}: perplexity {result.perplexity:.2f}, BLEU {result.bleu:.2f}, {result.parameters:,} parameters.")
-        yield result
+    if failed:
+        raise ValueError(f"Trained all rows but {', '.join(failed)}, whose updates were not finite; see the messages above.")
 
 
 def write(output_dir: pathlib.Path) -> list[str]:
