@@ -1,10 +1,13 @@
 """The loop's promises: the same run whatever the interruptions, and what it leaves on disk and in TensorBoard."""
 
+import collections
 import dataclasses
+import itertools
 import json
 import math
 import os
 import signal
+import threading
 import types
 
 import numpy as np
@@ -109,7 +112,7 @@ def test_a_run_that_is_stopped_early_updates_its_pictures(folder, tmp_path):
     stopped = []
     with pytest.raises(StoppedError):
         Run(folder, tmp_path, valid_steps=100, log_steps=1, at_step={2: stop})
-    assert stopped[0].pictured == [(2, False)]
+    assert stopped[0].pictured == [(3, False)]  # An update was running ahead.
 
 
 def test_histograms_show_the_weights_and_each_layers_gradient_norm(folder, tmp_path):
@@ -307,7 +310,7 @@ def test_a_signal_saves_and_what_follows_equals_an_uninterrupted_run(folder, fin
             Run(folder, tmp_path, figures={**figures, 4: send})
         else:
             Run(folder, tmp_path, figures=figures, log_steps=5, at_step={5: send})
-    assert steps_on_disk(tmp_path)[-1] == (5 if when == "in an update" else 4)
+    assert steps_on_disk(tmp_path)[-1] == (6 if when == "in an update" else 4)  # Update 6 runs while the figures of 5 are read.
     resumed = Run(folder, tmp_path, figures=figures)
     assert_close(resumed.weights, whole.weights, 0)
     received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
@@ -322,9 +325,9 @@ def test_a_time_limit_saves_and_stops(folder, tmp_path, monkeypatch):
     def late(run):
         monkeypatch.setattr(interruption, "STARTED", -1e9)
 
-    with pytest.raises(StoppedError, match="update 4: reached the time limit max_hours=5"):
+    with pytest.raises(StoppedError, match="update 5: reached the time limit max_hours=5"):
         Run(folder, tmp_path, train_steps=100, max_hours=5, log_steps=4, valid_steps=100, at_step={4: late})
-    assert steps_on_disk(tmp_path)[-1] == 4
+    assert steps_on_disk(tmp_path)[-1] == 5
 
 
 def test_a_last_validation_that_was_ended_by_a_signal_is_made_by_the_next_run_and_only_once(folder, finished, tmp_path):
@@ -416,12 +419,82 @@ def test_skipped_updates_are_counted_and_told(folder, tmp_path):
     def switch_off(run):
         run.model.switch.assign(0.0)
 
-    run = Run(folder, tmp_path, make_model=NotFinite, max_skipped=6, log_steps=1, train_steps=8, at_step={4: switch_off}, valid_steps=100)
+    # The loss of a validation is written too; no update runs meanwhile.
+    run = Run(folder, tmp_path, make_model=NotFinite, max_skipped=6, log_steps=1, train_steps=8, at_step={4: switch_off}, valid_steps=4)
     assert (run.state.skipped, run.state.skipped_in_a_row, run.state.step) == (4, 0, 8)
     assert run.curve("train/skipped_updates") == {1: 1, 2: 2, 3: 3, 4: 4, 5: 4, 6: 4, 7: 4, 8: 4}
     assert list(run.curve("train/loss")) == [5, 6, 7, 8]  # There is no mean over nothing.
     assert int(run.optimizer.iterations.numpy()) == 4
     assert sum("was skipped" in line for line in run.said) == 4
+
+
+@pytest.fixture
+def started(monkeypatch) -> collections.defaultdict[int, threading.Event]:
+    """An event for each update, set when it starts. The updates are pretended."""
+    started, updates = collections.defaultdict(threading.Event), itertools.count(1)
+    make = pretended_train_step([])
+
+    def make_train_step(*args):
+        train_step = make(*args)
+
+        def update(batch, loss_scale, apply):
+            if apply:
+                started[next(updates)].set()
+            return train_step(batch, loss_scale, apply)
+
+        return update
+
+    monkeypatch.setattr(loop, "make_train_step", make_train_step)
+    return started
+
+
+def test_an_update_starts_before_the_figures_of_the_one_before_are_read(folder, tmp_path, monkeypatch, started):
+    """Except where a validation, a checkpoint or the end comes between them, which need the weights of one update."""
+    count_update, ahead = TrainState.count_update, {}
+
+    def count(state, *args):
+        count_update(state, *args)
+        between = state.step in (3, 4, 6, 8)
+        ahead[state.step] = started[state.step + 1].wait(0.1 if between else 10)
+
+    monkeypatch.setattr(TrainState, "count_update", count)
+    Run(folder, tmp_path, checkpoint_steps=3, valid_steps=4)
+    assert ahead == {1: True, 2: True, 3: False, 4: False, 5: True, 6: False, 7: True, 8: False}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"checkpoint_minutes": 1e-9}, dict.fromkeys(range(1, 9), False)),
+        ({"histogram_steps": 4}, {4: False, 8: False}),
+        ({"max_skipped": 1}, dict.fromkeys(range(1, 9), False)),
+    ],
+    ids=str,
+)
+def test_no_update_starts_early_before_what_needs_the_weights_of_the_last_one(folder, tmp_path, monkeypatch, started, options, expected):
+    count_update, ahead = TrainState.count_update, {}
+
+    def count(state, *args):
+        count_update(state, *args)
+        ahead[state.step] = started[state.step + 1].wait(0.05 if expected.get(state.step) is False else 10)
+
+    monkeypatch.setattr(TrainState, "count_update", count)
+    monkeypatch.setattr(loop.histograms, "metrics", lambda *args: {})
+    Run(folder, tmp_path, **{"checkpoint_steps": 100, "valid_steps": 100, **options})
+    assert ahead == {**dict.fromkeys(range(1, 8), True), 8: False, **expected}
+
+
+def test_a_signal_lets_the_update_that_runs_ahead_finish_and_saves_after_it(folder, tmp_path, started):
+    with pytest.raises(StoppedError, match="update 3: received SIGTERM"):
+        Run(
+            folder,
+            tmp_path,
+            valid_steps=100,
+            checkpoint_steps=100,
+            log_steps=1,
+            at_step={2: lambda run: os.kill(os.getpid(), signal.SIGTERM)},
+        )
+    assert steps_on_disk(tmp_path) == [3] and sorted(started) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("damaged_records", ["stop", "skip"])

@@ -70,7 +70,7 @@ def joined(updates: list[dict]) -> dict:
 
 
 def strategy_of(replicas: int) -> tf.distribute.Strategy:
-    return tf.distribute.MirroredStrategy([f"/cpu:{index}" for index in range(replicas)])
+    return devices.MirroredStrategy([f"/cpu:{index}" for index in range(replicas)])
 
 
 def set_weights(model, seed: int = 0) -> None:

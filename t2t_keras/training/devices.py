@@ -6,6 +6,7 @@ Several machines or processes find each other through the environment variable T
 {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}. The first worker, the chief, writes all files.
 """
 
+import itertools
 import json
 import os
 import sys
@@ -30,6 +31,22 @@ def _cluster() -> dict[str, list[str]]:
     return {job: cluster[job] for job in ("chief", "worker") if job in cluster}
 
 
+class MirroredStrategy(tf.distribute.MirroredStrategy):
+    """`tf.distribute.MirroredStrategy` whose collective operations have keys of their own.
+
+    Those of two strategies in one process otherwise have the same keys, and fail: "Shape mismatch in the collective instance".
+
+    Args:
+        devices: names of devices.
+    """
+
+    _numbers = itertools.count()
+
+    def __init__(self, devices: list[str]):
+        self._collective_key_base = 1_000_000 * next(self._numbers)
+        super().__init__(devices)
+
+
 def make_strategy(cpu_devices: int = 1) -> tf.distribute.Strategy:
     """Makes a strategy over all GPUs of this machine or, without a GPU, over virtual CPU devices.
 
@@ -46,8 +63,8 @@ def make_strategy(cpu_devices: int = 1) -> tf.distribute.Strategy:
     if sum(map(len, _cluster().values())) > 1:
         return tf.distribute.MultiWorkerMirroredStrategy()
     if gpus := [device.name for device in tf.config.list_logical_devices("GPU")]:
-        return tf.distribute.MirroredStrategy(gpus)
-    return tf.distribute.MirroredStrategy([f"/cpu:{index}" for index in range(cpu_devices)])
+        return MirroredStrategy(gpus)
+    return MirroredStrategy([f"/cpu:{index}" for index in range(cpu_devices)])
 
 
 def virtual_cpu_devices(number: int) -> None:

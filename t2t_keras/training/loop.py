@@ -2,6 +2,9 @@
 
 A checkpoint holds all that determines the rest of a run: the weights, the optimizer's variables and `TrainState`. All random numbers
 follow from the seed and the step.
+
+A thread makes the updates. The next one starts before the figures of the last are read, so that devices need not wait for the host, except
+where something is due in between: then the weights and the state are those of the same update.
 """
 
 import dataclasses
@@ -10,6 +13,8 @@ import pathlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -69,6 +74,24 @@ def dry_run(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.
     _run_largest(strategy, _make_train_step(strategy, model, optimizer, config, batches.element_spec), config, folder)
 
 
+class _Update(NamedTuple):
+    """An update that has been started.
+
+    Attributes:
+        batch: its batch.
+        position: where the next update starts in the data.
+        damaged: damaged records that were left out.
+        started: when it was started, of `time.monotonic`.
+        result: the result of the train step: metrics and the next loss scale.
+    """
+
+    batch: dict
+    position: tuple[int, int]
+    damaged: int
+    started: float
+    result: Future
+
+
 class _Trainer:
     """A run of `train`, which explains the arguments."""
 
@@ -90,17 +113,22 @@ class _Trainer:
             with (
                 ProgressBar(self.config.train_steps, self.state.step, shown=self.chief) as self.progress_bar,
                 Profiler(self.model_dir / run_folder.LOGS, self.config.profile_steps if self.chief else "") as self.profiler,
+                ThreadPoolExecutor(1) as self.thread,
             ):
-                batches = iter(self.batches)
+                batches, running = iter(self.batches), None
                 while True:
-                    if self._validation_is_due():
-                        self._validate()
-                    finished = self._is_finished()
-                    if self._checkpoint_is_due(finished):
-                        self._save_checkpoint()
-                    if finished:
-                        break
-                    self._log(*self._update(batches))
+                    if running is None:
+                        if self._validation_is_due():
+                            self._validate()
+                        finished = self._is_finished()
+                        if self._checkpoint_is_due(finished):
+                            self._save_checkpoint()
+                        if finished:
+                            break
+                        running = self._start_update(batches)
+                    following = self._start_update(batches, after=running) if self._may_run_ahead() else None
+                    self._log(*self._finish_update(running))
+                    running = following
             self._update_pictures()
         del batches  # TensorFlow can take 10 s to stop reading ahead. Workers that exit meanwhile would be reported as crashed.
         devices.wait_for_workers(self.strategy)  # No worker exits before the chief has written all files.
@@ -128,14 +156,15 @@ class _Trainer:
         self.train_step = _make_train_step(self.strategy, self.model, self.optimizer, self.config, self.batches.element_spec)
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
         self.started = self.saved_at - state.seconds  # When a run without interruptions would have started.
+        self.finished_update_at = self.saved_at
 
     def _steps(self) -> tuple[int, int]:
         """What a new checkpoint would change: if neither has advanced, there is nothing to save."""
         return self.state.step, self.state.validated_step
 
-    def _is_every(self, steps: int) -> bool:
-        """Whether the current step is a multiple of `steps`, or the last one."""
-        step = self.state.step
+    def _is_every(self, steps: int, after: int = 0) -> bool:
+        """Whether the current step, or the one `after` so many more updates, is a multiple of `steps`, or the last one."""
+        step = self.state.step + after
         return step > 0 and (bool(steps) and step % steps == 0 or step == self.config.train_steps)
 
     def _validation_is_due(self) -> bool:
@@ -149,9 +178,27 @@ class _Trainer:
         return stopped or self.state.step >= self.config.train_steps or self._patience_is_over()
 
     def _checkpoint_is_due(self, finished: bool) -> bool:
-        minutes = (time.monotonic() - self.saved_at) / 60
-        time_is_up = 0 < self.config.checkpoint_minutes <= minutes
-        return self._steps() != self.saved_steps and (finished or time_is_up or self._is_every(self.config.checkpoint_steps))
+        return self._steps() != self.saved_steps and (
+            finished or self._checkpoint_minutes_are_over() or self._is_every(self.config.checkpoint_steps)
+        )
+
+    def _checkpoint_minutes_are_over(self) -> bool:
+        return 0 < self.config.checkpoint_minutes <= (time.monotonic() - self.saved_at) / 60
+
+    def _may_run_ahead(self) -> bool:
+        """Whether the next update may start before the figures of the running one are read: nothing is due between them.
+
+        Several workers decide after every update whether to stop, so they never run ahead.
+        """
+        config = self.config
+        due = (config.valid_steps, config.checkpoint_steps, config.histogram_steps if self.chief else 0)
+        return not (
+            devices.several_workers(self.strategy)
+            or any(self._is_every(steps, after=1) for steps in due)
+            or self.interruption.reason
+            or self._checkpoint_minutes_are_over()
+            or self.state.skipped_in_a_row + 1 >= config.max_skipped
+        )
 
     def _unless_stopped(self, work: Callable):
         """Returns `work()`, or `None` if a signal stops it. Several workers always finish it, because they wait for one another."""
@@ -188,21 +235,33 @@ class _Trainer:
             self.pictured_step = self.state.step
             self.update_pictures(is_best)
 
-    def _update(self, batches: Iterator) -> tuple[dict, tf.Tensor | None]:
-        """Makes the next update. Returns its metrics and, if `histogram_steps` is set, the gradient norm of each weight."""
-        state, started = self.state, time.monotonic()
+    def _start_update(self, batches: Iterator, after: _Update | None = None) -> _Update:
+        """Reads the next batch and starts its update, which waits for the one `after` which it comes."""
+        started, step = time.monotonic(), self.state.step + (2 if after else 1)
         with shards.plain_errors():
             batch = next(batches)
         # These are the same on all replicas of a process.
         position, damaged = (self.strategy.experimental_local_results(batch.pop(name))[0].numpy() for name in ("position", "damaged"))
-        scale = LossScale(*state.loss_scale)
-        with self.profiler.update(state.step + 1):
-            metrics, state.loss_scale = self.train_step(batch, scale)
-            norms = metrics.pop("weight_gradient_norms", None)
-            metrics = {name: float(value) for name, value in metrics.items()}
-        state.count_update(metrics, tuple(map(int, position)), int(damaged), time.monotonic() - started)
+
+        initial_scale = LossScale(*self.state.loss_scale)
+
+        def update() -> tuple[dict, LossScale]:
+            scale = after.result.result()[1] if after else initial_scale
+            with self.profiler.update(step):
+                return self.train_step(batch, scale)
+
+        return _Update(batch, tuple(map(int, position)), int(damaged), started, self.thread.submit(update))
+
+    def _finish_update(self, update: _Update) -> tuple[dict, tf.Tensor | None]:
+        """Counts an update when it is made. Returns its metrics and, if `histogram_steps` is set, the gradient norm of each weight."""
+        scale = self.state.loss_scale[0]
+        metrics, self.state.loss_scale = update.result.result()
+        norms = metrics.pop("weight_gradient_norms", None)
+        metrics = {name: float(value) for name, value in metrics.items()}
+        before, self.finished_update_at = max(update.started, self.finished_update_at), time.monotonic()
+        self.state.count_update(metrics, update.position, update.damaged, self.finished_update_at - before)
         if not metrics["finite"]:
-            self._report_skipped(batch, scale.scale)
+            self._report_skipped(update.batch, scale)
         return metrics, norms
 
     def _report_skipped(self, batch: dict, scale: float) -> None:

@@ -1,8 +1,8 @@
 """The train step and the validation step over all devices (section 5).
 
 The loss is the sum over tokens divided by the number of tokens in the whole update, however its rows are distributed over devices.
-Gradients are summed over micro-batches and devices; then they are divided, checked, measured, clipped and applied in one place. An
-update whose loss or gradient is not finite is skipped.
+Gradients are summed over micro-batches and, by all-reduce, over devices. Each device then has the same sums, which it divides, checks,
+measures, clips and applies to its own copy of the weights. An update whose loss or gradient is not finite is skipped.
 """
 
 from collections.abc import Callable
@@ -127,8 +127,14 @@ def _zero_sums() -> dict:
     return {name: tf.zeros([]) for name in SUMS}
 
 
-def _sum_over_replicas(strategy, values):
-    return tf.nest.map_structure(lambda value: strategy.reduce("SUM", value, axis=None), values)
+def _sum_over_replicas(values):
+    """Returns each replica's own copy of the sum over all replicas, in a replica context."""
+    return tf.distribute.get_replica_context().all_reduce("SUM", values)
+
+
+def _of_first_replica(strategy, values):
+    """Returns what this process's first replica returned, where all replicas return the same."""
+    return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], values)
 
 
 def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spec) -> Callable:
@@ -153,14 +159,26 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
     """
     variables = [variable.value for variable in model.trainable_variables]
 
-    def replica_gradients(batch, step, scale):
+    def replica_gradients(batch, step, rate, loss_scale):
+        """Returns the gradients summed over all replicas, their scale, and the metrics."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
 
         def of_micro_batch(micro_batch, source, target):
             place = {"step": step, "micro_batch": micro_batch, "replica": replica}
-            return micro_batch_gradients(model, config, source, target, **place, scale=scale)
+            return micro_batch_gradients(model, config, source, target, **place, scale=loss_scale)
 
-        return _sum_over_micro_batches(batch, of_micro_batch, ([tf.zeros_like(variable) for variable in variables], _zero_sums()))
+        zeros = [tf.zeros_like(variable) for variable in variables], _zero_sums()
+        gradients, sums = _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, zeros))
+        scale = 1 / (sums["target_tokens"] * loss_scale)
+        norm = tf.linalg.global_norm(gradients) * scale
+        finite = tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums["smoothed_loss"]))
+        metrics = {name: tf.where(finite, value, 0.0) for name, value in sums.items()}
+        metrics |= {"gradient_norm": norm, "learning_rate": rate, "finite": finite}
+        if config.histogram_steps:
+            metrics["weight_gradient_norms"] = tf.stack([tf.norm(gradient) for gradient in gradients]) * scale
+        if config.clip_norm:
+            scale *= tf.minimum(1.0, config.clip_norm / norm)
+        return gradients, scale, metrics
 
     def apply_gradients(gradients, scale, rate):
         for variable, gradient in zip(variables, gradients, strict=True):
@@ -175,19 +193,11 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
     @tf.function(input_signature=[element_spec, LossScale(number, number), tf.TensorSpec([], tf.bool)])
     def train_step(batch, loss_scale, apply):
         step, rate = optimizer.iterations.value, optimizer.learning_rate
-        gradients, sums = _sum_over_replicas(strategy, strategy.run(replica_gradients, (batch, step, loss_scale.scale)))
-        scale = 1 / (sums["target_tokens"] * loss_scale.scale)
-        norm = tf.linalg.global_norm(gradients) * scale
-        unclipped = scale
-        finite = tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums["smoothed_loss"]))
-        if config.clip_norm:
-            scale *= tf.minimum(1.0, config.clip_norm / norm)
-        tf.cond(tf.logical_and(finite, apply), lambda: apply_gradients(gradients, scale, rate), lambda: None)
-        sums = {name: tf.where(finite, value, 0.0) for name, value in sums.items()}
-        if config.histogram_steps:
-            sums["weight_gradient_norms"] = tf.stack([tf.norm(gradient) for gradient in gradients]) * unclipped
-        next_scale = loss_scale.after(finite) if config.dtype == "float16" else loss_scale
-        return {**sums, "gradient_norm": norm, "learning_rate": rate, "finite": finite}, next_scale
+        gradients, scale, metrics = strategy.run(replica_gradients, (batch, step, rate, loss_scale.scale))
+        metrics = _of_first_replica(strategy, metrics)
+        tf.cond(tf.logical_and(metrics["finite"], apply), lambda: apply_gradients(gradients, scale, rate), lambda: None)
+        next_scale = loss_scale.after(metrics["finite"]) if config.dtype == "float16" else loss_scale
+        return metrics, next_scale
 
     return train_step
 
@@ -207,11 +217,11 @@ def make_validation(strategy, model, batches) -> Callable[[], float]:
         def of_micro_batch(micro_batch, source, target):
             return _sums(model, source, target, label_smoothing=0.0, training=False)
 
-        return _sum_over_micro_batches(batch, of_micro_batch, _zero_sums())
+        return _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, _zero_sums()))
 
     @tf.function(input_signature=[batches.element_spec])
     def sums_of(batch):
-        return _sum_over_replicas(strategy, strategy.run(replica_sums, (batch,)))
+        return _of_first_replica(strategy, strategy.run(replica_sums, (batch,)))
 
     def negative_log_likelihood() -> float:
         sums = [sums_of(batch) for batch in batches]
