@@ -19,6 +19,11 @@ def no_gradients() -> Iterator[None]:
         _wanted.reset(token)
 
 
+def gradients_wanted() -> bool:
+    """Returns whether hand-written gradients are on. A function that computes its gradient along with its result asks this."""
+    return _wanted.get()
+
+
 def custom_gradient(function: Callable) -> Callable:
     """Gives a function a hand-written gradient on every backend.
 

@@ -13,7 +13,8 @@ from t2t_keras.config import ModelConfig
 from t2t_keras.model import flops
 from t2t_keras.model.dropout import Dropout
 from t2t_keras.model.embedding import SharedEmbedding
-from t2t_keras.model.masks import ancestry_mask, causal_mask, padding_mask
+from t2t_keras.model.linear_cross_entropy import linear_cross_entropy
+from t2t_keras.model.masks import ancestry_mask, causal_mask, padding_mask, shift_right
 from t2t_keras.model.positions import LearnedPositions, SinusoidalPositions
 from t2t_keras.model.stacks import DecoderLayer, EncoderLayer
 
@@ -94,11 +95,31 @@ class Transformer(keras.Model):
             The logits [B, T, V] float32, and the next cache: for each layer, keys [B, H, P, K] and values [B, H, P, E] of all P targets
             so far.
         """
+        x, cache = self._decode(target, encoded, cache, position, ancestors, training)
+        return ops.cast(self.embedding.logits(x), "float32"), cache
+
+    def _decode(self, target, encoded: EncodedSource, cache=None, position=0, ancestors=None, training=False):
+        """Applies the decoder to target tokens [B, T]; see `decode`. Returns [B, T, D] and the next cache."""
         mask = causal_mask(position, ops.shape(target)[1]) if ancestors is None else ancestry_mask(ancestors)
         x = self.positions(self.embedding(target), position=position, step=1 if ancestors is None else 0)
         x = self.target_dropout(x, training=training)
-        x, cache = self._decoder_layers(self.decoder, x, encoded, mask, cache, training)
-        return ops.cast(self.embedding.logits(x), "float32"), cache
+        return self._decoder_layers(self.decoder, x, encoded, mask, cache, training)
+
+    def cross_entropy(self, source, target, label_smoothing: float, training=False) -> tuple:
+        """Sums the loss of section 5.4 over all target tokens, in little memory: see `linear_cross_entropy`.
+
+        Args:
+            source: [B, S] int.
+            target: [B, T] int, not shifted.
+            label_smoothing: ε.
+            training: whether to apply dropout.
+
+        Returns:
+            The smoothed cross entropy and the negative log likelihood, [] float32 in nats. Only the first has a gradient.
+        """
+        x, _ = self._decode(shift_right(target), self.encode(source, training=training), training=training)
+        matrix = ops.cast(self.embedding.matrix, "float32")  # A tensor, because a custom gradient does not take variables.
+        return linear_cross_entropy(x, matrix, target, label_smoothing)
 
     def _decoder_layers(self, layers: list, x, encoded: EncodedSource, mask, cache=None, training=False):
         """Applies the first layers of the decoder to x [B, T, D]. Returns [B, T, D] and the next cache."""

@@ -329,7 +329,7 @@ def train(
 
     Args:
         strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
-        model: a `Transformer`, or a model with its call, `flops` and `attention_window`.
+        model: a `Transformer`, or a model with its `cross_entropy`, `flops` and `attention_window`.
         optimizer: a Keras optimizer, built.
         config: training options.
         folder: the shards of the training data.

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import trimmed
-from t2t_keras.model.loss import cross_entropy
-from t2t_keras.model.masks import shift_right, token_mask
+from t2t_keras.model.gradient import no_gradients
+from t2t_keras.model.masks import token_mask
 
 SUMS = ("loss", "smoothed_loss", "target_tokens", "real_tokens", "positions", "flops")
 
@@ -76,13 +76,13 @@ def _sums(model, source, target, *, label_smoothing: float, training: bool) -> d
         `SUMS`: losses, target tokens, tokens of both sides without and with padding, and the operations of the forward pass.
     """
     source, target = trimmed(source, target)
-    smoothed_loss, loss = cross_entropy(model((source, shift_right(target)), training=training), target, label_smoothing)
+    smoothed_loss, loss = model.cross_entropy(source, target, label_smoothing, training=training)
     tokens = tf.reduce_sum(token_mask(target))
     rows, source_length = tf.unstack(tf.cast(tf.shape(source), tf.float32))
     target_length = tf.cast(tf.shape(target)[1], tf.float32)
     return {
-        "loss": tf.reduce_sum(loss),
-        "smoothed_loss": tf.reduce_sum(smoothed_loss),
+        "loss": loss,
+        "smoothed_loss": smoothed_loss,
         "target_tokens": tokens,
         "real_tokens": tokens + tf.reduce_sum(token_mask(source)),
         "positions": tf.cast(tf.size(source) + tf.size(target), tf.float32),
@@ -114,13 +114,17 @@ def micro_batch_gradients(model, config: TrainConfig, source, target, *, step, m
 
 
 def _sum_over_micro_batches(batch, function: Callable, zeros):
-    """Sums `function(micro_batch, source, target)` over micro-batches, one at a time: memory holds the activations of one."""
+    """Sums `function(micro_batch, source, target)` over micro-batches, one at a time: memory holds the activations of one.
+
+    On a CPU, two at a time: many operations are too small for all cores.
+    """
+    on_cpu = "CPU" in tf.distribute.get_replica_context().devices[0]
 
     def body(index, total):
         return index + 1, tf.nest.map_structure(tf.add, total, function(index, batch["source"][index], batch["target"][index]))
 
     number = tf.shape(batch["source"])[0]
-    return tf.while_loop(lambda index, total: index < number, body, (tf.constant(0), zeros), parallel_iterations=1)[1]
+    return tf.while_loop(lambda index, total: index < number, body, (tf.constant(0), zeros), parallel_iterations=2 if on_cpu else 1)[1]
 
 
 def _zero_sums() -> dict:
@@ -142,7 +146,7 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
 
     Args:
         strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
-        model: called with (source, shifted target); returns logits.
+        model: a `Transformer`, or a model with its `cross_entropy` and `flops`.
         optimizer: a Keras optimizer, built.
         config: training options.
         element_spec: of the batches that `devices.distribute` returns.
@@ -215,7 +219,8 @@ def make_validation(strategy, model, batches) -> Callable[[], float]:
 
     def replica_sums(batch):
         def of_micro_batch(micro_batch, source, target):
-            return _sums(model, source, target, label_smoothing=0.0, training=False)
+            with no_gradients():
+                return _sums(model, source, target, label_smoothing=0.0, training=False)
 
         return _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, _zero_sums()))
 

@@ -1,0 +1,139 @@
+"""The loss without a tensor of all logits equals that of `loss.cross_entropy`, with its gradients."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy import SMALL, padded, random_updates
+
+from t2t_keras.config import PAD
+from t2t_keras.model import linear_cross_entropy as module
+from t2t_keras.model.gradient import no_gradients
+from t2t_keras.model.linear_cross_entropy import linear_cross_entropy
+from t2t_keras.model.loss import cross_entropy
+from t2t_keras.model.masks import shift_right
+from t2t_keras.model.transformer import Transformer
+
+V, D = 23, 6
+EPSILON = 0.1
+
+
+def inputs(rows: int, length: int, dtype: str = "float32", scale: float = 1.0, seed: int = 0):
+    """Returns hidden states, a matrix, and targets of which a third is padding."""
+    draw = np.random.default_rng(seed)
+    hidden = tf.cast(draw.normal(0, scale, [rows, length, D]), dtype)
+    target = draw.integers(1, V, [rows, length]) * (draw.random([rows, length]) < 2 / 3)
+    return hidden, tf.Variable(draw.normal(size=[V, D]), dtype=tf.float32), tf.constant(target, tf.int32)
+
+
+def plain(hidden, matrix, target, label_smoothing):
+    logits = tf.einsum("btd,vd->btv", tf.cast(hidden, tf.float32), matrix)
+    return tuple(map(tf.reduce_sum, cross_entropy(logits, target, label_smoothing)))
+
+
+def with_gradients(function, hidden, matrix, target, label_smoothing=EPSILON, factor=1.0) -> list[np.ndarray]:
+    with tf.GradientTape() as tape:
+        tape.watch(hidden)
+        smoothed, negative_log_likelihood = function(hidden, tf.convert_to_tensor(matrix), target, label_smoothing)
+        loss = smoothed * factor
+    gradients = tape.gradient(loss, [hidden, matrix])
+    return [tf.cast(tf.convert_to_tensor(value), tf.float32).numpy() for value in (smoothed, negative_log_likelihood, *gradients)]
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.9])
+@pytest.mark.parametrize("block", [1, 4, 512])
+def test_loss_and_gradients_are_those_of_the_plain_equation(monkeypatch, block, label_smoothing):
+    """Blocks of one token, blocks of which the last is not whole, and one block."""
+    monkeypatch.setattr(module, "BLOCK", block)
+    for received, expected in zip(*(with_gradients(f, *inputs(5, 7), label_smoothing) for f in (linear_cross_entropy, plain)), strict=True):
+        np.testing.assert_allclose(received, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_in_a_graph_that_does_not_know_the_shape_too():
+    hidden, matrix, target = inputs(5, 7)
+    signature = [tf.TensorSpec([None, None, D]), tf.TensorSpec([None, None], tf.int32)]
+    in_graph = tf.function(lambda hidden, target: with_gradients_in_graph(hidden, matrix, target), input_signature=signature)
+    for received, expected in zip(in_graph(hidden, target), with_gradients(plain, hidden, matrix, target), strict=True):
+        np.testing.assert_allclose(received, expected, rtol=2e-5, atol=2e-5)
+
+
+def with_gradients_in_graph(hidden, matrix, target):
+    with tf.GradientTape() as tape:
+        tape.watch(hidden)
+        smoothed, negative_log_likelihood = linear_cross_entropy(hidden, tf.convert_to_tensor(matrix), target, EPSILON)
+    return smoothed, negative_log_likelihood, *tape.gradient(smoothed, [hidden, matrix])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("scale", [0.3, 3.0])
+def test_a_short_dtype_is_as_near_to_float32_as_the_plain_equation_in_it(dtype, scale):
+    """At a scale of 3, many tokens are predicted with certainty, and p - q is a small difference."""
+
+    def plain_in_dtype(hidden, matrix, target, label_smoothing):
+        logits = tf.cast(tf.einsum("btd,vd->btv", hidden, tf.cast(matrix, dtype)), tf.float32)
+        return tuple(map(tf.reduce_sum, cross_entropy(logits, target, label_smoothing)))
+
+    hidden, matrix, target = inputs(40, 20, dtype, scale)
+    target = tf.where(target == PAD, PAD, tf.argmax(tf.einsum("btd,vd->btv", hidden, tf.cast(matrix, dtype)), -1, tf.int32))
+    exact = with_gradients(plain, tf.cast(hidden, tf.float32), matrix, target)
+    errors = [
+        [np.linalg.norm(received - expected) / np.linalg.norm(expected) for received, expected in zip(found, exact, strict=True)]
+        for found in (with_gradients(f, hidden, matrix, target) for f in (linear_cross_entropy, plain_in_dtype))
+    ]
+    assert max(errors[0][:2]) < 3e-3
+    assert all(ours <= 1.2 * theirs for ours, theirs in zip(*(of_gradients[2:] for of_gradients in errors), strict=True)), errors
+
+
+def test_the_gradient_of_float16_does_not_underflow_below_a_loss_scale():
+    """Of 23 words, each has a p of 6e-8 or less but for the predicted one; float16 has no smaller number."""
+    hidden, matrix, target = inputs(4, 5, "float16")
+    matrix.assign(matrix * 0.0 + np.eye(V, D))
+    hidden = tf.cast(tf.one_hot(tf.zeros_like(target), D) * 17, tf.float16)
+    received, expected = (with_gradients(f, hidden, matrix, target, 0.0, factor=1024.0) for f in (linear_cross_entropy, plain))
+    np.testing.assert_allclose(received[3], expected[3], rtol=1e-3, atol=1e-6 * np.abs(expected[3]).max())
+
+
+def test_a_factor_on_the_loss_is_a_factor_on_the_gradients():
+    """As the loss scale of float16."""
+    one, other = (with_gradients(linear_cross_entropy, *inputs(3, 4), factor=factor) for factor in (1.0, 1024.0))
+    np.testing.assert_array_equal(other[2], one[2] * 1024)
+    np.testing.assert_array_equal(other[3], one[3] * 1024)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 0)], ids=["padding only", "nothing"])
+def test_without_tokens_the_loss_and_its_gradients_are_zero(shape):
+    hidden, matrix, target = inputs(*shape)
+    for value in with_gradients(linear_cross_entropy, hidden, matrix, target * 0):
+        assert not value.any()
+
+
+def test_without_gradients_only_the_losses_are_computed():
+    """A validation would otherwise take three times as long."""
+    hidden, matrix, target = inputs(5, 7)
+
+    def products(function) -> int:
+        graph = tf.function(function).get_concrete_function().graph
+        bodies = [
+            graph._get_function(op.get_attr("body").name).graph for op in graph.get_operations() if op.type in ("While", "StatelessWhile")
+        ]
+        return sum(operation.type == "MatMul" for body in bodies for operation in body.get_operations())
+
+    with no_gradients():
+        sums = linear_cross_entropy(hidden, tf.convert_to_tensor(matrix), target, EPSILON)
+        np.testing.assert_allclose(sums, plain(hidden, matrix, target, EPSILON), rtol=1e-5)
+        without = products(lambda: linear_cross_entropy(hidden, tf.convert_to_tensor(matrix), target, EPSILON))
+    assert products(lambda: linear_cross_entropy(hidden, tf.convert_to_tensor(matrix), target, EPSILON)) - without == 2
+
+
+def test_a_logit_that_is_not_finite_makes_the_loss_not_finite():
+    hidden, matrix, target = inputs(2, 3)
+    row, column = np.argwhere(target.numpy() != PAD)[0]
+    hidden = tf.tensor_scatter_nd_update(hidden, [[row, column, 0]], [np.inf])
+    assert not np.isfinite(linear_cross_entropy(hidden, tf.convert_to_tensor(matrix), target, EPSILON)[0])
+
+
+def test_the_loss_of_a_transformer_is_that_of_its_logits():
+    [update] = random_updates([6], seed=5)
+    source, target = (tf.constant(padded([row[row > 0].tolist() for row in update[side]])) for side in ("source", "target"))
+    model = Transformer(SMALL)
+    expected = [float(tf.reduce_sum(losses)) for losses in cross_entropy(model((source, shift_right(target))), target, EPSILON)]
+    assert [float(loss) for loss in model.cross_entropy(source, target, EPSILON)] == pytest.approx(expected, rel=1e-5)
