@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from t2t_keras.training.optimizer import TransformerSchedule, adam
 
@@ -74,3 +75,30 @@ def test_sizes_that_are_not_positive_are_refused_with_what_was_received(sizes):
         TransformerSchedule(**sizes)
     for name, value in sizes.items():
         assert f"{name}={value}" in str(error.value)
+
+
+def test_adam_makes_the_updates_of_keras():
+    """Weights of several shapes and gradients of all sizes, zero among them."""
+    draw = np.random.default_rng(0)
+    start = [draw.normal(size=shape).astype("float32") for shape in ((4, 3), (5,), ())]
+    found = []
+    for make in (lambda schedule: keras.optimizers.Adam(schedule, 0.9, 0.98, 1e-9), adam):
+        weights, draw = [keras.Variable(value) for value in start], np.random.default_rng(1)
+        optimizer = make(TransformerSchedule(8, 4))
+        optimizer.build(weights)
+        for step in range(20):
+            optimizer.apply([np.float32(10.0 ** (step % 7 - 4) * draw.normal(size=value.shape) * (step != 5)) for value in start])
+        found.append([np.array(variable) for variable in (*weights, *optimizer.variables)])
+    assert len(found[0]) == 3 + 1 + 2 * 3  # The weights; the number of updates; two averages of each weight.
+    for ours, keras_s in zip(found[1], found[0], strict=True):
+        np.testing.assert_allclose(ours, keras_s, rtol=2e-6, atol=1e-7)
+
+
+def test_an_update_of_a_weight_is_one_operation():
+    variable = tf.Variable(np.zeros(2, "float32"))
+    optimizer = adam(TransformerSchedule(512))
+    optimizer.build([variable])
+    graph = tf.function(lambda: optimizer.update_step(tf.ones(2), variable, 0.1)).get_concrete_function().graph
+    assert [operation.type for operation in graph.get_operations() if "Assign" in operation.type or "Apply" in operation.type] == [
+        "ResourceApplyAdam"
+    ]

@@ -1,6 +1,7 @@
 """Adam and its learning rate schedule (section 5.3): lrate = d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5)."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 
@@ -32,6 +33,30 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return {"d_model": self.d_model, "warmup_steps": self.warmup_steps, "factor": self.factor}
 
 
-def adam(schedule) -> keras.optimizers.Adam:
+@keras.saving.register_keras_serializable("t2t_keras")
+class Adam(keras.optimizers.Adam):
+    """`keras.optimizers.Adam` that updates a weight in one operation. On a CPU, Keras's ten take several times as long."""
+
+    def update_step(self, gradient, variable, learning_rate) -> None:
+        """Updates a weight; see `keras.optimizers.Optimizer`."""
+        index, step = self._get_variable_index(variable), tf.cast(self.iterations.value, tf.float32) + 1.0
+        # Under a strategy, `variable` is the copy of one device, and the handles are those of that device.
+        weight = variable.value if isinstance(variable, keras.Variable) else variable
+        mean, variance = self._momentums[index].value, self._velocities[index].value
+        tf.raw_ops.ResourceApplyAdam(
+            var=weight.handle,
+            m=mean.handle,
+            v=variance.handle,
+            beta1_power=self.beta_1**step,
+            beta2_power=self.beta_2**step,
+            lr=learning_rate,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=gradient,
+        )
+
+
+def adam(schedule) -> Adam:
     """Returns Adam with the paper's β1, β2 and ε (section 5.3)."""
-    return keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, name="adam")
+    return Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, name="adam")
