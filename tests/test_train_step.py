@@ -364,6 +364,13 @@ def _devices_between(graph) -> tuple[list[str], set[tuple[str, str]]]:
     return reduced, {(one, other) for one, other in moved if one != other}
 
 
+def test_two_strategies_in_one_process_train_models_of_other_sizes():
+    """Story: their collective operations had the same keys, and the second model failed: "Shape mismatch in the collective instance"."""
+    for make_model in (Toy, lambda: Transformer(SMALL), Toy):
+        _, metrics = on_devices(UPDATES[:1], replicas=2, micro_batch_tokens=10**6, make_model=make_model)
+        assert metrics[0]["finite"]
+
+
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_gradients_are_summed_by_all_reduce_and_stay_on_their_device(replicas):
     """Story: they were all sent to one device, with several GPUs to the CPU, and the sums back to each."""
