@@ -104,9 +104,12 @@ def start(task: dict):
     if (weights := read_weights(task)) is not None:
         load(layers, embedding, weights)
 
-    def loss(target, logits):
-        one_hot = keras.ops.one_hot(target, config.vocab_size)
-        return keras.losses.categorical_crossentropy(one_hot, logits, from_logits=True, label_smoothing=train.label_smoothing)
+    class Loss(keras.losses.Loss):
+        """Keras's categorical cross entropy with label smoothing, summed."""
+
+        def call(self, target, logits):
+            one_hot = keras.ops.one_hot(keras.ops.cast(target, "int32"), config.vocab_size)
+            return keras.losses.categorical_crossentropy(one_hot, logits, from_logits=True, label_smoothing=train.label_smoothing)
 
     adam = keras.optimizers.Adam(
         Schedule(config.d_model, train.warmup_steps, train.learning_rate_factor),
@@ -116,7 +119,7 @@ def start(task: dict):
         gradient_accumulation_steps=parts if parts > 1 else None,
     )
     # XLA would compile each shape anew.
-    model.compile(adam, keras.losses.LossFunctionWrapper(loss, reduction="sum"), jit_compile=False)
+    model.compile(adam, Loss(reduction="sum"), jit_compile=False)
 
     def batch(update: list, source, target) -> tuple:
         real = (target != PAD).astype(np.float32)
