@@ -266,7 +266,7 @@ def program(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--contestants=Sockeye", "Expected --contestants among PyTorch plain module; .*Received: Sockeye"),
+        ("--contestants=Sockeye", "Expected --contestants among PyTorch plain .eager.; .*Received: Sockeye"),
         ("--python=KerasHub", "Expected --python=NAME=PATH.*Received: KerasHub"),
     ],
 )

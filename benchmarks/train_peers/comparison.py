@@ -17,7 +17,7 @@ from t2t_keras.data import shards
 from t2t_keras.model.transformer import Transformer
 
 TOLERANCE = 1e-3  # Largest relative difference of a loss from ours.
-CHECK_LAYERS, CHECK_BATCHES = 2, 4
+CHECK_LAYERS, CHECK_BATCHES = 2, 2  # PyTorch may compile each shape for a minute.
 
 
 def progress(text: str) -> None:

@@ -36,11 +36,11 @@ class Contestant:
 
 OURS = Contestant("t2t_keras", "ours")
 PEERS = (
-    Contestant("PyTorch plain module", "pytorch", ("torch",), {"model": "plain"}),
-    Contestant("PyTorch plain module, compiled", "pytorch", ("torch",), {"model": "plain", "compile": "dynamic"}),
-    Contestant("PyTorch plain module, compiled per shape", "pytorch", ("torch",), {"model": "plain", "compile": "per shape"}),
-    Contestant("PyTorch nn.Transformer", "pytorch", ("torch",), {"model": "nn.Transformer"}),
-    Contestant("PyTorch nn.Transformer, compiled", "pytorch", ("torch",), {"model": "nn.Transformer", "compile": "dynamic"}),
+    Contestant("PyTorch plain (eager)", "pytorch", ("torch",), {"model": "plain"}),
+    Contestant("PyTorch plain (compiled)", "pytorch", ("torch",), {"model": "plain", "compile": "dynamic"}),
+    Contestant("PyTorch plain (compiled per shape)", "pytorch", ("torch",), {"model": "plain", "compile": "per shape"}),
+    Contestant("PyTorch nn.Transformer (eager)", "pytorch", ("torch",), {"model": "nn.Transformer"}),
+    Contestant("PyTorch nn.Transformer (compiled)", "pytorch", ("torch",), {"model": "nn.Transformer", "compile": "dynamic"}),
     Contestant("Hugging Face Marian", "pytorch", ("torch", "transformers"), {"model": "marian"}),
     Contestant("KerasHub fit", "keras_hub_fit", ("keras-hub",)),
     Contestant("JoeyNMT", "pytorch", ("torch", "joeynmt"), {"model": "joey"}),
