@@ -14,8 +14,8 @@ updates for both, and a measurement of the machine's matrix products. Ratios are
   rate of the best of some large matrix products of TensorFlow and PyTorch in that dtype.
 
 Before, each contestant trains a model of two layers in float32 without dropout, from the same weights: a peer whose losses differ from
-ours computes something else, and is not compared. To install the peers: pip install -e '.[bench]'. Peers that need an environment of their
-own: --python='JoeyNMT=/path/to/python'. OpenNMT-py and Eole are not among the peers: their layers are pre-norm.
+ours computes something else, and is not compared. To install the peers: pip install -e '.[bench]'. For a peer in an environment of its
+own: --python=NAME=PATH. OpenNMT-py and Eole are not among the peers: their decoders are pre-norm, so they compute something else.
 """
 
 import dataclasses
@@ -55,8 +55,6 @@ _CONTESTANTS = flags.DEFINE_list("contestants", [], "Peers to compare with, by n
 _CHECK_UPDATES = flags.DEFINE_integer("check_updates", 50, "Number of updates whose losses are compared; 0 compares none.", lower_bound=0)
 _PYTHON = flags.DEFINE_multi_string("python", [], "Interpreter that a peer is installed with, as NAME=PATH; NAME may be a beginning.")
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object.")
-
-INSTALL = "pip install -e '.[bench]'"
 
 
 def flagfile(name: str) -> dict:
@@ -160,7 +158,7 @@ def compare(folder: pathlib.Path) -> dict:
     failed = {}
     for peer in peers:
         if missing := [package for package in peer.packages if package not in installed[peer.name]]:
-            failed[peer.name] = f"{' and '.join(missing)} not installed; {INSTALL}"
+            failed[peer.name] = f"{' and '.join(missing)} not installed: {peer.install}"
     peers = [peer for peer in peers if peer.name not in failed]
     ceilings = [ceiling for ceiling in CEILINGS if set(ceiling.packages) <= installed[ceiling.name].keys()]
     with options.without_noise():

@@ -24,6 +24,7 @@ class Contestant:
         module: in `benchmarks.train_peers`.
         packages: what must be installed.
         options: for the module.
+        install: command that installs them.
         python: interpreter that the packages are installed with.
     """
 
@@ -31,6 +32,7 @@ class Contestant:
     module: str
     packages: tuple[str, ...] = ()
     options: dict = dataclasses.field(default_factory=dict)
+    install: str = "pip install -e '.[bench]'"
     python: str = sys.executable
 
 
@@ -43,7 +45,13 @@ PEERS = (
     Contestant("PyTorch nn.Transformer (compiled)", "pytorch", ("torch",), {"model": "nn.Transformer", "compile": "dynamic"}),
     Contestant("Hugging Face Marian", "pytorch", ("torch", "transformers"), {"model": "marian"}),
     Contestant("KerasHub fit", "keras_hub_fit", ("keras-hub",)),
-    Contestant("JoeyNMT", "pytorch", ("torch", "joeynmt"), {"model": "joey"}),
+    Contestant(
+        "JoeyNMT",
+        "pytorch",
+        ("torch", "joeynmt"),
+        {"model": "joey"},
+        "pip install -e '.[bench]'; pip install --no-deps joeynmt subword-nmt 'importlib_metadata<8' zipp",
+    ),
 )
 CEILINGS = (
     Contestant("ceiling of TensorFlow", "ceiling", (), {"library": "tensorflow"}),

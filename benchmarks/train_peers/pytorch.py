@@ -8,6 +8,7 @@ autocast for bfloat16, label smoothing in `F.cross_entropy`, gradients added up 
 import contextlib
 import importlib
 import math
+import sys
 
 import torch
 from torch import nn
@@ -279,6 +280,8 @@ def start(task: dict):
         task: see `worker.serve`. Its `options` have the `model`, a key of `MODULES` or a module here with a class `Model`; and, to
             compile, `compile`: dynamic or per shape.
     """
+    # PyTorch's part for TensorBoard, which JoeyNMT imports, would import TensorFlow if it is installed: half a GiB for nothing.
+    sys.modules.setdefault("tensorflow", None)
     torch.set_num_threads(task["threads"])
     torch.manual_seed(1)
     name = task["options"]["model"]
