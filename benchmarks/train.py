@@ -164,7 +164,7 @@ def compare(folder: pathlib.Path) -> dict:
     with options.without_noise():
         from benchmarks.train_peers import batches, comparison
 
-    shards_folder, corpus = write_pairs(folder / "shards", model)
+        shards_folder, corpus = write_pairs(folder / "shards", model)
     updates = _UPDATES.value or {"base": 4, "big": 2, "multi30k": 8}[_CONFIG.value]
     written = batches.write_batches(folder / "batches.npz", shards_folder, train, updates)
     task = {**written, "model": vars(model), "train": vars(train), "weights": "", "threads": cpu()["cores"]}
