@@ -2,20 +2,22 @@
 
 python benchmarks/train.py --config=base --dtype=bfloat16
 python benchmarks/train.py --config=multi30k --source=train.en --target=train.de --dtype=float32 --json
-python benchmarks/train.py --config=multi30k --layers=1 --batch_tokens=400 --updates=2 --rounds=1    # a trial of a minute or two
+python benchmarks/train.py --config=multi30k --layers=1 --batch_tokens=400 --updates=2 --rounds=1    # a trial of some minutes
 
 Every contestant has a process of its own, and only one computes at a time; the others are stopped. A peer is measured in turns with
-t2t_keras, which goes through all of its rounds with it, so that memory holds two models at most and nobody starts anew. A round is the same
-updates for both, and a measurement of the machine's matrix products. Ratios are those of a round; the table has medians.
+t2t_keras in all of its rounds, so that memory holds two models at most and no process starts twice. In a round, both make the same updates,
+and the machine's matrix products are measured. Ratios are those of a round; the table has medians.
 
 - Speed: real target tokens per second, without padding.
-- Memory: the peak of the resident memory (Linux only). First step: from the start of the process to the end of its first update.
+- Memory: the peak of the resident memory (Linux only).
+- First step: from the start of the process to the end of its first update. That of t2t_keras includes a trial of the largest micro-batches,
+  as in every run.
 - Share of the ceiling: the operations of the update's matrix products, padding included (t2t_keras.model.flops), per second, divided by the
   rate of the best of some large matrix products of TensorFlow and PyTorch in that dtype.
 
-Before, each contestant trains a model of two layers in float32 without dropout, from the same weights: a peer whose losses differ from
-ours computes something else, and is not compared. To install the peers: pip install -e '.[bench]'. For a peer in an environment of its
-own: --python=NAME=PATH. OpenNMT-py and Eole are not among the peers: their decoders are pre-norm, so they compute something else.
+First, each contestant trains a smaller model (two layers, float32, no dropout) from the same weights, on small updates: a peer whose losses
+differ from ours computes something else, and is not timed. To install the peers: pip install -e '.[bench]'. For a peer in an environment
+of its own: --python=NAME=PATH. OpenNMT-py and Eole are not among the peers: their decoders are pre-norm, so they compute something else.
 """
 
 import dataclasses

@@ -6,7 +6,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-python3}
 [ -x "$root/.venv-peers/bin/python" ] || "$python" -m venv "$root/.venv-peers"
-"$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root[test]" torch==2.13.0 'transformers>=4.56' 'keras-hub>=0.26' >&2
+"$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root[test]" torch==2.13.0 'transformers>=4.56' 'keras-hub>=0.32' >&2
 # JoeyNMT's requirements contradict TensorFlow's; its layers need few of them.
 "$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps joeynmt subword-nmt 'importlib_metadata<8' zipp >&2
 cd "$root"

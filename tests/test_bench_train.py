@@ -100,11 +100,12 @@ def our_losses(task) -> list[float]:
 
 
 @pytest.mark.parametrize("model", ["plain", "nn.Transformer", "marian", "joey"])
-def test_the_modules_of_pytorch_have_our_losses(task, our_losses, model):
+def test_the_modules_of_pytorch_have_our_losses(task, request, model):
     pytest.importorskip("torch", reason=PEERS)
     pytest.importorskip({"marian": "transformers", "joey": "joeynmt"}.get(model, "torch"), reason=PEERS)
     from benchmarks.train_peers import pytorch
 
+    our_losses = request.getfixturevalue("our_losses")
     losses = pytorch.start({**task, "options": {"model": model}})([0, 1, 2] * 4)["losses"]
     assert comparison.largest_difference(losses, our_losses) < 1e-4
     assert our_losses[-1] < 0.95 * our_losses[2], "the rates are high enough to matter"
