@@ -6,7 +6,8 @@ python benchmarks/train.py --config=multi30k --layers=1 --batch_tokens=400 --upd
 
 Every contestant has a process of its own, and only one computes at a time; the others are stopped. A peer is measured in turns with
 t2t_keras in all of its rounds, so that memory holds two models at most and no process starts twice. In a round, both make the same updates,
-and the machine's matrix products are measured. Ratios are those of a round; the table has medians.
+and the machine's matrix products are measured. Ratios are those of a round; the table has medians. The machine must be idle otherwise:
+the threads of PyTorch wait for one another, and another program on one core slows it down many times.
 
 - Speed: real target tokens per second, without padding.
 - Memory: the peak of the resident memory (Linux only).
@@ -155,7 +156,7 @@ def cpu() -> dict:
 
 def compare(folder: pathlib.Path) -> dict:
     """Makes the whole comparison with files in a folder. Returns what --json prints: `results.summary`, the machine and the settings."""
-    (model, train), peers = configs(), chosen_peers()
+    (model, train), peers, load = configs(), chosen_peers(), os.getloadavg()[0]
     installed = {each.name: versions(each.python) for each in (OURS, *CEILINGS, *peers)}
     failed = {}
     for peer in peers:
@@ -170,6 +171,8 @@ def compare(folder: pathlib.Path) -> dict:
     updates = _UPDATES.value or {"base": 4, "big": 2, "multi30k": 8}[_CONFIG.value]
     written = batches.write_batches(folder / "batches.npz", shards_folder, train, updates)
     task = {**written, "model": vars(model), "train": vars(train), "weights": "", "threads": cpu()["cores"]}
+    if load > 0.5:
+        comparison.progress(f"The machine is busy (load average {load:.1f}): ratios of speeds are not valid.")
     tokens, operations = (sum(numbers) for numbers in batches.count(task))
     comparison.progress(f"{corpus}: {updates} updates, {tokens:,} target tokens, {sum(task['micro_batches'])} micro-batches.")
     differences = {}
@@ -193,7 +196,7 @@ def compare(folder: pathlib.Path) -> dict:
         "buckets_per_update": task["buckets_per_update"],
     }
     packages = {package: version for found in installed.values() for package, version in found.items()}
-    return {**results, "machine": cpu(), "versions": packages, "settings": settings}
+    return {**results, "machine": {**cpu(), "load_before": load}, "versions": packages, "settings": settings}
 
 
 def benchmark() -> None:
