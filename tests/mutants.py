@@ -1951,6 +1951,28 @@ MUTANTS = (
         "tf.float32)\n        # Under",
         ("tests/test_optimizer.py::test_adam_makes_the_updates_of_keras",),
     ),
+    # The comparison of training speed.
+    Mutant(
+        "the ratio of speeds is inverted",
+        "benchmarks/train_peers/results.py",
+        "statistics.median(its / own for _, own, its in rounds)",
+        "statistics.median(own / its for _, own, its in rounds)",
+        ("tests/test_bench_train.py::test_ratios_and_shares_of_the_ceiling_are_medians_over_rounds",),
+    ),
+    Mutant(
+        "our contestant leaves out the dropout",
+        "benchmarks/train_peers/ours.py",
+        'options = Options(ModelConfig(**task["model"]), TrainConfig(**task["train"]))',
+        'options = Options(ModelConfig(**{**task["model"], "dropout": 0.0}), TrainConfig(**task["train"]))',
+        ("tests/test_bench_train.py::test_our_contestant_makes_the_updates_of_the_product",),
+    ),
+    Mutant(
+        "both systems compute at once",
+        "benchmarks/train_peers/contestants.py",
+        "        self._process.send_signal(signal.SIGSTOP)\n",
+        "",
+        ("tests/test_bench_train.py::test_a_contestant_is_stopped_between_requests_and_says_why_it_failed",),
+    ),
 )
 
 

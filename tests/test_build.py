@@ -16,6 +16,7 @@ PACKAGES = {
     "grpc": "grpcio",
     "ctranslate2": "ctranslate2",
     "keras": "keras",
+    "keras_hub": "keras-hub",
     "matplotlib": "matplotlib",
     "num2words": "num2words",
     "numpy": "numpy",

@@ -1,0 +1,134 @@
+"""The contestants of `benchmarks/train.py`, and the processes that they work in."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """A system to measure.
+
+    Attributes:
+        name: in the table.
+        module: in `benchmarks.train_peers`.
+        packages: what must be installed.
+        options: for the module.
+        install: command that installs them.
+        python: interpreter that the packages are installed with.
+    """
+
+    name: str
+    module: str
+    packages: tuple[str, ...] = ()
+    options: dict = dataclasses.field(default_factory=dict)
+    install: str = "pip install -e '.[bench]'"
+    python: str = sys.executable
+
+
+OURS = Contestant("t2t_keras", "ours")
+PEERS = (
+    Contestant("PyTorch plain (eager)", "pytorch", ("torch",), {"model": "plain"}),
+    Contestant("PyTorch plain (compiled)", "pytorch", ("torch",), {"model": "plain", "compile": "dynamic"}),
+    Contestant("PyTorch plain (compiled per shape)", "pytorch", ("torch",), {"model": "plain", "compile": "per shape"}),
+    Contestant("PyTorch nn.Transformer (eager)", "pytorch", ("torch",), {"model": "nn.Transformer"}),
+    Contestant("PyTorch nn.Transformer (compiled)", "pytorch", ("torch",), {"model": "nn.Transformer", "compile": "dynamic"}),
+    Contestant("Hugging Face Marian", "pytorch", ("torch", "transformers"), {"model": "marian"}),
+    Contestant("KerasHub fit", "keras_hub_fit", ("keras-hub",)),
+    Contestant(
+        "JoeyNMT",
+        "pytorch",
+        ("torch", "joeynmt"),
+        {"model": "joey"},
+        "pip install -e '.[bench]'; pip install --no-deps joeynmt subword-nmt 'importlib_metadata<8' zipp",
+    ),
+)
+CEILINGS = (
+    Contestant("ceiling of TensorFlow", "ceiling", (), {"library": "tensorflow"}),
+    Contestant("ceiling of PyTorch", "ceiling", ("torch",), {"library": "pytorch"}),
+)
+
+
+class ContestantError(OSError):
+    """The process of a contestant failed."""
+
+
+class Process:
+    """A contestant in a process of its own, which is stopped except while it works on a request.
+
+    Args:
+        contestant: which one.
+        task: for `train_peers.worker`.
+        folder: for its files.
+
+    Attributes:
+        failed: whether it has failed.
+
+    Raises:
+        ContestantError: from `run`, if the process fails.
+    """
+
+    def __init__(self, contestant: Contestant, task: dict, folder: pathlib.Path):
+        self.name, self.failed = contestant.name, False
+        file = folder / (re.sub(r"\W+", "_", contestant.name) + ".json")
+        file.write_text(json.dumps({**task, "module": contestant.module, "options": contestant.options}), encoding="utf-8")
+        self._log, self.started = file.with_suffix(".log"), time.perf_counter()
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        # A cold cache, so that the time to the first step has all of the compilation.
+        environment = {**os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp(dir=folder)}
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [contestant.python, "-m", "benchmarks.train_peers.worker", str(file)],
+                env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+            )  # fmt: skip
+
+    def run(self, updates: list[int]) -> dict:
+        """Makes some updates and returns the answer; see `train_peers.worker`."""
+        self._process.send_signal(signal.SIGCONT)
+        line = ""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(updates) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        if not line:
+            self.failed = True
+            self._process.wait()
+            last = self._log.read_text(errors="replace").strip().splitlines()[-3:]
+            raise ContestantError(f"{self.name} failed: {' '.join(last)[-500:]}")
+        self._process.send_signal(signal.SIGSTOP)
+        return json.loads(line)
+
+    def close(self) -> None:
+        """Ends the process and those that it has started, as PyTorch's compiler does."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+
+
+def versions(python: str) -> dict:
+    """Returns the versions of the packages that an interpreter has, by name, of those that matter here."""
+    packages = sorted({"tensorflow", "keras", *(package for peer in PEERS for package in peer.packages)})
+    code = """if True:
+        import importlib.metadata, json, sys
+        found = {}
+        for package in sys.argv[1:]:
+            try:
+                found[package] = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                pass
+        print(json.dumps(found))"""
+    result = subprocess.run([python, "-c", code, *packages], capture_output=True, text=True, check=True)
+    return json.loads(result.stdout)

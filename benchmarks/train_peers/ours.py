@@ -1,0 +1,83 @@
+"""t2t_keras: the train step, the batches and the devices of `tools/train.py`."""
+
+import itertools
+
+from t2t_keras.config import ModelConfig, TrainConfig
+from t2t_keras.run_folder import Options
+
+
+def named_variables(model) -> dict:
+    """Returns the variables of a `Transformer` by names that do not depend on Keras, such as "encoder/0/self_attention/query"."""
+    found = {"embedding": model.embedding.matrix}
+    for side, layers in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for index, layer in enumerate(layers):
+            for kind in ("self_attention", "cross_attention", "feed_forward"):
+                if not hasattr(layer, kind):
+                    continue
+                at, sub_layer, norm = f"{side}/{index}/{kind}", getattr(layer, kind), getattr(layer, f"{kind}_norm").norm
+                if kind == "feed_forward":
+                    for name in ("inner", "outer"):
+                        found[f"{at}/{name}"] = getattr(sub_layer, name).kernel
+                        found[f"{at}/{name}_bias"] = getattr(sub_layer, name).bias
+                else:
+                    for name in ("query", "key", "value", "output"):
+                        found[f"{at}/{name}"] = getattr(sub_layer, f"{name}_projection").kernel
+                found |= {f"{at}/gamma": norm.gamma, f"{at}/beta": norm.beta}
+    return found
+
+
+def _buckets(task: dict):
+    """Returns a function that yields the buckets of all updates, again and again, and the signature of a bucket."""
+    import numpy as np
+    import tensorflow as tf
+
+    sides = ("source", "target")
+    with np.load(task["batches"]) as arrays:
+        number = range(task["updates"] * task["buckets_per_update"])
+        buckets = [{side: arrays[f"bucket/{index}/{side}"] for side in sides} for index in number]
+    return (lambda: itertools.cycle(buckets)), {side: tf.TensorSpec([None, None], tf.int32) for side in sides}
+
+
+def start(task: dict):
+    """Returns a function (indices of updates) → {"losses": …, "target_tokens": …, "flops": …}, lists with a number for each update.
+
+    The updates must be asked for in order: 0, 1, …, the last, 0, 1, …. As in the product, the largest micro-batches run before the first.
+
+    Args:
+        task: see `worker.serve`.
+    """
+    import keras
+    import tensorflow as tf
+
+    from benchmarks.train_peers.worker import read_weights
+    from t2t_keras.training import device_memory, devices, loop, run
+    from t2t_keras.training.train_step import LossScale
+
+    options = Options(ModelConfig(**task["model"]), TrainConfig(**task["train"]))
+    strategy = devices.make_strategy()
+    keras.utils.set_random_seed(options.train.seed)
+    model, adam = run._make_model(strategy, options)
+    if (weights := read_weights(task)) is not None:
+        for name, variable in named_variables(model).items():
+            variable.assign(weights[name])
+    generate, signature = _buckets(task)
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+    batches = devices.distribute(strategy, dataset, options.train.micro_batch_tokens, task["buckets_per_update"])
+    train_step = loop._make_train_step(strategy, model, adam, options.train, batches.element_spec)
+    device_memory.run_largest_micro_batches(strategy, train_step, task["longest"], options.train, strategy.num_replicas_in_sync)
+    batches, expected, scale = iter(batches), itertools.cycle(range(task["updates"])), LossScale()
+
+    def make_updates(indices: list[int]) -> dict:
+        nonlocal scale
+        found = {"losses": [], "target_tokens": [], "flops": []}
+        for index in indices:
+            if index != (following := next(expected)):
+                raise ValueError(f"Expected update {following}, as updates come in order. Received: {index}.")
+            metrics, scale = train_step(next(batches), scale)
+            metrics = {name: float(value) for name, value in metrics.items()}
+            found["losses"].append(metrics["smoothed_loss"] / metrics["target_tokens"])
+            found["target_tokens"].append(metrics["target_tokens"])
+            found["flops"].append(metrics["flops"])
+        return found
+
+    return make_updates
