@@ -1914,14 +1914,14 @@ MUTANTS = (
         "t2t_keras/training/loop.py",
         "after.result.result()[1] if after else initial_scale",
         "initial_scale",
-        ("tests/test_training.py::test_float16_begins_with_its_loss_scale_also_where_another_dtype_went_before",),
+        ("tests/test_training.py::test_an_update_that_runs_ahead_has_the_loss_scale_of_the_one_before",),
     ),
     Mutant(
         "what rounding p loses at the token is not added",
         "t2t_keras/model/linear_cross_entropy.py",
         "weight * (1 - label_smoothing - lost)",
         "weight * (1 - label_smoothing)",
-        ("tests/test_linear_cross_entropy.py::test_a_short_dtype_is_as_near_to_float32_as_the_plain_equation_in_it",),
+        ("tests/test_linear_cross_entropy.py::test_a_confident_prediction_keeps_its_small_gradient_in_bfloat16",),
     ),
     Mutant(
         "p of float16 underflows",

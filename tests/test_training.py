@@ -347,6 +347,11 @@ def test_float16_begins_with_its_loss_scale_also_where_another_dtype_went_before
     assert Run(folder, tmp_path, train_steps=6, dtype="bfloat16").state.loss_scale == (1, 0)
 
 
+def test_an_update_that_runs_ahead_has_the_loss_scale_of_the_one_before(folder, tmp_path):
+    run = Run(folder, tmp_path, dtype="float16", train_steps=6, valid_steps=100, checkpoint_steps=100)
+    assert run.state.loss_scale == (1024, 6)
+
+
 def test_sums_since_the_last_point_go_on_with_the_run(folder, finished, tmp_path):
     """A point's mean loss is over all updates since the point before, also where a kill came between them."""
     whole = Run(folder, tmp_path / "whole", log_steps=5)
