@@ -18,6 +18,7 @@ from toy import (
     assert_close,
     assert_moved_alike,
     by_one_tape,
+    devices_of_sums,
     gradients_of,
     joined,
     on_devices,
@@ -343,27 +344,6 @@ def test_twenty_steps_on_many_devices_go_where_one_tape_goes(replicas, make_opti
     assert_moved_alike(weights, expected)
 
 
-def _devices_between(graph) -> tuple[list[str], set[tuple[str, str]]]:
-    """Returns the devices of all-reduce operations, and (from, to) of every tensor of numbers that one device gets from another."""
-    reduced, moved = [], set()
-
-    def visit(graph, captured: dict) -> None:
-        for operation in graph.get_operations():
-            if operation.type == "CollectiveReduceV2":
-                reduced.append(operation.device)
-            for tensor in operation.inputs:
-                made_by = captured.get(tensor.name, tensor).op
-                if tensor.dtype == tf.float32 and tensor.shape.rank != 0 and operation.device and made_by.device:
-                    moved.add((made_by.device, operation.device))
-            if operation.type in ("If", "StatelessIf"):
-                for branch in ("then_branch", "else_branch"):
-                    inner = graph._get_function(operation.get_attr(branch).name).graph
-                    visit(inner, dict(zip((tensor.name for tensor in inner.inputs), operation.inputs[1:], strict=True)))
-
-    visit(graph, {})
-    return reduced, {(one, other) for one, other in moved if one != other}
-
-
 def test_two_strategies_in_one_process_train_models_of_other_sizes():
     """Story: their collective operations had the same keys, and the second model failed: "Shape mismatch in the collective instance"."""
     for make_model in (Toy, lambda: Transformer(SMALL), Toy):
@@ -380,6 +360,6 @@ def test_gradients_are_summed_by_all_reduce_and_stay_on_their_device(replicas):
         optimizer.build(model.trainable_variables)
     dataset = tf.data.Dataset.from_generator(lambda: iter(UPDATES), output_signature=SUMS)
     spec = devices.distribute(strategy, dataset, 20).element_spec
-    reduced, moved = _devices_between(make_train_step(strategy, model, optimizer, TRAIN, spec).get_concrete_function().graph)
+    reduced, moved = devices_of_sums(make_train_step(strategy, model, optimizer, TRAIN, spec).get_concrete_function().graph)
     assert [device.rsplit(":", 2)[-2:] for device in sorted(reduced)] == [["CPU", str(index)] for index in range(replicas)]
     assert moved == set()

@@ -222,3 +222,24 @@ def assert_moved_alike(weights: dict, expected: dict) -> None:
     moved, apart = distance(expected, weights_of(start)), distance(weights, expected)
     assert moved > 0.1
     assert apart <= 1e-5 * moved, apart / moved
+
+
+def devices_of_sums(graph) -> tuple[list[str], set[tuple[str, str]]]:
+    """Returns the devices of all-reduce operations, and (from, to) of every tensor of numbers that one device gets from another."""
+    reduced, moved = [], set()
+
+    def visit(graph, captured: dict) -> None:
+        for operation in graph.get_operations():
+            if operation.type == "CollectiveReduceV2":
+                reduced.append(operation.device)
+            for tensor in operation.inputs:
+                made_by = captured.get(tensor.name, tensor).op
+                if tensor.dtype == tf.float32 and tensor.shape.rank != 0 and operation.device and made_by.device:
+                    moved.add((made_by.device, operation.device))
+            if operation.type in ("If", "StatelessIf"):
+                for branch in ("then_branch", "else_branch"):
+                    inner = graph._get_function(operation.get_attr(branch).name).graph
+                    visit(inner, dict(zip((tensor.name for tensor in inner.inputs), operation.inputs[1:], strict=True)))
+
+    visit(graph, {})
+    return reduced, {(one, other) for one, other in moved if one != other}

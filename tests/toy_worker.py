@@ -19,6 +19,8 @@ for make_optimizer in (toy.sgd, toy.adam):
     dataset = tf.data.Dataset.from_generator(lambda: iter(toy.TWENTY), output_signature=toy.SUMS)
     batches = devices.distribute(strategy, dataset, 25, buckets=2)
     update = make_train_step(strategy, model, optimizer, toy.TRAIN, batches.element_spec)
+    reduced, moved = toy.devices_of_sums(update.get_concrete_function().graph)
+    assert len(reduced) == 1 and f"task:{worker}" in reduced[0] and moved == set(), (reduced, moved)  # Gradients stay here but for the sum.
     for batch in batches:
         update(batch, LossScale(tf.constant(1.0), tf.constant(0.0)), tf.constant(True))
     np.savez(f"{sys.argv[1]}-{make_optimizer.__name__}-{worker}.npz", **toy.weights_of(model))

@@ -113,18 +113,22 @@ def micro_batch_gradients(model, config: TrainConfig, source, target, *, step, m
     return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
 
 
-def _sum_over_micro_batches(batch, function: Callable, zeros):
-    """Sums `function(micro_batch, source, target)` over micro-batches, one at a time: memory holds the activations of one.
+def _micro_batches_at_once(strategy) -> int:
+    """Returns how many micro-batches a device computes at a time: one, so that memory holds the activations of one.
 
-    On a CPU, two at a time: many operations are too small for all cores.
+    On a CPU it is two: many operations are too small for all cores.
     """
-    on_cpu = "CPU" in tf.distribute.get_replica_context().devices[0]
+    return 2 if all("CPU" in device for device in strategy.extended.worker_devices) else 1
+
+
+def _sum_over_micro_batches(batch, function: Callable, zeros, at_once: int):
+    """Sums `function(micro_batch, source, target)` over micro-batches, `at_once` at a time."""
 
     def body(index, total):
         return index + 1, tf.nest.map_structure(tf.add, total, function(index, batch["source"][index], batch["target"][index]))
 
     number = tf.shape(batch["source"])[0]
-    return tf.while_loop(lambda index, total: index < number, body, (tf.constant(0), zeros), parallel_iterations=2 if on_cpu else 1)[1]
+    return tf.while_loop(lambda index, total: index < number, body, (tf.constant(0), zeros), parallel_iterations=at_once)[1]
 
 
 def _zero_sums() -> dict:
@@ -161,7 +165,7 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
         - with `histogram_steps`, "weight_gradient_norms": [weights], not finite if the update is not
         - "finite": whether loss and gradient are finite, boolean
     """
-    variables = [variable.value for variable in model.trainable_variables]
+    variables, at_once = [variable.value for variable in model.trainable_variables], _micro_batches_at_once(strategy)
 
     def replica_gradients(batch, step, rate, loss_scale):
         """Returns the gradients summed over all replicas, their scale, and the metrics."""
@@ -172,7 +176,7 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
             return micro_batch_gradients(model, config, source, target, **place, scale=loss_scale)
 
         zeros = [tf.zeros_like(variable) for variable in variables], _zero_sums()
-        gradients, sums = _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, zeros))
+        gradients, sums = _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, zeros, at_once))
         scale = 1 / (sums["target_tokens"] * loss_scale)
         norm = tf.linalg.global_norm(gradients) * scale
         finite = tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums["smoothed_loss"]))
@@ -222,7 +226,7 @@ def make_validation(strategy, model, batches) -> Callable[[], float]:
             with no_gradients():
                 return _sums(model, source, target, label_smoothing=0.0, training=False)
 
-        return _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, _zero_sums()))
+        return _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, _zero_sums(), _micro_batches_at_once(strategy)))
 
     @tf.function(input_signature=[batches.element_spec])
     def sums_of(batch):
