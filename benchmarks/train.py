@@ -1,4 +1,4 @@
-"""Compares training speed with PyTorch, Hugging Face, KerasHub and JoeyNMT: same model, dropout, loss, Adam, batches and dtype.
+"""Compares training speed with PyTorch, Marian (Hugging Face), KerasHub and JoeyNMT: same model, dropout, loss, Adam, batches and dtype.
 
 python benchmarks/train.py --config=base --dtype=bfloat16
 python benchmarks/train.py --config=multi30k --source=train.en --target=train.de --dtype=float32 --json

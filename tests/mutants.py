@@ -1877,8 +1877,8 @@ MUTANTS = (
     Mutant(
         "no update starts before the figures of the last are read",
         "t2t_keras/training/loop.py",
-        "after=running) if self._may_run_ahead() else None",
-        "after=running) if False else None",
+        "if self._may_run_ahead():",
+        "if False:",
         ("tests/test_training.py::test_an_update_starts_before_the_figures_of_the_one_before_are_read",),
     ),
     Mutant(
@@ -1915,6 +1915,27 @@ MUTANTS = (
         "after.result.result()[1] if after else initial_scale",
         "initial_scale",
         ("tests/test_training.py::test_an_update_that_runs_ahead_has_the_loss_scale_of_the_one_before",),
+    ),
+    Mutant(
+        "slow updates run ahead",
+        "t2t_keras/training/loop.py",
+        "self.update_seconds > RUN_AHEAD_SECONDS",
+        "False",
+        ("tests/test_training.py::test_slow_updates_do_not_run_ahead",),
+    ),
+    Mutant(
+        "an error in the data loses the update before it",
+        "t2t_keras/training/loop.py",
+        "                    finally:  # Also if the data has an error.",
+        "                    except ZeroDivisionError:\n                        pass\n                    else:",
+        ("tests/test_training.py::test_an_update_is_counted_although_the_data_of_the_next_has_an_error",),
+    ),
+    Mutant(
+        "several blocks of logits are in memory at once",
+        "t2t_keras/model/linear_cross_entropy.py",
+        "start + BLOCK + wait",
+        "start + BLOCK",
+        ("tests/test_linear_cross_entropy.py::test_a_block_waits_for_the_one_before",),
     ),
     Mutant(
         "what rounding p loses at the token is not added",

@@ -119,16 +119,36 @@ def test_without_tokens_the_loss_and_its_gradients_are_zero(shape):
         assert not value.any()
 
 
+def bodies(function) -> list:
+    """Returns the graphs of the bodies of the loops in a function."""
+    graph = tf.function(function).get_concrete_function().graph
+    loops = [operation for operation in graph.get_operations() if operation.type in ("While", "StatelessWhile")]
+    return [graph._get_function(loop.get_attr("body").name).graph for loop in loops]
+
+
+def test_a_block_waits_for_the_one_before():
+    """Story: TensorFlow computed ten at once, and memory held the logits of all. A while loop does, unless its counter has to wait."""
+    hidden, matrix, target = inputs(5, 7)
+    [body] = bodies(lambda: linear_cross_entropy(hidden, tf.convert_to_tensor(matrix), target, EPSILON))
+
+    def operations_before(tensor) -> set[str]:
+        found, waiting = set(), [tensor.op]
+        while waiting:
+            if (operation := waiting.pop()) not in found:
+                found.add(operation)
+                waiting += [each.op for each in operation.inputs]
+        return {operation.type for operation in found}
+
+    counters = [output for output in body.outputs if output.dtype == tf.int32]
+    assert counters and any("MatMul" in operations_before(counter) for counter in counters)
+
+
 def test_without_gradients_only_the_losses_are_computed():
     """A validation would otherwise take three times as long."""
     hidden, matrix, target = inputs(5, 7)
 
     def products(function) -> int:
-        graph = tf.function(function).get_concrete_function().graph
-        bodies = [
-            graph._get_function(op.get_attr("body").name).graph for op in graph.get_operations() if op.type in ("While", "StatelessWhile")
-        ]
-        return sum(operation.type == "MatMul" for body in bodies for operation in body.get_operations())
+        return sum(operation.type == "MatMul" for body in bodies(function) for operation in body.get_operations())
 
     with no_gradients():
         sums = linear_cross_entropy(hidden, tf.convert_to_tensor(matrix), target, EPSILON)

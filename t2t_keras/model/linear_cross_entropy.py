@@ -65,7 +65,9 @@ def linear_cross_entropy(hidden, matrix, target, label_smoothing: float) -> tupl
                 token_weights = ops.scatter_update(token_weights, index[:, None], token_weight)
                 h = ops.cast(h, gradient_dtype) * ops.cast(weight[:, None], gradient_dtype)
                 of_matrix = of_matrix + ops.cast(ops.matmul(ops.transpose(rounded), h), "float32")
-            return start + BLOCK, sums, of_rows, of_matrix, token_weights
+            # Always 0. TensorFlow would otherwise compute several blocks at once, and memory would hold the logits of all of them.
+            wait = ops.cast(sums[0] + ops.sum(of_matrix[:1]) < -float("inf"), "int32")
+            return start + BLOCK + wait, sums, of_rows, of_matrix, token_weights
 
         nothing = ops.zeros((1,)), ops.zeros((1,)), ops.zeros((1,))
         zeros = ops.zeros((number + 1, width), gradient_dtype), ops.zeros_like(matrix), ops.zeros((number + 1,))

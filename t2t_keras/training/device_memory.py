@@ -81,12 +81,11 @@ class SplittingTrainStep:
         Raises:
             ValueError: a single row does not fit, or one of several workers runs out of memory.
         """
-        scale = LossScale(*(tf.constant(number, tf.float32) for number in loss_scale))
+        scale = LossScale(*(tf.convert_to_tensor(number, tf.float32) for number in loss_scale))
         while True:
             batch = self.split_to_fit(batch)
             try:
-                metrics, next_scale = self._train_step(batch, scale, tf.constant(apply))
-                return metrics, LossScale(*map(float, next_scale))
+                return self._train_step(batch, scale, tf.constant(apply))
             except tf.errors.ResourceExhaustedError as error:
                 rows, s, t = self._largest(batch)
                 problem = f"A device is out of memory for a micro-batch of {rows} x ({s} + {t}) tokens."
@@ -131,7 +130,8 @@ def run_largest_micro_batches(strategy, train_step: SplittingTrainStep, info: di
     batches = devices.distribute(strategy, dummies, config.micro_batch_tokens)
     for (bound, (rows, s, t)), batch in zip(shapes.items(), batches, strict=True):
         started = time.monotonic()
-        train_step(batch, LossScale(), apply=False)
+        metrics, _ = train_step(batch, LossScale(), apply=False)
+        float(metrics["loss"])  # Waits for the devices.
         seconds = time.monotonic() - started
         peaks = [tf.config.experimental.get_memory_info(gpu.name.removeprefix("/device:"))["peak"] / 2**30 for gpu in gpus]
         peak = f", peak memory {max(peaks):.2f} GiB" if peaks else ""

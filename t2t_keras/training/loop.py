@@ -3,8 +3,8 @@
 A checkpoint holds all that determines the rest of a run: the weights, the optimizer's variables and `TrainState`. All random numbers
 follow from the seed and the step.
 
-A thread makes the updates. The next one starts before the figures of the last are read, so that devices need not wait for the host, except
-where something is due in between: then the weights and the state are those of the same update.
+A thread makes the updates. The next one starts before the figures of the last are read, so that devices need not wait for the host. Before
+a validation, a checkpoint or histograms no update runs ahead, so weights and state are those of the same update.
 """
 
 import dataclasses
@@ -29,6 +29,8 @@ from t2t_keras.training.interruption import Interruption, StoppedError
 from t2t_keras.training.profiler import Profiler
 from t2t_keras.training.state import TrainState
 from t2t_keras.training.train_step import LossScale, make_train_step
+
+RUN_AHEAD_SECONDS = 1.0  # Updates that take longer do not run ahead: they gain nothing, and a stop would have to wait for one more.
 
 
 class NotFiniteError(ValueError):
@@ -126,8 +128,12 @@ class _Trainer:
                         if finished:
                             break
                         running = self._start_update(batches)
-                    following = self._start_update(batches, after=running) if self._may_run_ahead() else None
-                    self._log(*self._finish_update(running))
+                    following = None
+                    try:
+                        if self._may_run_ahead():
+                            following = self._start_update(batches, after=running)
+                    finally:  # Also if the data has an error.
+                        self._log(*self._finish_update(running))
                     running = following
             self._update_pictures()
         del batches  # TensorFlow can take 10 s to stop reading ahead. Workers that exit meanwhile would be reported as crashed.
@@ -156,7 +162,7 @@ class _Trainer:
         self.train_step = _make_train_step(self.strategy, self.model, self.optimizer, self.config, self.batches.element_spec)
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
         self.started = self.saved_at - state.seconds  # When a run without interruptions would have started.
-        self.finished_update_at = self.saved_at
+        self.finished_update_at, self.update_seconds = self.saved_at, 0.0
 
     def _steps(self) -> tuple[int, int]:
         """What a new checkpoint would change: if neither has advanced, there is nothing to save."""
@@ -197,6 +203,7 @@ class _Trainer:
             or any(self._is_every(steps, after=1) for steps in due)
             or self.interruption.reason
             or self._checkpoint_minutes_are_over()
+            or self.update_seconds > RUN_AHEAD_SECONDS
             or self.state.skipped_in_a_row + 1 >= config.max_skipped
         )
 
@@ -255,11 +262,13 @@ class _Trainer:
     def _finish_update(self, update: _Update) -> tuple[dict, tf.Tensor | None]:
         """Counts an update when it is made. Returns its metrics and, if `histogram_steps` is set, the gradient norm of each weight."""
         scale = self.state.loss_scale[0]
-        metrics, self.state.loss_scale = update.result.result()
+        metrics, next_scale = update.result.result()
         norms = metrics.pop("weight_gradient_norms", None)
         metrics = {name: float(value) for name, value in metrics.items()}
+        self.state.loss_scale = LossScale(*map(float, next_scale))
         before, self.finished_update_at = max(update.started, self.finished_update_at), time.monotonic()
-        self.state.count_update(metrics, update.position, update.damaged, self.finished_update_at - before)
+        self.update_seconds = self.finished_update_at - before
+        self.state.count_update(metrics, update.position, update.damaged, self.update_seconds)
         if not metrics["finite"]:
             self._report_skipped(update.batch, scale)
         return metrics, norms

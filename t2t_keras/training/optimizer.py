@@ -39,7 +39,10 @@ class Adam(keras.optimizers.Adam):
 
     def update_step(self, gradient, variable, learning_rate) -> None:
         """Updates a weight; see `keras.optimizers.Optimizer`."""
-        index, step = self._get_variable_index(variable), tf.cast(self.iterations.value, tf.float32) + 1.0
+        if self.amsgrad or keras.backend.standardize_dtype(variable.dtype) != "float32":
+            super().update_step(gradient, variable, learning_rate)
+            return
+        index, step = self._get_variable_index(variable), tf.cast(tf.convert_to_tensor(self.iterations), tf.float32) + 1.0
         # Under a strategy, `variable` is the copy of one device, and the handles are those of that device.
         weight = variable.value if isinstance(variable, keras.Variable) else variable
         mean, variance = self._momentums[index].value, self._velocities[index].value

@@ -3,8 +3,6 @@
 import dataclasses
 import math
 
-import tensorflow as tf
-
 from t2t_keras.training.train_step import FLOAT16_START, SUMS, LossScale
 
 
@@ -133,7 +131,7 @@ class TrainState:
         loss = measured["loss"] / max(tokens, 1)
         of_finite_updates = {
             "train/loss": loss,  # Negative log likelihood per sub-word, comparable with valid/loss.
-            "train/perplexity": float(tf.exp(loss)),
+            "train/perplexity": math.exp(loss) if loss < 700 else math.inf,
             "train/smoothed_loss": measured["smoothed_loss"] / max(tokens, 1),
             "utilization/padding_share": 1 - measured["real_tokens"] / max(measured["positions"], 1),
             "utilization/real_token_share": measured["real_tokens"] / max(measured["positions"], 1),

@@ -136,7 +136,10 @@ def train(rows: dict[str, run_folder.Options], output_dir: pathlib.Path, *, stra
             yield result
         logger.info(f"{row}: perplexity {result.perplexity:.2f}, BLEU {result.bleu:.2f}, {result.parameters:,} parameters.")
     if failed:
-        raise ValueError(f"Trained all rows but {', '.join(failed)}, whose updates were not finite; see the messages above.")
+        raise ValueError(
+            f"Trained all rows but {', '.join(failed)}, whose updates were not finite; see the messages above. {output_dir} has the table "
+            "of the others. Lower the `learning_rate_factor` of all rows, in another `output_dir`."
+        )
 
 
 def write(output_dir: pathlib.Path) -> list[str]:
