@@ -22,8 +22,8 @@ def machine(monkeypatch):
         names = [f"/device:GPU:{index}" for index in range(gpus)]
         listed = {"GPU": [types.SimpleNamespace(name=name) for name in names], "CPU": [types.SimpleNamespace(name="/device:CPU:0")]}
         monkeypatch.setattr(tf.config, "list_logical_devices", listed.get)
-        for name in ("MirroredStrategy", "MultiWorkerMirroredStrategy"):
-            monkeypatch.setattr(tf.distribute, name, lambda *given, name=name: (name, *given))
+        for module, name in ((devices, "MirroredStrategy"), (tf.distribute, "MultiWorkerMirroredStrategy")):
+            monkeypatch.setattr(module, name, lambda *given, name=name: (name, *given))
         monkeypatch.delenv("TF_CONFIG", raising=False)
         if tf_config is not None:
             monkeypatch.setenv("TF_CONFIG", tf_config)
