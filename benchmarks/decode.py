@@ -23,9 +23,13 @@ import time
 
 from absl import flags
 
+# `python benchmarks/decode.py` puts only this folder there.
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+
+from benchmarks.machine import cpu
 from t2t_keras import paper
 from t2t_keras.cli import flags as options
-from t2t_keras.config import BOS, EOS, PAD, DecodeConfig, ModelConfig, from_json, to_json
+from t2t_keras.config import EOS, PAD, DecodeConfig, ModelConfig, from_json, to_json
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of a training run.")
 _SOURCE = flags.DEFINE_string("source", "", "With --model_dir: text to translate, one sentence per line.")
@@ -154,41 +158,17 @@ def to_marian(model, positions: int):
     Marian's attention has biases, which are set to zero. Its sinusoids have another order and its ε is 1e-5; both are replaced.
 
     Raises:
-        ValueError: the heads are not d_model / num_heads wide, or self-attention is restricted.
+        ValueError: see `marian_config`.
     """
     import keras
     import numpy as np
     import torch
-    from transformers import MarianConfig, MarianMTModel
+    from transformers import MarianMTModel
 
+    from benchmarks.hugging_face import marian_config
     from t2t_keras.export.ctranslate2_format import positions_of
 
-    config = model.config
-    if not config.num_heads * config.d_k == config.num_heads * config.d_v == config.d_model:
-        raise ValueError(
-            "Expected num_heads · d_k = num_heads · d_v = d_model, as Hugging Face requires. "
-            f"Received: num_heads={config.num_heads}, d_k={config.d_k}, d_v={config.d_v}, d_model={config.d_model}."
-        )
-    if config.attention_window:
-        raise ValueError(f"Expected attention_window=0, as Marian requires. Received: attention_window={config.attention_window}.")
-    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in (
-        ("layers", getattr(config, f"{side}_layers")), ("ffn_dim", config.d_ff), ("attention_heads", config.num_heads))}  # fmt: skip
-    peer = MarianMTModel(
-        MarianConfig(
-            vocab_size=config.vocab_size,
-            d_model=config.d_model,
-            **sides,
-            activation_function="relu",
-            scale_embedding=True,
-            max_position_embeddings=positions,
-            pad_token_id=PAD,
-            bos_token_id=BOS,
-            eos_token_id=EOS,
-            decoder_start_token_id=BOS,
-            forced_eos_token_id=None,
-            dropout=0.0,
-        )
-    ).eval()
+    peer = MarianMTModel(marian_config(model.config, positions, dropout=0.0)).eval()
 
     def tensor(weight):
         return torch.from_numpy(np.array(keras.ops.convert_to_numpy(weight), np.float32))
@@ -341,15 +321,6 @@ def prepare(folder: pathlib.Path) -> dict:
         "repeats": 1,
         "threads": threads,
     }
-
-
-def cpu() -> dict:
-    """Returns the name, the cores and the vector extensions of the processor."""
-    fields = dict(line.split(":", 1) for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if ":" in line)
-    fields = {name.strip(): value.strip() for name, value in fields.items()}
-    known = set(fields.get("flags", "").split())
-    wanted = ("avx", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
-    return {"cpu": fields.get("model name", "unknown"), "cores": os.cpu_count(), "flags": [name for name in wanted if name in known]}
 
 
 def installed(*packages: str) -> dict:

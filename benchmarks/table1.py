@@ -25,6 +25,10 @@ from collections.abc import Callable
 
 from absl import flags
 
+# `python benchmarks/table1.py` puts only this folder there.
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+
+from benchmarks.machine import cpu, peak_memory, resident_memory
 from t2t_keras.cli import flags as options
 from t2t_keras.files import write_whole
 
@@ -180,22 +184,14 @@ def seconds_of(call: Callable) -> float:
 # Memory.
 
 
-def _status(field: str) -> int:
-    """Returns a field of the memory statistics of this process, in bytes."""
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return 1024 * int(line.split()[1])
-    raise ValueError(f"Expected {field} in /proc/self/status, as Linux has it. Received none.")
-
-
 def work(name: str, settings: Settings, lengths: list[int]) -> None:
     """Prints {length: bytes} of a layer as JSON. The lengths increase, because TensorFlow keeps memory that a step has freed."""
     step = step_of(LAYERS[name], settings)
     step(_SHORT)()
-    before, peaks = _status("VmRSS"), {}
+    before, peaks = resident_memory(), {}
     for length in sorted(lengths):
         step(length)()
-        peaks[length] = _status("VmHWM") - before
+        peaks[length] = peak_memory() - before
     print(json.dumps(peaks))
 
 
@@ -412,13 +408,6 @@ def picture(results: dict, fit_from: int):
     return figure
 
 
-def cpu() -> str:
-    """Returns the name of the processor, and how many of its cores this process may use."""
-    fields = dict(line.split(":", 1) for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if ":" in line)
-    names = {name.strip(): value.strip() for name, value in fields.items()}
-    return f"{names.get('model name', 'unknown')}, {len(os.sched_getaffinity(0))} cores"
-
-
 def benchmark() -> None:
     if _MEMORY_OF.value:
         task = json.loads(_MEMORY_OF.value)
@@ -427,7 +416,7 @@ def benchmark() -> None:
     lengths, file = sorted(map(int, _LENGTHS.value)), pathlib.Path(_JSON.value).expanduser() if _JSON.value else None
     if settings.d % settings.heads or not settings.kernel % 2:
         raise ValueError(f"Expected --d to be a multiple of --heads, and an odd --kernel. Received: {settings}.")
-    results = {"settings": dataclasses.asdict(settings), "machine": cpu()}
+    results = {"settings": dataclasses.asdict(settings), "machine": "{cpu}, {cores} cores".format(**cpu())}
     if file and file.exists():
         before = json.loads(file.read_text(encoding="utf-8"))
         if before.get("settings") != results["settings"]:

@@ -33,6 +33,7 @@ from absl import flags
 # `python benchmarks/train.py` puts only this folder there.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
+from benchmarks.machine import cpu
 from benchmarks.train_peers.contestants import CEILINGS, OURS, PEERS, ROOT, Contestant, versions
 from benchmarks.train_peers.results import summary, table
 from t2t_keras import paper
@@ -145,13 +146,6 @@ def chosen_peers() -> list[Contestant]:
             names = "; ".join(peer.name for peer in PEERS)
             raise ValueError(f"Expected --contestants among {names}; or beginnings of these. Received: {beginning}.")
     return [with_interpreter(peer) for peer in PEERS if peer.name.startswith(tuple(_CONTESTANTS.value) or "")]
-
-
-def cpu() -> dict:
-    """Returns the name of the processor, and how many of its cores this process may use."""
-    fields = dict(line.split(":", 1) for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if ":" in line)
-    names = {name.strip(): value.strip() for name, value in fields.items()}
-    return {"cpu": names.get("model name", "unknown"), "cores": len(os.sched_getaffinity(0))}
 
 
 def compare(folder: pathlib.Path) -> dict:

@@ -5,10 +5,11 @@ Its attention has biases, which are removed; its sinusoids have another order an
 
 import torch
 from torch import nn
-from transformers import MarianConfig, MarianMTModel
+from transformers import MarianMTModel
 
+from benchmarks.hugging_face import marian_config
 from benchmarks.train_peers.pytorch import EPSILON, copy, copy_linear, copy_norm, sinusoids, sub_weights
-from t2t_keras.config import BOS, EOS, PAD, ModelConfig
+from t2t_keras.config import PAD, ModelConfig
 
 # (ours, theirs).
 PROJECTIONS = (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj"), ("output", "out_proj"))
@@ -20,28 +21,9 @@ class Model(nn.Module):
 
     def __init__(self, config: ModelConfig, positions: int, dtype: torch.dtype):
         super().__init__()
-        sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in (
-            ("layers", getattr(config, f"{side}_layers")), ("ffn_dim", config.d_ff), ("attention_heads", config.num_heads))}  # fmt: skip
-        self.marian = MarianMTModel(
-            MarianConfig(
-                vocab_size=config.vocab_size,
-                d_model=config.d_model,
-                **sides,
-                activation_function="relu",
-                scale_embedding=True,
-                max_position_embeddings=positions,
-                pad_token_id=PAD,
-                bos_token_id=BOS,
-                eos_token_id=EOS,
-                decoder_start_token_id=BOS,
-                forced_eos_token_id=None,
-                dropout=config.dropout,
-                attention_dropout=0.0,
-                activation_dropout=0.0,
-                init_std=config.d_model**-0.5,
-                use_cache=False,
-            )
-        )
+        options = {"dropout": config.dropout, "attention_dropout": 0.0, "activation_dropout": 0.0}
+        options |= {"init_std": config.d_model**-0.5, "use_cache": False}
+        self.marian = MarianMTModel(marian_config(config, positions, **options))
         for stack in self._stacks():
             copy(stack.embed_positions.weight, sinusoids(positions, config.d_model))
             stack.embed_positions.weight.requires_grad_(False)

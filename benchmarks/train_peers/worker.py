@@ -11,13 +11,7 @@ import pathlib
 import sys
 import time
 
-
-def peak_memory() -> int:
-    """Returns the largest resident memory of this process so far, in bytes (Linux only)."""
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return 1024 * int(line.split()[1])
-    raise ValueError("Expected VmHWM in /proc/self/status, as Linux has it. Received none.")
+from benchmarks.machine import peak_memory
 
 
 def read_updates(task: dict) -> list[list[tuple]]:

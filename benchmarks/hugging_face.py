@@ -1,0 +1,46 @@
+"""Marian of Hugging Face, with the sizes of a `Transformer`."""
+
+from transformers import MarianConfig
+
+from t2t_keras.config import BOS, EOS, PAD, ModelConfig
+
+
+def marian_config(config: ModelConfig, positions: int, **options) -> MarianConfig:
+    """Returns the config of a Marian model of the same sizes.
+
+    Args:
+        config: of the `Transformer`.
+        positions: length of the longest sentence.
+        **options: further options of `MarianConfig`.
+
+    Raises:
+        ValueError: the heads are not d_model / num_heads wide, or self-attention is restricted.
+    """
+    if not config.num_heads * config.d_k == config.num_heads * config.d_v == config.d_model:
+        raise ValueError(
+            "Expected num_heads · d_k = num_heads · d_v = d_model, as Hugging Face requires. "
+            f"Received: num_heads={config.num_heads}, d_k={config.d_k}, d_v={config.d_v}, d_model={config.d_model}."
+        )
+    if config.attention_window:
+        raise ValueError(f"Expected attention_window=0, as Marian requires. Received: attention_window={config.attention_window}.")
+    sides = {}
+    for side in ("encoder", "decoder"):
+        sides |= {
+            f"{side}_layers": getattr(config, f"{side}_layers"),
+            f"{side}_ffn_dim": config.d_ff,
+            f"{side}_attention_heads": config.num_heads,
+        }
+    return MarianConfig(
+        vocab_size=config.vocab_size,
+        d_model=config.d_model,
+        **sides,
+        activation_function="relu",
+        scale_embedding=True,
+        max_position_embeddings=positions,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        decoder_start_token_id=BOS,
+        forced_eos_token_id=None,
+        **options,
+    )
