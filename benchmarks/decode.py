@@ -9,7 +9,6 @@ To install the other systems: pip install -e '.[bench]'.
 """
 
 import collections
-import functools
 import importlib.metadata
 import json
 import os
@@ -95,33 +94,20 @@ def load_model(folder: pathlib.Path, dtype: str):
 def load_ours(task: dict, system: dict):
     import tensorflow as tf
 
-    from t2t_keras.config import DecodeConfig
-    from t2t_keras.decoding.translator import Translator
+    from benchmarks.our_decoder import translate_function
 
     # Operations of this size are faster in one thread. Parts of a batch run in parallel, but a single sentence is faster if no
     # operation moves to another thread.
     alone = all(batch_size == 1 for batch_size, _ in system["settings"])
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1 if alone else task["threads"])
-    model = load_model(pathlib.Path(task["folder"]), system["dtype"])
-
-    @functools.cache
-    def search_of(beam_size):
-        translator = Translator(model, None, DecodeConfig(beam_size=beam_size), frozen=True)
-
-        @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)])
-        def search(source, max_length):
-            rows = tf.shape(max_length)
-            return translator.search(source, tf.fill(rows, task["alpha"]), max_length, tf.ones(rows, tf.int32))[0][::beam_size]
-
-        return search
+    translate_batch = translate_function(load_model(pathlib.Path(task["folder"]), system["dtype"]), task["alpha"])
 
     def translate(sources, batch_size, beam_size):
         written = []
         for rows in _chunks(sources, batch_size):
             max_lengths = [task["target_length"] or len(row) + EXTRA_LENGTH for row in rows]
-            best = search_of(beam_size)(tf.ragged.constant(rows, tf.int32, row_splits_dtype=tf.int64), tf.constant(max_lengths))
-            written += [_until_end(ids) for ids in best.to_list()]
+            written += [_until_end(ids) for ids in translate_batch(rows, max_lengths, beam_size)]
         return written
 
     return translate
@@ -250,36 +236,12 @@ def work(file: pathlib.Path) -> None:
 # The measurements.
 
 
-def never_ending(config: ModelConfig, seed: int = 1):
-    """Makes a model with random weights that never predicts a special id, such as the end token.
-
-    The last layer norm fixes one coordinate, whose embedding weight is low for the special ids alone.
-    """
-    import keras
-    import numpy as np
-
-    from t2t_keras.model.transformer import Transformer
-
-    keras.utils.set_random_seed(seed)
-    model = Transformer(config)
-    norm, matrix = model.decoder[-1].feed_forward_norm.norm, model.embedding.matrix.numpy()
-    gamma, beta = norm.gamma.numpy(), norm.beta.numpy()
-    # Other logits have variance 1, so 8 · -2 is 16 standard deviations below them.
-    gamma[0], beta[0], matrix[:, 0] = 0, 8, 0
-    matrix[: EOS + 1, 0] = -2
-    for weight in model.trainable_variables:  # Their initial zeros are faster than a trained model's.
-        if weight.path.endswith("/bias"):
-            weight.assign(keras.random.normal(weight.shape, stddev=0.05, seed=seed))
-    for weight, value in ((norm.gamma, gamma), (norm.beta, beta), (model.embedding.matrix, matrix)):
-        weight.assign(np.array(value))
-    return model
-
-
 def prepare(folder: pathlib.Path) -> dict:
     """Writes the model for each system, and returns the task that all measurements share."""
     import numpy as np
     import tensorflow as tf
 
+    from benchmarks.our_decoder import never_ending
     from t2t_keras.decoding.loading import load
 
     threads, largest = _THREADS.value or len(os.sched_getaffinity(0)), max(map(int, _BATCH_SIZES.value))

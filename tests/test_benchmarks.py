@@ -51,9 +51,9 @@ def test_heads_that_marian_has_not_are_refused():
 
 
 def test_a_model_that_never_ends_gives_no_special_id_a_chance():
-    from benchmarks import decode
+    from benchmarks import our_decoder
 
-    model = decode.never_ending(dataclasses.replace(SMALL, d_model=64))
+    model = our_decoder.never_ending(dataclasses.replace(SMALL, d_model=64))
     draw = np.random.default_rng(3)
     source, target = (draw.integers(0, 60, [5, 8]).astype(np.int32) for _ in range(2))
     log_p = tf.nn.log_softmax(model((source, target))).numpy()

@@ -1,6 +1,7 @@
 """t2t_keras: the train step, the batches and the devices of `tools/train.py`."""
 
 import itertools
+from collections.abc import Callable
 
 from t2t_keras.config import ModelConfig, TrainConfig
 from t2t_keras.run_folder import Options
@@ -27,7 +28,7 @@ def named_variables(model) -> dict:
 
 
 def _buckets(task: dict):
-    """Returns a function that yields the buckets of all updates, again and again, and the signature of a bucket."""
+    """Returns the dataset of the buckets of all updates, again and again."""
     import numpy as np
     import tensorflow as tf
 
@@ -35,7 +36,32 @@ def _buckets(task: dict):
     with np.load(task["batches"]) as arrays:
         number = range(task["updates"] * task["buckets_per_update"])
         buckets = [{side: arrays[f"bucket/{index}/{side}"] for side in sides} for index in number]
-    return (lambda: itertools.cycle(buckets)), {side: tf.TensorSpec([None, None], tf.int32) for side in sides}
+    signature = {side: tf.TensorSpec([None, None], tf.int32) for side in sides}
+    return tf.data.Dataset.from_generator(lambda: itertools.cycle(buckets), output_signature=signature)
+
+
+def start_run(options: Options, make_dataset: Callable, buckets: int, cpu_devices: int = 1) -> tuple:
+    """Makes the model, the batches and the train step as a run does.
+
+    Args:
+        options: model and training options.
+        make_dataset: a function () → the dataset of an update's buckets: {"source": [B, S], "target": [B, T]}. It is called when the
+            devices are set up, which must be before TensorFlow is used.
+        buckets: batches per update.
+        cpu_devices: number of virtual CPU devices.
+
+    Returns:
+        (strategy, model, distributed batches, train step).
+    """
+    import keras
+
+    from t2t_keras.training import devices, loop, run
+
+    strategy = devices.make_strategy(cpu_devices)
+    keras.utils.set_random_seed(options.train.seed)
+    model, adam = run._make_model(strategy, options)
+    batches = devices.distribute(strategy, make_dataset(), options.train.micro_batch_tokens, buckets)
+    return strategy, model, batches, loop._make_train_step(strategy, model, adam, options.train, batches.element_spec)
 
 
 def start(task: dict):
@@ -46,24 +72,15 @@ def start(task: dict):
     Args:
         task: see `worker.serve`.
     """
-    import keras
-    import tensorflow as tf
-
     from benchmarks.train_peers.worker import read_weights
-    from t2t_keras.training import device_memory, devices, loop, run
+    from t2t_keras.training import device_memory
     from t2t_keras.training.train_step import LossScale
 
     options = Options(ModelConfig(**task["model"]), TrainConfig(**task["train"]))
-    strategy = devices.make_strategy()
-    keras.utils.set_random_seed(options.train.seed)
-    model, adam = run._make_model(strategy, options)
+    strategy, model, batches, train_step = start_run(options, lambda: _buckets(task), task["buckets_per_update"])
     if (weights := read_weights(task)) is not None:
         for name, variable in named_variables(model).items():
             variable.assign(weights[name])
-    generate, signature = _buckets(task)
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
-    batches = devices.distribute(strategy, dataset, options.train.micro_batch_tokens, task["buckets_per_update"])
-    train_step = loop._make_train_step(strategy, model, adam, options.train, batches.element_spec)
     device_memory.run_largest_micro_batches(strategy, train_step, task["longest"], options.train, strategy.num_replicas_in_sync)
     batches, expected, scale = iter(batches), itertools.cycle(range(task["updates"])), LossScale()
 
