@@ -30,11 +30,18 @@ def free_ports(number: int) -> list[int]:
     return ports
 
 
-def start(number: int, command: list[str]) -> list[subprocess.Popen]:
-    """Starts the workers and returns their processes; the first is the chief."""
+def start(number: int, command: list[str], environment: dict | None = None) -> list[subprocess.Popen]:
+    """Starts the workers and returns their processes; the first is the chief.
+
+    Args:
+        number: of workers.
+        command: program and arguments.
+        environment: environment variables besides TF_CONFIG; `None` takes those of this process.
+    """
+    environment = os.environ if environment is None else environment
     addresses = [f"127.0.0.1:{port}" for port in free_ports(number)]
     configs = [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in range(number)]
-    environments = [{**os.environ, "TF_CONFIG": json.dumps(config)} for config in configs]
+    environments = [{**environment, "TF_CONFIG": json.dumps(config)} for config in configs]
     # In sessions of their own, so that Ctrl-C reaches only the launcher, which passes it on.
     return [subprocess.Popen(command, env=environment, start_new_session=True) for environment in environments]
 

@@ -1,0 +1,100 @@
+"""How the data pipeline grows with the number of pairs, and resuming with the size of the checkpoint."""
+
+import pathlib
+import tempfile
+import time
+
+from benchmarks.growth_experiments.experiment import Experiment, Panel
+from benchmarks.growth_experiments.training import of_width
+from benchmarks.machine import peak_memory, resident_memory
+
+SEED = 1
+VOCAB_SIZE = 800
+BATCH_TOKENS = 25_000
+
+
+def prepare(pairs: int) -> dict:
+    """Prepares the built-in corpus, text to shards, then reads an epoch of batches from the shards.
+
+    Returns:
+        `prepare_seconds`, `batch_seconds`, and the peaks of the memory without what the process had before: `prepare_bytes`, and
+        `bytes` of both together.
+    """
+    import tensorflow as tf
+
+    from t2t_keras.config import DataConfig
+    from t2t_keras.data import batching
+    from t2t_keras.data.prepare import prepare as prepare_data
+
+    before = resident_memory()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name) / "data"
+        started = time.perf_counter()
+        prepare_data(DataConfig(dataset="builtin", builtin_pairs=pairs), VOCAB_SIZE, SEED, folder)
+        prepared, prepared_bytes = time.perf_counter() - started, peak_memory() - before
+        started = time.perf_counter()
+        for batch in batching.batches(folder / "train", batch_tokens=BATCH_TOKENS, seed=SEED, epochs=1):
+            tf.size(batch["source"])
+        batched = time.perf_counter() - started
+    return {
+        "prepare_seconds": prepared,
+        "batch_seconds": batched,
+        "prepare_bytes": prepared_bytes,
+        "bytes": peak_memory() - before,
+    }
+
+
+def resume(d_model: int) -> dict:
+    """Writes a checkpoint of base with another width, then reads it into the model and the optimizer, as a run that resumes.
+
+    Returns:
+        `write_seconds`, `read_seconds`, and `file_bytes`, the size of the checkpoint.
+    """
+    from t2t_keras import checkpoint
+    from t2t_keras.config import TrainConfig
+    from t2t_keras.run_folder import Options
+    from t2t_keras.training import devices, run
+
+    model, adam = run._make_model(devices.make_strategy(), Options(of_width(d_model), TrainConfig()))
+    with tempfile.TemporaryDirectory() as name:
+        path = checkpoint.path_of(pathlib.Path(name), 1)
+        started = time.perf_counter()
+        checkpoint.write(path, model, adam, {})
+        written = time.perf_counter()
+        checkpoint.restore(path, model, adam)
+        return {
+            "write_seconds": written - started,
+            "read_seconds": time.perf_counter() - written,
+            "file_bytes": path.stat().st_size,
+        }
+
+
+def _checkpoint_bytes(d_model: int) -> int:
+    return 12 * of_width(d_model).num_weights  # Weights and Adam's two averages, in float32.
+
+
+EXPERIMENTS = {
+    "pairs": Experiment(
+        "pairs of the corpus",
+        (10_000, 100_000, 1_000_000, 10_000_000),
+        prepare,
+        (
+            Panel("prepare_seconds", "Preparing", "seconds", lambda n: (1, n), "constant + ∝ pairs"),
+            Panel("batch_seconds", "Batching an epoch", "seconds", lambda n: (1, n), "constant + ∝ pairs"),
+            Panel(
+                "bytes", "Memory of both", "GiB", lambda n: (1, min(n, 1_000_000)), "constant + two windows of 500,000 pairs", scale=2**30
+            ),
+        ),
+        lambda n: n,
+    ),
+    "checkpoint": Experiment(
+        "d_model of base with another width",
+        (128, 256, 512, 1024),
+        resume,
+        (
+            Panel("write_seconds", "Writing a checkpoint", "seconds", lambda d: (_checkpoint_bytes(d),), "∝ size of the checkpoint"),
+            Panel("read_seconds", "Reading it to resume", "seconds", lambda d: (_checkpoint_bytes(d),), "∝ size of the checkpoint"),
+        ),
+        _checkpoint_bytes,
+    ),
+}

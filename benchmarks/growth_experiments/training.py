@@ -1,0 +1,127 @@
+"""How training grows: base with V = 32,000 in bfloat16, on batches of random ids without padding."""
+
+import dataclasses
+import statistics
+import time
+
+from benchmarks.growth_experiments.experiment import Experiment, Panel
+from benchmarks.machine import peak_memory, resident_memory
+from t2t_keras import paper
+from t2t_keras.config import EOS, ModelConfig, TrainConfig
+
+BASE = paper.model("base", vocab_size=32_000)
+TOKENS, LENGTH = 4096, 32  # Tokens of an update on each side, and length of its sentences, unless they grow.
+MICRO_BATCH = 1024  # Tokens of a micro-batch where their number grows.
+WARM_UP, UPDATES = 2, 7  # Updates before the measured ones, and the measured ones.
+
+
+def of_width(d_model: int) -> ModelConfig:
+    """Returns base with another width, and with feed-forward networks and the number of heads in proportion."""
+    return dataclasses.replace(BASE, d_model=d_model, d_ff=4 * d_model, num_heads=d_model // 64)
+
+
+def operations(model: ModelConfig, tokens: int, length: int) -> float:
+    """Returns the operations of the matrix products of an update."""
+    from t2t_keras.model import flops
+
+    return 3 * flops.forward(model, tokens / length, length, length)
+
+
+def train(model: ModelConfig = BASE, tokens: int = TOKENS, length: int = LENGTH, micro_batch_tokens: int = 0, cpu_devices: int = 1) -> dict:
+    """Makes some updates of one batch.
+
+    Args:
+        model: the sizes of the network.
+        tokens: of an update on each side.
+        length: of all sentences.
+        micro_batch_tokens: 0 makes one micro-batch of an update.
+        cpu_devices: number of virtual CPU devices.
+
+    Returns:
+        `seconds`, the median time of an update, and `bytes`, the peak of the memory without what the process had before.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    from benchmarks.train_peers.ours import start_run
+    from t2t_keras.run_folder import Options
+    from t2t_keras.training.train_step import LossScale
+
+    before = resident_memory()
+    config = TrainConfig(dtype="bfloat16", batch_tokens=tokens, micro_batch_tokens=micro_batch_tokens or tokens, buckets_per_update=1)
+    ids = np.random.default_rng(1).integers(EOS + 1, model.vocab_size, [2, tokens // length, length], dtype=np.int32)
+
+    def dataset():
+        return tf.data.Dataset.from_tensors({"source": ids[0], "target": ids[1]}).repeat()
+
+    _, _, batches, train_step = start_run(Options(model, config), dataset, 1, cpu_devices)
+    batches, scale, seconds = iter(batches), LossScale(), []
+    for _ in range(WARM_UP + UPDATES):
+        started = time.perf_counter()
+        metrics, scale = train_step(next(batches), scale)
+        float(metrics["loss"])
+        seconds.append(time.perf_counter() - started)
+    return {"seconds": statistics.median(seconds[WARM_UP:]), "bytes": peak_memory() - before}
+
+
+def _speed(terms, theory: str) -> Panel:
+    return Panel("seconds", "Speed", "target tokens per second", terms, theory, per_second=True)
+
+
+def _memory(terms, theory: str) -> Panel:
+    return Panel("bytes", "Memory", "GiB", terms, theory, scale=2**30)
+
+
+EXPERIMENTS = {
+    "length": Experiment(
+        "length of all sentences",
+        (16, 32, 64, 128, 256, 512, 1024),
+        lambda length: train(length=length),
+        (
+            _speed(lambda n: (operations(BASE, TOKENS, n),), "a constant number of operations per second"),
+            _memory(lambda n: (1, n), "weights and activations, plus attention weights ∝ length"),
+        ),
+        lambda n: TOKENS,
+    ),
+    "width": Experiment(
+        "d_model",
+        (128, 256, 512, 1024),
+        lambda d_model: train(of_width(d_model)),
+        (
+            _speed(lambda d: (operations(of_width(d), TOKENS, LENGTH),), "a constant number of operations per second"),
+            _memory(lambda d: (of_width(d).num_weights, d), "bytes ∝ weights, plus activations ∝ d_model"),
+        ),
+        lambda d: TOKENS,
+    ),
+    "accumulation": Experiment(
+        f"micro-batches of {MICRO_BATCH:,} tokens in an update",
+        (1, 2, 4, 8, 16),
+        lambda number: train(tokens=number * MICRO_BATCH, micro_batch_tokens=MICRO_BATCH),
+        (
+            _speed(lambda k: (1, k), "time of an update = the optimizer's + that of its micro-batches"),
+            _memory(lambda k: (1,), "constant"),
+        ),
+        lambda k: k * MICRO_BATCH,
+    ),
+    "devices": Experiment(
+        "virtual devices on the same cores",
+        (1, 2, 4),
+        lambda number: train(micro_batch_tokens=TOKENS // number, cpu_devices=number),
+        (
+            _speed(lambda n: (1,), "constant, as the cores are the same"),
+            _memory(lambda n: (1, n), "activations, plus a copy of the weights and of Adam's averages for each device"),
+        ),
+        lambda n: TOKENS,
+    ),
+    "processes": Experiment(
+        "processes on the same cores",
+        (1, 2, 4),
+        lambda number: train(micro_batch_tokens=TOKENS // number),
+        (
+            _speed(lambda n: (1,), "constant, as the cores are the same"),
+            _memory(lambda n: (1, n), "activations, plus a copy of the weights and of Adam's averages for each process"),
+        ),
+        lambda n: TOKENS,
+        processes=lambda n: n,
+    ),
+}

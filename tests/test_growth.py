@@ -1,0 +1,104 @@
+"""How cost grows: theory is fitted without negative parts, each value is measured in processes of its own, and nothing is measured twice."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.growth_experiments import data, decoding, training
+from benchmarks.growth_experiments.experiment import Experiment, Panel
+from benchmarks.growth_experiments.results import fitted, picture, rows, table
+from t2t_keras.config import ModelConfig
+
+ROOT = pathlib.Path(__file__).parent.parent
+LINE = Panel("seconds", "Speed", "sentences per second", lambda x: (1, x), "constant + ∝ x", per_second=True)
+EXPERIMENT = Experiment("sentences", (1, 2, 4), lambda x: {}, (LINE,), lambda x: 10 * x)
+SMALL = ModelConfig(60, encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, num_heads=2, d_k=8, d_v=8)
+
+
+def test_multiples_of_the_terms_are_found_from_exact_values():
+    assert fitted(LINE, {x: 3 + 0.5 * x for x in (1, 2, 10, 300)}) == pytest.approx([3, 0.5])
+
+
+def test_the_fit_weighs_relative_errors():
+    """With one term, the best multiple c of values y and terms t minimizes the sum of (1 - c t / y)²: c = Σ(t/y) / Σ(t/y)²."""
+    panel = dataclasses.replace(LINE, terms=lambda x: (x,))
+    shares = [1 / 2, 100 / 300]
+    assert fitted(panel, {1: 2.0, 100: 300.0}) == pytest.approx([sum(shares) / sum(share**2 for share in shares)])
+
+
+def test_no_multiple_is_negative():
+    assert fitted(LINE, {x: 2 * x - 0.5 for x in (1, 2, 4, 8)})[0] == 0
+
+
+def test_a_table_has_the_measured_and_the_expected_speed():
+    results = {str(x): {"seconds": 3 + 0.5 * x} for x in (4, 1, 2)}
+    assert rows(EXPERIMENT, results) == [pytest.approx([x, 10 * x / (3 + 0.5 * x), 10 * x / (3 + 0.5 * x)]) for x in (1, 2, 4)]
+    assert table(EXPERIMENT, results).splitlines() == [
+        "| sentences | Speed: sentences per second | expected: constant + ∝ x |",
+        "|---:|---:|---:|",
+        "| 1 | 2.86 | 2.86 |",
+        "| 2 | 5 | 5 |",
+        "| 4 | 8 | 8 |",
+    ]
+
+
+@pytest.mark.parametrize("group", [training.EXPERIMENTS, data.EXPERIMENTS, decoding.EXPERIMENTS], ids=["training", "data", "decoding"])
+def test_each_quantity_of_an_experiment_has_its_plot_with_measurements_and_theory(group):
+    measured = []
+    for experiment in group.values():
+        names = {panel.quantity for panel in experiment.panels}
+        measured.append((experiment, {str(x): {name: 1.0 + x for name in names} for x in experiment.values}))
+    figure = picture(measured)
+    plots = [axes for axes in figure.axes if axes.get_title(loc="left")]
+    assert len(plots) == sum(len(experiment.panels) for experiment in group.values())
+    for axes, (experiment, panel) in zip(
+        plots, ((experiment, panel) for experiment in group.values() for panel in experiment.panels), strict=True
+    ):
+        assert axes.get_title(loc="left") == panel.title and axes.get_xlabel() == experiment.x_label
+        expected, points = axes.lines
+        assert expected.get_label() == panel.theory and points.get_label() == "measured"
+        unit = [experiment.amount(x) / (1 + x) if panel.per_second else (1 + x) / panel.scale for x in experiment.values]
+        assert points.get_ydata() == pytest.approx(unit)
+
+
+def test_training_is_measured_with_the_train_step_of_the_product():
+    found = training.train(SMALL, tokens=64, length=8, micro_batch_tokens=32)
+    assert 0 < found["seconds"] < 10 and found["bytes"] > 0
+
+
+def test_base_is_one_of_the_widths():
+    assert training.of_width(512) == training.BASE
+
+
+def growth(*arguments) -> subprocess.CompletedProcess:
+    program = [sys.executable, str(ROOT / "benchmarks/growth.py"), *map(str, arguments)]
+    return subprocess.run(program, capture_output=True, text=True, cwd=ROOT)
+
+
+def test_what_a_file_has_is_not_measured_again(tmp_path):
+    file = tmp_path / "growth.json"
+    beams = {str(x): {"seconds": 1.0 + x} for x in decoding.EXPERIMENTS["beam"].values}
+    file.write_text(json.dumps({"machine": "an abacus", "beam": beams}), encoding="utf-8")
+    result = growth("--experiments=beam", f"--json={file}", f"--output={tmp_path / 'pictures'}")
+    assert result.returncode == 0, result.stderr
+    assert "an abacus" in result.stdout and "| 16 | 0.941 | 0.941 |" in result.stdout
+    assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["growth_decoding.png"]
+    result = growth("--experiments=beams")
+    assert result.returncode and "Received: beams" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_measurement_runs_in_processes_of_its_own_whose_memory_is_added():
+    code = """if True:
+        from benchmarks import growth
+        import json
+        print(json.dumps([growth.measure("checkpoint", 128), growth.combined([{"seconds": 1, "bytes": 2}] * 2)]))"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    checkpoint, combined = json.loads(result.stdout.splitlines()[-1])
+    assert checkpoint["file_bytes"] == pytest.approx(12 * training.of_width(128).num_weights, rel=0.01)
+    assert combined == {"seconds": 1, "bytes": 4}
