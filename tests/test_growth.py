@@ -1,4 +1,4 @@
-"""How cost grows: theory is fitted without negative parts, each value is measured in processes of its own, and nothing is measured twice."""
+"""How cost grows: theory is fitted to measurements, each in processes of its own, and nothing is measured twice."""
 
 import dataclasses
 import json
@@ -49,15 +49,13 @@ def test_a_table_has_the_measured_and_the_expected_speed():
 @pytest.mark.parametrize("group", [training.EXPERIMENTS, data.EXPERIMENTS, decoding.EXPERIMENTS], ids=["training", "data", "decoding"])
 def test_each_quantity_of_an_experiment_has_its_plot_with_measurements_and_theory(group):
     measured = []
-    for experiment in group.values():
-        names = {panel.quantity for panel in experiment.panels}
-        measured.append((experiment, {str(x): {name: 1.0 + x for name in names} for x in experiment.values}))
+    for each in group.values():
+        names = {panel.quantity for panel in each.panels}
+        measured.append((each, {str(x): {name: 1.0 + x for name in names} for x in each.values}))
     figure = picture(measured)
     plots = [axes for axes in figure.axes if axes.get_title(loc="left")]
-    assert len(plots) == sum(len(experiment.panels) for experiment in group.values())
-    for axes, (experiment, panel) in zip(
-        plots, ((experiment, panel) for experiment in group.values() for panel in experiment.panels), strict=True
-    ):
+    panels = [(each, panel) for each in group.values() for panel in each.panels]
+    for axes, (experiment, panel) in zip(plots, panels, strict=True):
         assert axes.get_title(loc="left") == panel.title and axes.get_xlabel() == experiment.x_label
         expected, points = axes.lines
         assert expected.get_label() == panel.theory and points.get_label() == "measured"
