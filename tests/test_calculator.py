@@ -1,0 +1,100 @@
+"""The calculator page: its facts are those of the network, and a browser computes the paper's hours with them."""
+
+import importlib.util
+import json
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from t2t_keras import paper
+from t2t_keras.model import flops
+
+DOCS = pathlib.Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "calculator.html"
+BROWSER, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+
+
+@pytest.fixture(scope="module")
+def maker():
+    spec = importlib.util.spec_from_file_location("make_calculator", DOCS / "make_calculator.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def facts() -> dict:
+    return json.loads(re.search(r'<script id="facts" type="application/json">(.*?)</script>', PAGE.read_text(encoding="utf-8"), re.S)[1])
+
+
+def test_the_page_has_the_facts_of_now(maker):
+    page = PAGE.read_text(encoding="utf-8")
+    assert maker.with_facts(page) == page, "run docs/make_calculator.py"
+
+
+@pytest.mark.parametrize("row", ["base", "big", "C2", "A16"])
+def test_operations_and_weights_are_those_of_the_model(row):
+    found, model, length = facts()["models"][row], paper.model(row, vocab_size=23_456), 57
+    counted = 3 * flops.forward(model, 1, length, length) / length
+    operations = found["operations"]
+    assert operations["constant"] + length * operations["length"] + 23_456 * operations["vocabulary"] == pytest.approx(counted)
+    assert found["weights"]["constant"] + 23_456 * found["weights"]["vocabulary"] == model.num_weights
+
+
+def test_one_share_for_base_and_big_comes_near_the_hours_of_the_paper(maker):
+    """12 hours and 3.5 days on 8 P100 (section 5.2) need shares that differ by less than half, so one share is wrong by a fifth."""
+    assert maker.share("base") == pytest.approx(29.0, abs=0.1) and maker.share("big") == pytest.approx(42.1, abs=0.1)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver")
+    if not (BROWSER and DRIVER):
+        pytest.skip("Chromium and chromedriver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1000,1200"):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER)) as found:
+        yield found
+
+
+def enter(browser, **values) -> None:
+    for name, value in values.items():
+        browser.execute_script(
+            "const field = document.getElementById(arguments[0]); field.value = arguments[1];"
+            "field.dispatchEvent(new Event('change', {bubbles: true}));",
+            name,
+            str(value),
+        )
+
+
+def test_the_page_computes_the_hours_of_the_paper(browser):
+    browser.get(PAGE.as_uri())
+    text = {name: browser.find_element("id", name).text for name in ("time", "cost", "operations", "problem")}
+    assert text == {"time": "12.0 h", "cost": "96.1", "operations": "9.53 · 1017", "problem": ""}
+    enter(browser, model="big")
+    assert browser.find_element("id", "time").text == "3.50 days"
+    rows = [row.text for row in browser.find_elements("css selector", "#check tbody tr")]
+    assert rows == ["base 12.0 h 12.0 h (29%) 9.95 h (−17%)", "big 3.50 days 3.50 days (42.1%) 4.21 days (+20%)"]
+    assert browser.get_log("browser") == []
+
+
+def test_passes_and_updates_follow_each_other(browser):
+    browser.get(PAGE.as_uri())
+    enter(browser, pairs=1_000_000, length=25, epochs=10)
+    assert browser.find_element("id", "updates").get_property("value") == "10000"
+    enter(browser, updates=5000)
+    assert browser.find_element("id", "epochs").get_property("value") == "5"
+    assert browser.find_element("id", "time").text.endswith("min")
+
+
+def test_a_wrong_number_is_explained(browser):
+    browser.get(PAGE.as_uri())
+    enter(browser, devices=0)
+    assert browser.find_element("id", "problem").text == "Devices: expected a number from 1 to 100000."
+    assert browser.find_element("id", "time").text == "–"
+    enter(browser, devices=1)
+    assert browser.find_element("id", "problem").text == "" and browser.find_element("id", "time").text == "4.00 days"
