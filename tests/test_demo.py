@@ -33,6 +33,13 @@ def echo(text: str, prefix: str, n: int) -> list[Translation]:
     return [Translation(f"{' '.join(words)}{'!' * beam}", -float(beam), pieces, source, alignment.tolist()) for beam in range(n)]
 
 
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def ask(app, text="one two", prefix="", page="p", number=1, **request) -> tuple[int, dict]:
     body = {"text": text, "prefix": prefix, "page": page, "number": number}
     response = Client(app).post("/translate", **{"json": body, "base_url": "http://localhost:8000", **request})
@@ -119,8 +126,7 @@ def test_a_sentence_that_a_newer_one_of_its_page_overtook_is_not_translated():
     for number, page in ((2, "p"), (3, "p"), (4, "p"), (2, "other")):
         threads.append(threading.Thread(target=send, args=(number, page)))
         threads[-1].start()
-    while len(app._newest) < 2 or app._newest["p"] < 4:
-        time.sleep(0.01)
+    wait_until(lambda: len(app._newest) == 2 and app._newest["p"] == 4)
     go_on.set()
     for thread in threads:
         thread.join()
@@ -213,13 +219,6 @@ def element(browser, selector: str):
 
 def words(browser, side: str) -> list[str]:
     return browser.execute_script(f"return [...document.querySelectorAll('#{side} .word')].map((word) => word.innerText)")
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def shades(browser, side: str) -> list[float]:
