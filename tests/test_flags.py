@@ -339,3 +339,9 @@ def test_paths_that_hold_an_option_stay_as_they_are():
     main = """from t2t_keras.log import logger
     logger.info("In runs/seed=2/d_ff=8,alpha=1/logs: seed=2.")"""
     assert program(main=main).stderr == "In runs/seed=2/d_ff=8,alpha=1/logs: --seed=2.\n"
+
+
+def test_a_program_can_end_without_the_clean_up_but_not_without_its_output():
+    code = "import atexit; from t2t_keras.cli import flags; atexit.register(print, 'clean-up'); print('done', end=''); flags.exit_now()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (result.returncode, result.stdout) == (0, "done")

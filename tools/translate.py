@@ -64,6 +64,7 @@ def translate() -> None:
             else:
                 target.write(f"{result['text']}\n".encode())
             target.flush()
+    options.exit_now()
 
 
 def main() -> None:

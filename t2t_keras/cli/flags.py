@@ -296,6 +296,16 @@ def run(main, operands: str = "") -> None:
     app.run(run_main, argv=[sys.argv[0], *_find_flagfiles(sys.argv[1:])], flags_parser=_parse)
 
 
+def exit_now() -> None:
+    """Ends the program with code 0 and without the interpreter's clean-up, which takes a second if TensorFlow was used.
+
+    Call it at the end of a program whose files are closed.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
 class _VersionFlag(flags.BooleanFlag):
     """Prints the version and ends the program."""
 
