@@ -12,7 +12,7 @@ from t2t_keras.config import EOS, ModelConfig, TrainConfig
 BASE = paper.model("base", vocab_size=32_000)
 TOKENS, LENGTH = 4096, 32  # Tokens of an update on each side, and length of its sentences, unless they grow.
 MICRO_BATCH = 1024  # Tokens of a micro-batch where their number grows.
-WARM_UP, UPDATES = 2, 7  # Updates before the measured ones, and the measured ones.
+WARM_UP, UPDATES = 1, 5  # Updates before the measured ones, and the measured ones.
 
 
 def of_width(d_model: int) -> ModelConfig:

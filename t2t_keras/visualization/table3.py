@@ -42,7 +42,9 @@ class Result:
 
 def _changed(row: str) -> str:
     """The options in which a row differs from base, at the paper's size."""
-    return ", ".join(f"{name}={value}" for name, value in paper.TABLE_3[row].options.items() if name != "decoder_layers") or "–"
+    options = {"N" if name == "encoder_layers" else name: value for name, value in paper.TABLE_3[row].options.items()}
+    options.pop("decoder_layers", None)  # N, too.
+    return ", ".join(f"{name}={value}" for name, value in options.items()) or "–"
 
 
 def _known(value: float, form: str) -> str:
