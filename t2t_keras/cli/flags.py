@@ -301,8 +301,8 @@ def exit_now() -> None:
 
     Call it at the end of a program whose files are closed.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # `None` if it was closed at the start.
+        stream.flush()
     os._exit(0)
 
 
