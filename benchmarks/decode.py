@@ -29,6 +29,7 @@ from benchmarks.machine import cpu
 from t2t_keras import paper
 from t2t_keras.cli import flags as options
 from t2t_keras.config import EOS, PAD, DecodeConfig, ModelConfig, from_json, to_json
+from t2t_keras.decoding import kernels
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of a training run.")
 _SOURCE = flags.DEFINE_string("source", "", "With --model_dir: text to translate, one sentence per line.")
@@ -341,6 +342,14 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
     return {key: (environment, system) for key, (_, environment, system) in best.items()}
 
 
+def kernels_of(task: dict, dtype: str) -> dict:
+    """Returns the environment variables with which programs such as `translate.py` decode in a dtype."""
+    [config] = from_json(pathlib.Path(task["folder"]) / "config.json", model=ModelConfig)
+    chosen = {name: value for name, value in os.environ.items() if name == kernels.ONEDNN}
+    kernels.choose(config, dtype, False, chosen)
+    return chosen
+
+
 def ctranslate2_types() -> list[str]:
     """Returns the compute types that CTranslate2 supports here; none if it is not installed. int8 means int8_float32."""
     if not installed("ctranslate2"):
@@ -365,7 +374,7 @@ def measure(task: dict) -> list[dict]:
         raise ValueError(f"Expected --systems among {', '.join(names)}, CTranslate2 …. Received: {', '.join(_SYSTEMS.value)}.")
     alone = [setting for setting in settings if setting[0] == 1]
     processes = [
-        ({}, [{"engine": engine, "dtype": dtype, "settings": chosen}])
+        (kernels_of(task, dtype) if engine == "t2t_keras" else {}, [{"engine": engine, "dtype": dtype, "settings": chosen}])
         for engine, dtype in plain
         for chosen in (alone, [setting for setting in settings if setting not in alone])
         if chosen and f"{engine} {dtype}" in wanted

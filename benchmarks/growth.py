@@ -6,7 +6,7 @@ python benchmarks/growth.py --experiments=width,beam                     # some 
 
 The experiments are in `growth_experiments`. Each value is measured in a process of its own, so that memory is that of the value alone
 (Linux only). Theory gives the form of a line, and its multiples are fitted to the measurements: a line that leaves them shows what theory
-does not count. Besides this program the machine must be idle. All experiments take about half an hour on two cores.
+does not count. Besides this program the machine must be idle. All experiments take about an hour on two cores.
 """
 
 import json
@@ -61,12 +61,18 @@ def measure(name: str, value: int) -> dict:
         ValueError: a process failed. What it says is on stderr.
     """
     number = EXPERIMENTS[name].processes(value)
-    # This program has set it. Where it is set, programs hide nothing else.
+    # Importing `t2t_keras.cli.flags` sets it. A process that inherits it takes it for the user's choice and hides nothing else.
     environment = {variable: text for variable, text in os.environ.items() if variable != "TF_CPP_MIN_LOG_LEVEL"}
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "result"
         task = json.dumps({"experiment": name, "value": value, "file": str(file)})
-        if code := workers.wait(workers.start(number, [sys.executable, __file__, f"--task={task}"], environment)):
+        processes = workers.start(number, [sys.executable, __file__, f"--task={task}"], environment)
+        try:
+            code = workers.wait(processes)
+        finally:  # They do not get the terminal's Ctrl-C.
+            for process in processes:
+                process.kill()
+        if code:
             raise ValueError(f"The measurement of {name} at {value:,} failed with exit code {code}.")
         return combined([json.loads(pathlib.Path(f"{file}.{index}").read_text(encoding="utf-8")) for index in range(number)])
 
@@ -77,13 +83,16 @@ def benchmark() -> None:
     if unknown := set(_EXPERIMENTS.value) - set(EXPERIMENTS):
         raise ValueError(f"Expected --experiments among {', '.join(EXPERIMENTS)}. Received: {', '.join(sorted(unknown))}.")
     file = pathlib.Path(_JSON.value).expanduser() if _JSON.value else None
-    results = {"machine": "{cpu}, {cores} cores".format(**cpu())}
+    machine = "{cpu}, {cores} cores".format(**cpu())
+    results = {"machine": machine}
     if file and file.exists():
         results = json.loads(file.read_text(encoding="utf-8"))
     for name in _EXPERIMENTS.value:
         found = results.setdefault(name, {})
         for value in EXPERIMENTS[name].values:
             if str(value) not in found:
+                if results["machine"] != machine:
+                    raise ValueError(f"Expected {file} to be of this machine, {machine}. Received: {results['machine']}.")
                 print(f"{time.strftime('%H:%M:%S')} {name}: {value:,} …", file=sys.stderr, flush=True)
                 found[str(value)] = measure(name, value)
                 if file:

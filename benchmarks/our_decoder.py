@@ -20,7 +20,7 @@ def translate_function(model: Transformer, alpha: float) -> Callable:
         alpha: length penalty.
 
     Returns:
-        A function (source ids, maximum lengths, beam size) → target ids: lists with a list, or a number, for each sentence.
+        A function (source ids, maximum lengths, beam size) → target ids. Ids are a list for each sentence, maximum lengths a number.
     """
 
     @functools.cache

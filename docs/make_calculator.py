@@ -13,10 +13,11 @@ from t2t_keras.config import ModelConfig, TrainConfig
 from t2t_keras.model import flops
 
 PAGE = pathlib.Path(__file__).parent / "calculator.html"
-BYTES_PER_WEIGHT = 4 * 4 + 2  # Weight, gradient and Adam's two averages in float32, and a copy in bfloat16.
-# Bytes of activations for each token of a micro-batch, layer and unit of width; and for each of its attention weights. See docs/growth.md.
-BYTES_PER_UNIT, BYTES_PER_SCORE = 0.0, 0.0
+# Memory, fitted to the measurements of docs/growth.md: that of a process whatever the model; for each weight; for each token of a micro-batch,
+# layer and unit of width; and for each attention weight.
+FIXED_BYTES, BYTES_PER_WEIGHT, BYTES_PER_UNIT, BYTES_PER_SCORE = 0.76e9, 16.9, 48.0, 6.8
 P100 = 9.5e12  # Floating-point operations per second, footnote 5 of the paper.
+SHARE = 35  # Percent of a device's rate that training reaches, where it was not measured.
 TOKENS, LENGTH, DEVICES = 25_000, 30, 8
 HOURS = {"base": 12.0, "big": 3.5 * 24}  # Section 5.2.
 
@@ -63,11 +64,15 @@ def facts() -> dict:
     shares = {name: share(name) for name in HOURS}
     given = {"vocabulary": 37_000, "pairs": 4_500_000, "length": LENGTH, "batch": TOKENS, "devices": DEVICES, "rate": P100 / 1e12}
     return {
+        "fixedBytes": FIXED_BYTES,
         "bytesPerWeight": BYTES_PER_WEIGHT,
+        "share": SHARE,
+        "buckets": TrainConfig().buckets_per_update,
+        "microBatchTokens": TrainConfig().micro_batch_tokens,
         "models": {name: facts_of(name) for name in paper.TABLE_3},
         "hardware": {
-            "NVIDIA P100, as the paper counts it": {"rate": P100 / 1e12, "share": 35, "shares": shares},
-            "another device": {"rate": 100, "share": 35, "shares": {}},
+            "NVIDIA P100 (the paper's 9.5 TFLOPS)": {"rate": P100 / 1e12, "share": SHARE, "shares": shares},
+            "another device": {"rate": 100, "share": SHARE, "shares": {}},
         },
         "checks": [
             {"hours": hours, "input": {**given, "model": name, "updates": steps(name), "share": shares[name]}}

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.growth_experiments import data, decoding, training
 from benchmarks.growth_experiments.experiment import Experiment, Panel
 from benchmarks.growth_experiments.results import fitted, picture, rows, table
+from benchmarks.train_peers import ours
 from t2t_keras.config import ModelConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -63,9 +64,29 @@ def test_each_quantity_of_an_experiment_has_its_plot_with_measurements_and_theor
         assert points.get_ydata() == pytest.approx(unit)
 
 
-def test_training_is_measured_with_the_train_step_of_the_product():
+def test_updates_of_the_product_are_measured(monkeypatch):
+    made, start_run = [], ours.start_run
+
+    def recorded(*arguments):
+        strategy, model, batches, train_step = start_run(*arguments)
+
+        def counted(batch, scale):
+            made.append(batch["target"].shape)
+            return train_step(batch, scale)
+
+        return strategy, model, batches, counted
+
+    monkeypatch.setattr(ours, "start_run", recorded)
     found = training.train(SMALL, tokens=64, length=8, micro_batch_tokens=32)
-    assert 0 < found["seconds"] < 10 and found["bytes"] > 0
+    assert made == [(2, 4, 8)] * (training.WARM_UP + training.UPDATES)
+    assert found.keys() == {"seconds", "bytes"} and 0 < found["seconds"] < 10
+
+
+@pytest.mark.parametrize(("experiment", "measure"), [("pairs", lambda: data.prepare(500)), ("checkpoint", lambda: data.resume(64))])
+def test_a_measurement_has_the_quantities_of_the_plots(experiment, measure):
+    found = measure()
+    assert found.keys() >= {panel.quantity for panel in data.EXPERIMENTS[experiment].panels}
+    assert all(quantity > 0 for quantity in found.values())
 
 
 def test_base_is_one_of_the_widths():
@@ -83,6 +104,7 @@ def test_what_a_file_has_is_not_measured_again(tmp_path):
     file.write_text(json.dumps({"machine": "an abacus", "beam": beams}), encoding="utf-8")
     result = growth("--experiments=beam", f"--json={file}", f"--output={tmp_path / 'pictures'}")
     assert result.returncode == 0, result.stderr
+    assert growth("--experiments=beam,batch", f"--json={file}").returncode == 1, "no machine continues the file of another"
     assert "an abacus" in result.stdout and "| 16 | 0.941 | 0.941 |" in result.stdout
     assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["growth_decoding.png"]
     result = growth("--experiments=beams")
@@ -90,7 +112,7 @@ def test_what_a_file_has_is_not_measured_again(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_measurement_runs_in_processes_of_its_own_whose_memory_is_added():
+def test_a_measurement_runs_in_a_process_of_its_own_and_several_add_their_memory():
     code = """if True:
         from benchmarks import growth
         import json

@@ -13,7 +13,7 @@ class Panel:
         title: title of the plot.
         unit: label of the y axis.
         terms: x → the terms of the theory: the quantity is a sum of multiples of them. Each multiple is fitted; none is negative.
-        theory: the theory in words, with {0}, {1} for the multiples.
+        theory: the theory in words, for the legend and the table.
         scale: the quantity is shown in multiples of this.
         per_second: the plot shows `amount` divided by the quantity, which is a time.
     """
@@ -44,5 +44,5 @@ class Experiment:
     values: tuple[int, ...]
     measure: Callable[[int], dict]
     panels: tuple[Panel, ...]
-    amount: Callable[[int], float]
+    amount: Callable[[int], float] = lambda x: 1
     processes: Callable[[int], int] = lambda x: 1

@@ -14,7 +14,7 @@ def fitted(panel: Panel, points: dict[int, float]) -> list[float]:
 
     terms = np.array([[term / points[x] for term in panel.terms(x)] for x in points])
     used = list(range(terms.shape[1]))
-    while used:
+    while True:
         multiples = np.linalg.lstsq(terms[:, used], np.ones(len(points)), rcond=None)[0]
         if (multiples >= 0).all():
             break

@@ -89,7 +89,7 @@ EXPERIMENTS = {
         lambda d_model: train(of_width(d_model)),
         (
             _speed(lambda d: (operations(of_width(d), TOKENS, LENGTH),), "a constant number of operations per second"),
-            _memory(lambda d: (of_width(d).num_weights, d), "bytes ∝ weights, plus activations ∝ d_model"),
+            _memory(lambda d: (1, of_width(d).num_weights, d), "constant + ∝ weights + activations ∝ d_model"),
         ),
         lambda d: TOKENS,
     ),
@@ -99,7 +99,7 @@ EXPERIMENTS = {
         lambda number: train(tokens=number * MICRO_BATCH, micro_batch_tokens=MICRO_BATCH),
         (
             _speed(lambda k: (1, k), "time of an update = the optimizer's + that of its micro-batches"),
-            _memory(lambda k: (1,), "constant"),
+            _memory(lambda k: (1, min(k, 2)), "constant + micro-batches at a time, at most two on a CPU"),
         ),
         lambda k: k * MICRO_BATCH,
     ),
@@ -109,7 +109,7 @@ EXPERIMENTS = {
         lambda number: train(micro_batch_tokens=TOKENS // number, cpu_devices=number),
         (
             _speed(lambda n: (1,), "constant, as the cores are the same"),
-            _memory(lambda n: (1, n), "activations, plus a copy of the weights and of Adam's averages for each device"),
+            _memory(lambda n: (1, n), "activations + weights and averages of each device"),
         ),
         lambda n: TOKENS,
     ),
@@ -119,7 +119,7 @@ EXPERIMENTS = {
         lambda number: train(micro_batch_tokens=TOKENS // number),
         (
             _speed(lambda n: (1,), "constant, as the cores are the same"),
-            _memory(lambda n: (1, n), "activations, plus a copy of the weights and of Adam's averages for each process"),
+            _memory(lambda n: (1, n), "activations + weights and averages of each process"),
         ),
         lambda n: TOKENS,
         processes=lambda n: n,

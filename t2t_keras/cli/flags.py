@@ -14,6 +14,7 @@ from absl import app, flags, logging
 
 from t2t_keras import __version__, paper, run_folder
 from t2t_keras.config import FORMER_NAMES, DecodeConfig, with_current_names
+from t2t_keras.decoding import kernels
 from t2t_keras.log import logger
 from t2t_keras.training.interruption import EXIT_CODE, StoppedError
 
@@ -60,7 +61,7 @@ def define_trained_model(required: bool = True) -> None:
 
 
 def trained_model() -> dict:
-    """Returns the arguments of `decoding.loading.load`, checked before TensorFlow is imported.
+    """Returns the arguments of `decoding.loading.load`, checked before TensorFlow is imported, and chooses its kernels.
 
     Raises:
         FileNotFoundError: the folder has no run.
@@ -69,7 +70,8 @@ def trained_model() -> dict:
     values = {name: flags.FLAGS[name].value for name in ("model_dir", "checkpoint", "dtype", "int8")}
     model_dir, search = pathlib.Path(values.pop("model_dir")).expanduser(), given(DecodeConfig)
     DecodeConfig(**search)
-    run_folder.groups(model_dir, "model", "decode")
+    model, _ = run_folder.groups(model_dir, "model", "decode")
+    kernels.choose(model, values["dtype"], values["int8"])
     return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **search}
 
 

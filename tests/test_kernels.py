@@ -1,0 +1,47 @@
+"""Narrow models in float32 decode with Eigen's kernels, all others with oneDNN's, and the user's choice stands."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from t2t_keras.config import ModelConfig
+from t2t_keras.decoding import kernels
+
+ROOT = pathlib.Path(__file__).parent.parent
+RUN = ROOT / "tests/data/run_1"
+
+
+@pytest.mark.parametrize(
+    ("d_model", "dtype", "int8", "before", "after"),
+    [
+        (128, "float32", False, None, "0"),
+        (130, "float32", False, None, None),
+        (512, "float32", False, None, None),
+        (128, "bfloat16", False, None, None),
+        (128, "float32", True, None, None),
+        (128, "float32", False, "1", "1"),
+    ],
+)
+def test_kernels_are_chosen_by_width_and_dtype_unless_the_user_has(d_model, dtype, int8, before, after):
+    environment = {} if before is None else {kernels.ONEDNN: before}
+    kernels.choose(ModelConfig(100, d_model=d_model), dtype, int8, environment)
+    assert environment.get(kernels.ONEDNN) == after
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", "0"), ("bfloat16", "None")])
+def test_programs_choose_before_tensorflow_is_imported(dtype, expected):
+    code = f"""if True:
+        import os, sys
+        from t2t_keras.cli import flags as options
+        options.define_trained_model()
+        def main():
+            options.trained_model()
+            print(os.environ.get("{kernels.ONEDNN}"), "tensorflow" in sys.modules)
+        options.run(main)"""
+    command = [sys.executable, "-c", code, f"--model_dir={RUN}", f"--dtype={dtype}"]
+    environment = {name: value for name, value in os.environ.items() if name != kernels.ONEDNN}
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert result.stdout.split() == [expected, "False"], result.stderr
