@@ -83,7 +83,10 @@ def facts() -> dict:
 
 def with_facts(page: str) -> str:
     """Returns the page with the facts of now."""
-    text = json.dumps(facts(), indent=1).replace("<", "\\u003c")
+    found = facts()
+    models = ",\n".join(f"  {json.dumps(name)}: {json.dumps(model)}" for name, model in found.pop("models").items())
+    others = "".join(f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in found.items())
+    text = f'{{\n{others} "models": {{\n{models}\n }}\n}}'.replace("<", "\\u003c")
     return re.sub(
         r'(<script id="facts" type="application/json">\n).*?(\n</script>)', lambda found: found[1] + text + found[2], page, flags=re.S
     )
