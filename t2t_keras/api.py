@@ -303,5 +303,5 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
     folder = pathlib.Path(model_dir).expanduser()
     options = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
     chosen = run_folder.resolve(folder, options, os.path.expanduser(data_dir))
-    run.train(folder, chosen, strategy=devices.make_strategy(cpu_devices))
+    run.train(folder, chosen, strategy=devices.make_strategy(cpu_devices, chosen.train))
     return Run(folder)

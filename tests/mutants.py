@@ -416,6 +416,20 @@ MUTANTS = (
         "for index in range(1)])",
         ("tests/test_devices.py::test_without_a_gpu_a_strategy_is_over_as_many_virtual_cpu_devices_as_asked_for",),
     ),
+    Mutant(
+        "each operation has all cores while several micro-batches are computed at a time",
+        "t2t_keras/training/devices.py",
+        "len(os.sched_getaffinity(0)) // at_once",
+        "len(os.sched_getaffinity(0))",
+        ("tests/test_devices.py::test_the_threads_of_an_operation_are_the_cores_divided_by_the_micro_batches_computed_at_a_time",),
+    ),
+    Mutant(
+        "train.py does not divide the cores",
+        "tools/train.py",
+        "devices.make_strategy(_CPU_DEVICES.value, chosen.train)",
+        "devices.make_strategy(_CPU_DEVICES.value)",
+        ("tests/test_devices.py::test_the_program_gives_its_options_to_the_strategy",),
+    ),
     # Survival: kills, signals, exact resume, learning.
     Mutant(
         "noise on every curve",

@@ -1,12 +1,20 @@
 """Where training runs: all GPUs, or else virtual CPU devices; over several machines where TF_CONFIG names more than one worker."""
 
 import json
+import os
+import pathlib
+import subprocess
+import sys
 import types
 
 import pytest
 import tensorflow as tf
 
+import t2t_keras
+from t2t_keras.config import TrainConfig
 from t2t_keras.training import devices
+
+ROOT = pathlib.Path(__file__).parent.parent
 
 
 def config_of(workers: int, **others) -> str:
@@ -18,7 +26,7 @@ def config_of(workers: int, **others) -> str:
 def machine(monkeypatch):
     """(number of GPUs, TF_CONFIG) → a machine that has them; its strategies are their names and what they are given."""
 
-    def of(gpus: int, tf_config: str | None):
+    def of(gpus: int, tf_config: str | None = None):
         names = [f"/device:GPU:{index}" for index in range(gpus)]
         listed = {"GPU": [types.SimpleNamespace(name=name) for name in names], "CPU": [types.SimpleNamespace(name="/device:CPU:0")]}
         monkeypatch.setattr(tf.config, "list_logical_devices", listed.get)
@@ -67,5 +75,76 @@ def test_virtual_cpu_devices_are_as_many_as_asked_for():
 
 def test_more_virtual_cpu_devices_after_tensorflow_was_used_are_refused():
     """Story: a second `t2t_keras.train` with cpu_devices=2 ended with TensorFlow's RuntimeError."""
+    tf.zeros([])
     with pytest.raises(ValueError, match="cpu_devices=5. Start a new process"):
         devices.make_strategy(5)
+
+
+@pytest.mark.parametrize(
+    ("cores", "cpu_devices", "buckets", "expected"),
+    [(8, 1, 1, 8), (8, 1, 2, 4), (8, 1, 5, 4), (8, 2, 2, 4), (8, 2, 4, 2), (8, 4, 1, 2), (2, 4, 4, 1)],
+)
+def test_the_threads_of_an_operation_are_the_cores_divided_by_the_micro_batches_computed_at_a_time(
+    monkeypatch, cores, cpu_devices, buckets, expected
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    config = TrainConfig(batch_tokens=1000, micro_batch_tokens=1000, buckets_per_update=buckets)
+    assert devices.threads_of_an_operation(cpu_devices, config) == expected
+    same = TrainConfig(batch_tokens=1000 * buckets, micro_batch_tokens=1000, buckets_per_update=1)
+    assert devices.threads_of_an_operation(cpu_devices, same) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpus", "before", "environment", "config", "expected"),
+    [
+        (0, 0, {}, TrainConfig(buckets_per_update=2), [3]),
+        (0, 0, {}, None, []),
+        (1, 0, {}, TrainConfig(buckets_per_update=2), []),
+        (0, 5, {}, TrainConfig(buckets_per_update=2), []),
+        (0, 0, {"TF_NUM_INTRAOP_THREADS": "6"}, TrainConfig(buckets_per_update=2), []),
+    ],
+    ids=["set", "without options", "with a GPU", "set by the user", "set in the environment"],
+)
+def test_a_strategy_sets_the_threads_of_an_operation_unless_the_user_has(machine, monkeypatch, gpus, before, environment, config, expected):
+    machine(gpus=gpus)
+    found = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)))
+    listed = {"GPU": ["a GPU"] * gpus, "CPU": tf.config.list_physical_devices("CPU")}
+    monkeypatch.setattr(tf.config, "list_physical_devices", listed.get)
+    monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: before)
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", found.append)
+    monkeypatch.setattr(os, "environ", {**os.environ, **environment})
+    devices.make_strategy(1, config)
+    assert found == expected
+
+
+def test_threads_stay_as_they_are_once_tensorflow_has_been_used():
+    tf.zeros([])
+    before = tf.config.threading.get_intra_op_parallelism_threads()
+    devices.make_strategy(1, TrainConfig(buckets_per_update=2))
+    assert tf.config.threading.get_intra_op_parallelism_threads() == before
+
+
+class _AskedError(Exception):
+    """Ends a training run where it asks for a strategy."""
+
+
+def test_training_by_python_gives_its_options_to_the_strategy(monkeypatch, tmp_path):
+    def asked(cpu_devices, config):
+        raise _AskedError(cpu_devices, config.buckets_per_update)
+
+    monkeypatch.setattr(devices, "make_strategy", asked)
+    with pytest.raises(_AskedError, match=r"\(2, 3\)"):
+        t2t_keras.train(tmp_path, dataset="builtin", buckets_per_update=3, cpu_devices=2)
+
+
+def test_the_program_gives_its_options_to_the_strategy(tmp_path):
+    code = """if True:
+        import sys
+        from t2t_keras.training import devices
+        from tools import train
+        devices.make_strategy = lambda cpu_devices, config: sys.exit(f"asked for {cpu_devices}, {config.buckets_per_update}")
+        train.main()"""
+    given = [f"--model_dir={tmp_path}", "--dataset=builtin", "--buckets_per_update=3", "--cpu_devices=2"]
+    result = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True, cwd=ROOT)
+    assert "asked for 2, 3" in result.stderr

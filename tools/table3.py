@@ -49,8 +49,8 @@ def train() -> None:
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, table3
 
-    files = []
-    for _ in table3.train(rows, output_dir, strategy=devices.make_strategy(_CPU_DEVICES.value)):
+    files, config = [], next(iter(rows.values())).train
+    for _ in table3.train(rows, output_dir, strategy=devices.make_strategy(_CPU_DEVICES.value, config)):
         files = table3.write(output_dir)
     files = files or table3.write(output_dir)  # Nothing was left to train.
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")

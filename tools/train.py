@@ -33,7 +33,7 @@ def train() -> None:
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, run
 
-    strategy = devices.make_strategy(_CPU_DEVICES.value)
+    strategy = devices.make_strategy(_CPU_DEVICES.value, chosen.train)
     run.train(model_dir, chosen, strategy=strategy, dry_run=_DRY_RUN.value)
     if devices.is_chief(strategy) and not _DRY_RUN.value:
         print(f"Trained. Translate with: {options.command('translate')} --model_dir={model_dir} < text")

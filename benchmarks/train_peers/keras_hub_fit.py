@@ -149,8 +149,9 @@ def start(task: dict):
         dataset = tf.data.Dataset.from_generator(
             lambda: (part for index in indices for part in prepared[index]), output_signature=signature
         )
-        losses = Losses()
-        model.fit(dataset.prefetch(2), epochs=1, verbose=0, callbacks=[losses] if weights is not None else [])
+        losses, options = Losses(), tf.data.Options()
+        options.autotune.enabled = False  # Its thread sleeps for up to ten seconds, and the end of an iterator waits for it.
+        model.fit(dataset.prefetch(2).with_options(options), epochs=1, verbose=0, callbacks=[losses] if weights is not None else [])
         return {"losses": [sum(losses.found[first : first + parts]) for first in range(0, len(losses.found), parts)]}
 
     return make_updates

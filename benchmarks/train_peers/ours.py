@@ -57,7 +57,7 @@ def start_run(options: Options, make_dataset: Callable, buckets: int, cpu_device
 
     from t2t_keras.training import devices, loop, run
 
-    strategy = devices.make_strategy(cpu_devices)
+    strategy = devices.make_strategy(cpu_devices, options.train)
     keras.utils.set_random_seed(options.train.seed)
     model, adam = run._make_model(strategy, options)
     batches = devices.distribute(strategy, make_dataset(), options.train.micro_batch_tokens, buckets)

@@ -142,15 +142,16 @@ class MultiHeadAttention(keras.layers.Layer):
         self.output_projection.build((*query_shape[:-1], self.num_heads * self.d_v))
 
     def _project(self, x, *projections):
-        """Applies several projections to x [B, T, D] as one matrix product; each result has its heads: [B, H, T, K] or [B, H, T, E]."""
-        # Also runs outside `call`, where Keras does not cast weights.
+        """Applies several projections to x [B, T, D]; each result has its heads: [B, H, T, K] or [B, H, T, E]."""
+        if len({projection.units for projection in projections}) > 1:
+            return [self._project(x, projection)[0] for projection in projections]
+        # One matrix product and one exchange of axes for all. This also runs outside `call`, where Keras does not cast weights.
         kernels = [ops.cast(projection.kernel, self.compute_dtype) for projection in projections]
         rows = linear(ops.cast(x, self.compute_dtype), ops.concatenate(kernels, axis=1))
-        batch, length = leading(x)
-        # `split`, because the gradient of each slice would be as large as `rows` and almost all zeros.
-        ends = [sum(kernel.shape[-1] for kernel in kernels[:last]) for last in range(1, len(kernels))]
-        parts = ops.split(rows, ends, axis=1) if ends else [rows]
-        return [_swap_heads(ops.reshape(part, (batch, length, self.num_heads, part.shape[-1] // self.num_heads))) for part in parts]
+        heads = len(projections) * self.num_heads
+        x = _swap_heads(ops.reshape(rows, (*leading(x), heads, rows.shape[-1] // heads)))
+        # `split`, because the gradient of each slice would be as large as `x` and almost all zeros.
+        return ops.split(x, len(projections), axis=1) if len(projections) > 1 else [x]
 
     def keys_values(self, memory):
         """Projects the memory once for several calls: [B, S, D] → keys [B, H, S, K] and values [B, H, S, E]."""

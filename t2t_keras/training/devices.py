@@ -6,6 +6,7 @@ Several machines or processes find each other through the environment variable T
 {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}. The first worker, the chief, writes all files.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -14,8 +15,10 @@ import time
 
 import tensorflow as tf
 
+from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching
 
+MICRO_BATCHES_AT_ONCE = 2  # How many a CPU computes at a time: many operations are too small for all cores.
 CHIEF_EXIT_SECONDS = 3.0  # How much later than the other workers the chief exits. After 10 s TensorFlow reports them as crashed.
 
 
@@ -47,7 +50,7 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
         super().__init__(devices)
 
 
-def make_strategy(cpu_devices: int = 1) -> tf.distribute.Strategy:
+def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf.distribute.Strategy:
     """Makes a strategy over all GPUs of this machine or, without a GPU, over virtual CPU devices.
 
     If TF_CONFIG names more than one worker, the strategy spans all workers. Call it before TensorFlow is first used if there are
@@ -55,16 +58,32 @@ def make_strategy(cpu_devices: int = 1) -> tf.distribute.Strategy:
 
     Args:
         cpu_devices: number of virtual CPU devices.
+        config: training options. With them, and without a GPU, the strategy sets the number of threads of an operation; see
+            `threads_of_an_operation`. It stays as it is once TensorFlow has been used, or if you have set it.
 
     Raises:
         ValueError: TF_CONFIG is invalid, or it is too late to make virtual CPU devices.
     """
     virtual_cpu_devices(cpu_devices)
+    chosen = tf.config.threading.get_intra_op_parallelism_threads() or "TF_NUM_INTRAOP_THREADS" in os.environ
+    if config and not chosen and not tf.config.list_physical_devices("GPU"):
+        with contextlib.suppress(RuntimeError):  # TensorFlow has been used already.
+            tf.config.threading.set_intra_op_parallelism_threads(threads_of_an_operation(cpu_devices, config))
     if sum(map(len, _cluster().values())) > 1:
         return tf.distribute.MultiWorkerMirroredStrategy()
     if gpus := [device.name for device in tf.config.list_logical_devices("GPU")]:
         return MirroredStrategy(gpus)
     return MirroredStrategy([f"/cpu:{index}" for index in range(cpu_devices)])
+
+
+def threads_of_an_operation(cpu_devices: int, config: TrainConfig) -> int:
+    """Returns the cores divided by the number of micro-batches that are computed at a time.
+
+    Each micro-batch on some of the cores is faster than each operation on all of them.
+    """
+    micro_batches = max(config.buckets_per_update, -(-config.batch_tokens // config.micro_batch_tokens))
+    at_once = cpu_devices * min(max(micro_batches // cpu_devices, 1), MICRO_BATCHES_AT_ONCE)
+    return max(len(os.sched_getaffinity(0)) // at_once, 1)
 
 
 def virtual_cpu_devices(number: int) -> None:

@@ -15,6 +15,7 @@ from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import trimmed
 from t2t_keras.model.gradient import no_gradients
 from t2t_keras.model.masks import token_mask
+from t2t_keras.training.devices import MICRO_BATCHES_AT_ONCE
 
 SUMS = ("loss", "smoothed_loss", "target_tokens", "real_tokens", "positions", "flops")
 
@@ -116,9 +117,9 @@ def micro_batch_gradients(model, config: TrainConfig, source, target, *, step, m
 def _micro_batches_at_once(strategy) -> int:
     """Returns how many micro-batches a device computes at a time: one, so that memory holds the activations of one.
 
-    On a CPU it is two: many operations are too small for all cores.
+    A CPU computes several, `devices.MICRO_BATCHES_AT_ONCE`.
     """
-    return 2 if all("CPU" in device for device in strategy.extended.worker_devices) else 1
+    return MICRO_BATCHES_AT_ONCE if all("CPU" in device for device in strategy.extended.worker_devices) else 1
 
 
 def _sum_over_micro_batches(batch, function: Callable, zeros, at_once: int):
