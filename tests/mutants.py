@@ -1489,6 +1489,13 @@ MUTANTS = (
         ("tests/test_restricted_attention.py::test_of_five_positions_each_attends_to_itself_and_its_neighbors",),
     ),
     Mutant(
+        "values and queries are exchanged where they have one width",
+        "t2t_keras/model/attention.py",
+        "return ops.split(x, len(projections), axis=1) if",
+        "return ops.split(x, len(projections), axis=1)[::-1] if",
+        ("tests/test_attention.py::test_h_heads_are_the_sum_of_layers_of_one_head_each[d_k = d_v]",),
+    ),
+    Mutant(
         "restricted attention has no band inside blocks",
         "t2t_keras/model/restricted_attention.py",
         "near = ops.logical_and(ops.abs(distance) <= reach, around_blocks(positions))",

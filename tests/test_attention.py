@@ -9,6 +9,7 @@ from keras import ops
 from t2t_keras.model.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
 
 B, T, S, D, H, K, E = 2, 3, 5, 8, 2, 6, 10
+WIDTHS = pytest.mark.parametrize("d_v", [K, E], ids=["d_k = d_v", "d_k < d_v"])  # Projections of one width are one product.
 IDS = np.array([[4, 7, 9, 0, 0], [5, 5, 6, 8, 3]])
 
 
@@ -112,16 +113,17 @@ def test_one_head_with_identity_projections_is_scaled_dot_product_attention(rng)
     np.testing.assert_allclose(layer(query, memory), one_head[:, 0], atol=1e-6)
 
 
-def test_h_heads_are_the_sum_of_layers_of_one_head_each(rng, mask):
+@WIDTHS
+def test_h_heads_are_the_sum_of_layers_of_one_head_each(rng, mask, d_v):
     """Head i owns its columns of W^Q, W^K and W^V and its rows of W^O; concatenating before W^O sums what each row block gives."""
-    layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
+    layer, query, memory = MultiHeadAttention(H, K, d_v), normal(rng, B, T, D), normal(rng, B, S, D)
     together = layer(query, memory, attention_mask=mask)
     w_q, w_k, w_v, w_o = layer.get_weights()
     alone = 0
     for i in range(H):
-        head = MultiHeadAttention(1, K, E)
+        head = MultiHeadAttention(1, K, d_v)
         head.build(query.shape, memory.shape)
-        qk, ve = slice(i * K, (i + 1) * K), slice(i * E, (i + 1) * E)
+        qk, ve = slice(i * K, (i + 1) * K), slice(i * d_v, (i + 1) * d_v)
         head.set_weights([w_q[:, qk], w_k[:, qk], w_v[:, ve], w_o[ve]])
         alone += np.array(head(query, memory, attention_mask=mask[:, i : i + 1]))
     np.testing.assert_allclose(together, alone, atol=1e-6)
@@ -134,24 +136,26 @@ def test_the_four_projections_have_the_papers_widths_and_no_bias():
     assert shapes == {"query": (D, H * K), "key": (D, H * K), "value": (D, H * E), "output": (H * E, D)}
 
 
-def test_attending_in_two_steps_equals_one_call(rng, mask):
-    layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)
+@WIDTHS
+def test_attending_in_two_steps_equals_one_call(rng, mask, d_v):
+    layer, query, memory = MultiHeadAttention(H, K, d_v), normal(rng, B, T, D), normal(rng, B, S, D)
     expected = layer(query, memory, attention_mask=mask)
     np.testing.assert_array_equal(layer(query, layer.keys_values(memory), attention_mask=mask), expected)
 
 
-def test_the_projections_are_the_products_with_each_heads_columns(rng):
+@WIDTHS
+def test_the_projections_are_the_products_with_each_heads_columns(rng, d_v):
     """Head i's keys are x W_i^K."""
-    layer, x = MultiHeadAttention(H, K, E), normal(rng, B, T, D)
+    layer, x = MultiHeadAttention(H, K, d_v), normal(rng, B, T, D)
     layer.build(x.shape)
     for received, kernel in zip(layer.keys_values(x), layer.get_weights()[1:3], strict=True):
         expected = np.stack([x @ columns for columns in np.split(kernel, H, axis=1)], axis=1)
         np.testing.assert_allclose(received, expected, atol=1e-6)
 
 
-def test_self_attention_is_attention_to_a_memory_that_is_the_query(rng):
-    """Its three projections are one product."""
-    layer, x = MultiHeadAttention(H, K, E), normal(rng, B, T, D)
+@WIDTHS
+def test_self_attention_is_attention_to_a_memory_that_is_the_query(rng, d_v):
+    layer, x = MultiHeadAttention(H, K, d_v), normal(rng, B, T, D)
     causal = np.tri(T, dtype=bool)[None, None]
     np.testing.assert_allclose(layer(x, attention_mask=causal), layer(x, x, attention_mask=causal), atol=1e-6)
 

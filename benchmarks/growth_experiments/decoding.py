@@ -59,7 +59,7 @@ EXPERIMENTS = {
             _panel(
                 "Speed against the length",
                 lambda n: (n, n * n),
-                "time = ∝ length + attention and reordering of the cache ∝ length²",
+                "time = ∝ length + attention and copies of the cache ∝ length²",
                 "translated sub-words per second",
             ),
         ),
