@@ -160,8 +160,9 @@ def test_a_contestant_is_stopped_between_requests_and_says_why_it_failed(monkeyp
         "import os\n\ndef start(task):\n    print('noise')\n    return lambda updates: {'third': [0, 1, 2][updates[0]]}\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # Another part of the same package.
-    process = contestants.Process(contestants.Contestant("a fake", "fake"), {}, tmp_path)
+    process = contestants.Process(contestants.Contestant("a fake", "fake", environment={"OWN": "yes"}), {}, tmp_path)
     try:
+        assert b"OWN=yes" in pathlib.Path(f"/proc/{process._process.pid}/environ").read_bytes()
         assert process.run([2])["third"] == 2
         status = pathlib.Path(f"/proc/{process._process.pid}/status")
         assert process.run([1])["third"] == 1

@@ -64,6 +64,15 @@ def test_each_quantity_of_an_experiment_has_its_plot_with_measurements_and_theor
         assert points.get_ydata() == pytest.approx(unit)
 
 
+def test_a_logarithmic_axis_has_plain_numbers():
+    """Story: labels such as $\\mathdefault{6\\times10^{1}}$ hid the plots."""
+    experiment = Experiment("x", (1, 10), lambda x: {}, (Panel("seconds", "Time", "seconds", lambda x: (x,), "∝ x"),))
+    figure = picture([(experiment, {"1": {"seconds": 0.6}, "10": {"seconds": 70.0}})])
+    figure.draw_without_rendering()
+    labels = [label.get_text() for which in ("major", "minor") for label in figure.axes[0].get_yticklabels(which=which)]
+    assert {"0.5", "1", "50"} <= set(labels) and not any("$" in label for label in labels)
+
+
 def test_updates_of_the_product_are_measured(monkeypatch):
     made, start_run = [], ours.start_run
 

@@ -71,7 +71,7 @@ def picture(measured: list[tuple[Experiment, dict]]):
     Args:
         measured: experiments with their results; see `rows`.
     """
-    from matplotlib.ticker import FuncFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     from t2t_keras.visualization import figures
 
@@ -97,6 +97,8 @@ def picture(measured: list[tuple[Experiment, dict]]):
                 axes.xaxis.set_minor_locator(NullLocator())
                 if max(points) > 8 * min(points):
                     axes.set_yscale("log")
+                    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                    axes.yaxis.set_minor_locator(NullLocator())
                 else:
                     axes.set_ylim(0, 1.15 * max(points + expected))
                 axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
