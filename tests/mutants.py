@@ -428,7 +428,7 @@ MUTANTS = (
         "tools/train.py",
         "devices.make_strategy(_CPU_DEVICES.value, chosen.train)",
         "devices.make_strategy(_CPU_DEVICES.value)",
-        ("tests/test_devices.py::test_the_program_gives_its_options_to_the_strategy",),
+        ("tests/test_devices.py::test_a_program_gives_its_options_to_the_strategy_before_it_uses_tensorflow[train-2]",),
     ),
     # Survival: kills, signals, exact resume, learning.
     Mutant(

@@ -138,13 +138,20 @@ def test_training_by_python_gives_its_options_to_the_strategy(monkeypatch, tmp_p
         t2t_keras.train(tmp_path, dataset="builtin", buckets_per_update=3, cpu_devices=2)
 
 
-def test_the_program_gives_its_options_to_the_strategy(tmp_path):
-    code = """if True:
+@pytest.mark.parametrize(("program", "cpu_devices"), [("train", 2), ("quickstart", 1)])
+def test_a_program_gives_its_options_to_the_strategy_before_it_uses_tensorflow(tmp_path, program, cpu_devices):
+    """Story: the quick start measured which dtype is faster before, so its threads stayed as they were."""
+    code = f"""if True:
         import sys
+        import tensorflow as tf
         from t2t_keras.training import devices
-        from tools import train
-        devices.make_strategy = lambda cpu_devices, config: sys.exit(f"asked for {cpu_devices}, {config.buckets_per_update}")
-        train.main()"""
-    given = [f"--model_dir={tmp_path}", "--dataset=builtin", "--buckets_per_update=3", "--cpu_devices=2"]
+        from tools import {program} as program
+        def asked(cpu_devices=1, config=None):
+            tf.config.threading.set_intra_op_parallelism_threads(1)  # Fails once TensorFlow has been used.
+            sys.exit(f"asked for {{cpu_devices}}, {{config.buckets_per_update}}")
+        devices.make_strategy = asked
+        program.main()"""
+    given = [f"--model_dir={tmp_path}", "--dataset=builtin", "--buckets_per_update=3"]
+    given += [f"--cpu_devices={cpu_devices}"] if cpu_devices > 1 else []
     result = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True, cwd=ROOT)
-    assert "asked for 2, 3" in result.stderr
+    assert f"asked for {cpu_devices}, 3" in result.stderr

@@ -59,10 +59,11 @@ def quickstart() -> None:
         from t2t_keras.evaluation.scores import exactly_right
         from t2t_keras.training import devices, run
 
+    strategy = devices.make_strategy(config=chosen.train)  # Before TensorFlow is used.
     if "dtype" not in chosen.sources:
         train, sources = dataclasses.replace(chosen.train, dtype=fastest_dtype()), {**chosen.sources, "dtype": "measured"}
         chosen = dataclasses.replace(chosen, train=train, sources=sources)
-    state = run.train(model_dir, chosen, strategy=devices.make_strategy(config=chosen.train))
+    state = run.train(model_dir, chosen, strategy=strategy)
     with options.without_noise():
         translator = load(model_dir)
     sources, references = prepare.read_text(model_dir / "data", "test")

@@ -76,7 +76,7 @@ def check(
 
 
 def started(contestant: Contestant, task: dict, folder: pathlib.Path) -> tuple[Process, float]:
-    """Starts a contestant and makes all updates twice: PyTorch's memory allocations get faster from one pass to the next.
+    """Starts a contestant and makes all updates twice: PyTorch is slower in the first passes.
 
     Returns:
         The process, and the seconds to the end of its first update.

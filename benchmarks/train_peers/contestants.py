@@ -60,7 +60,7 @@ PEERS = (
         ("torch", "joeynmt"),
         {"model": "joey"},
         "pip install -e '.[bench]'; pip install --no-deps joeynmt subword-nmt 'importlib_metadata<8' zipp",
-        KEEP_MEMORY,
+        environment=KEEP_MEMORY,
     ),
 )
 CEILINGS = (
