@@ -97,11 +97,7 @@ def load_ours(task: dict, system: dict):
 
     from benchmarks.our_decoder import translate_function
 
-    # Operations of this size are faster in one thread. Parts of a batch run in parallel, but a single sentence is faster if no
-    # operation moves to another thread.
-    alone = all(batch_size == 1 for batch_size, _ in system["settings"])
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1 if alone else task["threads"])
+    tf.config.threading.set_inter_op_parallelism_threads(task["threads"])
     translate_batch = translate_function(load_model(pathlib.Path(task["folder"]), system["dtype"]), task["alpha"])
 
     def translate(sources, batch_size, beam_size):
@@ -345,7 +341,7 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
 def kernels_of(task: dict, dtype: str) -> dict:
     """Returns the environment variables with which programs such as `translate.py` decode in a dtype."""
     [config] = from_json(pathlib.Path(task["folder"]) / "config.json", model=ModelConfig)
-    chosen = {name: value for name, value in os.environ.items() if name == kernels.ONEDNN}
+    chosen = {name: value for name, value in os.environ.items() if name in (kernels.ONEDNN, kernels.THREADS)}
     kernels.choose(config, dtype, False, chosen)
     return chosen
 

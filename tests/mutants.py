@@ -566,6 +566,46 @@ MUTANTS = (
         ("tests/test_run.py::test_a_loaded_translator_calculates_in_the_type_that_was_asked_for",),
     ),
     Mutant(
+        "a batch that fits a sub-batch is translated by one core",
+        "t2t_keras/decoding/sub_batches.py",
+        "tf.maximum(-(-number // PARALLEL), LEAST_ROWS)",
+        "most_rows",
+        ("tests/test_sub_batches.py::test_each_core_has_a_sub_batch",),
+    ),
+    Mutant(
+        "a batch is split into single rows",
+        "t2t_keras/decoding/sub_batches.py",
+        "LEAST_ROWS = 4",
+        "LEAST_ROWS = 1",
+        ("tests/test_sub_batches.py::test_each_core_has_a_sub_batch",),
+    ),
+    Mutant(
+        "a GPU gets the sub-batches of cores",
+        "t2t_keras/decoding/sub_batches.py",
+        "if not on_gpu:",
+        "if True:",
+        ("tests/test_sub_batches.py::test_sub_batches_on_a_gpu_are_as_large_as_possible",),
+    ),
+    Mutant(
+        "programs translate with all threads in an operation",
+        "t2t_keras/decoding/kernels.py",
+        """    choose_threads(environment)
+""",
+        "",
+        (
+            "tests/test_kernels.py::test_an_operation_has_one_thread_unless_the_user_has_chosen",
+            "tests/test_kernels.py::test_programs_choose_before_tensorflow_is_imported",
+        ),
+    ),
+    Mutant(
+        "the demo translates with all threads in an operation",
+        "tools/demo.py",
+        """        kernels.choose_threads()
+""",
+        "",
+        ("tests/test_kernels.py::test_the_demo_has_one_thread_for_an_operation",),
+    ),
+    Mutant(
         "resuming takes the defaults",
         "t2t_keras/run_folder.py",
         "read(model_dir) if is_run else Options(), {}",

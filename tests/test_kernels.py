@@ -1,4 +1,4 @@
-"""Narrow models in float32 decode with Eigen's kernels, all others with oneDNN's, and the user's choice stands."""
+"""Narrow models in float32 decode with Eigen's kernels, all others with oneDNN's; an operation has one thread; the user's choice stands."""
 
 import os
 import pathlib
@@ -31,6 +31,12 @@ def test_kernels_are_chosen_by_width_and_dtype_unless_the_user_has(d_model, dtyp
     assert environment.get(kernels.ONEDNN) == after
 
 
+def test_an_operation_has_one_thread_unless_the_user_has_chosen():
+    for given, expected in (({}, "1"), ({kernels.THREADS: "4"}, "4")):
+        kernels.choose(ModelConfig(100), "float32", False, given)
+        assert given[kernels.THREADS] == expected
+
+
 @pytest.mark.parametrize(("dtype", "expected"), [("float32", "0"), ("bfloat16", "None")])
 def test_programs_choose_before_tensorflow_is_imported(dtype, expected):
     code = f"""if True:
@@ -39,9 +45,23 @@ def test_programs_choose_before_tensorflow_is_imported(dtype, expected):
         options.define_trained_model()
         def main():
             options.trained_model()
-            print(os.environ.get("{kernels.ONEDNN}"), "tensorflow" in sys.modules)
+            print(os.environ.get("{kernels.ONEDNN}"), os.environ["{kernels.THREADS}"], "tensorflow" in sys.modules)
         options.run(main)"""
     command = [sys.executable, "-c", code, f"--model_dir={RUN}", f"--dtype={dtype}"]
-    environment = {name: value for name, value in os.environ.items() if name != kernels.ONEDNN}
+    environment = {name: value for name, value in os.environ.items() if name not in (kernels.ONEDNN, kernels.THREADS)}
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert result.stdout.split() == [expected, "False"], result.stderr
+    assert result.stdout.split() == [expected, "1", "False"], result.stderr
+
+
+def test_the_demo_has_one_thread_for_an_operation():
+    code = f"""if True:
+        import os, sys
+        import t2t_keras
+        from tools import demo
+        def load(path):
+            sys.exit(os.environ["{kernels.THREADS}"])
+        t2t_keras.load = load
+        demo.main()"""
+    environment = {name: value for name, value in os.environ.items() if name != kernels.THREADS}
+    result = subprocess.run([sys.executable, "-c", code, f"--model_dir={RUN}"], capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert result.stderr.split()[-1] == "1", result.stderr

@@ -1,10 +1,16 @@
-"""Every row is worked on once, and no sub-batch is larger than its limits."""
+"""Every row is worked on once, no sub-batch is larger than its limits, and a CPU has one for each core."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_keras.decoding import sub_batches
 from t2t_keras.decoding.sub_batches import in_sub_batches
+
+
+@pytest.fixture(autouse=True)
+def one_core(monkeypatch):
+    monkeypatch.setattr(sub_batches, "PARALLEL", 1)
 
 
 def sub_batches_of(lengths, most_rows: int, most_tokens: int) -> list[list[int]]:
@@ -44,6 +50,34 @@ def test_every_row_is_in_one_sub_batch_and_each_holds_as_many_rows_as_fit(seed):
         if following:
             more = len(batch) + 1
             assert more > most_rows or more * lengths[following[0]] > most_tokens
+
+
+@pytest.mark.parametrize(
+    ("cores", "rows", "expected"),
+    [
+        (1, 40, [32, 8]),
+        (2, 64, [32, 32]),
+        (2, 100, [32, 32, 32, 4]),
+        (2, 32, [16, 16]),
+        (2, 9, [5, 4]),
+        (2, 5, [4, 1]),  # Not fewer than four rows.
+        (2, 4, [4]),
+        (8, 64, [8] * 8),
+        (8, 12, [4, 4, 4]),
+        (2, 0, []),
+    ],
+)
+def test_each_core_has_a_sub_batch(monkeypatch, cores, rows, expected):
+    monkeypatch.setattr(sub_batches, "PARALLEL", cores)
+    batches = sub_batches_of([7] * rows, most_rows=32, most_tokens=4096)
+    assert [len(batch) for batch in batches if batch] == expected
+
+
+def test_sub_batches_on_a_gpu_are_as_large_as_possible(monkeypatch):
+    """One sub-batch does not occupy a GPU, so two run at a time there too."""
+    monkeypatch.setattr(sub_batches, "PARALLEL", 8)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["a GPU"])
+    assert [len(batch) for batch in sub_batches_of([7] * 40, most_rows=32, most_tokens=4096)] == [32, 8]
 
 
 def test_a_row_above_the_limit_is_a_sub_batch_by_itself():

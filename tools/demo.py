@@ -10,6 +10,7 @@ import sys
 from absl import flags
 
 from t2t_keras.cli import flags as options
+from t2t_keras.decoding import kernels
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "A run's folder, or an export's.")
 _SERVER = flags.DEFINE_string("server", "", "A model server, as grpc://host:port or http://host:port, in place of --model_dir.")
@@ -46,6 +47,7 @@ def demo() -> None:
         name = f"{_MODEL_NAME.value} at {client.Model(_SERVER.value, _MODEL_NAME.value).shown}"
         translate = page.from_server(client.connect(client.Model(_SERVER.value, _MODEL_NAME.value)))
     else:
+        kernels.choose_threads()
         with options.without_noise():
             import t2t_keras
 

@@ -5,7 +5,6 @@ import time
 
 from benchmarks.growth_experiments.experiment import Experiment, Panel
 from benchmarks.growth_experiments.training import BASE
-from benchmarks.machine import cpu
 
 BATCH, BEAM, LENGTH = 16, 4, 30  # Unless they grow.
 ALPHA, SEED, REPEATS = 0.6, 1, 3
@@ -19,9 +18,7 @@ def translate(batch: int = BATCH, beam_size: int = BEAM, length: int = LENGTH) -
     from benchmarks.our_decoder import never_ending, translate_function
     from t2t_keras.config import EOS
 
-    # As `benchmarks/decode.py` has it: parts of a batch run in parallel, and operations of this size are faster in one thread.
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1 if batch == 1 else cpu()["cores"])
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # As in programs; see `decoding/kernels.py`.
     function = translate_function(never_ending(BASE, SEED, "bfloat16"), ALPHA)
     draw = np.random.default_rng(SEED).integers(EOS + 1, BASE.vocab_size, [batch, length - 1])
     sources, seconds = [[*row, EOS] for row in draw.tolist()], []

@@ -1,4 +1,4 @@
-"""Which kernels TensorFlow decodes with on a CPU. TensorFlow reads this once, when it is imported; this module does not import it."""
+"""How TensorFlow decodes on a CPU: kernels and threads. It reads this once, when it is imported; this module does not import it."""
 
 import os
 from collections.abc import MutableMapping
@@ -6,11 +6,12 @@ from collections.abc import MutableMapping
 from t2t_keras.config import ModelConfig
 
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"  # TensorFlow's variable: 0 takes the kernels of Eigen, 1, the default, those of oneDNN.
+THREADS = "TF_NUM_INTRAOP_THREADS"  # TensorFlow's variable: the number of threads of an operation.
 NARROW = 128  # d_model up to which Eigen's kernels are faster in float32. With 512 they are slower.
 
 
 def choose(config: ModelConfig, dtype: str, int8: bool, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Chooses the faster kernels for a model, unless the user has chosen.
+    """Chooses the faster kernels for a model, and the threads, unless the user has chosen.
 
     oneDNN takes several microseconds to start each operation, and more at the first use of a shape. In a narrow model, most operations
     take less than that. It always pays in bfloat16.
@@ -21,5 +22,18 @@ def choose(config: ModelConfig, dtype: str, int8: bool, environment: MutableMapp
         int8: whether matrices are kept in 8 bits.
         environment: the variables to change.
     """
+    choose_threads(environment)
     if dtype == "float32" and not int8 and config.d_model <= NARROW:
         environment.setdefault(ONEDNN, "0")
+
+
+def choose_threads(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Chooses one thread for each operation, unless the user has chosen.
+
+    An operation of a decoder step is too small for several threads. Instead, each core translates a part of the batch; see
+    `sub_batches.py`.
+
+    Args:
+        environment: the variables to change.
+    """
+    environment.setdefault(THREADS, "1")
