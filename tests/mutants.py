@@ -573,6 +573,27 @@ MUTANTS = (
         ("tests/test_sub_batches.py::test_each_core_has_a_sub_batch",),
     ),
     Mutant(
+        "the search has all lengths of sources",
+        "t2t_keras/decoding/translator.py",
+        "SOURCE_MULTIPLE = 4",
+        "SOURCE_MULTIPLE = 1",
+        ("tests/test_translator.py::test_the_search_has_few_lengths_of_sources",),
+    ),
+    Mutant(
+        "finished sentences stay in the state of the step",
+        "t2t_keras/decoding/beam_search.py",
+        "tf.cond(size < tf.size(state.rows), compacted",
+        "tf.cond(size < 0, compacted",
+        ("tests/test_beam_search.py::test_the_step_works_on_fewer_sentences_when_some_are_at_their_maximum",),
+    ),
+    Mutant(
+        "the step has any number of sentences",
+        "t2t_keras/decoding/beam_search.py",
+        "size = tf.gather(_SIZES, tf.searchsorted(_SIZES, unfinished[None])[0])",
+        "size = unfinished",
+        ("tests/test_beam_search.py::test_the_step_works_on_fewer_sentences_when_some_are_at_their_maximum",),
+    ),
+    Mutant(
         "a batch is split into single rows",
         "t2t_keras/decoding/sub_batches.py",
         "LEAST_ROWS = 4",

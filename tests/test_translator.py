@@ -296,3 +296,19 @@ def test_long_translations_of_short_sources_are_searched_a_few_at_a_time(model, 
     source = tf.ragged.constant([[5, EOS], [4, 5, 6, EOS]], tf.int32, row_splits_dtype=tf.int64)
     translator.search(source, tf.zeros([2]), tf.constant([9, 3]), tf.ones([2], tf.int32))
     assert seen == [([9, 4], translator_module.MOST_ROWS, translator_module.MOST_TOKENS)]
+
+
+def test_the_search_has_few_lengths_of_sources(model, monkeypatch):
+    """Story: for files of a thousand lines, oneDNN compiled so many kernels in bfloat16 that the search took a fifth more time."""
+    encode, lengths = Transformer.encode, []
+
+    def recorded(self, source, *arguments):
+        lengths.append(source.shape[1])
+        return encode(self, source, *arguments)
+
+    monkeypatch.setattr(Transformer, "encode", recorded)
+    translator = Translator(model, None, DecodeConfig(beam_size=2))
+    for length in range(1, 10):
+        source = tf.ragged.constant([[5] * (length - 1) + [EOS]], tf.int32, row_splits_dtype=tf.int64)
+        translator.search(source, tf.zeros([1]), tf.constant([2]), tf.ones([1], tf.int32))
+    assert lengths == [4] * 4 + [8] * 4 + [12]

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 IMPOSSIBLE = float("-inf")
-_COMPACT_BELOW = 0.75  # Finished sentences leave the state when at most this share of its sentences is unfinished.
+# Numbers of sentences in the state of the step: 1, 2, 3, 4, 6, 8, 12, 16, 24, … A few, because oneDNN compiles kernels for each shape.
+_SIZES = [1, 2] + [size << shift for shift in range(28) for size in (3, 4)]
 
 
 def length_penalty(length, alpha):
@@ -151,15 +152,16 @@ class _Search:
         return BeamState(state.position + 1, done, running, finished, state.rows, model)
 
     def retire(self, state: BeamState) -> BeamState:
-        """Removes finished sentences from the state of the step, once there are enough of them to pay for the copy."""
+        """Removes finished sentences from the state of the step, all but those that fill up one of `_SIZES`."""
         searched = tf.gather(self.searched(state), state.rows)
+        unfinished = tf.reduce_sum(tf.cast(searched, tf.int32))
+        size = tf.gather(_SIZES, tf.searchsorted(_SIZES, unfinished[None])[0])
 
         def compacted():
-            kept = tf.boolean_mask(tf.range(tf.size(state.rows)), searched)
+            kept = tf.argsort(tf.cast(searched, tf.int32), direction="DESCENDING", stable=True)[:size]
             return tf.nest.map_structure(lambda x: tf.gather(x, kept), (state.rows, state.model))
 
-        few = tf.reduce_sum(tf.cast(searched, tf.float32)) <= _COMPACT_BELOW * tf.cast(tf.size(state.rows), tf.float32)
-        rows, model = tf.cond(few, compacted, lambda: (state.rows, state.model))
+        rows, model = tf.cond(size < tf.size(state.rows), compacted, lambda: (state.rows, state.model))
         return state._replace(rows=rows, model=model)
 
     def extend(self, state: BeamState) -> tuple[Candidates, object]:

@@ -21,6 +21,7 @@ from t2t_keras.text.lines import one_line
 from t2t_keras.text.subwords import Subwords
 
 MOST_ROWS, MOST_TOKENS = 32, 4096  # Limits of a sub-batch in the search: sentences, and sub-words of a side with padding.
+SOURCE_MULTIPLE = 4  # The search pads sources to multiples of it: oneDNN compiles kernels for each shape, so few lengths are faster.
 MOST_SCORED = 1024  # Limit of a sub-batch in scoring: sub-words with padding. Each one has V logits.
 
 
@@ -157,6 +158,7 @@ class Translator(tf.Module):
         """Searches a sub-batch of R rows. Returns the sub-words of all translations in one row, their lengths [R · W] and scores [R, W]."""
         config, model, weights = self.config, self.model, self._search_weights
         source = rows.pop("source").to_tensor(PAD)
+        source = tf.pad(source, [[0, 0], [0, -tf.shape(source)[1] % SOURCE_MULTIPLE]])
         if "prefix" in rows:
             rows["prefix"] = rows["prefix"].to_tensor(PAD)
 
