@@ -98,7 +98,7 @@ def load_ours(task: dict, system: dict):
     from benchmarks.our_decoder import translate_function
 
     tf.config.threading.set_inter_op_parallelism_threads(task["threads"])
-    translate_batch = translate_function(load_model(pathlib.Path(task["folder"]), system["dtype"]), task["alpha"])
+    translate_batch = translate_function(load_model(pathlib.Path(task["folder"]), system["dtype"]), task["alpha"], task["threads"])
 
     def translate(sources, batch_size, beam_size):
         written = []

@@ -12,12 +12,13 @@ from t2t_keras.decoding.translator import Translator
 from t2t_keras.model.transformer import Transformer
 
 
-def translate_function(model: Transformer, alpha: float) -> Callable:
+def translate_function(model: Transformer, alpha: float, cores: int = 0) -> Callable:
     """Returns a function that translates a batch.
 
     Args:
         model: the model. It must not change afterwards, because its weights become constants.
         alpha: length penalty.
+        cores: number of cores to divide a batch among; 0: all.
 
     Returns:
         A function (source ids, maximum lengths, beam size) → target ids. Ids are a list for each sentence, maximum lengths a number.
@@ -26,6 +27,7 @@ def translate_function(model: Transformer, alpha: float) -> Callable:
     @functools.cache
     def search_of(beam_size: int):
         translator = Translator(model, None, DecodeConfig(beam_size=beam_size), frozen=True)
+        translator.cores = cores or translator.cores
 
         @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)])
         def search(source, max_lengths):

@@ -1,5 +1,6 @@
 """Virtual CPU devices stand in for GPUs in every test; the default command leaves the slow ones out."""
 
+import gc
 import os
 import pathlib
 import sys
@@ -11,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 import keras
 import pytest
+import tensorflow as tf
 import toy
 from logged import logged
 
@@ -19,6 +21,9 @@ from t2t_keras.model.transformer import Transformer
 from t2t_keras.training import devices
 
 devices.virtual_cpu_devices(4)
+# Both make the tests faster: their operations are small, and tracing a graph allocates many objects.
+tf.config.threading.set_intra_op_parallelism_threads(1)
+gc.set_threshold(100_000, 50, 50)
 
 TINY = config.ModelConfig(vocab_size=40, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10, dropout=0.1)
 

@@ -568,9 +568,51 @@ MUTANTS = (
     Mutant(
         "a batch that fits a sub-batch is translated by one core",
         "t2t_keras/decoding/sub_batches.py",
-        "tf.maximum(-(-number // PARALLEL), LEAST_ROWS)",
-        "most_rows",
-        ("tests/test_sub_batches.py::test_each_core_has_a_sub_batch",),
+        "    if cores > 1:",
+        "    if cores > 99:",
+        ("tests/test_sub_batches.py::test_a_batch_is_divided_among_the_cores",),
+    ),
+    Mutant(
+        "a batch is divided into single rows",
+        "t2t_keras/decoding/sub_batches.py",
+        "LEAST_ROWS = 4",
+        "LEAST_ROWS = 1",
+        ("tests/test_sub_batches.py::test_a_batch_is_divided_among_the_cores",),
+    ),
+    Mutant(
+        "sub-batches take turns",
+        "t2t_keras/decoding/sub_batches.py",
+        "parallel_iterations=parallel",
+        "parallel_iterations=1",
+        ("tests/test_sub_batches.py::test_a_sub_batch_runs_on_each_core_at_the_same_time",),
+    ),
+    Mutant(
+        "more cores take more memory",
+        "t2t_keras/decoding/sub_batches.py",
+        "most_tokens * PARALLEL // parallel",
+        "most_tokens",
+        ("tests/test_sub_batches.py::test_sub_batches_on_more_cores_have_the_same_memory_together",),
+    ),
+    Mutant(
+        "a batch is divided on a GPU",
+        "t2t_keras/decoding/sub_batches.py",
+        '1 if tf.config.list_physical_devices("GPU") else min',
+        "min",
+        ("tests/test_sub_batches.py::test_the_cores_are_those_of_the_process_but_with_a_gpu",),
+    ),
+    Mutant(
+        "the search divides no batch",
+        "t2t_keras/decoding/translator.py",
+        "cores=self.cores",
+        "cores=1",
+        ("tests/test_translator.py::test_long_translations_of_short_sources_are_searched_a_few_at_a_time",),
+    ),
+    Mutant(
+        "an export has the cores of the machine that wrote it",
+        "t2t_keras/export/savedmodel.py",
+        "    translator.cores = 1  # Those",
+        "    # Those",
+        ("tests/test_savedmodel.py::test_an_export_divides_no_batch",),
     ),
     Mutant(
         "the search has all lengths of sources",
@@ -594,20 +636,6 @@ MUTANTS = (
         ("tests/test_beam_search.py::test_the_step_works_on_fewer_sentences_when_some_are_at_their_maximum",),
     ),
     Mutant(
-        "a batch is split into single rows",
-        "t2t_keras/decoding/sub_batches.py",
-        "LEAST_ROWS = 4",
-        "LEAST_ROWS = 1",
-        ("tests/test_sub_batches.py::test_each_core_has_a_sub_batch",),
-    ),
-    Mutant(
-        "a GPU gets the sub-batches of cores",
-        "t2t_keras/decoding/sub_batches.py",
-        "if not on_gpu:",
-        "if True:",
-        ("tests/test_sub_batches.py::test_sub_batches_on_a_gpu_are_as_large_as_possible",),
-    ),
-    Mutant(
         "programs translate with all threads in an operation",
         "t2t_keras/decoding/kernels.py",
         """    choose_threads(environment)
@@ -619,12 +647,11 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "the demo translates with all threads in an operation",
+        "the demo translates an export with all threads in an operation",
         "tools/demo.py",
-        """        kernels.choose_threads()
-""",
-        "",
-        ("tests/test_kernels.py::test_the_demo_has_one_thread_for_an_operation",),
+        "            kernels.choose_threads()",
+        "            pass",
+        ("tests/test_kernels.py::test_the_demo_chooses_too",),
     ),
     Mutant(
         "resuming takes the defaults",

@@ -385,7 +385,7 @@ def test_the_top_log_probs_tokens_have_the_log_probabilities_of_a_log_softmax(vo
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_the_step_works_on_fewer_sentences_when_some_are_at_their_maximum(beam_size):
-    """Nothing ends, so a sentence goes on up to its maximum: how many do at a step is known. The step has the next of a few sizes."""
+    """Nothing ends, so a sentence goes on up to its maximum: how many do at a step is known. The step has the smallest size for them."""
     maxima = np.array([1, 8, 2, 2, 5, 3, 8, 1, 1, 4, 2, 3])
     tables, calls = random_tables(batch=len(maxima), seed=6), []
     tables[..., EOS] = -np.inf

@@ -95,7 +95,14 @@ def test_the_quick_start_s_model_can_be_made():
     assert isinstance(Transformer(model), keras.Model)
 
 
-@pytest.mark.parametrize("path", [path for path in CONFIGS if path.stem.startswith("wmt14")], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.slow] * path.stem.endswith("big"), id=path.stem)  # The base models read the same sets.
+        for path in CONFIGS
+        if path.stem.startswith("wmt14")
+    ],
+)
 def test_a_wmt14_config_runs_on_the_mock_of_its_set(path, tmp_path):
     """From TFDS to a translation, with a small model and small batches."""
     model, config, decode, data = read(path)

@@ -53,15 +53,18 @@ def test_programs_choose_before_tensorflow_is_imported(dtype, expected):
     assert result.stdout.split() == [expected, "1", "False"], result.stderr
 
 
-def test_the_demo_has_one_thread_for_an_operation():
+@pytest.mark.parametrize(("model_dir", "onednn"), [(RUN, "0"), (pathlib.Path("an export"), "None")])
+def test_the_demo_chooses_too(model_dir, onednn):
     code = f"""if True:
         import os, sys
         import t2t_keras
         from tools import demo
         def load(path):
-            sys.exit(os.environ["{kernels.THREADS}"])
+            sys.exit(os.environ["{kernels.THREADS}"] + " " + str(os.environ.get("{kernels.ONEDNN}")))
         t2t_keras.load = load
         demo.main()"""
-    environment = {name: value for name, value in os.environ.items() if name != kernels.THREADS}
-    result = subprocess.run([sys.executable, "-c", code, f"--model_dir={RUN}"], capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert result.stderr.split()[-1] == "1", result.stderr
+    environment = {name: value for name, value in os.environ.items() if name not in (kernels.ONEDNN, kernels.THREADS)}
+    result = subprocess.run(
+        [sys.executable, "-c", code, f"--model_dir={model_dir}"], capture_output=True, text=True, cwd=ROOT, env=environment
+    )
+    assert result.stderr.split()[-2:] == ["1", onednn], result.stderr

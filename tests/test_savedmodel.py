@@ -17,6 +17,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from t2t_keras import files
 from t2t_keras.config import DecodeConfig
+from t2t_keras.decoding import sub_batches
 from t2t_keras.export import savedmodel
 from t2t_keras.export.service import Service
 
@@ -38,7 +39,9 @@ print(json.dumps([[text.decode() for text in found["text"].numpy()], found["scor
 
 @pytest.fixture(scope="module")
 def translator():
-    return stand_in.translator(DECODE)
+    translator = stand_in.translator(DECODE)
+    translator.cores = 5
+    return translator
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +133,15 @@ def test_the_description_has_the_facts(version, translator):
         "subwords_sha256": hashlib.sha256(translator.tokenizer.model).hexdigest(),
         "checkpoint": "average",
     }
+
+
+def test_an_export_divides_no_batch(version):
+    """As many loops run in parallel on a machine with any number of cores."""
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((version / "saved_model.pb").read_bytes())
+    nodes = [node for graph in saved.meta_graphs for function in graph.graph_def.library.function for node in function.node_def]
+    found = {node.attr["parallel_iterations"].i for node in nodes if node.op in ("While", "StatelessWhile")}
+    assert sub_batches.PARALLEL in found and 5 not in found
 
 
 def test_every_warm_up_request_runs(version, loaded):

@@ -1,4 +1,6 @@
-"""Every row is worked on once, no sub-batch is larger than its limits, and a CPU has one for each core."""
+"""Every row is worked on once, no sub-batch is larger than its limits, and a batch is divided among the cores."""
+
+import os
 
 import numpy as np
 import pytest
@@ -8,21 +10,15 @@ from t2t_keras.decoding import sub_batches
 from t2t_keras.decoding.sub_batches import in_sub_batches
 
 
-@pytest.fixture(autouse=True)
-def one_core(monkeypatch):
-    monkeypatch.setattr(sub_batches, "PARALLEL", 1)
-
-
-def sub_batches_of(lengths, most_rows: int, most_tokens: int) -> list[list[int]]:
+def sub_batches_of(lengths, most_rows: int, most_tokens: int, cores: int = 1) -> list[list[int]]:
     """Row numbers of each sub-batch."""
     outputs = [tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int32)]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
     def run(lengths):
         rows = tf.range(tf.size(lengths))
-        return in_sub_batches(
-            lambda rows: [rows, tf.size(rows)[None]], rows, lengths, most_rows=most_rows, most_tokens=most_tokens, outputs=outputs
-        )
+        limits = {"most_rows": most_rows, "most_tokens": most_tokens, "cores": cores}
+        return in_sub_batches(lambda rows: [rows, tf.size(rows)[None]], rows, lengths, **limits, outputs=outputs)
 
     joined, sizes, order = (value.numpy() for value in run(tf.constant(lengths, tf.int32)))
     np.testing.assert_array_equal(joined, order)
@@ -55,29 +51,46 @@ def test_every_row_is_in_one_sub_batch_and_each_holds_as_many_rows_as_fit(seed):
 @pytest.mark.parametrize(
     ("cores", "rows", "expected"),
     [
-        (1, 40, [32, 8]),
+        (1, 40, [32, 8]),  # Not divided.
         (2, 64, [32, 32]),
-        (2, 100, [32, 32, 32, 4]),
+        (2, 65, [17, 17, 17, 14]),  # As many for each core.
         (2, 32, [16, 16]),
         (2, 9, [5, 4]),
-        (2, 5, [4, 1]),  # Not fewer than four rows.
-        (2, 4, [4]),
+        (2, 7, [7]),  # Not fewer than four rows.
+        (2, 1, [1]),
+        (2, 0, []),
         (8, 64, [8] * 8),
         (8, 12, [4, 4, 4]),
-        (2, 0, []),
     ],
 )
-def test_each_core_has_a_sub_batch(monkeypatch, cores, rows, expected):
-    monkeypatch.setattr(sub_batches, "PARALLEL", cores)
-    batches = sub_batches_of([7] * rows, most_rows=32, most_tokens=4096)
+def test_a_batch_is_divided_among_the_cores(cores, rows, expected):
+    batches = sub_batches_of([7] * rows, most_rows=32, most_tokens=4096, cores=cores)
     assert [len(batch) for batch in batches if batch] == expected
 
 
-def test_sub_batches_on_a_gpu_are_as_large_as_possible(monkeypatch):
-    """One sub-batch does not occupy a GPU, so two run at a time there too."""
-    monkeypatch.setattr(sub_batches, "PARALLEL", 8)
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["a GPU"])
-    assert [len(batch) for batch in sub_batches_of([7] * 40, most_rows=32, most_tokens=4096)] == [32, 8]
+def test_sub_batches_on_more_cores_have_the_same_memory_together():
+    for cores, expected in ((1, 8), (2, 8), (4, 4), (8, 2)):
+        assert len(sub_batches_of([10] * 160, most_rows=32, most_tokens=80, cores=cores)[0]) == expected
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(1, 2), (2, 2), (5, 5)])
+def test_a_sub_batch_runs_on_each_core_at_the_same_time(monkeypatch, cores, expected):
+    loop, seen = tf.while_loop, []
+
+    def recorded(*arguments, **options):
+        seen.append(options.get("parallel_iterations"))
+        return loop(*arguments, **options)
+
+    monkeypatch.setattr(tf, "while_loop", recorded)
+    sub_batches_of([7] * 40, most_rows=32, most_tokens=4096, cores=cores)
+    assert seen == [None, expected]
+
+
+@pytest.mark.parametrize(("gpus", "cores", "expected"), [(0, 1, 1), (0, 6, 6), (0, 64, 8), (1, 6, 1)])
+def test_the_cores_are_those_of_the_process_but_with_a_gpu(monkeypatch, gpus, cores, expected):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * gpus)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    assert sub_batches.free_cores() == expected
 
 
 def test_a_row_above_the_limit_is_a_sub_batch_by_itself():

@@ -9,6 +9,7 @@ import sys
 
 from absl import flags
 
+from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.decoding import kernels
 
@@ -47,12 +48,16 @@ def demo() -> None:
         name = f"{_MODEL_NAME.value} at {client.Model(_SERVER.value, _MODEL_NAME.value).shown}"
         translate = page.from_server(client.connect(client.Model(_SERVER.value, _MODEL_NAME.value)))
     else:
-        kernels.choose_threads()
+        model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
+        if run_folder.check(model_dir):
+            kernels.choose(*run_folder.groups(model_dir, "model"), "float32", int8=False)
+        else:
+            kernels.choose_threads()
         with options.without_noise():
             import t2t_keras
 
-            name = pathlib.Path(_MODEL_DIR.value).expanduser().resolve().name
-            translate = page.from_translator(t2t_keras.load(_MODEL_DIR.value))
+            name = model_dir.resolve().name
+            translate = page.from_translator(t2t_keras.load(model_dir))
     hosts = page.LOOPBACK if _HOST.value in page.LOOPBACK or _HOST.value == "::1" else ()
     server = page.serve(page.Demo(translate, title=name, n_best=_warm_up(translate), hosts=hosts), _HOST.value, _PORT.value)
     shown = f"[{_HOST.value}]" if ":" in _HOST.value else _HOST.value

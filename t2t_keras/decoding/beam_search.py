@@ -9,8 +9,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 IMPOSSIBLE = float("-inf")
-# Numbers of sentences in the state of the step: 1, 2, 3, 4, 6, 8, 12, 16, 24, … A few, because oneDNN compiles kernels for each shape.
-_SIZES = [1, 2] + [size << shift for shift in range(28) for size in (3, 4)]
+# Numbers of sentences that the state of the step has after finished ones have left: few, because oneDNN compiles kernels for each shape.
+_SIZES = [1, 2] + [size << shift for shift in range(28) for size in (3, 4)]  # 1, 2, 3, 4, 6, 8, 12, 16, 24, …
 
 
 def length_penalty(length, alpha):
@@ -152,7 +152,7 @@ class _Search:
         return BeamState(state.position + 1, done, running, finished, state.rows, model)
 
     def retire(self, state: BeamState) -> BeamState:
-        """Removes finished sentences from the state of the step, all but those that fill up one of `_SIZES`."""
+        """Reduces the state of the step to the smallest of `_SIZES` that holds all unfinished sentences; finished ones fill the rest."""
         searched = tf.gather(self.searched(state), state.rows)
         unfinished = tf.reduce_sum(tf.cast(searched, tf.int32))
         size = tf.gather(_SIZES, tf.searchsorted(_SIZES, unfinished[None])[0])

@@ -1,4 +1,4 @@
-"""How TensorFlow decodes on a CPU: kernels and threads. It reads this once, when it is imported; this module does not import it."""
+"""How TensorFlow decodes on a CPU: its kernels and threads, as environment variables. TensorFlow must not be imported before."""
 
 import os
 from collections.abc import MutableMapping

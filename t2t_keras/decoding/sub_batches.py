@@ -5,34 +5,42 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# A CPU computes a sub-batch per core at a time: its operations are too small for several threads.
-PARALLEL = min(len(os.sched_getaffinity(0)), 8)
-PARALLEL_ON_GPU = 2
-LEAST_ROWS = 4  # A batch is not split into smaller sub-batches to occupy more cores: with fewer rows, products are less efficient.
+PARALLEL = 2  # Sub-batches that run at the same time if there are free cores, and no fewer than the cores that a batch is divided among.
+MOST_CORES = 8  # A batch is not divided among more cores.
+LEAST_ROWS = 4  # Nor into sub-batches of fewer rows, with which products are less efficient.
 
 
-def in_sub_batches(function: Callable, rows, lengths, *, most_rows: int, most_tokens: int, outputs: list[tf.TensorSpec]) -> list:
+def free_cores() -> int:
+    """Returns the number of cores to divide a batch among: all of this process, up to 8. On a GPU it is 1, which does not divide it."""
+    return 1 if tf.config.list_physical_devices("GPU") else min(len(os.sched_getaffinity(0)), MOST_CORES)
+
+
+def in_sub_batches(
+    function: Callable, rows, lengths, *, most_rows: int, most_tokens: int, outputs: list[tf.TensorSpec], cores: int = 1
+) -> list:
     """Applies a function to sub-batches of the rows, shortest rows first, and concatenates the results.
-
-    Without a GPU, there is a sub-batch for each of the `PARALLEL` cores if there are enough rows.
 
     Args:
         function: maps a nest like `rows` with fewer rows to tensors like `outputs`.
         rows: nest of tensors [B, …].
         lengths: length of each row, [B] int32.
         most_rows: maximum number of rows in a sub-batch.
-        most_tokens: maximum number of rows × longest length in a sub-batch. A single row may be longer.
+        most_tokens: maximum number of rows × longest length in a sub-batch, if `PARALLEL` run at the same time; less if more do. A single
+            row may be longer.
         outputs: a spec for each tensor that `function` returns. Only the first axis may differ between sub-batches.
+        cores: number of cores to divide the rows among; see `free_cores`.
 
     Returns:
         The results, concatenated along the first axis; and as the last item the order of the rows in them, [B] int32.
     """
-    on_gpu = bool(tf.config.list_physical_devices("GPU"))
     order = tf.argsort(lengths, stable=True)
     lengths = tf.gather(lengths, order)
     number = tf.size(order)
-    if not on_gpu:
-        most_rows = tf.minimum(most_rows, tf.maximum(-(-number // PARALLEL), LEAST_ROWS))
+    parallel = max(PARALLEL, cores)
+    most_tokens = most_tokens * PARALLEL // parallel
+    if cores > 1:  # As many sub-batches for each core, of about as many rows.
+        wanted = -(-number // (cores * most_rows)) * cores
+        most_rows = -(-number // tf.clip_by_value(wanted, 1, tf.maximum(number // LEAST_ROWS, 1)))
 
     def end(first):
         ahead = lengths[first : first + most_rows]
@@ -48,6 +56,5 @@ def in_sub_batches(function: Callable, rows, lengths, *, most_rows: int, most_to
     # Counts the sub-batches first, because arrays that grow need TensorFlow 2.13.
     _, count = tf.while_loop(lambda first, _: first < number, lambda first, count: (end(first), count + 1), (0, 0))
     arrays = [tf.TensorArray(spec.dtype, count, infer_shape=False, element_shape=spec.shape) for spec in outputs]
-    parallel = PARALLEL_ON_GPU if on_gpu else PARALLEL
     _, _, *arrays = tf.while_loop(lambda first, *_: first < number, sub_batch, (0, 0, *arrays), parallel_iterations=parallel)
     return [*(array.concat() for array in arrays), order]

@@ -13,7 +13,7 @@ from t2t_keras.config import BOS, EOS, PAD, DecodeConfig
 from t2t_keras.decoding.beam_search import beam_search
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.decoding.int8 import Int8
-from t2t_keras.decoding.sub_batches import in_sub_batches
+from t2t_keras.decoding.sub_batches import free_cores, in_sub_batches
 from t2t_keras.model.gradient import no_gradients
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import shift_right
@@ -21,7 +21,7 @@ from t2t_keras.text.lines import one_line
 from t2t_keras.text.subwords import Subwords
 
 MOST_ROWS, MOST_TOKENS = 32, 4096  # Limits of a sub-batch in the search: sentences, and sub-words of a side with padding.
-SOURCE_MULTIPLE = 4  # The search pads sources to multiples of it: oneDNN compiles kernels for each shape, so few lengths are faster.
+SOURCE_MULTIPLE = 4  # The search pads sources to a multiple of this length, because oneDNN compiles kernels for each length.
 MOST_SCORED = 1024  # Limit of a sub-batch in scoring: sub-words with padding. Each one has V logits.
 
 
@@ -39,12 +39,14 @@ class Translator(tf.Module):
         int8: weights in 8 bits, which replace those of the model.
 
     Attributes:
+        cores: number of cores to divide a batch among; see `in_sub_batches`. It is fixed when a graph is traced.
         weights: returns a scope for calls of the model outside the search, which has its own scope.
     """
 
     def __init__(self, model, tokenizer: Subwords, config: DecodeConfig, frozen: bool = False, int8: Int8 | None = None):
         super().__init__(name="translator")
         self.model, self.tokenizer, self.config, self.int8 = model, tokenizer, config, int8
+        self.cores = free_cores()
         values = int8.values if int8 else values_of(model) if frozen else None
         self._search_weights = (lambda: FrozenWeights(values)) if values else contextlib.nullcontext
         # Constants make only the search faster. Another graph would hold a second copy of the weights.
@@ -113,6 +115,7 @@ class Translator(tf.Module):
             tf.maximum(tf.cast(source.row_lengths(), tf.int32), max_length),
             most_rows=MOST_ROWS,
             most_tokens=MOST_TOKENS,
+            cores=self.cores,
             outputs=[
                 tf.TensorSpec([None], tf.int32),
                 tf.TensorSpec([None], tf.int64),

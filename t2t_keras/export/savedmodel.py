@@ -72,6 +72,7 @@ def next_version(export_dir: pathlib.Path) -> int:
 
 def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     """Writes all files of a version into a new folder."""
+    translator.cores = 1  # Those of the server are not known, and its other requests occupy them.
     service = Service(translator)
     signatures = {
         "serving_default": service.translate,
