@@ -424,6 +424,13 @@ MUTANTS = (
         ("tests/test_devices.py::test_the_threads_of_an_operation_are_the_cores_divided_by_the_micro_batches_computed_at_a_time",),
     ),
     Mutant(
+        "workers divide their cores among the micro-batches of all workers",
+        "t2t_keras/training/devices.py",
+        "cpu_devices * max(sum(map(len, _cluster().values())), 1)",
+        "cpu_devices",
+        ("tests/test_devices.py::test_workers_share_the_micro_batches_of_an_update",),
+    ),
+    Mutant(
         "train.py does not divide the cores",
         "tools/train.py",
         "devices.make_strategy(_CPU_DEVICES.value, chosen.train)",

@@ -125,6 +125,14 @@ def test_threads_stay_as_they_are_once_tensorflow_has_been_used(monkeypatch):
     devices.make_strategy(1, TrainConfig(buckets_per_update=2))
 
 
+@pytest.mark.parametrize(("workers", "expected"), [(1, 4), (2, 4), (4, 8)])
+def test_workers_share_the_micro_batches_of_an_update(monkeypatch, workers, expected):
+    """Four workers compute one micro-batch each, on all cores of their machines."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": [f"host{index}:1" for index in range(workers)]}}))
+    assert devices.threads_of_an_operation(1, TrainConfig(batch_tokens=1000, micro_batch_tokens=1000, buckets_per_update=4)) == expected
+
+
 class _AskedError(Exception):
     """Ends a training run where it asks for a strategy."""
 

@@ -66,7 +66,7 @@ def table(results: dict) -> str:
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     rows = {OURS.name: results["ours"], **{name: peer for name, peer in results["peers"].items() if "tokens_per_second" in peer}}
-    for name, row in sorted(rows.items(), key=lambda item: item[1].get("ratio", 0)):
+    for name, row in sorted(rows.items(), key=lambda item: item[1].get("ratio", 1)):
         speed = f"{row['tokens_per_second']:,.0f} ({row['slowest']:,.0f} to {row['fastest']:,.0f})"
         ratio, difference = (f"{row[key]:{form}}" if key in row else "" for key, form in (("ratio", ".2f"), ("difference", ".1g")))
         numbers = f"{row['peak_gib']:.2f} | {row['first_step']:.1f} | {row['ceiling_share']:.0%} | {difference}"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-PARALLEL = 2  # Sub-batches that run at the same time if there are free cores, and no fewer than the cores that a batch is divided among.
+PARALLEL = 2  # So many sub-batches may run at the same time, or more if the batch is divided among more cores.
 MOST_CORES = 8  # A batch is not divided among more cores.
 LEAST_ROWS = 4  # Nor into sub-batches of fewer rows, with which products are less efficient.
 

@@ -11,7 +11,7 @@ _wanted: contextvars.ContextVar[bool] = contextvars.ContextVar("gradients", defa
 
 @contextlib.contextmanager
 def no_gradients() -> Iterator[None]:
-    """Turns hand-written gradients off inside a `with` block. TensorFlow never releases them, nor the graph that they belong to."""
+    """Turns hand-written gradients off inside a `with` block. TensorFlow keeps each traced one, and its graph, until the process ends."""
     token = _wanted.set(False)
     try:
         yield

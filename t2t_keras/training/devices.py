@@ -77,12 +77,13 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
 
 
 def threads_of_an_operation(cpu_devices: int, config: TrainConfig) -> int:
-    """Returns the cores divided by the number of micro-batches that are computed at a time.
+    """Returns the cores of this process divided by the number of micro-batches that it computes at a time.
 
     Each micro-batch on some of the cores is faster than each operation on all of them.
     """
     micro_batches = max(config.buckets_per_update, -(-config.batch_tokens // config.micro_batch_tokens))
-    at_once = cpu_devices * min(max(micro_batches // cpu_devices, 1), MICRO_BATCHES_AT_ONCE)
+    replicas = cpu_devices * max(sum(map(len, _cluster().values())), 1)
+    at_once = cpu_devices * min(max(micro_batches // replicas, 1), MICRO_BATCHES_AT_ONCE)
     return max(len(os.sched_getaffinity(0)) // at_once, 1)
 
 
