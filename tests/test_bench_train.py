@@ -162,8 +162,9 @@ def test_a_contestant_is_stopped_between_requests_and_says_why_it_failed(monkeyp
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # Another part of the same package.
     process = contestants.Process(contestants.Contestant("a fake", "fake", environment={"OWN": "yes"}), {}, tmp_path)
     try:
-        assert b"OWN=yes" in pathlib.Path(f"/proc/{process._process.pid}/environ").read_bytes()
         assert process.run([2])["third"] == 2
+        # It is empty until the process has started.
+        assert b"OWN=yes" in pathlib.Path(f"/proc/{process._process.pid}/environ").read_bytes()
         status = pathlib.Path(f"/proc/{process._process.pid}/status")
         assert process.run([1])["third"] == 1
         deadline = time.monotonic() + 30
