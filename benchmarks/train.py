@@ -128,7 +128,7 @@ def with_interpreter(contestant: Contestant) -> Contestant:
     for entry in _PYTHON.value:
         beginning, equals, path = entry.partition("=")
         path = pathlib.Path(path).expanduser().absolute()
-        if not equals or not path.is_file() or not any(peer.name.startswith(beginning) for peer in PEERS):
+        if not beginning or not equals or not path.is_file() or not any(peer.name.startswith(beginning) for peer in PEERS):
             raise ValueError(f"Expected --python=NAME=PATH, a peer and the path of its Python interpreter. Received: {entry}.")
         if contestant.name.startswith(beginning):
             return dataclasses.replace(contestant, python=str(path))

@@ -405,8 +405,8 @@ MUTANTS = (
     Mutant(
         "a cluster of one is several workers",
         "t2t_keras/training/devices.py",
-        "if sum(map(len, _cluster().values())) > 1:",
-        "if sum(map(len, _cluster().values())) > 0:",
+        "if _cluster_size() > 1:\n        return tf.distribute",
+        "if _cluster_size() > 0:\n        return tf.distribute",
         ("tests/test_devices.py::test_without_a_gpu_a_strategy_is_over_as_many_virtual_cpu_devices_as_asked_for",),
     ),
     Mutant(
@@ -426,7 +426,7 @@ MUTANTS = (
     Mutant(
         "workers divide their cores among the micro-batches of all workers",
         "t2t_keras/training/devices.py",
-        "cpu_devices * max(sum(map(len, _cluster().values())), 1)",
+        "cpu_devices * max(_cluster_size(), 1)",
         "cpu_devices",
         ("tests/test_devices.py::test_workers_share_the_micro_batches_of_an_update",),
     ),

@@ -272,6 +272,8 @@ def program(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
     [
         ("--contestants=Sockeye", "Expected --contestants among PyTorch plain .eager.; .*Received: Sockeye"),
         ("--python=KerasHub", "Expected --python=NAME=PATH.*Received: KerasHub"),
+        (f"--python=Jeoy={sys.executable}", "Expected --python=NAME=PATH.*Received: Jeoy="),
+        (f"--python=={sys.executable}", "Expected --python=NAME=PATH.*Received: ="),
     ],
 )
 def test_bad_options_are_refused_in_a_sentence(argument, message):

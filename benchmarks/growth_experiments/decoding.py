@@ -13,12 +13,12 @@ ALPHA, SEED, REPEATS = 0.6, 1, 3
 def translate(batch: int = BATCH, beam_size: int = BEAM, length: int = LENGTH) -> dict:
     """Translates a batch some times. Returns `seconds`, the median."""
     import numpy as np
-    import tensorflow as tf
 
     from benchmarks.our_decoder import never_ending, translate_function
     from t2t_keras.config import EOS
+    from t2t_keras.decoding import kernels
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)  # As in programs; see `decoding/kernels.py`.
+    kernels.choose_threads()  # As programs do, before TensorFlow is used.
     function = translate_function(never_ending(BASE, SEED, "bfloat16"), ALPHA)
     draw = np.random.default_rng(SEED).integers(EOS + 1, BASE.vocab_size, [batch, length - 1])
     sources, seconds = [[*row, EOS] for row in draw.tolist()], []

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-PARALLEL = 2  # So many sub-batches may run at the same time, or more if the batch is divided among more cores.
-MOST_CORES = 8  # A batch is not divided among more cores.
-LEAST_ROWS = 4  # Nor into sub-batches of fewer rows, with which products are less efficient.
+PARALLEL = 2  # At least this many sub-batches may run at the same time; more if the batch is divided among more cores.
+MOST_CORES = 8  # A batch is divided among at most this many cores.
+LEAST_ROWS = 4  # A core's share of a batch has at least this many rows, because products with fewer are less efficient.
 
 
 def free_cores() -> int:

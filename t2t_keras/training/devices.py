@@ -34,6 +34,11 @@ def _cluster() -> dict[str, list[str]]:
     return {job: cluster[job] for job in ("chief", "worker") if job in cluster}
 
 
+def _cluster_size() -> int:
+    """Returns the number of training tasks in TF_CONFIG; 0 if it is not set."""
+    return sum(map(len, _cluster().values()))
+
+
 class MirroredStrategy(tf.distribute.MirroredStrategy):
     """`tf.distribute.MirroredStrategy` whose collective operations have keys of their own.
 
@@ -69,7 +74,7 @@ def make_strategy(cpu_devices: int = 1, config: TrainConfig | None = None) -> tf
     if config and not chosen and not tf.config.list_physical_devices("GPU"):
         with contextlib.suppress(RuntimeError):  # TensorFlow has been used already.
             tf.config.threading.set_intra_op_parallelism_threads(threads_of_an_operation(cpu_devices, config))
-    if sum(map(len, _cluster().values())) > 1:
+    if _cluster_size() > 1:
         return tf.distribute.MultiWorkerMirroredStrategy()
     if gpus := [device.name for device in tf.config.list_logical_devices("GPU")]:
         return MirroredStrategy(gpus)
@@ -82,7 +87,7 @@ def threads_of_an_operation(cpu_devices: int, config: TrainConfig) -> int:
     Each micro-batch on some of the cores is faster than each operation on all of them.
     """
     micro_batches = max(config.buckets_per_update, -(-config.batch_tokens // config.micro_batch_tokens))
-    replicas = cpu_devices * max(sum(map(len, _cluster().values())), 1)
+    replicas = cpu_devices * max(_cluster_size(), 1)
     at_once = cpu_devices * min(max(micro_batches // replicas, 1), MICRO_BATCHES_AT_ONCE)
     return max(len(os.sched_getaffinity(0)) // at_once, 1)
 
@@ -116,7 +121,7 @@ def several_workers(strategy) -> bool:
 
 def process_count(strategy) -> int:
     """Returns the number of processes that train together."""
-    return sum(map(len, _cluster().values())) if several_workers(strategy) else 1
+    return _cluster_size() if several_workers(strategy) else 1
 
 
 def process_index(strategy) -> int:
@@ -161,12 +166,11 @@ def exit_worker(code: int) -> None:
     It skips the interpreter's clean-up, which can take seconds longer in one worker than in another: TensorFlow 2.21 has no way to
     sign off, and reports a worker that has exited as crashed. The chief, which receives the others' heartbeats, exits last.
     """
-    cluster = _cluster()
-    if sum(map(len, cluster.values())) > 1:
+    if _cluster_size() > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         task = json.loads(os.environ["TF_CONFIG"])["task"]
-        if (task["type"], int(task["index"])) == (next(iter(cluster)), 0):
+        if (task["type"], int(task["index"])) == (next(iter(_cluster())), 0):
             time.sleep(CHIEF_EXIT_SECONDS)
         os._exit(code)
 
