@@ -26,10 +26,10 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from benchmarks.machine import cpu
-from t2t_keras import paper
 from t2t_keras.cli import flags as options
 from t2t_keras.config import EOS, PAD, DecodeConfig, ModelConfig, from_json, to_json
-from t2t_keras.decoding import kernels
+from t2t_keras.decoding import process_environment
+from t2t_keras.experiments import paper
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of a training run.")
 _SOURCE = flags.DEFINE_string("source", "", "With --model_dir: text to translate, one sentence per line.")
@@ -341,8 +341,8 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
 def kernels_of(task: dict, dtype: str) -> dict:
     """Returns the environment variables with which programs such as `translate.py` decode in a dtype."""
     [config] = from_json(pathlib.Path(task["folder"]) / "config.json", model=ModelConfig)
-    chosen = {name: value for name, value in os.environ.items() if name in (kernels.ONEDNN, kernels.THREADS)}
-    kernels.choose(config, dtype, False, chosen)
+    chosen = {name: value for name, value in os.environ.items() if name in (process_environment.ONEDNN, process_environment.THREADS)}
+    process_environment.choose(config, dtype, False, chosen)
     return chosen
 
 

@@ -39,7 +39,7 @@ TYPES = 300_000  # Different words on each side.
 # Zipf-Mandelbrot: the frequency of the word of rank r is proportional to 1 / (r + SHIFT)^EXPONENT.
 EXPONENT, SHIFT = 1.2, 2.7
 # Words in a source sentence: log-normal, 25 on average as in WMT14's training text.
-MEAN_LOG, DEVIATION_LOG, MOST_WORDS = 3.06, 0.58, 100
+MEAN_LOG, DEVIATION_LOG, MAX_WORDS = 3.06, 0.58, 100
 PAIRS_AT_ONCE = 50_000
 
 
@@ -73,7 +73,7 @@ def generate(folder: pathlib.Path, pairs: int) -> None:
         ):
             for first in range(0, number, PAIRS_AT_ONCE):
                 count = min(PAIRS_AT_ONCE, number - first)
-                lengths = np.clip(draw.lognormal(MEAN_LOG, DEVIATION_LOG, count).astype(int), 1, MOST_WORDS)
+                lengths = np.clip(draw.lognormal(MEAN_LOG, DEVIATION_LOG, count).astype(int), 1, MAX_WORDS)
                 ids = np.searchsorted(cumulative, draw.random(lengths.sum()))
                 commas, kept = (draw.random(len(ids)) < 0.06).astype(int), draw.random(len(ids)) > 0.06
                 marks = draw.choice(list("...?!"), count)

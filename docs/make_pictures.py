@@ -24,7 +24,8 @@ from selenium.webdriver.common.by import By
 
 import t2t_keras
 from t2t_keras.decoding.loading import load
-from t2t_keras.visualization import attention_page, attention_pictures, curves, demo, figures
+from t2t_keras.reporting import curves
+from t2t_keras.visualization import attention_page, attention_pictures, demo, figures
 from t2t_keras.visualization.attention import attention_of
 
 PICTURES = pathlib.Path(__file__).parent / "pictures"

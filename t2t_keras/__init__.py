@@ -28,7 +28,7 @@ _MODULES = {
     "t2t_keras.model.restricted_attention": ("RestrictedSelfAttention", "restricted_attention"),
     "t2t_keras.model.stacks": ("AddAndNorm", "DecoderLayer", "EncoderLayer"),
     "t2t_keras.model.transformer": ("Transformer",),
-    "t2t_keras.paper": ("table_3",),
+    "t2t_keras.experiments.paper": ("table_3",),
     "t2t_keras.training.optimizer": ("TransformerSchedule",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

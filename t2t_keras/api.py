@@ -15,7 +15,7 @@ from t2t_keras.checkpoint import BEST, STEP, kept
 from t2t_keras.config import FORMER_NAMES, with_current_names
 from t2t_keras.decoding import loading
 from t2t_keras.decoding.translator import Translator, translate_lines
-from t2t_keras.export.service import OWN_ALPHA, Service
+from t2t_keras.export.signatures import OWN_ALPHA, Signatures
 
 Text = str | Sequence[str]
 
@@ -45,7 +45,7 @@ class TextTranslator:
 
     Args:
         translate: [B] string → {"text", "score"} [B].
-        signatures: object with `translate_with_options` and `score`; see `export.service.Service`.
+        signatures: object with `translate_with_options` and `score`; see `export.signatures.Signatures`.
     """
 
     def __init__(self, translate: Callable, signatures):
@@ -175,7 +175,7 @@ def load(path: str | os.PathLike, checkpoint: str | int = "average", **options) 
     export = _export_in(folder)
     if export is None:
         translator = loading.load(folder, str(checkpoint), **options)
-        return TextTranslator(translator, Service(translator))
+        return TextTranslator(translator, Signatures(translator))
     if options or checkpoint != "average":
         received = ", ".join(options) or f"checkpoint={checkpoint}"
         raise ValueError(f"Expected no options for the export {export}: they are fixed. Received: {received}.")

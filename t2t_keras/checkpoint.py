@@ -26,7 +26,7 @@ from t2t_keras.log import logger
 FOLDER = "checkpoints"
 STEP, BEST = "step", "best"  # Kinds of checkpoints: the newest ones, and the one with the best validation.
 AVERAGE, LATEST = "average", "latest"  # Besides BEST and the number of an update, the choices of `load`.
-MOST_STATE = 2**20  # Maximum size of a checkpoint's state in bytes.
+MAX_STATE = 2**20  # Maximum size of a checkpoint's state in bytes.
 _NAME = re.compile(rf"({STEP}|{BEST})-([0-9]{{9}}|[1-9][0-9]{{9,17}})\.(npz|json|tmp|json\.tmp|damaged)")
 
 
@@ -116,7 +116,7 @@ def _array(archive: zipfile.ZipFile, name: str, expected: tuple | None) -> np.nd
     Args:
         archive: the archive.
         name: name of the array.
-        expected: shape and name of the dtype. `None` expects a text of at most `MOST_STATE` bytes.
+        expected: shape and name of the dtype. `None` expects a text of at most `MAX_STATE` bytes.
 
     Raises:
         _OtherModelError: the array has another shape or dtype.
@@ -131,8 +131,8 @@ def _array(archive: zipfile.ZipFile, name: str, expected: tuple | None) -> np.nd
         size = dtype.itemsize * math.prod(shape)
         if expected and (shape, dtype.name) != expected:
             raise _OtherModelError(f"Expected '{name}' of shape and dtype {expected} in {archive.filename}. Received: {shape, dtype.name}.")
-        if not expected and ((shape, dtype.kind) != ((), "U") or size > MOST_STATE):
-            raise ValueError(f"'{name}' is not a text of at most {MOST_STATE:,} bytes")
+        if not expected and ((shape, dtype.kind) != ((), "U") or size > MAX_STATE):
+            raise ValueError(f"'{name}' is not a text of at most {MAX_STATE:,} bytes")
         if member.file_size != file.tell() + size:
             raise ValueError(f"'{name}' does not have the size that its header says")
         return np.frombuffer(file.read(), dtype).reshape(shape, order="F" if fortran_order else "C")

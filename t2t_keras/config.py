@@ -23,7 +23,7 @@ FORMER_NAMES = {
 # The special ids of every vocabulary. Padding (0) differs from unknown (1).
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
-MOST = 2**31 - 1  # Largest value of an integer option that sets no smaller limit.
+MAX_INT = 2**31 - 1  # Largest value of an integer option that sets no smaller limit.
 _TYPES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
 _SHORTENED = reprlib.Repr()  # For messages: values may have any size.
 _SHORTENED.maxstring = _SHORTENED.maxother = _SHORTENED.maxlong = 200
@@ -34,15 +34,15 @@ def with_current_names(options: dict) -> dict:
     return {FORMER_NAMES.get(name, name): value for name, value in options.items()}
 
 
-def option(default, text: str, most: int = MOST):
+def option(default, text: str, maximum: int = MAX_INT):
     """Returns a dataclass field.
 
     Args:
         default: the default value.
         text: the help text.
-        most: largest value of an integer option.
+        maximum: largest value of an integer option.
     """
-    return dataclasses.field(default=default, metadata={"help": text, "most": most})
+    return dataclasses.field(default=default, metadata={"help": text, "maximum": maximum})
 
 
 def _require(fields, condition: bool, names: str, expected: str) -> None:
@@ -70,8 +70,8 @@ def _require_types(fields) -> None:
             fits = abs(value) <= sys.float_info.max
         _require(fields, fits, field.name, _TYPES[field.type])
         if field.type is int:
-            most = field.metadata["most"]
-            _require(fields, value <= most, field.name, f"at most {most:,}")
+            maximum = field.metadata["maximum"]
+            _require(fields, value <= maximum, field.name, f"at most {maximum:,}")
 
 
 @dataclasses.dataclass(frozen=True)

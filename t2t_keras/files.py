@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from t2t_keras.log import logger
 
-MOST_JSON = 2**20  # Maximum size of a JSON file in bytes.
+MAX_JSON = 2**20  # Maximum size of a JSON file in bytes.
 
 
 def write_whole(path: pathlib.Path, content: bytes) -> None:
@@ -36,21 +36,21 @@ def describe(path: pathlib.Path) -> dict:
         return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def read_json(path: pathlib.Path, most: int = MOST_JSON) -> dict:
+def read_json(path: pathlib.Path, max_bytes: int = MAX_JSON) -> dict:
     """Reads a JSON object from a file.
 
     Args:
         path: the file.
-        most: maximum size in bytes.
+        max_bytes: maximum size in bytes.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: the file is too large, or is not a JSON object.
     """
     with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ValueError(f"Expected {path} to have at most {most:,} bytes. It has more.")
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError(f"Expected {path} to have at most {max_bytes:,} bytes. It has more.")
     try:
         value = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:

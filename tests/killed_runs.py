@@ -31,7 +31,8 @@ import numpy as np
 from t2t_keras import checkpoint
 from t2t_keras.cli import flags as options
 from t2t_keras.evaluation import scores
-from t2t_keras.training import diagnosis, state, tensorboard
+from t2t_keras.reporting import tensorboard
+from t2t_keras.training import diagnosis, state
 from t2t_keras.training import run as training_run
 from tools import train
 

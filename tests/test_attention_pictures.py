@@ -300,7 +300,7 @@ def test_a_character_that_no_font_has_is_reported_and_drawn_as_a_box(tmp_path, m
 
 
 def test_a_picture_of_256_pieces_has_a_bounded_number_of_pixels(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "_MOST_PIXELS", 50_000)
+    monkeypatch.setattr(figures, "_MAX_PIXELS", 50_000)
     figures.save(attention_pictures.line_picture(SIXTY.by_words(), "cross", 0, [0]), tmp_path / "picture.png")
     height, width, _ = matplotlib.image.imread(tmp_path / "picture.png").shape
     assert 45_000 < height * width <= 51_000

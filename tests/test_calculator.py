@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from t2t_keras import paper
+from t2t_keras.experiments import paper
 from t2t_keras.model import flops
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"

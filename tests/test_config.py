@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
-from t2t_keras import config, files, paper
+from t2t_keras import config, files
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.experiments import paper
 
 ROOT = pathlib.Path(config.__file__).parent.parent
 BIG = paper.model("big")

@@ -12,8 +12,8 @@ from test_training import Run
 from toy import pretended_train_step
 
 from t2t_keras.log import logger
+from t2t_keras.reporting.console import ProgressBar
 from t2t_keras.training import loop
-from t2t_keras.training.console import ProgressBar
 
 LINE = (
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d update (\d+) of 8: "

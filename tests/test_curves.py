@@ -13,10 +13,9 @@ import pytest
 import tensorflow as tf
 from logged import logged
 
-from t2t_keras.training import embedding_projector, pictures
-from t2t_keras.training.tensorboard import TensorBoardWriter
-from t2t_keras.visualization import curves
-from t2t_keras.visualization.event_files import read_scalars
+from t2t_keras.reporting import curves, embedding_projector, pictures
+from t2t_keras.reporting.event_files import read_scalars
+from t2t_keras.reporting.tensorboard import TensorBoardWriter
 
 ROOT = pathlib.Path(__file__).parent.parent
 THIRD = float(np.float32(1 / 3))  # A number that needs all digits of a float32.

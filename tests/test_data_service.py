@@ -61,7 +61,7 @@ def places(tmp_path_factory) -> pathlib.Path:
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-class Service:
+class Signatures:
     """A dispatcher and two workers, in processes of their own; `address` is the dispatcher's."""
 
     def __init__(self, places: pathlib.Path):
@@ -92,7 +92,7 @@ class Service:
 @pytest.fixture(scope="module")
 def service(places):
     """The dispatcher's address; the processes have to end when they are told to."""
-    started = Service(places)
+    started = Signatures(places)
     try:
         yield started.address
         for process, number in zip(started.processes.values(), (signal.SIGTERM, signal.SIGINT, signal.SIGTERM), strict=True):
@@ -105,7 +105,7 @@ def service(places):
 @pytest.fixture
 def frail(places):
     """A service for one test."""
-    started = Service(places)
+    started = Signatures(places)
     yield started
     started.kill(*started.processes)
 

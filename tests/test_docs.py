@@ -11,8 +11,8 @@ import zipfile
 import pytest
 
 import t2t_keras
-from t2t_keras import paper
 from t2t_keras.config import FORMER_NAMES, DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.experiments import paper
 
 ROOT = pathlib.Path(__file__).parent.parent
 README = ROOT / "README.md"

@@ -12,7 +12,7 @@ from t2t_keras.config import DecodeConfig
 from t2t_keras.decoding.int8 import DequantizedMatrix, Int8, quantize
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import savedmodel
-from t2t_keras.export.service import Service
+from t2t_keras.export.signatures import Signatures
 
 DECODE = DecodeConfig(beam_size=2, max_input=24, extra_length=4)
 
@@ -64,8 +64,8 @@ def translator() -> Translator:
 
 
 @pytest.fixture(scope="module")
-def expected() -> Service:
-    return Service(widened_by_hand(stand_in.translator(DECODE)))
+def expected() -> Signatures:
+    return Signatures(widened_by_hand(stand_in.translator(DECODE)))
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def answers(signatures, lines) -> dict:
     }
 
 
-def of_service(service: Service) -> dict:
+def of_service(service: Signatures) -> dict:
     return {"serving_default": service.translate, "translate_with_options": service.translate_with_options, "score": service.score}
 
 
@@ -109,7 +109,7 @@ def assert_alike(received: dict, expected: dict) -> None:
 
 def test_all_signatures_compute_with_the_products(translator, expected, version):
     """Here, and in an export that is loaded again."""
-    lines, service = stand_in.sentences(12), Service(translator)
+    lines, service = stand_in.sentences(12), Signatures(translator)
     wanted = answers(of_service(expected), lines)
     assert len(set(wanted["default text"])) > 6
     assert_alike(answers(of_service(service), lines), wanted)
@@ -122,7 +122,7 @@ def test_two_exports_in_one_program_keep_their_own_weights(translator, expected,
     for variable in other.model.trainable_variables:
         variable.assign(-variable if variable.path.endswith("kernel") else variable)
     other = Translator(other.model, other.tokenizer, DECODE, int8=Int8(other.model))
-    service = Service(other)
+    service = Signatures(other)
     first = tf.saved_model.load(str(version)).signatures
     second = tf.saved_model.load(str(savedmodel.export(other, tmp_path, {}))).signatures
     wanted = [answers(of_service(service), lines) for service in (expected, service)]

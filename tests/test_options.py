@@ -182,7 +182,7 @@ def largest_micro_batch(found) -> int:
     return max(tokens(ids) for each in found.applied for ids in each.source)
 
 
-def most_micro_batches(found) -> int:
+def max_micro_batches(found) -> int:
     return max(len(each.source) for each in found.applied)
 
 
@@ -423,7 +423,7 @@ ROWS = {
         "label_smoothing": [Row(0.0, smoothing, 1.0)],
         "clip_norm": [Row(0.01, distance, pytest.approx(0.01, rel=1e-3))],
         "batch_tokens": [Row(120, of_run(largest_update), lambda found: 60 < found <= 120)],
-        "buckets_per_update": [Row(2, of_run(most_micro_batches), 2)],
+        "buckets_per_update": [Row(2, of_run(max_micro_batches), 2)],
         "micro_batch_tokens": [
             Row(20, of_run(largest_micro_batch), lambda found: 8 < found <= 20),
             Row(40, of_parts(validated), lambda found: 0 < found[1] <= 40, usual={"damaged_records": "skip"}),

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from logged import logged
 
-from t2t_keras.training.profiler import Profiler
+from t2t_keras.reporting.profiler import Profiler
 
 
 def profiles(folder) -> list:

@@ -16,7 +16,7 @@ from t2t_keras.config import DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import ctranslate2_format, savedmodel
-from t2t_keras.export.service import Service
+from t2t_keras.export.signatures import Signatures
 from t2t_keras.model.masks import padding_mask
 from t2t_keras.model.restricted_attention import RestrictedSelfAttention, computed_scores, restricted_attention
 from t2t_keras.model.stacks import DecoderLayer, EncoderLayer
@@ -396,7 +396,7 @@ def test_a_savedmodel_translates_scores_and_aligns_as_the_translator(translator,
         answer = signatures["serving_default"](text=tf.constant(lines[:number]))
         assert answer["text"].numpy().tolist() == texts[:number]
         np.testing.assert_allclose(answer["score"], scores[:number], atol=1e-4)
-    service = Service(translator)
+    service = Signatures(translator)
     pairs = {"source": tf.constant(lines), "target": tf.constant(texts)}
     received, expected = signatures["score"](**pairs), service.score(**pairs)
     np.testing.assert_allclose(received["log_prob"], expected["log_prob"], atol=1e-4)

@@ -19,7 +19,7 @@ from t2t_keras import files
 from t2t_keras.config import DecodeConfig
 from t2t_keras.decoding import sub_batches
 from t2t_keras.export import savedmodel
-from t2t_keras.export.service import Service
+from t2t_keras.export.signatures import Signatures
 
 ROOT = pathlib.Path(__file__).parent.parent
 DECODE = DecodeConfig(beam_size=2, alpha=0.8, max_input=24, extra_length=4)
@@ -108,7 +108,7 @@ def test_a_second_export_at_the_same_time_is_refused_and_harms_nothing(translato
 
 def test_a_model_that_no_graph_can_hold_is_refused_before_anything_is_written(translator, tmp_path, monkeypatch):
     matrix = translator.model.embedding.matrix.shape
-    monkeypatch.setattr(savedmodel, "MOST_BYTES", 4 * (translator.model.count_params() + matrix[0] * matrix[1]) - 1)
+    monkeypatch.setattr(savedmodel, "MAX_BYTES", 4 * (translator.model.count_params() + matrix[0] * matrix[1]) - 1)
     with pytest.raises(ValueError, match="bytes of weights.*dtype=bfloat16 or `int8`"):
         savedmodel.export(translator, tmp_path, {})
     assert not list(tmp_path.iterdir())
@@ -169,7 +169,7 @@ def test_another_program_without_this_package_translates_and_scores_the_same(ver
     )  # fmt: skip
     assert result.returncode == 0, result.stderr.decode()
     texts, scores, log_probs = json.loads(result.stdout.decode().splitlines()[-1])
-    expected, lines, service = translator(tf.constant(LINES)), tf.constant(LINES), Service(translator)
+    expected, lines, service = translator(tf.constant(LINES)), tf.constant(LINES), Signatures(translator)
     assert texts == [text.decode() for text in expected["text"].numpy()] and len(set(texts)) > 3
     np.testing.assert_allclose(scores, expected["score"], atol=1e-4)
     np.testing.assert_allclose(log_probs, service.score(lines, lines)["log_prob"], atol=1e-4)
@@ -184,7 +184,7 @@ def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(load
         "prefix": tf.constant(["", "", "x", ""]),
         "alignment": tf.constant([True, True, False, False]),
     }
-    service = Service(translator)
+    service = Signatures(translator)
     found, expected = loaded.signatures["translate_with_options"](**inputs), service.translate_with_options(**inputs)
     assert set(found) == set(expected)
     for name, value in expected.items():
@@ -196,7 +196,7 @@ def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(load
 
 
 def test_one_trace_of_each_signature_serves_every_size(translator):
-    service, line = Service(translator), "two hundred and seven "
+    service, line = Signatures(translator), "two hundred and seven "
     functions = [service.translate, service.translate_with_options, service.score]
     for number, length in [(1, 1), (0, 0), (2, 3), (33, 1), (5, 9), (70, 2)]:
         text = tf.constant([line * (1 + row % (length + 1)) for row in range(number)], tf.string)
@@ -209,7 +209,7 @@ def test_an_export_in_bfloat16_says_so_and_scores_almost_as_one_in_float32(tmp_p
     """Of each weight and result 8 bits of 24 are left; log P stays within a few hundredths of itself."""
     folder = savedmodel.export(stand_in.translator(DECODE, dtype="bfloat16"), tmp_path, {})
     assert json.loads((folder / "assets.extra" / savedmodel.DESCRIPTION).read_text())["dtype"] == "bfloat16"
-    signatures, service = tf.saved_model.load(str(folder)).signatures, Service(translator)
+    signatures, service = tf.saved_model.load(str(folder)).signatures, Signatures(translator)
     lines = tf.constant(stand_in.sentences(12))
     found, expected = (score(source=lines, target=lines)["log_prob"].numpy() for score in (signatures["score"], service.score))
     assert found.dtype == np.float32 and 0 < np.abs(found / expected - 1).max() < 0.05

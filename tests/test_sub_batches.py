@@ -10,14 +10,14 @@ from t2t_keras.decoding import sub_batches
 from t2t_keras.decoding.sub_batches import in_sub_batches
 
 
-def sub_batches_of(lengths, most_rows: int, most_tokens: int, cores: int = 1) -> list[list[int]]:
+def sub_batches_of(lengths, max_rows: int, max_tokens: int, cores: int = 1) -> list[list[int]]:
     """Row numbers of each sub-batch."""
     outputs = [tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int32)]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
     def run(lengths):
         rows = tf.range(tf.size(lengths))
-        limits = {"most_rows": most_rows, "most_tokens": most_tokens, "cores": cores}
+        limits = {"max_rows": max_rows, "max_tokens": max_tokens, "cores": cores}
         return in_sub_batches(lambda rows: [rows, tf.size(rows)[None]], rows, lengths, **limits, outputs=outputs)
 
     joined, sizes, order = (value.numpy() for value in run(tf.constant(lengths, tf.int32)))
@@ -27,25 +27,25 @@ def sub_batches_of(lengths, most_rows: int, most_tokens: int, cores: int = 1) ->
 
 def test_an_example_by_hand():
     """Shortest first: rows 1 and 3 of length 2, 4 of 3, 0 of 5, 2 of 9, in sub-batches of 3 rows and 10 tokens at most."""
-    assert sub_batches_of([5, 2, 9, 2, 3], most_rows=3, most_tokens=10) == [[1, 3, 4], [0], [2]]
-    assert sub_batches_of([5, 2, 9, 2, 3], most_rows=2, most_tokens=10) == [[1, 3], [4, 0], [2]]
-    assert sub_batches_of([5, 2, 9, 2, 3], most_rows=9, most_tokens=8) == [[1, 3], [4], [0], [2]]
-    assert sub_batches_of([5, 2, 9, 2, 3], most_rows=9, most_tokens=99) == [[1, 3, 4, 0, 2]]
+    assert sub_batches_of([5, 2, 9, 2, 3], max_rows=3, max_tokens=10) == [[1, 3, 4], [0], [2]]
+    assert sub_batches_of([5, 2, 9, 2, 3], max_rows=2, max_tokens=10) == [[1, 3], [4, 0], [2]]
+    assert sub_batches_of([5, 2, 9, 2, 3], max_rows=9, max_tokens=8) == [[1, 3], [4], [0], [2]]
+    assert sub_batches_of([5, 2, 9, 2, 3], max_rows=9, max_tokens=99) == [[1, 3, 4, 0, 2]]
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_every_row_is_in_one_sub_batch_and_each_holds_as_many_rows_as_fit(seed):
     draw = np.random.default_rng(seed)
     lengths = draw.integers(0, 30, draw.integers(1, 60))
-    most_rows, most_tokens = int(draw.integers(1, 9)), int(draw.integers(1, 80))
-    batches = sub_batches_of(lengths, most_rows, most_tokens)
+    max_rows, max_tokens = int(draw.integers(1, 9)), int(draw.integers(1, 80))
+    batches = sub_batches_of(lengths, max_rows, max_tokens)
     joined = np.concatenate(batches)
     np.testing.assert_array_equal(joined, np.argsort(lengths, kind="stable"))
     for batch, following in zip(batches, [*batches[1:], None], strict=True):
-        assert len(batch) == 1 or (len(batch) <= most_rows and len(batch) * lengths[batch].max() <= most_tokens)
+        assert len(batch) == 1 or (len(batch) <= max_rows and len(batch) * lengths[batch].max() <= max_tokens)
         if following:
             more = len(batch) + 1
-            assert more > most_rows or more * lengths[following[0]] > most_tokens
+            assert more > max_rows or more * lengths[following[0]] > max_tokens
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_every_row_is_in_one_sub_batch_and_each_holds_as_many_rows_as_fit(seed):
     ],
 )
 def test_a_batch_is_divided_among_the_cores(cores, rows, expected):
-    batches = sub_batches_of([7] * rows, most_rows=32, most_tokens=4096, cores=cores)
+    batches = sub_batches_of([7] * rows, max_rows=32, max_tokens=4096, cores=cores)
     assert [len(batch) for batch in batches if batch] == expected
 
 
 def test_sub_batches_on_more_cores_have_the_same_memory_together():
     for cores, expected in ((1, 8), (2, 8), (4, 4), (8, 2)):
-        assert len(sub_batches_of([10] * 160, most_rows=32, most_tokens=80, cores=cores)[0]) == expected
+        assert len(sub_batches_of([10] * 160, max_rows=32, max_tokens=80, cores=cores)[0]) == expected
 
 
 @pytest.mark.parametrize(("cores", "expected"), [(1, 2), (2, 2), (5, 5)])
@@ -82,7 +82,7 @@ def test_a_sub_batch_runs_on_each_core_at_the_same_time(monkeypatch, cores, expe
         return loop(*arguments, **options)
 
     monkeypatch.setattr(tf, "while_loop", recorded)
-    sub_batches_of([7] * 40, most_rows=32, most_tokens=4096, cores=cores)
+    sub_batches_of([7] * 40, max_rows=32, max_tokens=4096, cores=cores)
     assert seen == [None, expected]
 
 
@@ -94,7 +94,7 @@ def test_the_cores_are_those_of_the_process_but_with_a_gpu(monkeypatch, gpus, co
 
 
 def test_a_row_above_the_limit_is_a_sub_batch_by_itself():
-    assert sub_batches_of([100, 1, 100], most_rows=4, most_tokens=10) == [[1], [0], [2]]
+    assert sub_batches_of([100, 1, 100], max_rows=4, max_tokens=10) == [[1], [0], [2]]
 
 
 def test_no_rows_give_nothing_of_the_right_shapes():
@@ -105,8 +105,8 @@ def test_no_rows_give_nothing_of_the_right_shapes():
             lambda rows: (rows, tf.strings.as_string(rows[:, 0])),
             rows,
             tf.zeros([0], tf.int32),
-            most_rows=2,
-            most_tokens=2,
+            max_rows=2,
+            max_tokens=2,
             outputs=outputs,
         )
 
@@ -127,7 +127,7 @@ def test_rows_may_be_a_nest_of_ragged_ones_and_results_may_be_of_other_numbers_t
             return [rows["words"].values, rows["words"].row_lengths(), tf.strings.upper(rows["text"])]
 
         outputs = [tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int64, tf.string)]
-        return in_sub_batches(function, {"words": words, "text": texts}, lengths, most_rows=2, most_tokens=4, outputs=outputs)
+        return in_sub_batches(function, {"words": words, "text": texts}, lengths, max_rows=2, max_tokens=4, outputs=outputs)
 
     words, lengths, upper, order = run(tf.constant(texts))
     assert order.numpy().tolist() == [1, 2, 3, 0]

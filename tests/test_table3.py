@@ -12,14 +12,14 @@ import sys
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from t2t_keras import paper, run_folder
+from t2t_keras import run_folder
 from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
-from t2t_keras.training import run, table3
+from t2t_keras.experiments import paper, table3, table3_report
+from t2t_keras.experiments.table3_report import Result
+from t2t_keras.training import run
 from t2t_keras.training.interruption import StoppedError
 from t2t_keras.training.loop import NotFiniteError
 from t2t_keras.training.state import TrainState
-from t2t_keras.visualization import table3 as tables
-from t2t_keras.visualization.table3 import Result
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -34,22 +34,22 @@ RESULTS = [result_of("base", 30.0), result_of("A1", 29.0), result_of("E", 30.4)]
 
 def test_the_markdown_table_has_ours_beside_the_paper_s_and_marks_differences_above_the_noise():
     header, _, base, one_head, learned, *_ = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in tables.as_markdown(RESULTS).splitlines()
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table3_report.as_markdown(RESULTS).splitlines()
     ]
     assert len(header) == len(base) == len(one_head)
     assert base[:5] == ["base", "–", "9.87", "30.0", ""] and base[5:8] == ["4.92", "25.8", ""]
     assert one_head[:8] == ["A1", "num_heads=1, d_k=512, d_v=512", "9.87", "29.0", "**-1.0**", "5.29", "24.9", "-0.9"]
     assert learned[4:8] == ["+0.4", "4.92", "25.7", "-0.1"]
     assert base[8:] == ["1,234,567", "63,045,632", "65", "2,000", "8,765", "1.5e+15"]
-    assert "nrefs:1" in tables.as_markdown(RESULTS)
+    assert "nrefs:1" in table3_report.as_markdown(RESULTS)
 
 
 def test_rows_without_base_have_no_differences():
-    assert "**" not in tables.as_markdown(RESULTS[1:])
+    assert "**" not in table3_report.as_markdown(RESULTS[1:])
 
 
 def test_the_csv_table_has_every_figure_and_the_options_of_the_row():
-    rows = list(csv.DictReader(io.StringIO(tables.as_csv(RESULTS))))
+    rows = list(csv.DictReader(io.StringIO(table3_report.as_csv(RESULTS))))
     assert [row["row"] for row in rows] == ["base", "A1", "E"]
     assert (
         rows[1]["paper_num_heads"] == "1"
@@ -62,7 +62,7 @@ def test_the_csv_table_has_every_figure_and_the_options_of_the_row():
 
 
 def test_the_picture_is_a_png():
-    assert tables.picture(RESULTS).startswith(b"\x89PNG")
+    assert table3_report.picture(RESULTS).startswith(b"\x89PNG")
 
 
 @pytest.fixture

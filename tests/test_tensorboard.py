@@ -11,8 +11,8 @@ from tensorboard.plugins.hparams import metadata
 
 from t2t_keras import run_folder
 from t2t_keras.config import TrainConfig
-from t2t_keras.training import hparams, scalars
-from t2t_keras.training.tensorboard import TensorBoardWriter
+from t2t_keras.reporting import hparams, scalars
+from t2t_keras.reporting.tensorboard import TensorBoardWriter
 
 
 def points(folder) -> list[tuple]:

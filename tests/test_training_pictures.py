@@ -5,8 +5,8 @@ import pytest
 import stand_in
 
 from t2t_keras.config import DecodeConfig
-from t2t_keras.training import pictures
-from t2t_keras.training.pictures import attention_images
+from t2t_keras.reporting import pictures
+from t2t_keras.reporting.pictures import attention_images
 
 LONG = " ".join(["one"] * 50)
 PAIRS = [("", "one"), (LONG, "one"), ("one two", LONG), ("one two", "two one"), ("three", "three"), ("two", "two")]

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from t2t_keras import paper
 from t2t_keras.config import BOS, EOS, PAD, UNK
+from t2t_keras.experiments import paper
 from t2t_keras.model.dropout import Dropout
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import ancestry_mask, causal_mask, padding_mask, shift_right

@@ -13,7 +13,7 @@ from t2t_keras.decoding import sub_batches
 from t2t_keras.decoding import translator as translator_module
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation.perplexity import perplexity
-from t2t_keras.export.service import Service
+from t2t_keras.export.signatures import Signatures
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.byte_pairs import BytePairs, learn
 
@@ -60,7 +60,7 @@ def test_functions_become_graphs_without_autograph(model, tokenizer, monkeypatch
 
     monkeypatch.setattr(tokenizer, "tokenize", recorded)
     translator = Translator(model, tokenizer, DecodeConfig(beam_size=1, extra_length=3))
-    service = Service(translator)
+    service = Signatures(translator)
     for function in (translator.__call__, translator.n_best, service.translate, service.translate_with_options, service.score):
         function.get_concrete_function()
     perplexity(translator, ["one"], ["eins"])
@@ -287,16 +287,16 @@ def test_long_translations_of_short_sources_are_searched_a_few_at_a_time(model, 
     """Story: 32 rows of one word that asked for 1,074 sub-words had caches of 3.4 GB together."""
     seen = []
 
-    def in_sub_batches(function, rows, lengths, *, most_rows, most_tokens, outputs, cores):
-        seen.append((lengths.numpy().tolist(), most_rows, most_tokens, cores))
-        return sub_batches.in_sub_batches(function, rows, lengths, most_rows=most_rows, most_tokens=most_tokens, outputs=outputs)
+    def in_sub_batches(function, rows, lengths, *, max_rows, max_tokens, outputs, cores):
+        seen.append((lengths.numpy().tolist(), max_rows, max_tokens, cores))
+        return sub_batches.in_sub_batches(function, rows, lengths, max_rows=max_rows, max_tokens=max_tokens, outputs=outputs)
 
     monkeypatch.setattr(translator_module, "in_sub_batches", in_sub_batches)
     monkeypatch.setattr(translator_module, "free_cores", lambda: 6)
     translator = Translator(model, None, DecodeConfig(beam_size=2))
     source = tf.ragged.constant([[5, EOS], [4, 5, 6, EOS]], tf.int32, row_splits_dtype=tf.int64)
     translator.search(source, tf.zeros([2]), tf.constant([9, 3]), tf.ones([2], tf.int32))
-    assert seen == [([9, 4], translator_module.MOST_ROWS, translator_module.MOST_TOKENS, 6)]
+    assert seen == [([9, 4], translator_module.MAX_ROWS, translator_module.MAX_TOKENS, 6)]
 
 
 def test_the_search_has_few_lengths_of_sources(model, monkeypatch):

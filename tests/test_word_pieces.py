@@ -25,9 +25,9 @@ from t2t_keras.data import builtin_corpus, prepare
 from t2t_keras.decoding import loading
 from t2t_keras.evaluation import perplexity
 from t2t_keras.export import ctranslate2_format, savedmodel
+from t2t_keras.reporting import embedding_projector
 from t2t_keras.text import vocabulary, word_pieces
 from t2t_keras.text.word_pieces import HEAD, WordPieces
-from t2t_keras.training import embedding_projector
 from t2t_keras.visualization import attention
 
 FIRST = EOS + 257  # The first id that is neither special nor a byte.

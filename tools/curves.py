@@ -14,7 +14,7 @@ _OUTPUT = flags.DEFINE_string("output", "curves.png", "The picture, a PNG.")
 
 
 def draw(runs: list[str]) -> None:
-    from t2t_keras.visualization import curves
+    from t2t_keras.reporting import curves
 
     output = pathlib.Path(_OUTPUT.value).expanduser()
     curves.compare([pathlib.Path(run).expanduser() for run in runs], output)

@@ -11,7 +11,7 @@ from absl import flags
 
 from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
-from t2t_keras.decoding import kernels
+from t2t_keras.decoding import process_environment
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "A run's folder, or an export's.")
 _SERVER = flags.DEFINE_string("server", "", "A model server, as grpc://host:port or http://host:port, in place of --model_dir.")
@@ -50,9 +50,9 @@ def demo() -> None:
     else:
         model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
         if run_folder.check(model_dir):
-            kernels.choose(*run_folder.groups(model_dir, "model"), "float32", int8=False)
+            process_environment.choose(*run_folder.groups(model_dir, "model"), "float32", int8=False)
         else:
-            kernels.choose_threads()
+            process_environment.choose_threads()
         with options.without_noise():
             import t2t_keras
 

@@ -11,9 +11,10 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras import paper, run_folder
+from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DecodeConfig
+from t2t_keras.experiments import paper
 from t2t_keras.log import logger
 
 _ROWS = flags.DEFINE_list("rows", "all", f"Rows to train, separated by commas: {', '.join(paper.TABLE_3)}; or all.")
@@ -47,7 +48,8 @@ def train() -> None:
         raise ValueError(f"Expected --rows to name rows of Table 3: {', '.join(paper.TABLE_3)}; or all. Received: {','.join(_ROWS.value)}.")
     rows = {row: _options(row, output_dir) for row in names}
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
-        from t2t_keras.training import devices, table3
+        from t2t_keras.experiments import table3
+        from t2t_keras.training import devices
 
     files, config = [], next(iter(rows.values())).train
     for _ in table3.train(rows, output_dir, strategy=devices.make_strategy(_CPU_DEVICES.value, config)):

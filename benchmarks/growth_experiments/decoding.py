@@ -16,9 +16,9 @@ def translate(batch: int = BATCH, beam_size: int = BEAM, length: int = LENGTH) -
 
     from benchmarks.our_decoder import never_ending, translate_function
     from t2t_keras.config import EOS
-    from t2t_keras.decoding import kernels
+    from t2t_keras.decoding import process_environment
 
-    kernels.choose_threads()  # As programs do, before TensorFlow is used.
+    process_environment.choose_threads()  # As programs do, before TensorFlow is used.
     function = translate_function(never_ending(BASE, SEED, "bfloat16"), ALPHA)
     draw = np.random.default_rng(SEED).integers(EOS + 1, BASE.vocab_size, [batch, length - 1])
     sources, seconds = [[*row, EOS] for row in draw.tolist()], []

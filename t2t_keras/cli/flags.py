@@ -12,9 +12,10 @@ from logging import INFO, Formatter, StreamHandler
 
 from absl import app, flags, logging
 
-from t2t_keras import __version__, paper, run_folder
+from t2t_keras import __version__, run_folder
 from t2t_keras.config import FORMER_NAMES, DecodeConfig, with_current_names
-from t2t_keras.decoding import kernels
+from t2t_keras.decoding import process_environment
+from t2t_keras.experiments import paper
 from t2t_keras.log import logger
 from t2t_keras.training.interruption import EXIT_CODE, StoppedError
 
@@ -71,7 +72,7 @@ def trained_model() -> dict:
     model_dir, search = pathlib.Path(values.pop("model_dir")).expanduser(), given(DecodeConfig)
     DecodeConfig(**search)
     model, _ = run_folder.groups(model_dir, "model", "decode")
-    kernels.choose(model, values["dtype"], values["int8"])
+    process_environment.choose(model, values["dtype"], values["int8"])
     return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **search}
 
 

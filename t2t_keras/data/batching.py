@@ -329,8 +329,8 @@ def split(update: dict, *, buckets: int, replicas: int, micro_batch_tokens: int)
     """
     sides = {side: tf.pad(update[side], [[0, buckets - tf.shape(update[side])[0]], [0, 0], [0, 0]]) for side in shards.SIDES}
     longer = tf.maximum(*(_used(ids, -2) for ids in sides.values()))
-    most_rows = tf.maximum(micro_batch_tokens // tf.maximum(longer, 1), 1)
-    needed = tf.reduce_max(-(-_used(sides["source"], -1) // most_rows))
+    max_rows = tf.maximum(micro_batch_tokens // tf.maximum(longer, 1), 1)
+    needed = tf.reduce_max(-(-_used(sides["source"], -1) // max_rows))
     fewest = fewest_cuts(buckets, replicas)
     micro_batches = fewest * tf.maximum(-(-needed // fewest), 1)  # Per bucket.
     shares = {

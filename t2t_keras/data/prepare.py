@@ -28,7 +28,7 @@ from t2t_keras.text.subwords import Subwords
 SUBWORDS = "subwords.model"
 CORPUS = "corpus.json"
 LOCK = "lock"
-MOST_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
+MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
 PAIRS_AT_ONCE = 8192  # Pairs in one call of the tokenizer.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 _HASHED = re.compile(r" [0-9a-f]{64}'")  # The hash at the end of a file's record, see `corpora.identity`.
@@ -70,7 +70,7 @@ def _recorded_options(folder: pathlib.Path) -> dict:
     """Reads the options in `corpus.json`."""
     path = folder / CORPUS
     try:
-        options = read_json(path, MOST_CORPUS).get("options")
+        options = read_json(path, MAX_CORPUS).get("options")
     except ValueError as error:
         raise ValueError(f"{error} Remove {folder} and prepare again.") from error
     if not isinstance(options, dict):

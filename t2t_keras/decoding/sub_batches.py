@@ -6,17 +6,17 @@ from collections.abc import Callable
 import tensorflow as tf
 
 PARALLEL = 2  # At least this many sub-batches may run at the same time; more if the batch is divided among more cores.
-MOST_CORES = 8  # A batch is divided among at most this many cores.
-LEAST_ROWS = 4  # A core's share of a batch has at least this many rows, because products with fewer are less efficient.
+MAX_CORES = 8  # A batch is divided among at most this many cores.
+MIN_ROWS = 4  # A core's share of a batch has at least this many rows, because products with fewer are less efficient.
 
 
 def free_cores() -> int:
     """Returns the number of cores to divide a batch among: all of this process, up to 8. On a GPU it is 1, which does not divide it."""
-    return 1 if tf.config.list_physical_devices("GPU") else min(len(os.sched_getaffinity(0)), MOST_CORES)
+    return 1 if tf.config.list_physical_devices("GPU") else min(len(os.sched_getaffinity(0)), MAX_CORES)
 
 
 def in_sub_batches(
-    function: Callable, rows, lengths, *, most_rows: int, most_tokens: int, outputs: list[tf.TensorSpec], cores: int = 1
+    function: Callable, rows, lengths, *, max_rows: int, max_tokens: int, outputs: list[tf.TensorSpec], cores: int = 1
 ) -> list:
     """Applies a function to sub-batches of the rows, shortest rows first, and concatenates the results.
 
@@ -24,8 +24,8 @@ def in_sub_batches(
         function: maps a nest like `rows` with fewer rows to tensors like `outputs`.
         rows: nest of tensors [B, …].
         lengths: length of each row, [B] int32.
-        most_rows: maximum number of rows in a sub-batch.
-        most_tokens: maximum number of rows × longest length in a sub-batch, if `PARALLEL` run at the same time; less if more do. A single
+        max_rows: maximum number of rows in a sub-batch.
+        max_tokens: maximum number of rows × longest length in a sub-batch, if `PARALLEL` run at the same time; less if more do. A single
             row may be longer.
         outputs: a spec for each tensor that `function` returns. Only the first axis may differ between sub-batches.
         cores: number of cores to divide the rows among; see `free_cores`.
@@ -37,14 +37,14 @@ def in_sub_batches(
     lengths = tf.gather(lengths, order)
     number = tf.size(order)
     parallel = max(PARALLEL, cores)
-    most_tokens = most_tokens * PARALLEL // parallel
+    max_tokens = max_tokens * PARALLEL // parallel
     if cores > 1:  # As many sub-batches for each core, of about as many rows.
-        wanted = -(-number // (cores * most_rows)) * cores
-        most_rows = -(-number // tf.clip_by_value(wanted, 1, tf.maximum(number // LEAST_ROWS, 1)))
+        wanted = -(-number // (cores * max_rows)) * cores
+        max_rows = -(-number // tf.clip_by_value(wanted, 1, tf.maximum(number // MIN_ROWS, 1)))
 
     def end(first):
-        ahead = lengths[first : first + most_rows]
-        fits = tf.range(1, tf.size(ahead) + 1) * ahead <= most_tokens
+        ahead = lengths[first : first + max_rows]
+        fits = tf.range(1, tf.size(ahead) + 1) * ahead <= max_tokens
         return first + tf.maximum(1, tf.reduce_sum(tf.cast(fits, tf.int32)))
 
     def sub_batch(first, index, *arrays):

@@ -20,9 +20,9 @@ from t2t_keras.model.masks import shift_right
 from t2t_keras.text.lines import one_line
 from t2t_keras.text.subwords import Subwords
 
-MOST_ROWS, MOST_TOKENS = 32, 4096  # Limits of a sub-batch in the search: sentences, and sub-words of a side with padding.
+MAX_ROWS, MAX_TOKENS = 32, 4096  # Limits of a sub-batch in the search: sentences, and sub-words of a side with padding.
 SOURCE_MULTIPLE = 4  # The search pads sources to a multiple of this length, because oneDNN compiles kernels for each length.
-MOST_SCORED = 1024  # Limit of a sub-batch in scoring: sub-words with padding. Each one has V logits.
+MAX_SCORED = 1024  # Limit of a sub-batch in scoring: sub-words with padding. Each one has V logits.
 
 
 class Translator(tf.Module):
@@ -113,8 +113,8 @@ class Translator(tf.Module):
             rows,
             # Both need memory: a row may ask for a long translation of a short source.
             tf.maximum(tf.cast(source.row_lengths(), tf.int32), max_length),
-            most_rows=MOST_ROWS,
-            most_tokens=MOST_TOKENS,
+            max_rows=MAX_ROWS,
+            max_tokens=MAX_TOKENS,
             cores=self.cores,
             outputs=[
                 tf.TensorSpec([None], tf.int32),
@@ -150,8 +150,8 @@ class Translator(tf.Module):
             read,
             {"source": source, "target": target},
             tf.cast(tf.maximum(source.row_lengths(), length), tf.int32),
-            most_rows=MOST_ROWS,
-            most_tokens=MOST_SCORED,
+            max_rows=MAX_ROWS,
+            max_tokens=MAX_SCORED,
             outputs=[tf.TensorSpec([None], tf.float32)],
         )
         in_order = tf.RaggedTensor.from_row_lengths(log_probs, tf.gather(length, order), validate=False)

@@ -45,14 +45,14 @@ def scores(hypotheses: list[str], *references: list[str], lowercase: bool = Fals
     }
 
 
-def exactly_right(rows: list[tuple[str, str, str]], most_words: float = math.inf) -> list[bool]:
+def exactly_right(rows: list[tuple[str, str, str]], max_words: float = math.inf) -> list[bool]:
     """Returns whether each translation equals its reference.
 
     Args:
         rows: (source, translation, reference) of each sentence.
-        most_words: leaves out sentences with more source words.
+        max_words: leaves out sentences with more source words.
     """
-    return [hypothesis == reference for source, hypothesis, reference in rows if len(source.split()) <= most_words]
+    return [hypothesis == reference for source, hypothesis, reference in rows if len(source.split()) <= max_words]
 
 
 def bleu(hypotheses: list[str], *references: list[str], lowercase: bool = False, tokenize: str = "13a") -> dict:

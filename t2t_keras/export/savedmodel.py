@@ -25,19 +25,19 @@ import t2t_keras
 from t2t_keras import run_folder
 from t2t_keras.decoding.loading import load_with_state
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.export.service import Service
+from t2t_keras.export.signatures import Signatures
 from t2t_keras.files import exclusive, write_whole
 from t2t_keras.log import logger
 
 DESCRIPTION = "t2t_keras.json"
 WARM_UP = "tf_serving_warmup_requests"
 MODEL_NAME = "translate"
-MOST_BYTES = 2**31 - 2**27  # Maximum size of the weights in a graph: a protocol buffer holds 2 GiB.
+MAX_BYTES = 2**31 - 2**27  # Maximum size of the weights in a graph: a protocol buffer holds 2 GiB.
 # Sizes of warm-up requests: number of sentences, and words in each.
 WARM_UP_SIZES = ((1, 1), (1, 10), (1, 40), (8, 20), (32, 20))
 
 
-def _warm_up(path: pathlib.Path, service: Service) -> None:
+def _warm_up(path: pathlib.Path, service: Signatures) -> None:
     """Writes warm-up requests. A server runs them before it is ready, so that its first client need not wait for optimised graphs."""
     words = [piece.lstrip("▁") for piece in service.translator.tokenizer.pieces[-1000:]]
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -73,7 +73,7 @@ def next_version(export_dir: pathlib.Path) -> int:
 def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     """Writes all files of a version into a new folder."""
     translator.cores = 1  # Those of the server are not known, and its other requests occupy them.
-    service = Service(translator)
+    service = Signatures(translator)
     signatures = {
         "serving_default": service.translate,
         "translate_with_options": service.translate_with_options,
@@ -123,9 +123,9 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
     # The graph holds the shared matrix twice: for the encoder and for the decoder.
     number = model.count_params() + math.prod(model.embedding.matrix.shape)
     size = number * (1 if translator.int8 else tf.as_dtype(model.variable_dtype).size)
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         received = f"{size:,} bytes for {number:,} weights, with the shared matrix twice"
-        raise ValueError(f"Expected at most {MOST_BYTES:,} bytes of weights. Received: {received}. Use dtype=bfloat16 or `int8`.")
+        raise ValueError(f"Expected at most {MAX_BYTES:,} bytes of weights. Received: {received}. Use dtype=bfloat16 or `int8`.")
     with exclusive(export_dir / ".lock", str(export_dir)):
         folder, unfinished = export_dir / str(next_version(export_dir)), export_dir / ".unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)

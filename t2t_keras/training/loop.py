@@ -22,11 +22,12 @@ from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.log import logger
-from t2t_keras.training import cost, device_memory, devices, histograms, scalars
-from t2t_keras.training.console import ProgressBar
+from t2t_keras.reporting import histograms, scalars
+from t2t_keras.reporting.console import ProgressBar
+from t2t_keras.reporting.profiler import Profiler
+from t2t_keras.training import cost, device_memory, devices
 from t2t_keras.training.device_memory import SplittingTrainStep
 from t2t_keras.training.interruption import Interruption, StoppedError
-from t2t_keras.training.profiler import Profiler
 from t2t_keras.training.state import TrainState
 from t2t_keras.training.train_step import LossScale, make_train_step
 

@@ -26,9 +26,10 @@ from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
 from t2t_keras.log import logger, warnings_only
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.training import cost, devices, diagnosis, hparams, loop, optimizer, pictures, scalars, train_step
+from t2t_keras.reporting import hparams, pictures, scalars
+from t2t_keras.reporting.tensorboard import TensorBoardWriter
+from t2t_keras.training import cost, devices, diagnosis, loop, optimizer, train_step
 from t2t_keras.training.state import TrainState
-from t2t_keras.training.tensorboard import TensorBoardWriter
 
 SAMPLES = 5  # Validation sentences shown in TensorBoard.
 

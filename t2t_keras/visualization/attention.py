@@ -19,7 +19,7 @@ from t2t_keras.text.lines import one_line
 from t2t_keras.text.subwords import Subwords
 
 KINDS = ("encoder", "decoder", "cross")
-MOST_PIECES = 256  # Of a sentence: weights and pictures grow with the square.
+MAX_PIECES = 256  # Of a sentence: weights and pictures grow with the square.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ def record_attention(layers: Sequence[MultiHeadAttention]) -> Iterator[list[np.n
             vars(layer).pop("call", None)
 
 
-def attention_of(translator: Translator, source: str, target: str | None = None, max_pieces: int = MOST_PIECES) -> SentenceAttention:
+def attention_of(translator: Translator, source: str, target: str | None = None, max_pieces: int = MAX_PIECES) -> SentenceAttention:
     """Computes all attention weights of a sentence and its translation.
 
     Args:

@@ -18,7 +18,7 @@ FORMATS = ("png", "svg")
 
 _FONT = "DejaVu Sans"  # matplotlib brings it.
 _LONGEST_LABEL = 30
-_DPI, _MOST_PIXELS = 120, 60_000_000
+_DPI, _MAX_PIXELS = 120, 60_000_000
 _STYLE = {"text.usetex": False, "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "t2t_keras", "path.simplify": False}
 
 
@@ -125,7 +125,7 @@ def save(figure, path: pathlib.Path) -> None:
     if format_ not in FORMATS:
         raise ValueError(f"Expected a picture as {' or '.join(FORMATS)}. Received: {path}.")
     width, height = figure.get_size_inches()
-    dpi = min(_DPI, math.sqrt(_MOST_PIXELS / (width * height)))
+    dpi = min(_DPI, math.sqrt(_MAX_PIXELS / (width * height)))
     drawn = io.BytesIO()
     with drawing():
         figure.savefig(drawn, format=format_, dpi=dpi, facecolor="white", metadata={"Date": None} if format_ == "svg" else None)

@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 
-from t2t_keras.training.hparams import comparable
-from t2t_keras.training.scalars import description
+from t2t_keras.reporting.hparams import comparable
+from t2t_keras.reporting.scalars import description
 
 
 def _content(value) -> tuple:

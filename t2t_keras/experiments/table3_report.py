@@ -5,7 +5,7 @@ import dataclasses
 import io
 import math
 
-from t2t_keras import paper
+from t2t_keras.experiments import paper
 from t2t_keras.visualization import figures
 
 NOISE = 0.5  # BLEU. Two trainings that differ in their seed alone differ by up to about this.

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from t2t_keras.training.scalars import GRADIENT_NORM
+from t2t_keras.reporting.scalars import GRADIENT_NORM
 
 
 def metrics(model, gradient_norms) -> dict:

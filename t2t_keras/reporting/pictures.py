@@ -9,8 +9,8 @@ import numpy as np
 
 from t2t_keras import run_folder
 from t2t_keras.log import logger
-from t2t_keras.training import embedding_projector
-from t2t_keras.visualization import attention_pictures, curves, figures
+from t2t_keras.reporting import curves, embedding_projector
+from t2t_keras.visualization import attention_pictures, figures
 from t2t_keras.visualization.attention import attention_of
 
 MAX_PIECES = 40  # Sub-words of a sentence in TensorBoard, with the end token: a larger picture is hard to read there.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from t2t_keras import run_folder
 from t2t_keras.files import write_whole
-from t2t_keras.visualization.event_files import read_scalars
+from t2t_keras.reporting.event_files import read_scalars
 
 PICTURE, TABLE = "curves.png", "curves.csv"
 Scalars = dict[str, dict[int, float]]  # {tag: {step: value}}
@@ -18,7 +18,7 @@ Scalars = dict[str, dict[int, float]]  # {tag: {step: value}}
 _BLUE, _VERMILION, _ORANGE = "#0072B2", "#D55E00", "#E69F00"
 _COLOURS = (_BLUE, _VERMILION, "#009E73", "#CC79A7", "#56B4E9", _ORANGE, "#000000")
 _LINES = ("-", "--", "-.", ":")  # Seven colours and four line styles tell 28 runs apart, in black and white too.
-_MOST_MARKERS = 40  # Points of a curve that get a marker each; a curve with more is a line.
+_MAX_MARKERS = 40  # Points of a curve that get a marker each; a curve with more is a line.
 
 
 class _Curve(NamedTuple):
@@ -119,7 +119,7 @@ def _draw_panel(axes, panel: _Panel, runs: dict[str, Scalars]) -> None:
             linestyle=_LINES[number % len(_LINES)] if len(runs) > 1 else ":" if curve.alone else "-",
             linewidth=1.0 if faint else 1.8,
             alpha=0.6 if faint and len(runs) > 1 else 1.0,
-            marker="o" if len(points) == 1 or (curve.of_validation and len(points) <= _MOST_MARKERS) else "",
+            marker="o" if len(points) == 1 or (curve.of_validation and len(points) <= _MAX_MARKERS) else "",
             markersize=3,
             label=curve.label if len(runs) == 1 else None,
         )

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from t2t_keras.config import PAD
 from t2t_keras.decoding.sub_batches import in_sub_batches
-from t2t_keras.decoding.translator import MOST_ROWS, MOST_SCORED, Translator
+from t2t_keras.decoding.translator import MAX_ROWS, MAX_SCORED, Translator
 from t2t_keras.model.masks import shift_right, token_mask
 
-MOST_ALIGNED = 256  # Maximum number of source sub-words for an alignment. A translation may have twice as many.
-MOST_ALIGNMENTS = 2**27  # Maximum size [B, W, T, S] of the alignments in a response.
+MAX_ALIGNED = 256  # Maximum number of source sub-words for an alignment. A translation may have twice as many.
+MAX_ALIGNMENTS = 2**27  # Maximum size [B, W, T, S] of the alignments in a response.
 OWN_ALPHA = -1.0  # Selects the α of the configuration.
-MOST_ALPHA = 10.0
+MAX_ALPHA = 10.0
 
 
 def _inputs(**dtypes) -> list[tf.TensorSpec]:
@@ -36,7 +36,7 @@ def _error_where(wrong, text: str, received):
     return tf.where(wrong, tf.strings.join([text, " Received: ", tf.strings.as_string(received), ". "]), "")
 
 
-class Service(tf.Module):
+class Signatures(tf.Module):
     """The signatures of an export.
 
     Args:
@@ -103,14 +103,14 @@ class Service(tf.Module):
         forced = forced[:, :-1]
         wanted = tf.where(max_length == 0, length + config.extra_length, tf.minimum(max_length, self._longest))
         number = tf.cast(forced.row_lengths(), tf.int32)
-        possible = (alpha == OWN_ALPHA) | (alpha >= 0) & (alpha <= MOST_ALPHA)
+        possible = (alpha == OWN_ALPHA) | (alpha >= 0) & (alpha <= MAX_ALPHA)
         error = tf.strings.join([
-            _error_where(~possible, f"alpha: expected 0 to {MOST_ALPHA:g}, or {OWN_ALPHA:g} for that of the model.", alpha),
+            _error_where(~possible, f"alpha: expected 0 to {MAX_ALPHA:g}, or {OWN_ALPHA:g} for that of the model.", alpha),
             _error_where(max_length < 0, "max_length: expected 1 or more, or 0 for the default of the model.", max_length),
             _error_where((n_best < 1) | (n_best > beam_size), f"n_best: expected 1 to {beam_size}, the exported beam size.", n_best),
             _error_where(
-                alignment & ((length > MOST_ALIGNED) | (wanted > 2 * MOST_ALIGNED)),
-                f"alignment: expected a source of at most {MOST_ALIGNED} sub-words and a max_length of at most {2 * MOST_ALIGNED}.",
+                alignment & ((length > MAX_ALIGNED) | (wanted > 2 * MAX_ALIGNED)),
+                f"alignment: expected a source of at most {MAX_ALIGNED} sub-words and a max_length of at most {2 * MAX_ALIGNED}.",
                 tf.maximum(length, wanted),
             ),
             _error_where(
@@ -136,10 +136,10 @@ class Service(tf.Module):
         sources = tf.gather(source, asked[:, 0])
         targets = tf.gather(sequences, asked[:, 0] * beam_size + asked[:, 1])
         widths = [tf.reduce_max(tf.concat([[0], tf.cast(ids.row_lengths(), tf.int32)], axis=0)) for ids in (targets, sources)]
-        most_targets, most_sources = widths
+        max_targets, max_sources = widths
         shape = tf.cast([batch, beam_size, *widths], tf.int64)
-        text = f"alignment: expected at most {MOST_ALIGNMENTS} numbers [B, W, T, S] in a response. Send fewer sentences at once. Received:"
-        tf.debugging.Assert(tf.reduce_prod(shape) <= MOST_ALIGNMENTS, [text, shape])
+        text = f"alignment: expected at most {MAX_ALIGNMENTS} numbers [B, W, T, S] in a response. Send fewer sentences at once. Received:"
+        tf.debugging.Assert(tf.reduce_prod(shape) <= MAX_ALIGNMENTS, [text, shape])
 
         def align(rows):
             source, target = rows["source"].to_tensor(PAD), rows["target"].to_tensor(PAD)
@@ -153,18 +153,18 @@ class Service(tf.Module):
             align,
             {"source": sources, "target": targets},
             tf.cast(sources.row_lengths() + targets.row_lengths(), tf.int32),
-            most_rows=MOST_ROWS,
-            most_tokens=MOST_SCORED,
+            max_rows=MAX_ROWS,
+            max_tokens=MAX_SCORED,
             outputs=[tf.TensorSpec([None], tf.float32)],
         )
-        weights = tf.reshape(weights, [tf.size(order), most_targets, most_sources])
-        names, places = tf.constant(self._pieces), [batch, beam_size, most_targets]
+        weights = tf.reshape(weights, [tf.size(order), max_targets, max_sources])
+        names, places = tf.constant(self._pieces), [batch, beam_size, max_targets]
         shown = alignment & ~absent[:, 0]
         source_pieces = tf.gather(names, tf.ragged.boolean_mask(source, shown)).to_tensor("")
         return {
-            "source_pieces": tf.scatter_nd(tf.where(shown), source_pieces, [batch, most_sources]),
+            "source_pieces": tf.scatter_nd(tf.where(shown), source_pieces, [batch, max_sources]),
             "pieces": tf.scatter_nd(asked, tf.gather(names, targets).to_tensor(""), places),
-            "alignment": tf.scatter_nd(tf.gather(asked, order), weights, [*places, most_sources]),
+            "alignment": tf.scatter_nd(tf.gather(asked, order), weights, [*places, max_sources]),
         }
 
     @tf.function(input_signature=_inputs(source=tf.string, target=tf.string), autograph=False)

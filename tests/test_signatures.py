@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, DecodeConfig
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.export import service as service_module
-from t2t_keras.export.service import Service
+from t2t_keras.export import signatures
+from t2t_keras.export.signatures import Signatures
 
 DECODE = DecodeConfig(beam_size=3, max_input=24, extra_length=4)
 DEFAULTS = {"alpha": -1.0, "max_length": 0, "n_best": 1, "prefix": "", "alignment": False}
@@ -34,8 +34,8 @@ def translator() -> Translator:
 
 
 @pytest.fixture(scope="module")
-def service(translator) -> Service:
-    return Service(translator)
+def service(translator) -> Signatures:
+    return Signatures(translator)
 
 
 def strings(values) -> tf.Tensor:
@@ -63,14 +63,14 @@ def translated(service, rows: list[dict]) -> dict:
 def row_of(found: dict, row: int) -> dict:
     """One row, without what fills it up to the longest beside it."""
     targets, sources = (found[name][row] != b"" for name in ("pieces", "source_pieces"))
-    number, most_targets, most_sources = len(targets), targets.sum(axis=-1).max(initial=0), sources.sum()
+    number, max_targets, max_sources = len(targets), targets.sum(axis=-1).max(initial=0), sources.sum()
     return {
         "text": found["text"][row].tolist(),
         **{name: found[name][row] for name in ("truncated", "error")},
         "score": found["score"][row],
-        "source_pieces": found["source_pieces"][row][:most_sources].tolist(),
-        "pieces": found["pieces"][row][:, :most_targets].tolist(),
-        "alignment": found["alignment"][row][:number, :most_targets, :most_sources],
+        "source_pieces": found["source_pieces"][row][:max_sources].tolist(),
+        "pieces": found["pieces"][row][:, :max_targets].tolist(),
+        "alignment": found["alignment"][row][:number, :max_targets, :max_sources],
     }
 
 
@@ -141,7 +141,7 @@ def test_the_models_own_alpha_may_be_one_that_may_not_be_asked_for(translator, a
     """Story: an export whose own α was beyond what rows may ask for refused every row, and `translate` gave empty lines."""
     other = Translator(translator.model, translator.tokenizer, DecodeConfig(beam_size=2, alpha=alpha, extra_length=2))
     lines = strings(stand_in.sentences(2))
-    service = Service(other)
+    service = Signatures(other)
     served, expected = numpy(service.translate(lines)), numpy(other(lines))
     assert served["text"].tolist() == expected["text"].tolist() and all(expected["text"])
     np.testing.assert_allclose(served["score"], expected["score"], rtol=1e-5)
@@ -269,8 +269,8 @@ def test_alignments_are_those_of_the_model(service):
 
 def test_alignments_of_long_sentences_are_refused_in_their_row(translator, monkeypatch):
     """They have as many numbers as source times translation: 1,074 by 1,024 for each of W, if nothing were refused."""
-    monkeypatch.setattr(service_module, "MOST_ALIGNED", 8)
-    service = Service(translator)
+    monkeypatch.setattr(signatures, "MAX_ALIGNED", 8)
+    service = Signatures(translator)
     short, long = "one", stand_in.sentences(1)[0]
     rows = [{"text": short, "alignment": True}, {"text": long, "alignment": True}, {"text": short, "max_length": 17, "alignment": True}]
     found = translated(service, [*rows, {"text": long}])
@@ -281,8 +281,8 @@ def test_alignments_of_long_sentences_are_refused_in_their_row(translator, monke
 
 
 def test_alignments_that_are_too_large_together_are_refused(translator, monkeypatch):
-    monkeypatch.setattr(service_module, "MOST_ALIGNMENTS", 500)
-    service = Service(translator)
+    monkeypatch.setattr(signatures, "MAX_ALIGNMENTS", 500)
+    service = Signatures(translator)
     assert translated(service, [{"text": "one", "alignment": True}])["alignment"].size <= 500
     with pytest.raises(tf.errors.InvalidArgumentError, match="alignment: expected at most 500 numbers"):
         translated(service, [{"text": "one", "alignment": True}] * 50)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from t2t_keras.config import ModelConfig
-from t2t_keras.decoding import kernels
+from t2t_keras.decoding import process_environment
 
 ROOT = pathlib.Path(__file__).parent.parent
 RUN = ROOT / "tests/data/run_1"
@@ -26,15 +26,15 @@ RUN = ROOT / "tests/data/run_1"
     ],
 )
 def test_kernels_are_chosen_by_width_and_dtype_unless_the_user_has(d_model, dtype, int8, before, after):
-    environment = {} if before is None else {kernels.ONEDNN: before}
-    kernels.choose(ModelConfig(100, d_model=d_model), dtype, int8, environment)
-    assert environment.get(kernels.ONEDNN) == after
+    environment = {} if before is None else {process_environment.ONEDNN: before}
+    process_environment.choose(ModelConfig(100, d_model=d_model), dtype, int8, environment)
+    assert environment.get(process_environment.ONEDNN) == after
 
 
 def test_an_operation_has_one_thread_unless_the_user_has_chosen():
-    for given, expected in (({}, "1"), ({kernels.THREADS: "4"}, "4")):
-        kernels.choose(ModelConfig(100), "float32", False, given)
-        assert given[kernels.THREADS] == expected
+    for given, expected in (({}, "1"), ({process_environment.THREADS: "4"}, "4")):
+        process_environment.choose(ModelConfig(100), "float32", False, given)
+        assert given[process_environment.THREADS] == expected
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("float32", "0"), ("bfloat16", "None")])
@@ -45,10 +45,11 @@ def test_programs_choose_before_tensorflow_is_imported(dtype, expected):
         options.define_trained_model()
         def main():
             options.trained_model()
-            print(os.environ.get("{kernels.ONEDNN}"), os.environ["{kernels.THREADS}"], "tensorflow" in sys.modules)
+            print(os.environ.get("{process_environment.ONEDNN}"), os.environ["{process_environment.THREADS}"], "tensorflow" in sys.modules)
         options.run(main)"""
     command = [sys.executable, "-c", code, f"--model_dir={RUN}", f"--dtype={dtype}"]
-    environment = {name: value for name, value in os.environ.items() if name not in (kernels.ONEDNN, kernels.THREADS)}
+    chosen = (process_environment.ONEDNN, process_environment.THREADS)
+    environment = {name: value for name, value in os.environ.items() if name not in chosen}
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert result.stdout.split() == [expected, "1", "False"], result.stderr
 
@@ -60,10 +61,11 @@ def test_the_demo_chooses_too(model_dir, onednn):
         import t2t_keras
         from tools import demo
         def load(path):
-            sys.exit(os.environ["{kernels.THREADS}"] + " " + str(os.environ.get("{kernels.ONEDNN}")))
+            sys.exit(os.environ["{process_environment.THREADS}"] + " " + str(os.environ.get("{process_environment.ONEDNN}")))
         t2t_keras.load = load
         demo.main()"""
-    environment = {name: value for name, value in os.environ.items() if name not in (kernels.ONEDNN, kernels.THREADS)}
+    chosen = (process_environment.ONEDNN, process_environment.THREADS)
+    environment = {name: value for name, value in os.environ.items() if name not in chosen}
     result = subprocess.run(
         [sys.executable, "-c", code, f"--model_dir={model_dir}"], capture_output=True, text=True, cwd=ROOT, env=environment
     )

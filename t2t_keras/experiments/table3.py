@@ -11,19 +11,19 @@ import keras
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
-from t2t_keras import paper, run_folder
+from t2t_keras import run_folder
 from t2t_keras.config import DecodeConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding.loading import load
 from t2t_keras.evaluation.evaluate import evaluate
+from t2t_keras.experiments import paper, table3_report
+from t2t_keras.experiments.table3_report import Result
 from t2t_keras.files import read_json, write_whole
 from t2t_keras.log import logger
+from t2t_keras.reporting.event_files import read_scalars
 from t2t_keras.training import run
 from t2t_keras.training.loop import NotFiniteError
 from t2t_keras.training.state import TrainState
-from t2t_keras.visualization import table3
-from t2t_keras.visualization.event_files import read_scalars
-from t2t_keras.visualization.table3 import Result
 
 RESULT = "table3.json"  # In the run's folder of a row.
 LOGS = "logs"  # In the folder of the table, for TensorBoard's HPARAMS tab.
@@ -153,9 +153,9 @@ def write(output_dir: pathlib.Path) -> list[str]:
         for TensorBoard's HPARAMS tab.
     """
     results = [result for row in paper.TABLE_3 if (result := read_result(output_dir / row))]
-    files = {"table3.md": table3.as_markdown(results).encode(), "table3.csv": table3.as_csv(results).encode()}
+    files = {"table3.md": table3_report.as_markdown(results).encode(), "table3.csv": table3_report.as_csv(results).encode()}
     if {"base"} < {result.row for result in results}:
-        files["table3.png"] = table3.picture(results)
+        files["table3.png"] = table3_report.picture(results)
     (output_dir / "table3.png").unlink(missing_ok=True)
     for name, content in files.items():
         write_whole(output_dir / name, content)
