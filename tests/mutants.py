@@ -782,7 +782,7 @@ MUTANTS = (
     Mutant(
         "a file of JSON is read whatever its size",
         "t2t_keras/files.py",
-        "    if len(content) > most:\n",
+        "    if len(content) > max_bytes:\n",
         "    if False:\n",
         ("tests/test_config.py::test_a_file_of_another_shape_is_refused_in_a_sentence",),
     ),
