@@ -171,7 +171,7 @@ def to_marian(model, positions: int):
 
     with torch.no_grad():
         peer.model.shared.weight.copy_(tensor(model.embedding.matrix))
-        for stack, layers in ((peer.model.encoder, model.encoder), (peer.model.decoder, model.decoder)):
+        for stack, layers in ((peer.model.encoder, model.encoder.stack), (peer.model.decoder, model.decoder)):
             stack.embed_positions.weight.copy_(tensor(positions_of(model, positions)))
             for copy, layer in zip(stack.layers, layers, strict=True):
                 copy_attention(copy.self_attn, layer.self_attention)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Registers the operations of an export's tokenizer.
 
-from t2t_keras import run_folder
+from t2t_keras import registry, run_folder
 from t2t_keras.checkpoint import BEST, STEP, kept
 from t2t_keras.config import FORMER_NAMES, with_current_names
 from t2t_keras.decoding import loading
@@ -110,6 +110,8 @@ class TextTranslator:
         def translation(row: int, beam: int) -> Translation:
             pieces, source_pieces = _decoded(outputs["pieces"][row, beam]), _decoded(outputs["source_pieces"][row])
             weights = outputs["alignment"][row, beam, : len(pieces), : len(source_pieces)] if alignment else None
+            if alignment and pieces and not weights.any():
+                raise ValueError("Expected a model that aligns for `alignment`. Received: a model of an architecture without alignments.")
             text, score = outputs["text"][row, beam].decode(errors="replace"), float(outputs["score"][row, beam])
             return Translation(text, score, pieces, source_pieces, weights)
 
@@ -280,7 +282,8 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
         model_dir: the run's folder. An existing run is resumed with its own options, except for those given here.
         data_dir: folder of prepared data, or where to prepare it; empty: the run's, or `data` in `model_dir`.
         cpu_devices: number of virtual CPU devices to train on without a GPU. More than one must be set before TensorFlow is first used.
-        options: fields of `ModelConfig`, `TrainConfig`, `DecodeConfig` and `DataConfig`, which are also the flags of `tools/train.py`.
+        options: `architecture`, the fields of its options (`ModelConfig` for the Transformer), and those of `TrainConfig`, `DecodeConfig`
+            and `DataConfig`. They are also the flags of `tools/train.py`.
 
     Returns:
         The run.
@@ -297,7 +300,7 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
         renamed = ", ".join(f"{name} is now {FORMER_NAMES[name]}" for name in former)
         warnings.warn(f"Options were renamed: {renamed}. The former names will be removed in version 0.2.", FutureWarning, stacklevel=2)
         options = with_current_names(options)
-    known = {field.name for group in run_folder.GROUPS.values() for field in dataclasses.fields(group)}
+    known = {run_folder.ARCHITECTURE}.union(*map(run_folder.option_names, registry.architectures()))
     if unknown := sorted(set(options) - known):
         raise TypeError(f"Expected options of ModelConfig, TrainConfig, DecodeConfig or DataConfig. Received: {', '.join(unknown)}.")
     folder = pathlib.Path(model_dir).expanduser()

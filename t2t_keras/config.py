@@ -161,7 +161,7 @@ class TrainConfig:
     patience: int = option(0, "Stop after this many validations without improvement; 0 never stops early.")
     max_skipped: int = option(20, "Stop after this many updates in a row were skipped because their loss or gradient was not finite.")
     max_hours: float = option(0.0, "Save and stop, as on SIGTERM, this many hours after the start of the process; 0 sets no limit.")
-    best_metric: str = option("bleu", "Metric that selects the best checkpoint and that --patience observes: bleu or loss.")
+    best_metric: str = option("bleu", "Metric that selects the best checkpoint and that --patience observes; for translation bleu or loss.")
 
     def __post_init__(self):
         _require_types(self)
@@ -207,11 +207,10 @@ class TrainConfig:
             "profile_steps",
             "the first and the last update to profile, such as 10,20",
         )
-        _require(self, self.best_metric in ("bleu", "loss"), "best_metric", "bleu or loss")
         _require(self, self.checkpoint_steps or self.checkpoint_minutes, "checkpoint_steps checkpoint_minutes", "one of them above 0")
         _require(
             self,
-            self.best_metric == "loss" or self.valid_sentences > 0,
+            self.best_metric != "bleu" or self.valid_sentences > 0,
             "best_metric valid_sentences",
             "best_metric=loss if valid_sentences=0",
         )
@@ -263,10 +262,9 @@ class DataConfig:
 
     def __post_init__(self):
         _require_types(self)
-        pairs = (("train_source", "train_target"), ("valid_source", "valid_target"))
-        for names in pairs:
-            given = [bool(getattr(self, name)) for name in names]
-            _require(self, all(given) or not any(given), " ".join(names), f"both of `{names[0]}` and `{names[1]}`, or neither")
+        for source, target in (("train_source", "train_target"), ("valid_source", "valid_target")):
+            both = f"both of `{source}` and `{target}`, or neither"
+            _require(self, getattr(self, source) or not getattr(self, target), f"{source} {target}", both)
         _require(
             self,
             not (self.dataset and (self.train_source or self.valid_source)),

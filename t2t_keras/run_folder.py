@@ -1,28 +1,45 @@
 """The folder of a run: its options, sub-words and identity, from which training resumes. Does not import TensorFlow.
 
-`config.json` has a version, the four groups of options, the data folder, and the size and SHA-256 of the sub-words and of the index of
-the training records. A folder with this file is a run's folder. A folder with other files of the same names is refused.
+`config.json` has a version, the architecture (transformer, if it is not there), the four groups of options, the data folder, and the size
+and SHA-256 of the sub-words and of the index of the training records. A folder with this file is a run's folder. A folder with other files
+of the same names is refused.
 """
 
 import dataclasses
 import os
 import pathlib
+import reprlib
 
-from t2t_keras import checkpoint
+from t2t_keras import checkpoint, registry
 from t2t_keras.config import TEXTS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json
 from t2t_keras.files import describe, read_json, write_whole
 
 CONFIG, SUBWORDS, DATA, LOGS = "config.json", "subwords.model", "data", "logs"
 CURVES = ("curves.png", "curves.csv")
 VERSION = 1
-GROUPS = {"model": ModelConfig, "train": TrainConfig, "decode": DecodeConfig, "data": DataConfig}
+ARCHITECTURE = "architecture"  # Its key in `config.json`, and the option.
+TRANSFORMER = "transformer"  # The architecture where none is named.
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
-    *(field.name for field in dataclasses.fields(ModelConfig)),
     *("seed", "batch_tokens", "buckets_per_update", "best_metric"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(TEXTS)),
 }
+
+
+def groups_of(architecture: str = TRANSFORMER) -> dict[str, type]:
+    """Returns the groups of options of a run by name; those of the model depend on the architecture."""
+    return {
+        "model": registry.architecture(architecture).options,
+        "train": TrainConfig,
+        "decode": DecodeConfig,
+        "data": DataConfig,
+    }
+
+
+def option_names(architecture: str = TRANSFORMER) -> set[str]:
+    """Returns the names of all options in `groups_of` an architecture."""
+    return {field.name for group in groups_of(architecture).values() for field in dataclasses.fields(group)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,19 +47,42 @@ class Options:
     """All options of a run.
 
     Attributes:
-        model, train, decode: groups of options.
+        model: options of the architecture, such as `ModelConfig`.
+        train, decode: groups of options.
         data: group of options. If they name no corpus, they are those of the run or of the prepared data.
         data_dir: absolute path of the data folder; empty for `data` in the run's folder.
+        architecture: its name; see `registry`.
         sources: where values come from, by option: "command line", "flagfile NAME", "given" or "run". An option that is missing here
             has its default.
     """
 
-    model: ModelConfig = ModelConfig()
+    model: object = ModelConfig()
     train: TrainConfig = TrainConfig()
     decode: DecodeConfig = DecodeConfig()
     data: DataConfig = DataConfig()
     data_dir: str = ""
+    architecture: str = TRANSFORMER
     sources: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)
+
+    @classmethod
+    def default(cls, architecture: str) -> "Options":
+        """Returns the defaults of an architecture and of its task.
+
+        Raises:
+            ValueError: no architecture has this name.
+        """
+        train = TrainConfig(best_metric=registry.task_of(architecture).metrics[0])
+        return cls(registry.architecture(architecture).options(), train, architecture=architecture)
+
+    @property
+    def groups(self) -> dict:
+        """The groups of options by name."""
+        return {name: getattr(self, name) for name in groups_of(self.architecture)}
+
+    @property
+    def task(self):
+        """The `task.Task` of the architecture."""
+        return registry.task_of(self.architecture)
 
     def data_folder(self, model_dir: pathlib.Path) -> pathlib.Path:
         """Returns the data folder of a run."""
@@ -51,12 +91,11 @@ class Options:
     def table(self) -> str:
         """Returns a Markdown table of all options with their values and where these come from."""
         rows = [("option", "value", "from"), ("-" * 6, "-" * 5, "-" * 4)]
-        for name in GROUPS:
-            rows += [
-                (option, str(value).replace("|", "\\|"), self.sources.get(option, "default"))
-                for option, value in vars(getattr(self, name)).items()
-            ]
-        rows.append(("data_dir", self.data_dir, self.sources.get("data_dir", "default")))
+        values = {name: value for group in self.groups.values() for name, value in vars(group).items()}
+        rows += [
+            (option, str(value).replace("|", "\\|"), self.sources.get(option, "default"))
+            for option, value in ({ARCHITECTURE: self.architecture} | values | {"data_dir": self.data_dir}).items()
+        ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in rows)
 
@@ -77,10 +116,28 @@ def check(model_dir: pathlib.Path) -> bool:
     version = written.get("version", 0)  # 0: older than version numbers.
     if "model" not in written or type(version) is not int:
         raise ValueError(f"{path} is not the {CONFIG} of a run. Give another `model_dir`.")
-    known = {"version", *GROUPS, "data_dir", "subwords", "records"}
+    known = {"version", ARCHITECTURE, "model", "train", "decode", "data", "data_dir", "subwords", "records"}
     if version > VERSION or not set(written) <= known:
         raise ValueError(f"{path} was written by another version of this program. Use that one.")
     return True
+
+
+def architecture_of(model_dir: pathlib.Path) -> str:
+    """Returns the architecture of a run.
+
+    Raises:
+        FileNotFoundError: the folder is not a run's.
+        ValueError: the architecture is not registered.
+    """
+    if not check(model_dir):
+        raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the `model_dir` of a training run.")
+    name = read_json(model_dir / CONFIG).get(ARCHITECTURE, TRANSFORMER)
+    if name not in registry.architectures():
+        raise ValueError(
+            f"Expected '{ARCHITECTURE}' in {model_dir / CONFIG} to be one of {', '.join(registry.architectures())}. "
+            f"Received: {reprlib.repr(name)}. Install the package that registers it."
+        )
+    return name
 
 
 def groups(model_dir: pathlib.Path, *names: str) -> tuple:
@@ -88,24 +145,23 @@ def groups(model_dir: pathlib.Path, *names: str) -> tuple:
 
     Args:
         model_dir: the run's folder.
-        names: names of the groups, as in `GROUPS`.
+        names: names of the groups, as in `groups_of`.
 
     Raises:
         FileNotFoundError: the folder is not a run's.
         ValueError: an option is unknown or invalid.
     """
-    if not check(model_dir):
-        raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the `model_dir` of a training run.")
-    return from_json(model_dir / CONFIG, **{name: GROUPS[name] for name in names})
+    known = groups_of(architecture_of(model_dir))
+    return from_json(model_dir / CONFIG, **{name: known[name] for name in names})
 
 
 def read(model_dir: pathlib.Path) -> Options:
     """Returns all options of a run; raises the errors of `groups`."""
-    options = groups(model_dir, *GROUPS)
+    options = groups(model_dir, *groups_of())
     data_dir = read_json(model_dir / CONFIG).get("data_dir", "")
     if not isinstance(data_dir, str):
         raise ValueError(f"Expected 'data_dir' in {model_dir / CONFIG} to be a path. Received: {data_dir}.")
-    return Options(*options, data_dir)
+    return Options(*options, data_dir, architecture_of(model_dir))
 
 
 def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: dict[str, str] | None = None) -> Options:
@@ -113,7 +169,7 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
 
     Args:
         model_dir: a run's folder or a new one.
-        given: values by option.
+        given: values by option, "architecture" among them if it is given.
         data_dir: the data folder, if given.
         sources: where the given values come from, by option. The default is "given".
 
@@ -121,9 +177,16 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         ValueError: an option is invalid, or does not fit the others.
     """
     is_run = check(model_dir)
-    before, chosen = read(model_dir) if is_run else Options(), {}
+    architecture = given.get(ARCHITECTURE, TRANSFORMER)
+    before, chosen = read(model_dir) if is_run else Options.default(architecture), {}
+    if given.get(ARCHITECTURE, before.architecture) != before.architecture:
+        raise ValueError(
+            f"Expected architecture={before.architecture}, that of the run in {model_dir}. Received: architecture={architecture}. "
+            "Give another `model_dir`."
+        )
+    _check_names(given, before.architecture)
     origins = dict.fromkeys(given, "given") | ({"data_dir": "given"} if data_dir else {}) | (sources or {})
-    for name, group in GROUPS.items():
+    for name, group in groups_of(before.architecture).items():
         own = {field.name: given[field.name] for field in dataclasses.fields(group) if field.name in given}
         try:
             chosen[name] = dataclasses.replace(getattr(before, name), **own)
@@ -131,10 +194,27 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
             raise ValueError(f"{error} Options not given are those of {model_dir / CONFIG}." if is_run else str(error)) from error
         if name == "data" and not own:
             chosen[name] = DataConfig()  # Without data options, a run uses its data folder and does not check the original text.
+    _check_task(chosen, before.task)
     if is_run:
-        options = {field.name for group in GROUPS.values() for field in dataclasses.fields(group)} | {"data_dir"}
-        origins = dict.fromkeys(options, "run") | origins
-    return Options(**chosen, data_dir=stored(model_dir, data_dir) if data_dir else before.data_dir, sources=origins)
+        origins = dict.fromkeys(option_names(before.architecture) | {ARCHITECTURE, "data_dir"}, "run") | origins
+    data_dir = stored(model_dir, data_dir) if data_dir else before.data_dir
+    return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins)
+
+
+def _check_names(given: dict, architecture: str) -> None:
+    """Raises `ValueError` for options that an architecture does not have, and names those that have them."""
+    for option in sorted(given.keys() - option_names(architecture) - {ARCHITECTURE}):
+        others = [name for name in registry.architectures() if option in option_names(name)]
+        of = f"an option of architecture={' or '.join(others)}" if others else "which no architecture has"
+        raise ValueError(f"Expected options of architecture={architecture}. Received: {option}={given[option]}, {of}.")
+
+
+def _check_task(groups: dict, task) -> None:
+    """Raises `ValueError` where the metric or the text is not one of the task."""
+    metric = groups["train"].best_metric
+    if metric not in task.metrics:
+        raise ValueError(f"Expected `best_metric` to be one of {', '.join(task.metrics)}. Received: best_metric={metric}.")
+    task.check_text(groups["data"])
 
 
 def stored(model_dir: pathlib.Path, data_dir: str | os.PathLike) -> str:
@@ -158,16 +238,17 @@ def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
         ValueError: there are checkpoints, and options differ that must not. The message lists them with both values.
     """
     found = []
-    for name in GROUPS:
+    fixed = _FIXED | {field.name for field in dataclasses.fields(before.model)}
+    for name in before.groups:
         old, new = getattr(before, name), getattr(after, name)
         if name != "data" or (old.names_corpus and new.names_corpus):
             fields = [field.name for field in dataclasses.fields(old)]
             found += [(field, getattr(old, field), getattr(new, field)) for field in fields if getattr(old, field) != getattr(new, field)]
     if before.data_dir != after.data_dir:
         found.append(("data_dir", *(each.data_folder(model_dir) for each in (before, after))))
-    refused = [name for name, _, _ in found if name in _FIXED]
+    refused = [name for name, _, _ in found if name in fixed]
     if refused and checkpoint.kept(model_dir):
-        received = ", ".join(f"{name}={new} (the run: {old})" for name, old, new in found if name in _FIXED or name in TEXTS)
+        received = ", ".join(f"{name}={new} (the run: {old})" for name, old, new in found if name in fixed or name in TEXTS)
         raise ValueError(
             f"Expected the options that {model_dir} was trained with. Received: {received}. Leave them out to resume that run, or start a "
             "new run in another `model_dir`."
@@ -184,9 +265,8 @@ def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, rec
         subwords: file of the sub-words; it is copied.
         records: index of the training records, which identifies the training data.
     """
-    values = {name: getattr(options, name) for name in GROUPS}
     described = {"data_dir": options.data_dir, "subwords": describe(subwords), "records": describe(records)}
-    write_whole(model_dir / CONFIG, to_json(version=VERSION, **values, **described).encode())
+    write_whole(model_dir / CONFIG, to_json(version=VERSION, architecture=options.architecture, **options.groups, **described).encode())
     write_whole(model_dir / SUBWORDS, subwords.read_bytes())
 
 

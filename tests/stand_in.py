@@ -5,13 +5,13 @@ import pathlib
 import random
 import unittest.mock
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from t2t_keras.config import EOS, DecodeConfig, ModelConfig
 from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding.translator import Translator
+from t2t_keras.model.protocols import EncoderDecoder
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text import vocabulary
 from t2t_keras.visualization.attention import SentenceAttention, Tokens
@@ -73,7 +73,7 @@ def attention(source: str, target: str, layers: int = 2, heads: int = 3, seed: i
     )
 
 
-class Copier(keras.Model):
+class Copier(EncoderDecoder):
     """A model of hand-set probabilities: with `skill` 1 greedy search copies its source, a wide beam with a small alpha does not.
 
     A rival to the first token is less likely than that, but ends for certain, while every token of a copy has some doubt. With
@@ -87,7 +87,7 @@ class Copier(keras.Model):
     RIVAL = EOS + 1
 
     def __init__(self, config: ModelConfig, dtype=None, endless: bool = False):
-        super().__init__(name="copier")
+        super().__init__(config, name="copier")
         self.vocab_size, self.endless, self.steps = config.vocab_size, endless, 0
         self.skill = self.add_weight(shape=(), initializer="zeros", name="skill")
         self.built = True
@@ -95,16 +95,16 @@ class Copier(keras.Model):
     def encode(self, source, training=False):
         return source
 
-    def empty_cache(self, batch):
+    def initial_state(self, memory, beams=1):
         return ()
 
-    def decode(self, target, memory, cache=None, position=0, ancestors=None, training=False):
+    def decode(self, target, memory, state=None, position=0, ancestors=None, training=False):
         self.steps += 1
         wanted = memory[:, tf.minimum(position, tf.shape(memory)[1] - 1 - self.endless)]
         likely = 4 * tf.one_hot(wanted, self.vocab_size) + tf.where(position == 0, 3.5, 0.0) * tf.one_hot(self.RIVAL, self.vocab_size)
         ends = 20 * tf.one_hot(EOS, self.vocab_size)
         logits = tf.where((target == self.RIVAL)[..., None], ends, likely[:, None])
-        return tf.convert_to_tensor(self.skill) * (logits - self.endless * ends), cache
+        return tf.convert_to_tensor(self.skill) * (logits - self.endless * ends), state
 
 
 def _column(dtype, *names: str) -> list[tf.TensorSpec]:

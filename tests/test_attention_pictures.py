@@ -111,7 +111,7 @@ def test_observing_changes_no_result(translator):
     model = translator.model
     inputs = (np.array([[5, 6, EOS]], "int32"), np.array([[BOS, 7, 9]], "int32"))
     expected = model(inputs)
-    with record_attention([layer.self_attention for layer in (*model.encoder, *model.decoder)]):
+    with record_attention([layer.self_attention for layer in (*model.encoder.stack, *model.decoder)]):
         np.testing.assert_array_equal(model(inputs), expected)
 
 

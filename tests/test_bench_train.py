@@ -16,6 +16,7 @@ import types
 import keras
 import numpy as np
 import pytest
+import toy
 
 from benchmarks.train_peers import batches, ceiling, comparison, contestants, ours, results, worker
 from t2t_keras.config import EOS, PAD, ModelConfig, TrainConfig
@@ -79,7 +80,7 @@ def test_our_contestant_makes_the_updates_of_the_product(task, pairs):
     keras.utils.set_random_seed(TRAIN.seed)
     product, adam = run._make_model(strategy, Options(model, TRAIN))
     read = loop._make_batches(strategy, TRAIN, pairs, batching.START)
-    step, scale, losses = loop._make_train_step(strategy, product, adam, TRAIN, read.element_spec), LossScale(), []
+    step, scale, losses = loop._make_train_step(strategy, product, adam, toy.TASK, TRAIN, read.element_spec), LossScale(), []
     for _, batch in zip(range(UPDATES), read, strict=False):
         metrics, scale = step({side: batch[side] for side in shards.SIDES}, scale)
         losses.append(float(metrics["smoothed_loss"] / metrics["target_tokens"]))

@@ -38,7 +38,7 @@ def file(tmp_path):
 
 def read(source: str, target: str, **options) -> tuple[list, corpora.Report]:
     report = corpora.Report()
-    return list(corpora.text_pairs(source, target, report, **options)), report
+    return list(corpora.text_pairs(source, target, report=report, **options)), report
 
 
 def refusal(source: str, target: str, **options) -> str:
@@ -120,7 +120,7 @@ def test_unequal_numbers_of_lines_are_told_with_the_first_line_that_has_no_partn
 
 
 def test_no_pair_comes_after_the_files_differ(file):
-    pairs = corpora.text_pairs(file("a\nb\n"), file("A\n"), corpora.Report())
+    pairs = corpora.text_pairs(file("a\nb\n"), file("A\n"), report=corpora.Report())
     assert next(pairs) == (b"a", b"A")
     with pytest.raises(ValueError, match="as many lines"):
         next(pairs)
@@ -251,7 +251,7 @@ def test_a_file_is_hashed_while_it_is_read(file, compress):
     text = b"".join(b"%d\n" % number for number in range(400_000))
     content, hashes = compress(text), {}
     name, target = file(content), file(text)
-    assert len(list(corpora.text_pairs(name, target, corpora.Report(), hashes=hashes))) == 400_000
+    assert len(list(corpora.text_pairs(name, target, report=corpora.Report(), hashes=hashes))) == 400_000
     assert len(text) > 2**21
     assert hashes == {pathlib.Path(name): hashlib.sha256(content).hexdigest(), pathlib.Path(target): hashlib.sha256(text).hexdigest()}
 

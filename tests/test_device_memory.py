@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+import toy
 from toy import SUMS, TRAIN, Toy, assert_close, by_one_tape, joined, random_updates, set_weights, sgd, strategy_of, weights_of
 
 from t2t_keras.config import EOS
@@ -40,7 +41,11 @@ def built(rows: int, replicas: int, spec):
         model, optimizer = Small(rows), sgd()
         optimizer.build(model.trainable_variables)
         set_weights(model)
-    return strategy, model, device_memory.SplittingTrainStep(strategy, make_train_step(strategy, model, optimizer, TRAIN, spec))
+    return (
+        strategy,
+        model,
+        device_memory.SplittingTrainStep(strategy, make_train_step(strategy, model, optimizer, toy.TASK, TRAIN, spec), toy.cost),
+    )
 
 
 def batches_of(strategy, updates, micro_batch_tokens=10**6, buckets=1):
@@ -101,15 +106,15 @@ def test_halves_hold_the_same_rows_of_each_micro_batch():
 def test_no_micro_batch_of_the_data_costs_more_than_the_largest_shape(folder, replicas, buckets, micro_batch_tokens):
     """The bound holds in every range of lengths, for every micro-batch of the corpus."""
     train = dataclasses.replace(TRAIN, batch_tokens=60 * buckets, buckets_per_update=buckets, micro_batch_tokens=micro_batch_tokens)
-    largest = [device_memory.cost(*shape) for shape in device_memory.largest_shapes(shards.read_info(folder), train, replicas).values()]
+    largest = [toy.cost(*shape) for shape in device_memory.largest_shapes(shards.read_info(folder), train, replicas, toy.cost).values()]
     assert largest == sorted(largest)
     for update in batching.grouped(batching.batches(folder, batch_tokens=60, seed=1, epochs=3), buckets):
         shared = batching.split(update, buckets=buckets, replicas=replicas, micro_batch_tokens=micro_batch_tokens)
         for source, target in zip(
             *(tf.unstack(tf.reshape(shared[side], [-1, *shared[side].shape[2:]])) for side in shards.SIDES), strict=True
         ):
-            source, target = batching.trimmed(source, target)
-            assert device_memory.cost(*source.shape, target.shape[1]) <= largest[-1]
+            source, target = batching.trimmed({"source": source, "target": target}).values()
+            assert toy.cost(*source.shape, target.shape[1]) <= largest[-1]
 
 
 @pytest.mark.parametrize(
@@ -121,14 +126,16 @@ def test_no_possible_shape_costs_more_than_the_largest_shape(batch_tokens, bucke
     train = dataclasses.replace(
         TRAIN, batch_tokens=batch_tokens, buckets_per_update=buckets_per_update, micro_batch_tokens=micro_batch_tokens
     )
-    shapes = device_memory.largest_shapes({"source_longest": 256, "target_longest": 250}, train, replicas).values()
-    largest = max(device_memory.cost(*shape) for shape in shapes)
+    shapes = device_memory.largest_shapes(
+        {"source_longest": 256, "target_longest": 250, "columns": shards.SIDES}, train, replicas, toy.cost
+    ).values()
+    largest = max(toy.cost(*shape) for shape in shapes)
     micro_batches = next(n for n in range(1, 99) if n * buckets_per_update % replicas == 0)
     for length in range(1, 257):
         most = max(micro_batch_tokens // length, 1)
         rows = batch_tokens // buckets_per_update // length
         share = -(-rows // (micro_batches * -(-rows // (micro_batches * most))))
-        assert device_memory.cost(share, length, min(length, 250)) <= largest
+        assert toy.cost(share, length, min(length, 250)) <= largest
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -141,7 +148,7 @@ def test_of_buckets_of_different_lengths_the_costly_ones_are_split(replicas, mes
     expected, _ = by_one_tape([joined(batches[:3]), joined(batches[3:])])
     assert_close(weights_of(model), expected, 3e-6)
     assert 1 <= len(messages) <= 3
-    costs = [device_memory.cost(rows, length, length) for rows, length in model.tried]
+    costs = [toy.cost(rows, length, length) for rows, length in model.tried]
     fitted = [index for index, (rows, _) in enumerate(model.tried) if rows > 4]
     assert len(fitted) <= 2 * len(messages)  # Each was tried once, by all replicas at once.
     assert len(costs) < 60
@@ -158,10 +165,10 @@ def test_a_costly_micro_batch_of_few_rows_is_halved_at_once_beside_one_of_many()
     batches = long_and_short()
     spec = batches_of(strategy, batches, buckets=3).element_spec
     strategy, _, update = built(99, 1, spec)
-    update._cost_limit = device_memory.cost(6, 8, 8)
+    update._cost_limit = toy.cost(6, 8, 8)
     [batch] = batches_of(strategy, batches, buckets=3)
     assert [len(rows) for rows in micro_batches(strategy, update.split_to_fit(batch))] == [3, 3, 6, 6, 1, 0]
-    update._cost_limit = device_memory.cost(1, 9, 9)  # Which is a row that cannot be halved.
+    update._cost_limit = toy.cost(1, 9, 9)  # Which is a row that cannot be halved.
     assert max(len(rows) for rows in micro_batches(strategy, update.split_to_fit(batch))) == 2
 
 
@@ -183,6 +190,6 @@ def test_the_largest_micro_batch_of_every_range_of_lengths_runs_and_changes_no_w
 
 
 def test_cost_grows_with_rows_and_lengths_and_faster_than_the_lengths():
-    assert device_memory.cost(2, 10, 10) == 2 * device_memory.cost(1, 10, 10)
-    assert device_memory.cost(1, 20, 20) > device_memory.cost(2, 10, 10)
-    assert np.all(np.diff([device_memory.cost(1000 // s, s, s) for s in (10, 20, 50, 100, 200)]) > 0)
+    assert toy.cost(2, 10, 10) == 2 * toy.cost(1, 10, 10)
+    assert toy.cost(1, 20, 20) > toy.cost(2, 10, 10)
+    assert np.all(np.diff([toy.cost(1000 // s, s, s) for s in (10, 20, 50, 100, 200)]) > 0)

@@ -6,13 +6,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from toy import PAIRS, SMALL, TRAIN, VOCAB_SIZE, Toy, padded, set_weights, strategy_of
+from toy import PAIRS, SMALL, TASK, TRAIN, VOCAB_SIZE, Toy, padded, set_weights, strategy_of
 
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.training import devices, diagnosis
 
 PLACE = {"step": 4, "micro_batch": 0, "replica": 0, "scale": 1.0}
-SOURCE, TARGET = (tf.constant(padded(side)) for side in zip(*PAIRS[:3], strict=True))
+COLUMNS = {name: tf.constant(padded(side)) for name, side in zip(("source", "target"), zip(*PAIRS[:3], strict=True), strict=True)}
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def layer_of(model, path: str):
 
 
 def test_a_finite_update_has_nothing_to_tell(transformer):
-    assert diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **PLACE) == ""
+    assert diagnosis.first_not_finite(transformer, TASK, TRAIN, COLUMNS, **PLACE) == ""
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_weight_that_is_not_finite_is_named(transformer, value):
     kernel = transformer.decoder[0].feed_forward.inner.kernel
     kernel.assign(np.where(np.arange(kernel.shape[1]) == 2, value, kernel.numpy()))
-    found = diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **PLACE)
+    found = diagnosis.first_not_finite(transformer, TASK, TRAIN, COLUMNS, **PLACE)
     assert found == "the weight transformer/decoder_0/feed_forward/inner/kernel"
 
 
@@ -46,7 +46,7 @@ def test_the_first_layer_with_such_an_output_is_named_not_those_it_spoils(monkey
     layer = layer_of(transformer, f"transformer/{path}")
     call = type(layer).call
     monkeypatch.setattr(layer, "call", lambda *args, **kwargs: call(layer, *args, **kwargs) / 0)
-    assert diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **PLACE) == f"the output of transformer/{path}"
+    assert diagnosis.first_not_finite(transformer, TASK, TRAIN, COLUMNS, **PLACE) == f"the output of transformer/{path}"
 
 
 def test_what_is_spoiled_between_layers_is_told_as_an_input(monkeypatch, transformer):
@@ -55,21 +55,21 @@ def test_what_is_spoiled_between_layers_is_told_as_an_input(monkeypatch, transfo
 
     weights = attention.attention_weights
     monkeypatch.setattr(attention, "attention_weights", lambda *args: weights(*args) * np.nan)
-    found = diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **PLACE)
+    found = diagnosis.first_not_finite(transformer, TASK, TRAIN, COLUMNS, **PLACE)
     assert found == "the output of transformer/encoder_0/self_attention/output, and its input already"
 
 
 def test_a_gradient_that_alone_is_not_finite_is_named(transformer):
     """A loss scale too large for float32 overflows backwards only."""
-    found = diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **{**PLACE, "scale": 3e38})
+    found = diagnosis.first_not_finite(transformer, TASK, TRAIN, COLUMNS, **{**PLACE, "scale": 3e38})
     assert found.startswith("the gradient of transformer/") and "every layer's output is finite" in found
 
 
 def test_the_layers_are_as_before_afterwards(transformer):
-    before = transformer((SOURCE, TARGET)).numpy()
-    diagnosis.first_not_finite(transformer, TRAIN, SOURCE, TARGET, **PLACE)
+    before = transformer(tuple(COLUMNS.values())).numpy()
+    diagnosis.first_not_finite(transformer, TASK, TRAIN, COLUMNS, **PLACE)
     assert all("watched" not in layer.call.__qualname__ for layer in transformer._flatten_layers())
-    np.testing.assert_array_equal(transformer((SOURCE, TARGET)), before)
+    np.testing.assert_array_equal(transformer(tuple(COLUMNS.values())), before)
 
 
 class Poisoned(Toy):
@@ -94,6 +94,7 @@ def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path):
         tmp_path / "not_finite" / "update-42.npz",
         strategy,
         model,
+        TASK,
         TRAIN,
         batch,
         iterations=41,

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+import toy
 from toy import SMALL, Toy, on_devices, random_updates
 
 from t2t_keras import config
@@ -90,7 +91,7 @@ def test_the_summary_has_the_operations_and_the_paper_s_estimate():
 def test_operations_are_counted_over_all_updates_and_per_second():
     counted = state(flops=0.0)
     for _ in range(2):
-        counted.count_update({**dict.fromkeys(SUMS, 1.0), "flops": 1e12, "finite": True}, (0, 1), 0, 1.5)
-    found = counted.pop_summary({"learning_rate": 1.0, "gradient_norm": 1.0})
+        counted.count_update({**dict.fromkeys((*toy.TASK.sums, *SUMS), 1.0), "flops": 1e12, "finite": True}, (0, 1), 0, 1.5)
+    found = counted.pop_summary({"learning_rate": 1.0, "gradient_norm": 1.0}, toy.TASK)
     assert counted.flops == found["train/flops"] == 6e12
     assert found["utilization/tflops"] == pytest.approx(2.0)

@@ -117,11 +117,12 @@ def test_a_loop_whose_body_has_a_scope_of_its_own_gives_the_same_tokens(model):
         @tf.function(input_signature=[IDS])
         def run(source):
             with scope():
-                memory, cache = model.encode(source), model.empty_cache(tf.shape(source)[0])
+                memory = model.encode(source)
+                cache = model.initial_state(memory)
 
             def body(position, tokens, written, cache):
                 with scope():
-                    logits, cache = model.decode(tokens, memory, cache=cache, position=position)
+                    logits, cache = model.decode(tokens, memory, state=cache, position=position)
                 tokens = tf.argmax(logits[:, -1], axis=-1, output_type=tf.int32)[:, None]
                 return position + 1, tokens, tf.concat([written, tokens], axis=1), cache
 

@@ -25,13 +25,13 @@ from test_training import NO_BLEU, Run, steps_on_disk
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, corpora, data_service, prepare, shards
+from t2t_keras.decoding import translator
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.model.dropout import Dropout
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text import byte_pairs, vocabulary
 from t2t_keras.text.word_pieces import HEAD
 from t2t_keras.training import interruption, loop, train_step
-from t2t_keras.training import run as training_run
 
 TEXTS = {"train_source": "train.source", "train_target": "train.target", "valid_source": "valid.source", "valid_target": "valid.target"}
 TRAIN_PAIRS, VALID_PAIRS = sentences(200, seed=1), sentences(20, seed=2)
@@ -229,7 +229,7 @@ def hands_over(lab, config) -> types.SimpleNamespace:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_step, "make_validation", validation)
-        patch.setattr(training_run, "translate_lines", translated)
+        patch.setattr(translator, "translate_lines", translated)
         patch.setattr(tf.config.experimental, "enable_op_determinism", lambda: found["called"].append("determinism"))
         patch.setattr(tf.config.optimizer, "set_experimental_options", found["called"].append)
         patch.setattr(data_service, "check", found["called"].append)
@@ -270,7 +270,7 @@ def smoothing(lab, config) -> float:
     """Smoothed loss over loss."""
     model, [pair] = toy.Toy(), toy.random_updates([3])
     toy.set_weights(model)
-    _, sums = train_step.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
+    _, sums = train_step.micro_batch_gradients(model, toy.TASK, config, batching.columns_of(pair), step=0, micro_batch=0, replica=0)
     return float(sums["smoothed_loss"] / sums["loss"])
 
 
@@ -278,7 +278,7 @@ def dropped(lab, config) -> float:
     """The loss with dropout."""
     model, [pair] = toy.Toy(dropout=0.5), toy.random_updates([3])
     toy.set_weights(model)
-    _, sums = train_step.micro_batch_gradients(model, config, pair["source"], pair["target"], step=0, micro_batch=0, replica=0)
+    _, sums = train_step.micro_batch_gradients(model, toy.TASK, config, batching.columns_of(pair), step=0, micro_batch=0, replica=0)
     return float(sums["loss"])
 
 

@@ -1,6 +1,7 @@
 """Section 4: restricted attention equals full attention under a band mask, grows linearly, and works wherever a model goes."""
 
 import dataclasses
+import functools
 import re
 
 import keras
@@ -13,10 +14,12 @@ from keras import ops
 
 from t2t_keras import run_folder
 from t2t_keras.config import DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.data import shards
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import ctranslate2_format, savedmodel
 from t2t_keras.export.signatures import Signatures
+from t2t_keras.model import flops
 from t2t_keras.model.masks import padding_mask
 from t2t_keras.model.restricted_attention import RestrictedSelfAttention, computed_scores, restricted_attention
 from t2t_keras.model.stacks import DecoderLayer, EncoderLayer
@@ -285,7 +288,7 @@ def test_the_encoder_attends_to_neighborhoods_and_the_decoder_to_everything():
     source, target = batch["source"], batch["target"]
     mask = np.array(padding_mask(source)) & band(source.shape[1], 2)[None, None]
     x = full.positions(full.embedding(source))
-    for layer in full.encoder:
+    for layer in full.encoder.stack:
         x = layer(x, attention_mask=mask)
     encoded = full.encode(source)._replace(keys_values=[layer.cross_attention.keys_values(x) for layer in full.decoder])
     np.testing.assert_allclose(restricted((source, target)), full.decode(target, encoded)[0], atol=1e-5)
@@ -331,16 +334,19 @@ def test_a_run_is_not_resumed_with_another_window(tmp_path):
         run_folder.changes(tmp_path / "run", before, run_folder.resolve(tmp_path / "run", {"attention_window": 16}))
 
 
+WINDOW_64 = ModelConfig(attention_window=64)
+
+
 def test_the_largest_micro_batch_is_the_one_that_needs_most_memory_with_the_window():
     """With full attention, a sentence of 8,192 needs more than two of 5,000; with a window it needs less."""
     info, train = (
-        {"source_longest": 8192, "target_longest": 16},
+        {"source_longest": 8192, "target_longest": 16, "columns": shards.SIDES},
         TrainConfig(batch_tokens=10_000, buckets_per_update=1, micro_batch_tokens=10_000),
     )
-    assert device_memory.largest_shapes(info, train, 1)[8192] == (1, 8192, 16)
-    assert device_memory.largest_shapes(info, train, 1, attention_window=64)[8192] == (2, 5000, 16)
-    assert device_memory.cost(1, 8000, 16, 64) == pytest.approx(2 * device_memory.cost(1, 4000, 16, 64), rel=0.01)
-    assert device_memory.cost(3, 40, 16, 1000) >= device_memory.cost(3, 40, 16)
+    assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, ModelConfig()))[8192] == (1, 8192, 16)
+    assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, WINDOW_64))[8192] == (2, 5000, 16)
+    assert flops.memory_cost(WINDOW_64, 1, 8000, 16) == pytest.approx(2 * flops.memory_cost(WINDOW_64, 1, 4000, 16), rel=0.01)
+    assert flops.memory_cost(ModelConfig(attention_window=1000), 3, 40, 16) >= flops.memory_cost(ModelConfig(), 3, 40, 16)
 
 
 # Decoding and exports.

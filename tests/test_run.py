@@ -140,7 +140,7 @@ def handed_over(monkeypatch, model_dir, prepared, **options) -> types.SimpleName
     """What `training_run.train` makes of prepared data and hands to the loop, which is not run."""
     found = types.SimpleNamespace()
 
-    def train_loop(strategy, model, optimizer, config, **others):
+    def train_loop(strategy, model, optimizer, task, config, **others):
         vars(found).update(model=model, optimizer=optimizer, config=config, **others)
         return TrainState()
 
@@ -163,9 +163,9 @@ def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment
     """Of the first --valid_sentences in their order, by a model that translates them rightly, if it is searched greedily."""
     lines, references = (side[:10] for side in prepare.read_text(prepared, "valid"))
     references = [*lines[: TRAIN.valid_sentences], *references[TRAIN.valid_sentences :]]
-    monkeypatch.setattr(prepare, "read_text", lambda folder, split: (lines, references))
-    monkeypatch.setattr(training_run, "Transformer", stand_in.Copier)
-    monkeypatch.setattr(train_step, "make_validation", lambda *_: lambda: 1.0)
+    monkeypatch.setattr(prepare, "read_text", lambda folder, split, sides: (lines, references))
+    monkeypatch.setattr("t2t_keras.model.transformer.Transformer", stand_in.Copier)
+    monkeypatch.setattr(train_step, "make_validation", lambda *_: lambda: {"loss": 2.0, "smoothed_loss": 2.0, "target_tokens": 2.0})
     found = handed_over(monkeypatch, tmp_path, prepared)
     assert found.validate(1)["valid/bleu"] < 1
     found.model.skill.assign(1.0)

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -62,7 +63,7 @@ def other(field):
 def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path):
     """Story: --warmup_steps=20, forgotten at the second start, became 4000, and the rate 0.00030 instead of 0.0051."""
     groups = {}
-    for name, group in run_folder.GROUPS.items():
+    for name, group in run_folder.groups_of().items():
         values = {field.name: other(field) for field in dataclasses.fields(group)}
         groups[name] = group(**{**values, **({"deterministic": False} if name == "train" else {})})
         same = [field.name for field in dataclasses.fields(group) if getattr(groups[name], field.name) == field.default]
@@ -126,7 +127,7 @@ def test_all_options_that_may_not_change_are_named_at_once_with_both_values(tmp_
 )  # fmt: skip
 def test_what_decides_weights_or_the_order_of_the_data_may_not_change(tmp_path, name):
     write(tmp_path)
-    [field] = [field for group in run_folder.GROUPS.values() for field in dataclasses.fields(group) if field.name == name]
+    [field] = [field for group in run_folder.groups_of().values() for field in dataclasses.fields(group) if field.name == name]
     with pytest.raises(ValueError, match=f"Received: {name}="):
         changes(tmp_path, {name: other(field)})
 
@@ -249,8 +250,8 @@ def test_the_table_of_options_tells_where_each_value_comes_from(tmp_path):
     sources = {"d_ff": "flagfile small", "alpha": "command line"}
     first = run_folder.resolve(tmp_path, {"d_ff": 100, "alpha": 0.5, "seed": 7}, sources=sources)
     rows = {row[1].strip(): (row[2].strip(), row[3].strip()) for row in (line.split("|") for line in first.table().splitlines())}
-    options = {field.name for group in run_folder.GROUPS.values() for field in dataclasses.fields(group)}
-    assert rows.keys() - {"option", "------"} == options | {"data_dir"}
+    options = {field.name for group in run_folder.groups_of().values() for field in dataclasses.fields(group)}
+    assert rows.keys() - {"option", "------"} == options | {"architecture", "data_dir"}
     assert rows["d_ff"] == ("100", "flagfile small") and rows["alpha"] == ("0.5", "command line")
     assert rows["seed"] == ("7", "given") and rows["num_heads"] == ("8", "default")
     subwords, records = tmp_path / "s", tmp_path / "r"
@@ -268,3 +269,21 @@ def test_a_run_of_options_under_their_former_names_is_read(tmp_path):
     assert written.keys() >= FORMER_NAMES.keys()
     train = run_folder.read(path).train
     assert [getattr(train, new) for new in FORMER_NAMES.values()] == [written[old] for old in FORMER_NAMES]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"best_metric": "chrf"}, "Expected `best_metric` to be one of bleu, loss. Received: best_metric=chrf."),
+        (
+            {"train_source": "a.en"},
+            "Expected `train_source` and `train_target`, or neither, for the task translation. Received: train_source=a.en.",
+        ),
+        ({"valid_source": "a.en"}, "Expected `valid_source` and `valid_target`, or neither, for the task translation."),
+        ({"architecture": "rnn"}, "Expected `architecture` to be one of transformer. Received: architecture=rnn."),
+        ({"units": 3}, "Expected options of architecture=transformer. Received: units=3, which no architecture has."),
+    ],
+)
+def test_what_does_not_fit_the_architecture_or_its_task_is_refused(tmp_path, given, expected):
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        run_folder.resolve(tmp_path / "new", given)

@@ -186,8 +186,8 @@ def test_only_a_damaged_record_is_left_out_and_its_neighbours_stay(tmp_path, sma
     columns = shards.read(tmp_path, [0, 1, 2, 3], "skip")
     assert columns["damaged"] == 2
     for side in range(2):
-        assert columns[f"{shards.SIDES[side]}_ids"].numpy().tolist() == [number for pair in expected for number in pair[side]]
-        assert columns[f"{shards.SIDES[side]}_lengths"].numpy().tolist() == [len(pair[side]) for pair in expected]
+        assert columns[f"{[*shards.SIDES][side]}_ids"].numpy().tolist() == [number for pair in expected for number in pair[side]]
+        assert columns[f"{[*shards.SIDES][side]}_lengths"].numpy().tolist() == [len(pair[side]) for pair in expected]
 
 
 def test_of_a_file_that_became_too_short_the_whole_records_are_read(tmp_path, monkeypatch):

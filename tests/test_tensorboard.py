@@ -93,7 +93,7 @@ OPTIONS = run_folder.Options()
 
 def board_of(folder, options=OPTIONS, **others) -> TensorBoardWriter:
     """A writer with all that a run writes once."""
-    return TensorBoardWriter(folder, once=[*hparams.summaries(options, folder), scalars.layout()], **others)
+    return TensorBoardWriter(folder, once=[*hparams.summaries(options, folder), scalars.layout(OPTIONS.task.figures)], **others)
 
 
 def once_written(folder) -> list[tuple]:
@@ -149,7 +149,7 @@ def test_the_hparams_tab_has_every_option_and_the_scores_of_validation(tmp_path)
     """As TensorBoard's own plugin reads them."""
     experiment, session = (Summary.FromString(each).value[0].metadata for each in hparams.summaries(OPTIONS, tmp_path))
     columns = metadata.parse_experiment_plugin_data(experiment.plugin_data.content)
-    names = {field.name for group in run_folder.GROUPS.values() for field in dataclasses.fields(group)}
+    names = {field.name for group in run_folder.groups_of().values() for field in dataclasses.fields(group)}
     assert {info.name for info in columns.hparam_infos} == names
     assert [info.name.tag for info in columns.metric_infos] == ["valid/bleu", "valid/loss", "valid/perplexity"]
     row = metadata.parse_session_start_info_plugin_data(session.plugin_data.content)
@@ -179,7 +179,7 @@ def test_numbers_texts_images_and_arrays_are_shown_each_in_its_way(tmp_path):
 
 
 def test_charts_are_of_curves_that_there_are():
-    layout = layout_pb2.Layout.FromString(Summary.FromString(scalars.layout()).value[0].tensor.string_val[0])
+    layout = layout_pb2.Layout.FromString(Summary.FromString(scalars.layout(OPTIONS.task.figures)).value[0].tensor.string_val[0])
     tags = [tag for category in layout.category for chart in category.chart for tag in chart.multiline.tag]
     assert layout.category[0].title == "Training and validation"
     assert {tag.strip("^$") for tag in tags} <= set(scalars.DESCRIPTIONS)

@@ -12,6 +12,7 @@ import types
 
 import numpy as np
 import pytest
+import toy
 from logged import logged
 from toy import TRAIN, Toy, adam, assert_close, by_one_tape, pretended_train_step, set_weights, strategy_of, weights_of, write_shards
 
@@ -63,6 +64,7 @@ class Run:
                 strategy,
                 self.model,
                 self.optimizer,
+                toy.TASK,
                 config,
                 folder=folder,
                 model_dir=model_dir,
@@ -372,23 +374,25 @@ def test_sums_since_the_last_point_go_on_with_the_run(folder, finished, tmp_path
 
 def test_what_an_older_version_measured_is_left_out_of_the_next_point():
     """Its sums were others: a smoothed loss, without the loss beside it."""
-    older = {**TrainState().measured, "loss": 1e9, "updates": 3.0}
-    assert TrainState(step=8, measured=older).measured == older
-    del older["smoothed_loss"]
-    restored = TrainState(step=8, measured=older)
-    assert restored.measured == TrainState().measured and restored.step == 8
+    update = {**dict.fromkeys((*toy.TASK.sums, *SUMS), 1.0), "finite": True}
+    older = {**dict.fromkeys((*toy.TASK.sums, *SUMS, "seconds"), 0.0), "loss": 1e9, "updates": 3.0}
+    for measured, updates in ((dict(older), 4), ({name: older[name] for name in older if name != "smoothed_loss"}, 1)):
+        restored = TrainState.read({"step": 8, "flops": 0.0, "measured": measured})
+        restored.count_update(update, (0, 1), 0, 1.0)
+        assert restored.measured["updates"] == updates and restored.step == 9
+        assert (restored.measured["loss"] > 1e8) == (updates == 4)
 
 
 def test_a_loss_of_any_size_has_a_point():
     state = TrainState()
-    state.count_update({**dict.fromkeys(SUMS, 1.0), "loss": 1e4, "finite": True}, (0, 1), 0, 1.0)
-    assert state.pop_summary({"learning_rate": 1.0, "gradient_norm": 1.0})["train/perplexity"] == math.inf
+    state.count_update({**dict.fromkeys((*toy.TASK.sums, *SUMS), 1.0), "loss": 1e4, "finite": True}, (0, 1), 0, 1.0)
+    assert state.pop_summary({"learning_rate": 1.0, "gradient_norm": 1.0}, toy.TASK)["train/perplexity"] == math.inf
 
 
 def test_the_largest_micro_batches_run_before_the_first_update_at_each_start(folder, tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(loop, "make_train_step", pretended_train_step(made))
-    shapes = list(device_memory.largest_shapes(shards.read_info(folder), TRAIN, 1).values())
+    shapes = list(device_memory.largest_shapes(shards.read_info(folder), TRAIN, 1, toy.cost).values())
     for steps in (3, 5):
         Run(folder, tmp_path, train_steps=steps)
         dummies = [update for update in made if not update.applied]

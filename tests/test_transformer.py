@@ -99,7 +99,7 @@ def test_rows_of_padding_alone_give_finite_logits_no_loss_and_no_gradient(model)
 def test_nothing_comes_after_the_last_layers_norm_but_the_shared_matrix(model):
     """With a gain of 0 the last norm gives its bias at every position, whatever came in: any further norm or projection would show."""
     keys_bias, logits_bias = np.random.default_rng(0).normal(loc=3, size=(2, model.config.d_model)).astype("float32")
-    for layer, bias in ((model.encoder[-1], keys_bias), (model.decoder[-1], logits_bias)):
+    for layer, bias in ((model.encoder.stack[-1], keys_bias), (model.decoder[-1], logits_bias)):
         layer.feed_forward_norm.norm.gamma.assign(ops.zeros_like(bias))
         layer.feed_forward_norm.norm.beta.assign(bias)
     for layer, (keys, _) in zip(model.decoder, model.encode(SOURCE).keys_values, strict=True):
@@ -134,7 +134,7 @@ def decoded_in_chunks(model, chunks, cache, positions=int):
     memory, logits, start = model.encode(SOURCE), [], 0
     for size in chunks:
         chunk = TARGET[:, start : start + size]
-        part, cache = model.decode(chunk, memory, cache=cache, position=positions(start))
+        part, cache = model.decode(chunk, memory, state=cache, position=positions(start))
         logits.append(part)
         start += size
     return np.concatenate(logits, axis=1), cache
@@ -147,7 +147,7 @@ def test_decoding_step_by_step_equals_teacher_forcing(tiny, chunks, learned_posi
     model = Transformer(dataclasses.replace(tiny, learned_positions=learned_positions))
     expected, whole = model.decode(TARGET, model.encode(SOURCE))
     assert_close(expected, model((SOURCE, TARGET)), 0)
-    for cache in (None, model.empty_cache(len(SOURCE))):
+    for cache in (None, model.initial_state(model.encode(SOURCE))):
         logits, grown = decoded_in_chunks(model, chunks, cache)
         assert_close(logits, expected)
         for pair, pair_whole in zip(grown, whole, strict=True):
@@ -164,7 +164,7 @@ def test_decoding_leaves_the_cache_it_was_given_as_it_was(model):
     memory = model.encode(SOURCE)
     _, cache = model.decode(TARGET[:, :2], memory)
     kept = [[np.array(half) for half in pair] for pair in cache]
-    model.decode(TARGET[:, 2:3], memory, cache=cache, position=2)
+    model.decode(TARGET[:, 2:3], memory, state=cache, position=2)
     for pair, pair_kept in zip(cache, kept, strict=True):
         for half, half_kept in zip(pair, pair_kept, strict=True):
             np.testing.assert_array_equal(half, half_kept)
@@ -193,7 +193,7 @@ def decoded_as_beams(model, tokens, ancestors, cache, positions=int):
     """The logits [B, W, V] of each position."""
     memory, logits = model.encode(SOURCE), []
     for position, each in enumerate(ancestors):
-        step, cache = model.decode(tokens[:, :, position], memory, cache=cache, position=positions(position), ancestors=each)
+        step, cache = model.decode(tokens[:, :, position], memory, state=cache, position=positions(position), ancestors=each)
         logits.append(np.array(step))
     return logits
 
@@ -217,7 +217,7 @@ def test_beams_that_read_their_ancestors_equal_teacher_forcing_of_each_hypothesi
     keras.utils.set_random_seed(7)
     model = Transformer(dataclasses.replace(tiny, learned_positions=learned_positions))
     expected = teacher_forced(model, tokens, ancestors)
-    for cache in (None, model.empty_cache(len(SOURCE))):
+    for cache in (None, model.initial_state(model.encode(SOURCE))):
         received = decoded_as_beams(model, tokens, ancestors, cache, positions)
         for step, step_expected in zip(received, expected, strict=True):
             assert_close(step, step_expected)
@@ -226,7 +226,7 @@ def test_beams_that_read_their_ancestors_equal_teacher_forcing_of_each_hypothesi
 def test_bfloat16_beams_equal_teacher_forcing_to_its_precision(tiny, family):
     keras.utils.set_random_seed(7)
     model = Transformer(tiny, dtype="mixed_bfloat16")
-    received, expected = decoded_as_beams(model, *family, model.empty_cache(len(SOURCE))), teacher_forced(model, *family)
+    received, expected = decoded_as_beams(model, *family, model.initial_state(model.encode(SOURCE))), teacher_forced(model, *family)
     for step, step_expected in zip(received, expected, strict=True):
         assert_close(step, step_expected, 0.1)
 
@@ -249,7 +249,7 @@ def test_what_a_beam_is_no_child_of_does_not_reach_its_logits(model, family):
 def test_beams_in_one_graph_for_all_positions_equal_teacher_forcing(model, family):
     """As the search runs it: every length unknown when it is traced."""
     tokens, ancestors = family
-    config, batch = model.config, len(SOURCE)
+    config = model.config
     cache_spec = [
         [tf.TensorSpec([None, config.num_heads, None, width], tf.float32) for width in (config.d_k, config.d_v)] for _ in model.decoder
     ]
@@ -263,9 +263,10 @@ def test_beams_in_one_graph_for_all_positions_equal_teacher_forcing(model, famil
         ]
     )
     def step(written, ancestors, position, cache):
-        return model.decode(written, memory, cache=cache, position=position, ancestors=ancestors)
+        return model.decode(written, memory, state=cache, position=position, ancestors=ancestors)
 
-    memory, cache = model.encode(SOURCE), model.empty_cache(batch)
+    memory = model.encode(SOURCE)
+    cache = model.initial_state(memory)
     for position, expected in enumerate(teacher_forced(model, tokens, ancestors)):
         logits, cache = step(tokens[:, :, position], ancestors[position], position, cache)
         assert_close(logits, expected)
@@ -377,7 +378,7 @@ def test_bfloat16_gives_float32_logits_close_to_the_float32_ones(model):
 def test_bfloat16_decodes_step_by_step_in_bfloat16(tiny):
     keras.utils.set_random_seed(7)
     model = Transformer(tiny, dtype="mixed_bfloat16")
-    logits, cache = decoded_in_chunks(model, (1, 2, 3), model.empty_cache(len(SOURCE)))
+    logits, cache = decoded_in_chunks(model, (1, 2, 3), model.initial_state(model.encode(SOURCE)))
     assert {half.dtype for pair in cache for half in pair} == {tf.bfloat16}
     assert_close(logits, model((SOURCE, TARGET)), 0.1)
 

@@ -1,5 +1,6 @@
 """A toy model and made-up updates for the tests of training; and the oracle of an update, one tape over the whole batch in eager mode."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,25 +9,30 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from t2t_keras import registry
 from t2t_keras.config import EOS, ModelConfig, TrainConfig
 from t2t_keras.data import shards
+from t2t_keras.model import flops
 from t2t_keras.model.dropout import Dropout
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import shift_right, token_mask
+from t2t_keras.model.protocols import EncoderDecoder
 from t2t_keras.training import devices, optimizer
 from t2t_keras.training.train_step import LossScale, make_train_step
 
 VOCAB_SIZE = 20
 SMALL = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=12, num_heads=2, d_k=3, d_v=5, dropout=0.0)
 TRAIN = TrainConfig(seed=3, batch_tokens=60, buckets_per_update=1, micro_batch_tokens=60)
+TASK = registry.task("translation")
+cost = functools.partial(flops.memory_cost, SMALL)
 SUMS = {"source": tf.TensorSpec([None, None], tf.int32), "target": tf.TensorSpec([None, None], tf.int32)}
 
 
-class Toy(keras.Model):
+class Toy(EncoderDecoder):
     """Less than a Transformer, and quick to compile: it reads both sides, ignores padding, and drops out in two layers."""
 
     def __init__(self, dropout: float = 0.0):
-        super().__init__(name="toy")
+        super().__init__(SMALL, name="toy")
         self.embedding = keras.layers.Embedding(VOCAB_SIZE, 6, name="embedding")
         self.source_dropout, self.target_dropout = (Dropout(dropout, name=f"{side}_dropout") for side in ("source", "target"))
         self.out = keras.layers.Dense(VOCAB_SIZE, name="out")
@@ -40,14 +46,11 @@ class Toy(keras.Model):
         hidden = keras.ops.tanh(self.embedding(target) + self.source_dropout(memory, training=training))
         return self.out(self.target_dropout(hidden, training=training))
 
-    def cross_entropy(self, source, target, label_smoothing, training=False):
-        losses = cross_entropy(self((source, shift_right(target)), training=training), target, label_smoothing)
-        return tuple(map(tf.reduce_sum, losses))
-
-    attention_window = 0
-
     def flops(self, rows, source, target):
         return 2 * rows * target * 6 * VOCAB_SIZE
+
+    def memory_cost(self, rows, source, target):
+        return cost(rows, source, target)
 
 
 def sentence(draw, length: int) -> list[int]:
@@ -113,7 +116,7 @@ def on_devices(
         set_weights(model)
     dataset = tf.data.Dataset.from_generator(lambda: iter(updates), output_signature=SUMS)
     batches = devices.distribute(strategy, dataset, micro_batch_tokens, buckets)
-    update = make_train_step(strategy, model, chosen, train, batches.element_spec)
+    update = make_train_step(strategy, model, chosen, TASK, train, batches.element_spec)
     metrics, scale = [], LossScale(tf.constant(loss_scale), tf.constant(0.0))
     for batch in batches:
         found, scale = update(batch, scale, tf.constant(True))
@@ -143,7 +146,7 @@ class Pretended(NamedTuple):
 def pretended_train_step(made: list[Pretended], finite: bool = True) -> Callable:
     """In place of `make_train_step`, where only the loop around updates matters: nothing is compiled, no weight moves."""
 
-    def make(strategy, model, optimizer, config, element_spec):
+    def make(strategy, model, optimizer, task, config, element_spec):
         def update(batch, loss_scale, apply):
             source, target = (strategy.experimental_local_results(batch[side])[0].numpy() for side in ("source", "target"))
             made.append(Pretended(source, target, bool(apply)))

@@ -18,7 +18,7 @@ for make_optimizer in (toy.sgd, toy.adam):
         toy.set_weights(model)
     dataset = tf.data.Dataset.from_generator(lambda: iter(toy.TWENTY), output_signature=toy.SUMS)
     batches = devices.distribute(strategy, dataset, 25, buckets=2)
-    update = make_train_step(strategy, model, optimizer, toy.TRAIN, batches.element_spec)
+    update = make_train_step(strategy, model, optimizer, toy.TASK, toy.TRAIN, batches.element_spec)
     reduced, moved = toy.devices_of_sums(update.get_concrete_function().graph)
     assert len(reduced) == 1 and f"task:{worker}" in reduced[0] and moved == set(), (reduced, moved)  # Gradients stay here but for the sum.
     for batch in batches:

@@ -9,8 +9,8 @@ import pathlib
 
 from absl import flags
 
+from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder to prepare the data in.", required=True)
 _RUNNER = flags.DEFINE_string(
@@ -23,12 +23,13 @@ _EXCHANGE = flags.DEFINE_string(
     "beam_exchange", "", "Temporary folder that this machine and the Beam workers can access, such as gs://…; empty: in --data_dir."
 )
 # All are accepted, so that flagfiles for training work here; only --vocab_size, --seed and the data options are used.
-options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)
+options.define_run()
 options.define_divisors()
 
 
 def prepare() -> None:
-    model, train, data = (options.read(group) for group in (ModelConfig, TrainConfig, DataConfig))
+    chosen = run_folder.Options(**options.read_run(), architecture=flags.FLAGS[run_folder.ARCHITECTURE].value)
+    chosen.task.check_text(chosen.data)
     if not _DATA_DIR.value:
         raise ValueError("Expected a folder as --data_dir. Received none.")
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
@@ -41,7 +42,8 @@ def prepare() -> None:
         except ImportError as error:
             raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
         write = beam_pipeline.writer(_RUNNER.value, _OPTIONS.value, _EXCHANGE.value)
-    prepare.prepare(data, model.vocab_size, train.seed, pathlib.Path(_DATA_DIR.value).expanduser(), write_train=write)
+    folder = pathlib.Path(_DATA_DIR.value).expanduser()
+    prepare.prepare(chosen.data, chosen.model.vocab_size, chosen.train.seed, folder, chosen.task, write_train=write)
 
 
 def main() -> None:

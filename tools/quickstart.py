@@ -23,7 +23,7 @@ _ROOT = pathlib.Path(__file__).parent.parent
 _CHECKOUT = (_ROOT / "setup.py").exists()
 # An installed program does not write into its own folder.
 _MODEL_DIR = flags.DEFINE_string("model_dir", str((_ROOT if _CHECKOUT else pathlib.Path()) / "runs" / "quickstart"), "Folder of the run.")
-options.define(*run_folder.GROUPS.values())
+options.define(*run_folder.groups_of().values())
 
 
 def fastest_dtype() -> str:
@@ -49,7 +49,7 @@ def fastest_dtype() -> str:
 def quickstart() -> None:
     started = time.monotonic()
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
-    groups = run_folder.GROUPS.values()
+    groups = run_folder.groups_of().values()
     chosen = run_folder.resolve(model_dir, options.given(*groups), sources=options.sources())
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.data import prepare

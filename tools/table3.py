@@ -21,7 +21,7 @@ _ROWS = flags.DEFINE_list("rows", "all", f"Rows to train, separated by commas: {
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", "runs/table3", "Folder of the table. Each row has its run in a folder there.")
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: output_dir/data.")
 _CPU_DEVICES = flags.DEFINE_integer("cpu_devices", 1, "Number of virtual CPU devices to train on without a GPU.", lower_bound=1)
-options.define(*run_folder.GROUPS.values())
+options.define(*run_folder.groups_of().values())
 options.define_divisors()
 
 
@@ -31,7 +31,7 @@ def _options(row: str, output_dir: pathlib.Path) -> run_folder.Options:
     Raises:
         ValueError: the command line gives an option that the rows set, or an option is invalid.
     """
-    given, sources = options.given(*run_folder.GROUPS.values()), options.sources()
+    given, sources = options.given(*run_folder.groups_of().values()), options.sources()
     fixed = (*paper.OPTIONS_OF_ROWS, *(field.name for field in dataclasses.fields(DecodeConfig)))
     if wrong := [f"--{name}" for name in fixed if sources.get(name) == "command line"]:
         raise ValueError(f"Expected no {', '.join(wrong)}: the rows of Table 3 set the model, and section 6.2 the search.")

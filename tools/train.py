@@ -21,14 +21,13 @@ _CPU_DEVICES = flags.DEFINE_integer(
     "cpu_devices", 1, "Number of virtual CPU devices to train on without a GPU, to try out several devices.", lower_bound=1
 )
 _DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Prepare the data, run the largest micro-batches without changing any weight, and exit.")
-options.define(*run_folder.GROUPS.values())
+options.define_run()
 options.define_table_3()
 
 
 def train() -> None:
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
-    groups = run_folder.GROUPS.values()
-    given, sources = options.with_table_3(options.given(*groups), options.sources())
+    given, sources = options.with_table_3(options.given_run(), options.sources())
     chosen = run_folder.resolve(model_dir, given, os.path.expanduser(_DATA_DIR.value), sources)
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, run

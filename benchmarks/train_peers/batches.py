@@ -39,7 +39,7 @@ def write_text_pairs(folder: pathlib.Path, data: DataConfig, vocab_size: int) ->
     lines = (line for pair in pairs(corpora.Report()) for line in pair)
     subwords = vocabulary.load(vocabulary.learn(data.subwords, lines, vocab_size, sample=data.vocab_sample, seed=SEED, **learning))
     report = corpora.Report()
-    prepare.write(folder, pairs(report), subwords, data.max_length, report, count=29_000, seed=SEED)
+    prepare.write(folder, pairs(report), subwords, data.max_length, report, prepare.TRANSLATION, count=29_000, seed=SEED)
 
 
 def write_batches(path: pathlib.Path, shards_folder: pathlib.Path, train: TrainConfig, updates: int) -> dict:
@@ -69,15 +69,16 @@ def write_batches(path: pathlib.Path, shards_folder: pathlib.Path, train: TrainC
     for update, group in enumerate(batching.grouped(dataset, buckets)):
         sides = {side: group[side] for side in shards.SIDES}
         share = batching.split(sides, buckets=buckets, replicas=1, micro_batch_tokens=train.micro_batch_tokens)
-        trimmed = [batching.trimmed(*ids) for ids in zip(share["source"][0], share["target"][0], strict=True)]
-        trimmed = [[ids.numpy() for ids in pair] for pair in trimmed if np.any(pair[0] != PAD)]
+        pairs = (dict(zip(shards.SIDES, ids, strict=True)) for ids in zip(share["source"][0], share["target"][0], strict=True))
+        trimmed = [[ids.numpy() for ids in batching.trimmed(pair).values()] for pair in pairs]
+        trimmed = [pair for pair in trimmed if np.any(pair[0] != PAD)]
         for number, pair in enumerate(trimmed):
             arrays |= {f"micro_batch/{update}/{number}/{side}": ids for side, ids in zip(shards.SIDES, pair, strict=True)}
         micro_batches.append(len(trimmed))
     np.savez(path, **arrays)
     return {
-        "batches": str(path), "updates": updates, "buckets_per_update": buckets, "micro_batches": micro_batches, "longest": longest,
-        "positions": max(longest.values()),
+        "batches": str(path), "updates": updates, "buckets_per_update": buckets, "micro_batches": micro_batches, "longest": longest |
+        {"columns": shards.SIDES}, "positions": max(longest.values()),
     }  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def check(
     model, train = ModelConfig(**task["model"]), TrainConfig(**task["train"])
     layers = {name: min(CHECK_LAYERS, getattr(model, name)) for name in ("encoder_layers", "decoder_layers")}
     model = dataclasses.replace(model, **layers, dropout=0.0)
-    longest = max(shards.read_info(shards_folder)[f"{side}_longest"] for side in shards.SIDES)
+    longest = max(shards.counted(shards.read_info(shards_folder)))
     tokens = task["buckets_per_update"] * max(longest, 256)
     train = dataclasses.replace(train, dtype="float32", batch_tokens=tokens, buckets_per_update=task["buckets_per_update"])
     keras.utils.set_random_seed(SEED)

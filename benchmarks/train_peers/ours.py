@@ -10,7 +10,7 @@ from t2t_keras.run_folder import Options
 def named_variables(model) -> dict:
     """Returns the variables of a `Transformer` by names that do not depend on Keras, such as "encoder/0/self_attention/query"."""
     found = {"embedding": model.embedding.matrix}
-    for side, layers in (("encoder", model.encoder), ("decoder", model.decoder)):
+    for side, layers in (("encoder", model.encoder.stack), ("decoder", model.decoder)):
         for index, layer in enumerate(layers):
             for kind in ("self_attention", "cross_attention", "feed_forward"):
                 if not hasattr(layer, kind):
@@ -61,7 +61,7 @@ def start_run(options: Options, make_dataset: Callable, buckets: int, cpu_device
     keras.utils.set_random_seed(options.train.seed)
     model, adam = run._make_model(strategy, options)
     batches = devices.distribute(strategy, make_dataset(), options.train.micro_batch_tokens, buckets)
-    return strategy, model, batches, loop._make_train_step(strategy, model, adam, options.train, batches.element_spec)
+    return strategy, model, batches, loop._make_train_step(strategy, model, adam, options.task, options.train, batches.element_spec)
 
 
 def start(task: dict):

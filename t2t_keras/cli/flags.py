@@ -2,17 +2,19 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from logging import INFO, Formatter, StreamHandler
 
 from absl import app, flags, logging
 
-from t2t_keras import __version__, run_folder
+from t2t_keras import __version__, registry, run_folder
 from t2t_keras.config import FORMER_NAMES, DecodeConfig, with_current_names
 from t2t_keras.decoding import process_environment
 from t2t_keras.experiments import paper
@@ -43,6 +45,40 @@ def define(*groups) -> None:
             if field.name in former:
                 flags.DEFINE_alias(former[field.name], field.name)
                 flags.FLAGS[former[field.name]].help = f"Former name of --{field.name}; version 0.2 removes it."
+
+
+def define_run() -> None:
+    """Defines `--architecture`, and a flag for each option of a run with this architecture: the given one, or that of the run."""
+    names, name = registry.architectures(), run_folder.ARCHITECTURE
+    flags.DEFINE_enum(name, run_folder.TRANSFORMER, list(names), "Architecture of the model. A run keeps its own.")
+    define(*run_folder.groups_of(_chosen_architecture()).values())
+
+
+def _chosen_architecture() -> str:
+    """Returns the architecture that the arguments choose, before flags are parsed: `--help` shows its options alone."""
+    values = {}
+    for _, argument, following in _arguments():
+        name, equals, value = argument.lstrip("-").partition("=")
+        values[name] = value if equals else following
+    if run_folder.ARCHITECTURE in values:
+        chosen = values[run_folder.ARCHITECTURE]
+        return chosen if chosen in registry.architectures() else run_folder.TRANSFORMER
+    try:
+        return run_folder.architecture_of(pathlib.Path(values["model_dir"]).expanduser())
+    except (KeyError, OSError, ValueError):  # A new run, or one that is refused later.
+        return run_folder.TRANSFORMER
+
+
+def read_run() -> dict:
+    """Returns the groups of options of a run by name, with the values of their flags."""
+    return {name: read(group) for name, group in run_folder.groups_of(flags.FLAGS[run_folder.ARCHITECTURE].value).items()}
+
+
+def given_run() -> dict:
+    """Returns the options of a run that the command line or a flagfile sets, by name."""
+    architecture = flags.FLAGS[run_folder.ARCHITECTURE]
+    own = {run_folder.ARCHITECTURE: architecture.value} if architecture.present else {}
+    return own | given(*run_folder.groups_of(_chosen_architecture()).values())
 
 
 def define_trained_model(required: bool = True) -> None:
@@ -146,17 +182,26 @@ def given(*groups) -> dict:
 
 def sources() -> dict[str, str]:
     """Returns where each given option was set last, by name: "command line" or "flagfile NAME"."""
-    found, arguments = {}, iter(_find_flagfiles(sys.argv[1:]))
-    for argument in arguments:
-        name, equals, value = argument.lstrip("-").partition("=")
-        source, inside = "command line", [argument]
-        if name == "flagfile":
-            path = value if equals else next(arguments)
-            source, inside = f"flagfile {pathlib.Path(path).stem}", flags.FLAGS.read_flags_from_files([f"--flagfile={path}"], False)
-        for line in inside:
-            name = line.lstrip("-").partition("=")[0]
-            found[name if name in flags.FLAGS else name.removeprefix("no")] = source
+    found = {}
+    for source, argument, _ in _arguments():
+        name = argument.lstrip("-").partition("=")[0]
+        found[name if name in flags.FLAGS else name.removeprefix("no")] = source
     return with_current_names(found)
+
+
+def _arguments() -> Iterator[tuple[str, str, str]]:
+    """Yields (where it is from, argument, following argument) for each argument of the command line and of its flagfiles."""
+    arguments = [*_find_flagfiles(sys.argv[1:]), ""]
+    while len(arguments) > 1:
+        argument = arguments.pop(0)
+        name, equals, value = argument.lstrip("-").partition("=")
+        if name != "flagfile":
+            yield "command line", argument, arguments[0]
+            continue
+        path = value if equals else arguments.pop(0)
+        lines = flags.FLAGS.read_flags_from_files([f"--flagfile={path}"], False)
+        for line, following in itertools.pairwise([*lines, ""]):
+            yield f"flagfile {pathlib.Path(path).stem}", line, following
 
 
 def _warn_of_former_names() -> None:
@@ -244,6 +289,12 @@ def _parse(arguments: list[str]) -> list[str]:
     """Returns the arguments that are not flags. Ends the program with a message if a flag is invalid."""
     try:
         return flags.FLAGS(arguments)
+    except flags.UnrecognizedFlagError as error:
+        others = [name for name in registry.architectures() if error.flagname in run_folder.option_names(name)]
+        if not others or run_folder.ARCHITECTURE not in flags.FLAGS:
+            sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
+        of = " or ".join(f"--architecture={name}" for name in others)
+        sys.exit(f"Error: Expected options of --architecture={_chosen_architecture()}. Received: --{error.flagname}, an option of {of}.")
     except flags.Error as error:
         sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
 

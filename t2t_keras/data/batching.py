@@ -10,8 +10,10 @@ contribute to every update. Each bucket is cut into micro-batches that fit into 
 Letters: K buckets per update, B rows, S and T padded lengths of source and target.
 """
 
+import functools
 import math
 import pathlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -37,37 +39,37 @@ class Position(NamedTuple):
 START = Position()
 
 
-def sort_key(source_length, target_length):
+def sort_key(length, *others):
     """Returns a key that sorts pairs so that neighbours need little padding on either side.
 
-    Pairs are grouped into strips of two source lengths. Target lengths ascend in even strips and descend in odd ones, so that the
-    target length stays similar from one strip to the next. Of the orders tried, this one needed the least padding for short and
-    for long sentences.
+    Records of one column are sorted by its length. Pairs are grouped into strips of two source lengths. Target lengths ascend in even
+    strips and descend in odd ones, so that the target length stays similar from one strip to the next. Of the orders tried, this one needed
+    the least padding for short and for long sentences.
 
     Args:
-        source_length: [pairs] int32.
-        target_length: [pairs] int32.
+        length: [pairs] int32, of the first column.
+        others: likewise, of other columns; the second one counts.
 
     Returns:
         [pairs] int64.
     """
-    strip, target_length = tf.cast(source_length // 2, tf.int64), tf.cast(target_length, tf.int64)
+    if not others:
+        return tf.cast(length, tf.int64)
+    strip, target_length = tf.cast(length // 2, tf.int64), tf.cast(others[0], tf.int64)
     return strip * 2**17 + tf.where(strip % 2 == 1, -target_length, target_length)
 
 
 @tf.function  # Compiles the loop also where automatic conversion to a graph is off, as within `Dataset.from_generator`.
-def cut(source_lengths, target_lengths, batch_tokens: int):
+def cut(longer, batch_tokens: int):
     """Cuts sorted pairs greedily into batches with rows × padded length ≤ batch_tokens on each side.
 
     Args:
-        source_lengths: [pairs] int32, in the order of the rows.
-        target_lengths: [pairs] int32.
+        longer: [pairs] int32, the length of the longer side of each pair, in the order of the rows.
         batch_tokens: the budget; at least the length of the longest sentence.
 
     Returns:
         [batches + 1] int32: batch i has the rows from entry i up to, but not including, entry i + 1.
     """
-    longer = tf.maximum(source_lengths, target_lengths)
     total = tf.size(longer)
     first = tf.constant(0)
     cuts = tf.TensorArray(tf.int32, 1, dynamic_size=True).write(0, first)
@@ -142,7 +144,7 @@ def _count_damaged(windows: tf.data.Dataset, per_epoch: int, begun: bool) -> tf.
 
 def _check(folder: pathlib.Path, info: dict, batch_tokens: int, damaged_records: str) -> None:
     """Raises the errors of `batches`."""
-    longest = max(info["source_longest"], info["target_longest"])
+    longest = max(shards.counted(info))
     if not info["pairs"]:
         raise ValueError(f"Expected sentence pairs in {folder}; it holds none.")
     if longest > batch_tokens:
@@ -153,10 +155,10 @@ def _check(folder: pathlib.Path, info: dict, batch_tokens: int, damaged_records:
     shards.check_sizes(folder, damaged_records)
 
 
-def _sorted_rows(source_lengths, target_lengths, seed):
-    """Returns the indices of pairs sorted by length, with ties in random order: [pairs] int32."""
-    rows = _permutation(tf.size(source_lengths), seed)
-    key = sort_key(tf.gather(source_lengths, rows), tf.gather(target_lengths, rows))
+def _sorted_rows(lengths: list, seed):
+    """Returns the indices of pairs sorted by the lengths of their columns, with ties in random order: [pairs] int32."""
+    rows = _permutation(tf.size(lengths[0]), seed)
+    key = sort_key(*(tf.gather(column, rows) for column in lengths))
     return tf.gather(rows, tf.argsort(key, stable=True))
 
 
@@ -166,24 +168,24 @@ def _read_window(folder: pathlib.Path, info: dict, window, batch_tokens: int, se
     epoch, index = window // windows, window % windows
     order = _permutation(number, tf.random.fold_in(tf.constant([seed, 0], tf.int64), epoch))
     pairs = shards.read(folder, order[number * index // windows : number * (index + 1) // windows], damaged_records)
-    lengths = [pairs[f"{side}_lengths"] for side in shards.SIDES]
+    lengths = [pairs[f"{column}_lengths"] for column, counts in info["columns"].items() if counts]
     tie_seed, order_seed = _window_seeds(seed, window)
-    rows = _sorted_rows(*lengths, tie_seed)
-    cuts = cut(*(tf.gather(side, rows) for side in lengths), batch_tokens)
-    starts = {f"{side}_starts": tf.cumsum(side_lengths, exclusive=True) for side, side_lengths in zip(shards.SIDES, lengths, strict=True)}
+    rows = _sorted_rows(lengths, tie_seed)
+    cuts = cut(functools.reduce(tf.maximum, [tf.gather(column, rows) for column in lengths]), batch_tokens)
+    starts = {f"{column}_starts": tf.cumsum(pairs[f"{column}_lengths"], exclusive=True) for column in info["columns"]}
     return {**pairs, **starts, "window": window, "rows": rows, "cuts": cuts, "order": _permutation(tf.size(cuts) - 1, order_seed)}
 
 
-def _batch(window: dict, index) -> dict:
-    """Returns batch `index` of a window, padded; see `batches`."""
+def _batch(window: dict, index, names: Iterable[str]) -> dict:
+    """Returns batch `index` of a window with the columns of these names, padded; see `batches`."""
     chosen = window["order"][index]
     rows = window["rows"][window["cuts"][chosen] : window["cuts"][chosen + 1]]
     ended = index + 1 == tf.size(window["order"], out_type=tf.int64)
     after = tf.where(ended, [window["window"] + 1, 0], [window["window"], index + 1])
     columns = {}
-    for side in shards.SIDES:
-        starts, lengths = (tf.gather(window[f"{side}_{name}"], rows) for name in ("starts", "lengths"))
-        columns[side] = _padded(window[f"{side}_ids"], starts, lengths)
+    for column in names:
+        starts, lengths = (tf.gather(window[f"{column}_{name}"], rows) for name in ("starts", "lengths"))
+        columns[column] = _padded(window[f"{column}_ids"], starts, lengths)
     return {**columns, "position": after, "damaged": tf.where(index == 0, window["damaged"], 0)}
 
 
@@ -215,9 +217,9 @@ def batches(
             depends on which records are intact.
 
     Returns:
-        A dataset of {"source": [B, S] int32, "target": [B, T] int32, "position": [2] int64, "damaged": [] int32}. `position` is the
-        `start` that continues after this batch. `damaged` is the number of records skipped in a window, on its first batch, and 0 on
-        its other batches, so that the sum over batches is right. Iterate within `shards.plain_errors`.
+        A dataset of {"source": [B, S] int32, "target": [B, T] int32, or other columns, "position": [2] int64, "damaged": [] int32}.
+        `position` is the `start` that continues after this batch. `damaged` is the number of records skipped in a window, on its first
+        batch, and 0 on its other batches, so that the sum over batches is right. Iterate within `shards.plain_errors`.
 
     Raises:
         FileNotFoundError: a shard is missing.
@@ -229,7 +231,9 @@ def batches(
 
     def window_batches(window):
         first = tf.where(window["window"] == start.window, tf.constant(start.batch, tf.int64), 0)
-        return tf.data.Dataset.range(first, tf.size(window["order"], out_type=tf.int64)).map(lambda index: _batch(window, index))
+        return tf.data.Dataset.range(first, tf.size(window["order"], out_type=tf.int64)).map(
+            lambda index: _batch(window, index, info["columns"])
+        )
 
     last = 2**62 if epochs is None else windows * epochs
     read = tf.data.Dataset.range(start.window, last).map(
@@ -248,7 +252,7 @@ def buckets(info: dict, batch_tokens: int, wanted: int) -> int:
         batch_tokens: tokens of an update on each side.
         wanted: the option `buckets_per_update`.
     """
-    return max(1, min(wanted, batch_tokens // max(1, *(info[f"{side}_longest"] for side in shards.SIDES))))
+    return max(1, min(wanted, batch_tokens // max(1, *shards.counted(info))))
 
 
 def grouped(dataset: tf.data.Dataset, buckets: int) -> tf.data.Dataset:
@@ -275,38 +279,47 @@ def _used(ids, axis: int):
     return tf.math.count_nonzero(tf.reduce_any(ids != PAD, axis=axis), axis=-1, dtype=tf.int32)
 
 
-def trimmed(source, target) -> tuple:
+def columns_of(batch: dict) -> dict:
+    """Returns the columns of a batch, without what `batches` says about the batch itself."""
+    return {name: ids for name, ids in batch.items() if name not in ("position", "damaged")}
+
+
+def _rows(columns: dict):
+    """Returns the number of rows with tokens, by the first column: [...] int32."""
+    return _used(next(iter(columns.values())), -1)
+
+
+def trimmed(columns: dict) -> dict:
     """Removes the empty rows and columns at the end of a micro-batch; keeps at least one of each.
 
     Args:
-        source: [B, S] int32.
-        target: [B, T] int32.
+        columns: {column: [B, S] int32}.
 
     Returns:
-        [B', S'] and [B', T'].
+        {column: [B', S']}.
     """
-    rows = tf.maximum(_used(source, -1), 1)
-    return tuple(ids[:rows, : tf.maximum(_used(ids, -2), 1)] for ids in (source, target))
+    rows = tf.maximum(_rows(columns), 1)
+    return {name: ids[:rows, : tf.maximum(_used(ids, -2), 1)] for name, ids in columns.items()}
 
 
-def cut_rows(sides: dict, number) -> dict:
+def cut_rows(columns: dict, number) -> dict:
     """Cuts every bucket into the same number of micro-batches.
 
     The micro-batches of a bucket have equally many rows, except the last ones, which have fewer or none.
 
     Args:
-        sides: {side: [K, B, S] int32}.
+        columns: {column: [K, B, S] int32}.
         number: number of micro-batches per bucket.
 
     Returns:
-        {side: [K, number, rows, S] int32}, padded with empty rows.
+        {column: [K, number, rows, S] int32}, padded with empty rows.
     """
-    rows = _used(sides["source"], -1)
+    rows = _rows(columns)
     share = -(-rows // number)
     place = tf.range(tf.maximum(tf.reduce_max(share), 1))
     row = tf.range(number)[None, :, None] * share[:, None, None] + place
     there = (place < share[:, None, None]) & (row < rows[:, None, None])
-    return {side: tf.where(there[..., None], tf.gather(ids, tf.where(there, row, 0), batch_dims=1), PAD) for side, ids in sides.items()}
+    return {name: tf.where(there[..., None], tf.gather(ids, tf.where(there, row, 0), batch_dims=1), PAD) for name, ids in columns.items()}
 
 
 def fewest_cuts(buckets: int, replicas: int) -> int:
@@ -324,18 +337,18 @@ def split(update: dict, *, buckets: int, replicas: int, micro_batch_tokens: int)
         micro_batch_tokens: maximum of rows × padded length of a micro-batch, on each side; one row is always allowed.
 
     Returns:
-        {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T]}. The last rows and columns of a
+        {"source": [replicas, micro-batches, rows, S], "target": [replicas, micro-batches, rows, T], …}. The last rows and columns of a
         micro-batch may be empty (all padding). Other entries are repeated for each replica.
     """
-    sides = {side: tf.pad(update[side], [[0, buckets - tf.shape(update[side])[0]], [0, 0], [0, 0]]) for side in shards.SIDES}
-    longer = tf.maximum(*(_used(ids, -2) for ids in sides.values()))
+    columns = {name: tf.pad(ids, [[0, buckets - tf.shape(ids)[0]], [0, 0], [0, 0]]) for name, ids in columns_of(update).items()}
+    longer = functools.reduce(tf.maximum, [_used(ids, -2) for ids in columns.values()])
     max_rows = tf.maximum(micro_batch_tokens // tf.maximum(longer, 1), 1)
-    needed = tf.reduce_max(-(-_used(sides["source"], -1) // max_rows))
+    needed = tf.reduce_max(-(-_rows(columns) // max_rows))
     fewest = fewest_cuts(buckets, replicas)
     micro_batches = fewest * tf.maximum(-(-needed // fewest), 1)  # Per bucket.
     shares = {
-        side: tf.reshape(ids, [replicas, buckets * micro_batches // replicas, *tf.unstack(tf.shape(ids)[2:])])
-        for side, ids in cut_rows(sides, micro_batches).items()
+        name: tf.reshape(ids, [replicas, buckets * micro_batches // replicas, *tf.unstack(tf.shape(ids)[2:])])
+        for name, ids in cut_rows(columns, micro_batches).items()
     }
-    others = {name: tf.stack([value] * replicas) for name, value in update.items() if name not in shards.SIDES}
+    others = {name: tf.stack([value] * replicas) for name, value in update.items() if name not in columns}
     return {**shares, **others}

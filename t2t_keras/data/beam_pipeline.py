@@ -20,6 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from t2t_keras.data import corpora, prepare, shards
+from t2t_keras.task import Task
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
 
@@ -49,8 +50,8 @@ class _Encode(beam.DoFn):
     the order of the text.
     """
 
-    def __init__(self, model: bytes, max_length: int, seed: int, number: int):
-        self.model, self.max_length, self.seed, self.number = model, max_length, seed, number
+    def __init__(self, model: bytes, max_length: int, seed: int, number: int, task: Task):
+        self.model, self.max_length, self.seed, self.number, self.task = model, max_length, seed, number, task
 
     def setup(self):
         self.tokenizer = vocabulary.load(self.model)
@@ -59,9 +60,10 @@ class _Encode(beam.DoFn):
         first, path = chunk
         with FileSystems.open(path) as file:
             lines = file.read().split(b"\n")[:-1]
-        pairs = zip(lines[::2], lines[1::2], strict=True)
+        sides = len(self.task.texts)
+        pairs = zip(*(lines[side::sides] for side in range(sides)), strict=True)
         by_shard = [[] for _ in range(self.number)]
-        ids = prepare.encode(pairs, self.tokenizer, self.max_length, corpora.Report())
+        ids = prepare.encode(pairs, self.tokenizer, self.max_length, corpora.Report(), self.task)
         for shard, pair in zip(shards.draw(self.seed, self.number, first), ids, strict=False):
             if pair is not None:
                 by_shard[shard].append(pair)
@@ -73,14 +75,14 @@ class _Encode(beam.DoFn):
 class _WriteShard(beam.DoFn):
     """Writes the file of a shard, and the result of `Shard.close` as JSON. The elements are (shard, results of `_Encode`)."""
 
-    def __init__(self, exchange: str, names: list[str], vocab_size: int):
-        self.exchange, self.names, self.vocab_size = exchange, names, vocab_size
+    def __init__(self, exchange: str, names: list[str], vocab_size: int, columns: dict[str, bool]):
+        self.exchange, self.names, self.vocab_size, self.columns = exchange, names, vocab_size, columns
 
     def process(self, group):
         number, chunks = group
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / self.names[number]
-            shard = shards.Shard(path, self.vocab_size)
+            shard = shards.Shard(path, self.vocab_size, self.columns)
             for _, sides in sorted(chunks, key=lambda chunk: chunk[0]):
                 for pair in zip(*(np.split(ids, np.cumsum(lengths)[:-1]) for ids, lengths in sides), strict=True):
                     shard.add(pair)
@@ -98,6 +100,7 @@ def write(
     subwords: Subwords,
     max_length: int,
     report: corpora.Report,
+    task: Task,
     *,
     count: int,
     seed: int,
@@ -107,7 +110,7 @@ def write(
     """Tokenizes pairs and writes them as shards with a Beam pipeline; the result is that of `prepare.write`.
 
     Args:
-        folder, pairs, subwords, max_length, report, count, seed: see `prepare.write`.
+        folder, pairs, subwords, max_length, report, task, count, seed: see `prepare.write`.
         options: options of the pipeline, including the runner.
         exchange: a folder on any file system of Beam (such as `gs://…`) that driver and workers can read and write, for one run at a
             time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is `folder`, for workers that share this file
@@ -125,9 +128,9 @@ def write(
             pipeline
             | "Chunks" >> beam.Create(chunks)
             | "Spread" >> beam.Reshuffle()
-            | "Encode" >> beam.ParDo(_Encode(subwords.model, max_length, seed, len(names)))
+            | "Encode" >> beam.ParDo(_Encode(subwords.model, max_length, seed, len(names), task))
             | "By shard" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(_WriteShard(exchange, names, subwords.vocab_size))
+            | "Write" >> beam.ParDo(_WriteShard(exchange, names, subwords.vocab_size, dict(task.columns)))
         )
     described = {}
     for name in names:
@@ -136,7 +139,7 @@ def write(
             shutil.copyfileobj(source, target)
         with FileSystems.open(f"{path}.json") as file:
             described[name] = json.loads(file.read())
-    info = shards.describe(folder, described, subwords.vocab_size)
+    info = shards.describe(folder, described, subwords.vocab_size, dict(task.columns))
     report.too_long += report.pairs - info["pairs"]
     report.pairs = info["pairs"]
     FileSystems.delete([exchange])

@@ -1,7 +1,8 @@
 """Sentence pairs (section 5.1) from text files, from a TFDS translation dataset or from the built-in corpus.
 
-Invalid input raises an error that names its place, or is left out and counted. A pair is (source, target), UTF-8 bytes without the end
-of the line. Only `\n` ends a line; U+2028, form feeds and similar characters are part of a sentence. This keeps two files aligned.
+Invalid input raises an error that names its place, or is left out and counted. A pair is (source, target), or (source,) for a task that
+needs no target, UTF-8 bytes without the end of the line. Only `\n` ends a line; U+2028, form feeds and similar characters are part of a
+sentence. This keeps two files aligned.
 """
 
 import collections
@@ -21,7 +22,7 @@ from t2t_keras.config import TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus
 from t2t_keras.files import describe
 
-Pair = tuple[bytes, bytes]
+Pair = tuple[bytes, ...]  # A line of each side; most often two.
 Hashes = dict[pathlib.Path, str]  # SHA-256 by file.
 BOM = b"\xef\xbb\xbf"
 
@@ -166,12 +167,12 @@ def text(names: str) -> list[str]:
     return lines
 
 
-def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool = False, hashes: Hashes | None = None) -> Iterator[Pair]:
+def text_pairs(*sides: str, report: Report, skip_bad_lines: bool = False, hashes: Hashes | None = None) -> Iterator[Pair]:
     """Returns an iterator over the pairs of aligned text files.
 
     Args:
-        source: comma-separated file names or globs; gzip is detected.
-        target: likewise; line n, counted over all files, translates line n of the source.
+        sides: comma-separated file names or globs of the source and, if there is one, the target; gzip is detected. Line n of the target,
+            counted over all files, translates line n of the source.
         report: counts what was read; updated.
         skip_bad_lines: whether to leave out pairs that are not UTF-8 instead of raising an error.
         hashes: gets the SHA-256 of each file after its last line.
@@ -181,12 +182,12 @@ def text_pairs(source: str, target: str, report: Report, *, skip_bad_lines: bool
         ValueError: a file is empty or broken, a line is not UTF-8, or the sides differ in their number of lines.
         OSError: a file cannot be read.
     """
-    sides = [_lines(expand(names), report, {} if hashes is None else hashes) for names in (source, target)]
-    return _aligned(source, target, sides, report, skip_bad_lines)
+    lines = [_lines(expand(names), report, {} if hashes is None else hashes) for names in sides]
+    return _aligned(sides, lines, report, skip_bad_lines)
 
 
-def _aligned(source: str, target: str, sides: list[Iterator], report: Report, skip_bad_lines: bool) -> Iterator[Pair]:
-    """Yields the pairs of two iterators of `_lines`; see `text_pairs`."""
+def _aligned(names: tuple[str, ...], sides: list[Iterator], report: Report, skip_bad_lines: bool) -> Iterator[Pair]:
+    """Yields the pairs of iterators of `_lines`; see `text_pairs`."""
     both = itertools.zip_longest(*sides)
     for number, lines in enumerate(both, 1):
         if None in lines:
@@ -195,7 +196,7 @@ def _aligned(source: str, target: str, sides: list[Iterator], report: Report, sk
             counts = [number - 1, number - 1]
             counts[1 - shorter] += rest
             raise ValueError(
-                f"Expected as many lines of source as of target. Received: {counts[0]:,} in {source} and {counts[1]:,} in {target}; "
+                f"Expected as many lines of source as of target. Received: {counts[0]:,} in {names[0]} and {counts[1]:,} in {names[1]}; "
                 f"the first without a partner is line {lines[1 - shorter][1]} of {lines[1 - shorter][0]}."
             )
         good = True
@@ -213,7 +214,7 @@ def _aligned(source: str, target: str, sides: list[Iterator], report: Report, sk
             report.empty += 1
         else:
             report.pairs += 1
-            yield lines[0][2], lines[1][2]
+            yield tuple(line for _, _, line in lines)
 
 
 def _tfds_builder(data: DataConfig):
@@ -259,7 +260,9 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
             report.empty += 1
 
 
-def pairs(data: DataConfig, split: str, seed: int, report: Report, hashes: Hashes | None = None) -> Iterator[Pair]:
+def pairs(
+    data: DataConfig, split: str, seed: int, report: Report, hashes: Hashes | None = None, sides: tuple[str, ...] = ("source", "target")
+) -> Iterator[Pair]:
     """Returns an iterator over the pairs of a split.
 
     Args:
@@ -268,6 +271,7 @@ def pairs(data: DataConfig, split: str, seed: int, report: Report, hashes: Hashe
         seed: seed of the built-in corpus.
         report: counts what was read; updated.
         hashes: gets the SHA-256 of each text file after its last line.
+        sides: the sides that a pair has, "source" first.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -276,18 +280,17 @@ def pairs(data: DataConfig, split: str, seed: int, report: Report, hashes: Hashe
     if data.dataset == "builtin":
         chosen = builtin_corpus.splits(data.builtin_pairs, seed)[split]
         report.pairs += len(chosen)
-        return ((source.encode(), target.encode()) for source, target in chosen)
+        return (tuple(line.encode() for line in pair[: len(sides)]) for pair in chosen)
     if data.dataset:
-        return tfds_pairs(data, getattr(data, f"{split}_split"), report)
-    source, target = getattr(data, f"{split}_source"), getattr(data, f"{split}_target")
-    if not source:
-        advice = "Give `train_source` and `train_target`, `dataset`, or a prepared `data_dir`."
+        return (pair[: len(sides)] for pair in tfds_pairs(data, getattr(data, f"{split}_split"), report))
+    names = [getattr(data, f"{split}_{side}") for side in sides]
+    if not all(names):
+        options = " and ".join(f"`{split}_{side}`" for side in sides)
+        advice = f"Give {options}, `dataset`, or a prepared `data_dir`."
         if split == "valid":
-            advice = (
-                "Give `valid_source` and `valid_target`: for instance the last 1,000 lines of the training files, removed from those files."
-            )
+            advice = f"Give {options}: for instance the last 1,000 lines of the training files, removed from those files."
         raise ValueError(f"There is no {'training' if split == 'train' else 'validation'} text. {advice}")
-    return text_pairs(source, target, report, skip_bad_lines=data.skip_bad_lines, hashes=hashes)
+    return text_pairs(*names, report=report, skip_bad_lines=data.skip_bad_lines, hashes=hashes)
 
 
 def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:

@@ -14,14 +14,14 @@ import re
 import time
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import tensorflow as tf
 
-from t2t_keras import files
+from t2t_keras import files, registry
 from t2t_keras.config import TEXTS, DataConfig
 from t2t_keras.data import corpora, shards
 from t2t_keras.files import read_json, write_whole
 from t2t_keras.log import logger
+from t2t_keras.task import Task
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
 
@@ -29,6 +29,7 @@ SUBWORDS = "subwords.model"
 CORPUS = "corpus.json"
 LOCK = "lock"
 MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
+TRANSLATION = registry.task("translation")
 PAIRS_AT_ONCE = 8192  # Pairs in one call of the tokenizer.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 _HASHED = re.compile(r" [0-9a-f]{64}'")  # The hash at the end of a file's record, see `corpora.identity`.
@@ -61,12 +62,13 @@ class _Text:
     hashes: corpora.Hashes = dataclasses.field(default_factory=dict)
 
 
-def _options(data: DataConfig, vocab_size: int, seed: int, hashes: corpora.Hashes | None = None) -> dict:
+def _options(data: DataConfig, vocab_size: int, seed: int, task: Task, hashes: corpora.Hashes | None = None) -> dict:
     """The options that determine the pairs and sub-words of a folder. Runs with different seeds may share a folder of text files."""
-    return {**corpora.identity(data, seed, hashes), "vocab_size": vocab_size, **{name: getattr(data, name) for name in _TEXT_OPTIONS}}
+    own = {"task": task.name, "vocab_size": vocab_size}
+    return {**corpora.identity(data, seed, hashes), **own, **{name: getattr(data, name) for name in _TEXT_OPTIONS}}
 
 
-def _recorded_options(folder: pathlib.Path) -> dict:
+def recorded_options(folder: pathlib.Path) -> dict:
     """Reads the options in `corpus.json`."""
     path = folder / CORPUS
     try:
@@ -75,8 +77,10 @@ def _recorded_options(folder: pathlib.Path) -> dict:
         raise ValueError(f"{error} Remove {folder} and prepare again.") from error
     if not isinstance(options, dict):
         raise ValueError(f"{path} is damaged: it has no options. Remove {folder} and prepare again.")
-    # Older versions wrote "pairs", and had byte-pair encoding only.
-    return {"subwords": "bpe"} | {"builtin_pairs" if name == "pairs" else name: value for name, value in options.items()}
+    # Older versions wrote "pairs", and had byte-pair encoding and translation only.
+    return {"subwords": "bpe", "task": TRANSLATION.name} | {
+        "builtin_pairs" if name == "pairs" else name: value for name, value in options.items()
+    }
 
 
 def prepared_with(folder: pathlib.Path) -> DataConfig:
@@ -85,7 +89,7 @@ def prepared_with(folder: pathlib.Path) -> DataConfig:
     Raises:
         ValueError: `corpus.json` is damaged.
     """
-    recorded = _recorded_options(folder)
+    recorded = recorded_options(folder)
     names = {field.name for field in dataclasses.fields(DataConfig)} - set(TEXTS)
     try:
         return DataConfig(**{name: recorded[name] for name in names & set(recorded)})
@@ -93,7 +97,9 @@ def prepared_with(folder: pathlib.Path) -> DataConfig:
         raise ValueError(f"{folder / CORPUS} is damaged: {error} Remove {folder} and prepare again.") from error
 
 
-def encode(pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, report: corpora.Report) -> Iterator[tuple | None]:
+def encode(
+    pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, report: corpora.Report, task: Task
+) -> Iterator[tuple | None]:
     """Tokenizes pairs.
 
     Args:
@@ -101,58 +107,53 @@ def encode(pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, r
         subwords: the tokenizer.
         max_length: longer pairs are left out and counted.
         report: counts the pairs; updated.
+        task: makes a record of each pair.
 
     Yields:
-        A pair of id arrays, or `None` for a pair that is left out.
+        An id array for each column of the task, or `None` for a pair that is left out.
     """
     while chunk := list(itertools.islice(pairs, PAIRS_AT_ONCE)):
-        sides = []
-        for texts in zip(*chunk, strict=True):
-            ids = subwords.tokenize(tf.constant(texts))
-            sides.append(np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1]))
-        for source, target in zip(*sides, strict=True):
-            if max(len(source), len(target)) > max_length:
+        for record in task.records(subwords, *map(list, zip(*chunk, strict=True))):
+            if max(len(ids) for ids, column in zip(record, task.columns, strict=True) if column.counted) > max_length:
                 report.too_long += 1
                 report.pairs -= 1
                 yield None
             else:
-                yield source, target
+                yield record
 
 
 def write(
-    folder: pathlib.Path, pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, report: corpora.Report, **options
+    folder: pathlib.Path, pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, report: corpora.Report, task: Task, **options
 ) -> dict:
     """Tokenizes pairs and writes them as shards in this process. See `encode` for the arguments and `shards.write` for `options`."""
-    return shards.write(folder, encode(pairs, subwords, max_length, report), vocab_size=subwords.vocab_size, **options)
+    records = encode(pairs, subwords, max_length, report, task)
+    return shards.write(folder, records, vocab_size=subwords.vocab_size, columns=dict(task.columns), **options)
 
 
-def _write_text(folder: pathlib.Path, split: str, pairs: list[corpora.Pair]) -> None:
+def _write_text(folder: pathlib.Path, split: str, pairs: list[corpora.Pair], sides: tuple[str, ...]) -> None:
     """Writes the text of a held-out split, one sentence per line."""
-    for side, lines in zip(shards.SIDES, zip(*pairs, strict=True), strict=True):
+    for side, lines in zip(sides, zip(*pairs, strict=True), strict=True):
         (folder / f"{split}.{side}.txt").write_bytes(b"".join(line + b"\n" for line in lines))
 
 
-def read_text(folder: pathlib.Path, split: str) -> tuple[list[str], list[str]]:
-    """Returns the source and target lines of a held-out split."""
-    source, target = ((folder / f"{split}.{side}.txt").read_bytes().decode("utf-8").split("\n")[:-1] for side in shards.SIDES)
-    return source, target
+def read_text(folder: pathlib.Path, split: str, sides: tuple[str, ...] = ("source", "target")) -> tuple[list[str], ...]:
+    """Returns the lines of each side of a held-out split."""
+    return tuple((folder / f"{split}.{side}.txt").read_bytes().decode("utf-8").split("\n")[:-1] for side in sides)
 
 
-def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: int) -> None:
+def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: int, task: Task) -> None:
     """Checks that a prepared folder is what the options ask for.
 
-    If the options name no corpus, only those that differ from their defaults are compared. Text files are compared by the hash of
-    all their bytes.
+    If the options name no corpus, only the task and those that differ from their defaults are compared. Text files are compared by the hash
+    of all their bytes.
 
     Raises:
         ValueError: options differ, and the message names each of them; or `corpus.json` is damaged.
     """
-    if data == DataConfig():
-        return
-    recorded, asked = _recorded_options(folder), _options(data, vocab_size, seed)
+    recorded, asked = recorded_options(folder), _options(data, vocab_size, seed, task)
     names = [*asked, *sorted(set(recorded) - set(asked))]
     if not data.names_corpus:
-        names = [field.name for field in dataclasses.fields(DataConfig) if getattr(data, field.name) != field.default]
+        names = ["task", *(field.name for field in dataclasses.fields(DataConfig) if getattr(data, field.name) != field.default)]
         asked = vars(data) | asked
     differ = [name for name in names if recorded.get(name) != asked.get(name)]
     if any(name in recorded and not _HASHED.search(str(recorded[name])) for name in set(differ) & set(TEXTS)):
@@ -197,7 +198,7 @@ def _writing(folder: pathlib.Path) -> Iterator[None]:
         ) from error
 
 
-def _read_text(data: DataConfig, seed: int) -> _Text:
+def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
     """Reads and checks all of the text.
 
     Raises:
@@ -207,8 +208,8 @@ def _read_text(data: DataConfig, seed: int) -> _Text:
     """
     text = _Text()
     # Before any text is read, these calls find missing options and files.
-    train_pairs = corpora.pairs(data, "train", seed, text.train, text.hashes)
-    valid_pairs = corpora.pairs(data, "valid", seed, text.valid, text.hashes)
+    train_pairs = corpora.pairs(data, "train", seed, text.train, text.hashes, task.texts)
+    valid_pairs = corpora.pairs(data, "valid", seed, text.valid, text.hashes, task.texts)
     logger.info("Reading and checking the text …")
     text.valid_pairs = list(valid_pairs)
     held_out, repeated, identical, first_pairs = set(text.valid_pairs), set(), 0, []
@@ -217,12 +218,13 @@ def _read_text(data: DataConfig, seed: int) -> _Text:
             first_pairs.append(pair)
         if pair in held_out:
             repeated.add(pair)
-        identical += pair[0] == pair[1]
+        identical += len(set(pair)) < len(pair)
     logger.info(f"Training text: {text.train}.")
     for name, report in (("training", text.train), ("validation", text.valid)):
         if not report.pairs:
             raise ValueError(f"The {name} text has no usable pair: {report}.")
-    corpora.check_sides(first_pairs, text.valid_pairs)
+    if len(task.texts) == 2:
+        corpora.check_sides(first_pairs, text.valid_pairs)
     _warn_of_copies(text, repeated, identical)
     return text
 
@@ -239,10 +241,10 @@ def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) ->
         )
 
 
-def _learn_subwords(data: DataConfig, vocab_size: int, seed: int) -> Subwords:
-    """Learns sub-words from both sides of the training text."""
+def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task) -> Subwords:
+    """Learns sub-words from all sides of the training text."""
     logger.info(f"Learning {vocab_size:,} sub-words …")
-    lines = (line for pair in corpora.pairs(data, "train", seed, corpora.Report()) for line in pair)
+    lines = (line for pair in corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts) for line in pair)
     model = vocabulary.learn(
         data.subwords,
         lines,
@@ -255,7 +257,9 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int) -> Subwords:
     return vocabulary.load(model)
 
 
-def _write_shards(folder: pathlib.Path, data: DataConfig, seed: int, text: _Text, subwords: Subwords, write_train: Callable) -> None:
+def _write_shards(
+    folder: pathlib.Path, data: DataConfig, seed: int, text: _Text, subwords: Subwords, task: Task, write_train: Callable
+) -> None:
     """Writes the training and validation shards and counts in `text` the pairs that are too long.
 
     Raises:
@@ -263,40 +267,42 @@ def _write_shards(folder: pathlib.Path, data: DataConfig, seed: int, text: _Text
     """
     logger.info("Writing token ids …")
     hashes = {}
-    train_pairs = corpora.pairs(data, "train", seed, corpora.Report(), hashes)
+    train_pairs = corpora.pairs(data, "train", seed, corpora.Report(), hashes, task.texts)
     for split, write_split, pairs, report in (
         ("train", write_train, train_pairs, text.train),
         ("valid", write, iter(text.valid_pairs), text.valid),
     ):
         started = time.monotonic()
-        info = write_split(folder / split, pairs, subwords, data.max_length, report, count=report.pairs, seed=seed)
+        info = write_split(folder / split, pairs, subwords, data.max_length, report, task, count=report.pairs, seed=seed)
         if not info["pairs"]:
             raise ValueError(f"Every pair of the {split} text is longer than `max_length={data.max_length}`: {report}.")
         speed = info["pairs"] / (time.monotonic() - started)
-        source, target = (info[f"{side}_tokens"] / info["pairs"] for side in shards.SIDES)
-        logger.info(f"{split}: {report}; {source:.1f} + {target:.1f} sub-words a pair; {speed:,.0f} pairs/s.")
+        lengths = " + ".join(f"{tokens / info['pairs']:.1f}" for tokens in shards.counted(info, "tokens"))
+        logger.info(f"{split}: {report}; {lengths} sub-words a pair; {speed:,.0f} pairs/s.")
     for path, value in hashes.items():
         if value != text.hashes[path]:
             raise ValueError(f"{path} was changed while it was being read. Run the same command again.")
 
 
-def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, write_train: Callable) -> None:
+def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, task: Task, write_train: Callable) -> None:
     """Writes a data folder, with `corpus.json` last."""
-    text = _read_text(data, seed)
-    subwords = _learn_subwords(data, vocab_size, seed)
+    text = _read_text(data, seed, task)
+    subwords = _learn_subwords(data, vocab_size, seed, task)
     (folder / SUBWORDS).write_bytes(subwords.model)
-    _write_shards(folder, data, seed, text, subwords, write_train)
-    _write_text(folder, "valid", text.valid_pairs)
+    _write_shards(folder, data, seed, text, subwords, task, write_train)
+    _write_text(folder, "valid", text.valid_pairs, task.texts)
     if data.dataset == "builtin":
-        _write_text(folder, "test", list(corpora.pairs(data, "test", seed, corpora.Report())))
+        _write_text(folder, "test", list(corpora.pairs(data, "test", seed, corpora.Report(), sides=task.texts)), task.texts)
     record = {
-        "options": _options(data, vocab_size, seed, text.hashes),
+        "options": _options(data, vocab_size, seed, task, text.hashes),
         "report": {"train": dataclasses.asdict(text.train), "valid": dataclasses.asdict(text.valid)},
     }
     write_whole(folder / CORPUS, (json.dumps(record, indent=2) + "\n").encode())
 
 
-def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, write_train: Callable = write) -> None:
+def prepare(
+    data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, task: Task = TRANSLATION, write_train: Callable = write
+) -> None:
     """Prepares a data folder, unless it already exists and was prepared from the same corpus.
 
     Args:
@@ -304,6 +310,7 @@ def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, 
         vocab_size: number of sub-words, including the special ids.
         seed: seed of the sample that sub-words are learned from, and of the order of the pairs on disk.
         folder: created if it does not exist. If another process is preparing it, this one waits.
+        task: what a record holds.
         write_train: writes the training shards; has the arguments and the result of `write`.
 
     Raises:
@@ -315,11 +322,11 @@ def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, 
     if not (folder / CORPUS).exists():
         if not (folder / LOCK).exists():  # The folder may be new. Do not create it if options or files are missing.
             for split in ("train", "valid"):
-                corpora.pairs(data, split, seed, corpora.Report())
+                corpora.pairs(data, split, seed, corpora.Report(), sides=task.texts)
         _check_not_foreign(folder)
         with _writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
             if not (folder / CORPUS).exists():  # Another process may have written it while this one waited.
-                _make(data, vocab_size, seed, folder, write_train)
+                _make(data, vocab_size, seed, folder, task, write_train)
                 return
-    check_folder(folder, data, vocab_size, seed)
+    check_folder(folder, data, vocab_size, seed, task)
     logger.info(f"Using the data in {folder}.")

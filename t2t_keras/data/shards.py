@@ -1,8 +1,9 @@
 """Token ids on disk (section 5.1): TFRecord files in which each record holds a block of pairs.
 
-A record is a `tf.train.Example` with four little-endian byte strings. `source_ids` and `target_ids` are the concatenated sentences,
-as uint16, or as int32 if the vocabulary has more than 65,536 sub-words. `source_lengths` and `target_lengths` are uint16, one value
-per pair. Sentences end in EOS and are not padded. The shard of a pair is drawn from a seed and the index of the pair: each shard is a
+A pair has a sequence of ids in each column: `source` and `target` for translation, others for other tasks. A record is a
+`tf.train.Example` with two little-endian byte strings for each column. `source_ids` are the concatenated sentences, as uint16, or as int32
+if the vocabulary has more than 65,536 sub-words. `source_lengths` are uint16, one value per pair. Sentences are not padded. The shard of a
+pair is drawn from a seed and the index of the pair: each shard is a
 random sample of the corpus, also of a sorted one, and does not depend on which process writes it.
 
 `records.tsv` has one line per record: the number of its shard, the offset and the length of its content in bytes, the number of its
@@ -23,7 +24,7 @@ import tensorflow as tf
 from t2t_keras.files import read_json
 from t2t_keras.log import logger
 
-SIDES = ("source", "target")
+SIDES = {"source": True, "target": True}  # The columns of translation, and whether their lengths count against budgets of tokens.
 PAIRS_PER_RECORD = 1024
 PAIRS_PER_SHARD = 2**16
 MAX_SHARDS = 512  # All shards are open at once during writing.
@@ -50,15 +51,16 @@ class Shard:
     Args:
         path: the file.
         vocab_size: determines the type of the ids.
+        columns: names of the columns.
     """
 
-    def __init__(self, path: pathlib.Path, vocab_size: int):
+    def __init__(self, path: pathlib.Path, vocab_size: int, columns: Iterable[str] = SIDES):
         self._writer = tf.io.TFRecordWriter(str(path))
-        self._dtype, self._pending, self._size = id_type(vocab_size), [], 0
-        self._described = {"records": [], "tokens": [0, 0], "longest": [0, 0]}
+        self._dtype, self._columns, self._pending, self._size = id_type(vocab_size), tuple(columns), [], 0
+        self._described = {"records": [], "tokens": [0] * len(self._columns), "longest": [0] * len(self._columns)}
 
     def add(self, pair) -> None:
-        """Adds a pair of integer arrays: source ids and target ids."""
+        """Adds an integer array for each column. Their values are at least 1: 0 is padding."""
         self._pending.append(pair)
         if len(self._pending) == PAIRS_PER_RECORD:
             self._flush()
@@ -66,7 +68,7 @@ class Shard:
     def _flush(self) -> None:
         if self._pending:
             features = {}
-            for index, (side, sentences) in enumerate(zip(SIDES, zip(*self._pending, strict=True), strict=True)):
+            for index, (side, sentences) in enumerate(zip(self._columns, zip(*self._pending, strict=True), strict=True)):
                 lengths = [len(ids) for ids in sentences]
                 features[f"{side}_ids"] = np.concatenate(sentences).astype(self._dtype).tobytes()
                 features[f"{side}_lengths"] = np.array(lengths, "<u2").tobytes()
@@ -85,7 +87,7 @@ class Shard:
 
         Returns:
             A description of the file: `records`, a list of (offset, length, pairs, fingerprint); and `tokens` and `longest`, the
-            number of tokens and the length of the longest sentence, each a list of a value per side.
+            number of tokens and the length of the longest sentence, each a list of a value per column.
         """
         self._flush()
         self._writer.close()
@@ -114,43 +116,48 @@ def draw(seed: int, number: int, first: int = 0) -> Iterator[int]:
         yield from (generator.random(8192) * number).astype(int).tolist()
 
 
-def write(folder: pathlib.Path, pairs: Iterable[tuple | None], *, count: int, vocab_size: int, seed: int) -> dict:
+def write(
+    folder: pathlib.Path, pairs: Iterable[tuple | None], *, count: int, vocab_size: int, seed: int, columns: dict[str, bool] = SIDES
+) -> dict:
     """Writes pairs of id arrays, each to a shard drawn from the seed and its index.
 
     Args:
         folder: created if it does not exist. `info.json` is written last: a folder that has it is complete.
-        pairs: (source ids, target ids) as integer arrays. `None` stands for a pair that is left out; it does not change the shards of
+        pairs: integer arrays, one for each column. `None` stands for a pair that is left out; it does not change the shards of
             the others.
         count: approximate number of pairs; determines the number of shards.
         vocab_size: determines the type of the ids.
         seed: seed of the draw.
+        columns: for each column, whether its length counts against budgets of tokens.
 
     Returns:
-        The content of `info.json`: the number of `pairs`, the tokens and longest sentence of each side, `shards` and `vocab_size`.
+        The content of `info.json`: the number of `pairs`, the tokens and longest sentence of each column, `columns`, `shards` and
+        `vocab_size`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    shards = {name: Shard(folder / name, vocab_size) for name in names(count)}
+    shards = {name: Shard(folder / name, vocab_size, columns) for name in names(count)}
     by_number = list(shards.values())
     for number, pair in zip(draw(seed, len(shards)), pairs, strict=False):
         if pair is not None:
             by_number[number].add(pair)
-    return describe(folder, {name: shard.close() for name, shard in shards.items()}, vocab_size)
+    return describe(folder, {name: shard.close() for name, shard in shards.items()}, vocab_size, columns)
 
 
-def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int) -> dict:
+def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int, columns: dict[str, bool] = SIDES) -> dict:
     """Writes `records.tsv` and, last, `info.json`; returns the content of `info.json`.
 
     Args:
         folder: the folder of the shards.
         shards: the results of `Shard.close` by the name of the shard, in order.
         vocab_size: number of sub-words.
+        columns: see `write`.
     """
     records = [(index, *record) for index, shard in enumerate(shards.values()) for record in shard["records"]]
     lines = ["\t".join(map(str, row)) + "\n" for row in (COLUMNS, *records)]
     (folder / RECORDS).write_text("".join(lines), encoding="utf-8")
     pairs = sum(record[COLUMNS.index("pairs")] for record in records)
-    info = {"pairs": pairs, "shards": list(shards), "vocab_size": vocab_size}
-    for index, side in enumerate(SIDES):
+    info = {"pairs": pairs, "shards": list(shards), "vocab_size": vocab_size, "columns": columns}
+    for index, side in enumerate(columns):
         info[f"{side}_tokens"] = sum(shard["tokens"][index] for shard in shards.values())
         info[f"{side}_longest"] = max(shard["longest"][index] for shard in shards.values())
     (folder / INFO).write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
@@ -168,13 +175,26 @@ def read_info(folder: pathlib.Path) -> dict:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. Remove {folder.parent} and prepare again.")
     info = read_json(path)
-    for name in ("pairs", "vocab_size", *(f"{side}_{total}" for side in SIDES for total in ("tokens", "longest"))):
+    columns = info.setdefault("columns", SIDES)  # Older versions had these only.
+    if not isinstance(columns, dict) or not columns or not all(re.fullmatch("[a-z_]{1,100}", name) for name in columns):
+        raise ValueError(f"Expected 'columns' in {path} to be names of columns. Received: {reprlib.repr(columns)}.")
+    for name in ("pairs", "vocab_size", *(f"{column}_{total}" for column in columns for total in ("tokens", "longest"))):
         if type(info.get(name)) is not int or not 0 <= info[name] < 2**62:
             raise ValueError(f"Expected '{name}' in {path} to be a whole number. Received: {reprlib.repr(info.get(name))}.")
     written = info.get("shards")
     if not isinstance(written, list) or not written or written != _names(len(written)):
         raise ValueError(f"Expected 'shards' in {path} to be names like {_names(1)[0]}. Received: {reprlib.repr(written)}.")
     return info
+
+
+def counted(info: dict, total: str = "longest") -> list[int]:
+    """Returns the `longest` sentence, or the number of `tokens`, of each column that counts against budgets of tokens.
+
+    Args:
+        info: the result of `read_info`.
+        total: `longest` or `tokens`.
+    """
+    return [info[f"{column}_{total}"] for column, counts in info["columns"].items() if counts]
 
 
 def read_records(folder: pathlib.Path) -> np.ndarray:
@@ -268,7 +288,7 @@ def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
         damaged_records: `stop` raises an error at a damaged record; `skip` leaves it out and prints its place on stderr.
 
     Returns:
-        {"source_ids": [tokens] int32, "source_lengths": [pairs] int32, the same for the target, "damaged": [] int32}, where `damaged`
+        {"source_ids": [tokens] int32, "source_lengths": [pairs] int32, the same for other columns, "damaged": [] int32}, where `damaged`
         is the number of records left out.
 
     Raises:
@@ -297,7 +317,7 @@ def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
     # `cond`, not `if`: a data service builds this function without automatic conversion to a graph.
     contents = tf.cond(damaged > 0, report_and_leave_out, lambda: contents)
     types = {"ids": tf.as_dtype(id_type(info["vocab_size"])), "lengths": tf.uint16}
-    features = {f"{side}_{kind}": types[kind] for side in SIDES for kind in types}
+    features = {f"{side}_{kind}": types[kind] for side in info["columns"] for kind in types}
     parsed = tf.io.parse_example(contents, {name: tf.io.FixedLenFeature([], tf.string) for name in features})
     decoded = {name: tf.io.decode_raw(tf.strings.reduce_join(parsed[name]), dtype) for name, dtype in features.items()}
     return {**{name: tf.cast(values, tf.int32) for name, values in decoded.items()}, "damaged": damaged}

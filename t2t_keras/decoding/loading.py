@@ -3,18 +3,16 @@
 import dataclasses
 import pathlib
 
-from t2t_keras import checkpoint, run_folder
-from t2t_keras.config import ModelConfig
+from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.log import logger
-from t2t_keras.model.transformer import Transformer
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
 
 
-def read_tokenizer(model_dir: pathlib.Path, config: ModelConfig) -> Subwords:
-    """Reads the sub-words of a run.
+def read_tokenizer(model_dir: pathlib.Path, config) -> Subwords:
+    """Reads the sub-words of a run with the options `config` of its model.
 
     Raises:
         ValueError: their number is not the vocabulary size of the model.
@@ -31,14 +29,17 @@ def load_with_state(
 ) -> tuple[Translator, dict]:
     """Loads a model as `load` does, and also returns the `state` of the newest checkpoint that it read."""
     model_config, decode_config = run_folder.groups(model_dir, "model", "decode")
+    architecture = registry.architecture(run_folder.architecture_of(model_dir))
+    if architecture.task != "translation":
+        raise ValueError(f"Expected a run that translates. Received: {model_dir}, whose task is {architecture.task}.")
     decode_config = dataclasses.replace(decode_config, **decode_options)
     checkpoint.check_size(model_dir, which, model_config.num_weights)
     tokenizer = read_tokenizer(model_dir, model_config)
-    model = trained = Transformer(model_config)
+    model = trained = architecture.make(model_config)
     loaded, state = checkpoint.load(model_dir, which, trained)
     logger.info(f"Using the {loaded}.")
     if dtype != "float32":
-        model = Transformer(model_config, dtype=dtype)
+        model = architecture.make(model_config, dtype)
         for variable, value in zip(model.trainable_variables, trained.trainable_variables, strict=True):
             variable.assign(value)
     return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None), state

@@ -32,7 +32,7 @@ class Translator(tf.Module):
     sentences.
 
     Args:
-        model: a `Transformer`, or an object with `encode`, `decode` and `empty_cache`.
+        model: a `model.protocols.EncoderDecoder`.
         tokenizer: the sub-words that the model was trained with.
         config: options of the search.
         frozen: whether the search may copy the current weights into its graph, which is faster. Not for a model in training.
@@ -166,14 +166,15 @@ class Translator(tf.Module):
             rows["prefix"] = rows["prefix"].to_tensor(PAD)
 
         def step(tokens, ancestors, position, state):
-            memory, cache = state
+            memory, own = state
             with weights():
-                logits, cache = model.decode(tokens, memory, cache=cache, position=position, ancestors=ancestors)
-            return logits, (memory, cache)
+                logits, own = model.decode(tokens, memory, state=own, position=position, ancestors=ancestors)
+            return logits, (memory, own)
 
         number = tf.shape(source)[0]
         with weights():
-            state = (model.encode(source), model.empty_cache(number))
+            memory = model.encode(source)
+            state = (memory, model.initial_state(memory, config.beam_size))
         start = tf.fill([number], BOS)
         sequences, scores = beam_search(step, state, start, eos_id=EOS, beam_size=config.beam_size, **rows)
         written = tf.RaggedTensor.from_tensor(tf.reshape(sequences, [number * config.beam_size, tf.shape(sequences)[2]]), padding=PAD)

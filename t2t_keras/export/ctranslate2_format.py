@@ -24,6 +24,7 @@ import numpy as np
 
 from t2t_keras.config import BOS, EOS, UNK
 from t2t_keras.model.positions import sinusoids
+from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.byte_pairs import BytePairs
 
 _TYPICAL = 20  # Sub-words of a typical sentence.
@@ -146,6 +147,8 @@ def specification(model, pieces: list[str], rows: int):
     Raises:
         ValueError: CTranslate2 is not installed or has no such model, or the number of sub-words is not the vocabulary size of the model.
     """
+    if not isinstance(model, Transformer):
+        raise ValueError(f"Expected a Transformer for the format of CTranslate2. Received: a model of {type(model).__name__}.")
     specs, config = _library().specs, model.config
     if config.attention_window:
         raise ValueError(
@@ -161,7 +164,7 @@ def specification(model, pieces: list[str], rows: int):
     matrix, positions = _array(model.embedding.matrix), positions_of(model, rows)
     encoder.embeddings[0].weight = decoder.embeddings.weight = decoder.projection.weight = matrix
     encoder.position_encodings.encodings = decoder.position_encodings.encodings = positions
-    for side, layers in ((encoder, model.encoder), (decoder, model.decoder)):
+    for side, layers in ((encoder, model.encoder.stack), (decoder, model.decoder)):
         for layer_spec, layer in zip(side.layer, layers, strict=True):
             _set_layer(layer_spec, layer)
     spec.register_source_vocabulary(pieces)

@@ -121,7 +121,7 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
     """
     model = translator.model
     # The graph holds the shared matrix twice: for the encoder and for the decoder.
-    number = model.count_params() + math.prod(model.embedding.matrix.shape)
+    number = model.count_params() + (0 if model.embedding_matrix is None else math.prod(model.embedding_matrix.shape))
     size = number * (1 if translator.int8 else tf.as_dtype(model.variable_dtype).size)
     if size > MAX_BYTES:
         received = f"{size:,} bytes for {number:,} weights, with the shared matrix twice"
@@ -150,4 +150,5 @@ def export_run(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "
     translator, state = load_with_state(model_dir, which, **options)
     (train_config,) = run_folder.groups(model_dir, "train")
     best = {train_config.best_metric: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
-    return export(translator, export_dir, {"checkpoint": which, "update": state["step"], "best_validation": best})
+    architecture = {run_folder.ARCHITECTURE: run_folder.architecture_of(model_dir)}
+    return export(translator, export_dir, architecture | {"checkpoint": which, "update": state["step"], "best_validation": best})

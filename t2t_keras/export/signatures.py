@@ -88,7 +88,8 @@ class Signatures(tf.Module):
             error: [B] string, the error in the options; empty if there is none.
             source_pieces: [B, S] string, the sub-words of the source, with the end token.
             pieces: [B, W, T] string, the sub-words of the translations, with their end tokens.
-            alignment: [B, W, T, S] float32, the attention of each sub-word to the source; rows sum to 1, see `Transformer.align`.
+            alignment: [B, W, T, S] float32, the attention of each sub-word to the source; rows sum to 1, see `Transformer.align`. Zeros if
+                the architecture does not align.
 
             The last three are empty strings and zeros in rows that did not ask for an alignment. If no row did, S and T are 0.
 
@@ -145,7 +146,10 @@ class Signatures(tf.Module):
             source, target = rows["source"].to_tensor(PAD), rows["target"].to_tensor(PAD)
             model = self.translator.model
             with self.translator.weights():
-                weights = model.align(shift_right(target), model.encode(source)) * token_mask(target)[:, :, None]
+                if model.aligns:
+                    weights = model.align(shift_right(target), model.encode(source)) * token_mask(target)[:, :, None]
+                else:
+                    weights = tf.zeros([*tf.unstack(tf.shape(target)), tf.shape(source)[1]])
             missing = [[0, 0]] + [[0, most - tf.shape(weights)[axis]] for axis, most in enumerate(widths, 1)]
             return [tf.reshape(tf.pad(weights, missing), [-1])]
 

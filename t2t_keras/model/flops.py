@@ -13,6 +13,28 @@ def _attention(config: ModelConfig, scores):
     return 2 * scores * config.num_heads * (config.d_k + config.d_v)
 
 
+def encoder(config: ModelConfig, source):
+    """Counts the operations of the encoder for one sentence of S source tokens; see `forward`."""
+    projection, feed_forward = _of_token(config)
+    scores = computed_scores(config.attention_window, source)
+    return config.encoder_layers * (source * (2 * projection + feed_forward) + _attention(config, scores))
+
+
+def _of_token(config: ModelConfig) -> tuple[int, int]:
+    """The products for one token: with W^Q and W^O, or W^K and W^V; and of a feed-forward network."""
+    return 2 * config.d_model * config.num_heads * (config.d_k + config.d_v), 4 * config.d_model * config.d_ff
+
+
+def memory_cost(config: ModelConfig, rows: int, source: int, target: int = 0) -> float:
+    """Estimates the memory that a micro-batch takes, in arbitrary units, to compare shapes.
+
+    The attention weights [H, T, S] grow with the square of the length. With heads of width 64 they are as large as a layer's other
+    activations, about 12 of width d_model, at a length of about 770 tokens. Restricted self-attention has fewer weights in the encoder.
+    """
+    scores = computed_scores(config.attention_window, source) + source * target + target * target
+    return rows * (source + target + scores / 770)
+
+
 def forward(config: ModelConfig, rows, source, target):
     """Counts the operations of a forward pass, padding included.
 
@@ -27,14 +49,12 @@ def forward(config: ModelConfig, rows, source, target):
     Returns:
         The number of operations, in the type of the arguments.
     """
-    projection = 2 * config.d_model * config.num_heads * (config.d_k + config.d_v)  # W^Q and W^O, or W^K and W^V, for one token.
-    feed_forward = 4 * config.d_model * config.d_ff
+    projection, feed_forward = _of_token(config)
     logits = 2 * config.d_model * config.vocab_size
-    encoder_layer = source * (2 * projection + feed_forward) + _attention(config, computed_scores(config.attention_window, source))
     decoder_layer = (
         target * (3 * projection + feed_forward)
         + source * projection  # Keys and values of the memory.
         + _attention(config, target * target)
         + _attention(config, target * source)
     )
-    return rows * (config.encoder_layers * encoder_layer + config.decoder_layers * decoder_layer + target * logits)
+    return rows * (encoder(config, source) + config.decoder_layers * decoder_layer + target * logits)

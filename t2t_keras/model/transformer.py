@@ -12,11 +12,11 @@ from keras import ops
 from t2t_keras.config import ModelConfig
 from t2t_keras.model import flops
 from t2t_keras.model.dropout import Dropout
-from t2t_keras.model.embedding import SharedEmbedding
+from t2t_keras.model.encoder import TransformerEncoder
 from t2t_keras.model.linear_cross_entropy import linear_cross_entropy
 from t2t_keras.model.masks import ancestry_mask, causal_mask, padding_mask, shift_right
-from t2t_keras.model.positions import LearnedPositions, SinusoidalPositions
-from t2t_keras.model.stacks import DecoderLayer, EncoderLayer
+from t2t_keras.model.protocols import EncoderDecoder
+from t2t_keras.model.stacks import DecoderLayer
 
 
 class EncodedSource(NamedTuple):
@@ -27,7 +27,7 @@ class EncodedSource(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
-class Transformer(keras.Model):
+class Transformer(EncoderDecoder):
     """The Transformer. A call maps a source and a shifted target to logits; for search, `encode` once and `decode` step by step.
 
     Args:
@@ -41,52 +41,40 @@ class Transformer(keras.Model):
     """
 
     def __init__(self, config: ModelConfig, name: str = "transformer", **kwargs):
-        super().__init__(name=name, **kwargs)
-        self.config = config = ModelConfig(**config) if isinstance(config, dict) else config
-        policy = {"dtype": self.dtype_policy}
+        super().__init__(ModelConfig(**config) if isinstance(config, dict) else config, name=name, **kwargs)
+        config, policy = self.config, {"dtype": self.dtype_policy}
         sizes = {key: getattr(config, key) for key in ("num_heads", "d_k", "d_v", "d_ff", "dropout")}
-        self.embedding = SharedEmbedding(config.vocab_size, config.d_model, name="embedding", **policy)
-        self.positions = (
-            LearnedPositions(config.learned_positions, name="positions", **policy)
-            if config.learned_positions
-            else SinusoidalPositions(name="positions", **policy)
-        )
-        self.source_dropout = Dropout(config.dropout, name="source_dropout", **policy)
+        self.encoder = TransformerEncoder(config, name=name, **policy)
+        self.embedding, self.positions = self.encoder.embedding, self.encoder.positions
         self.target_dropout = Dropout(config.dropout, name="target_dropout", **policy)
-        self.attention_window = config.attention_window
-        self.encoder = [
-            EncoderLayer(**sizes, attention_window=config.attention_window, name=f"encoder_{i}", **policy)
-            for i in range(config.encoder_layers)
-        ]
         self.decoder = [DecoderLayer(**sizes, name=f"decoder_{i}", **policy) for i in range(config.decoder_layers)]
         self.build(((None, None), (None, None)))
 
     def build(self, input_shape):
         shape = (None, None, self.config.d_model)
-        self.embedding.build((None, None))
-        self.positions.build(shape)
-        for layer in self.encoder:
-            layer.build(shape)
         for layer in self.decoder:
             layer.build(shape, shape)
         self.built = True
 
     def encode(self, source, training=False) -> EncodedSource:
         """Encodes a source [B, S] int for `decode`."""
-        mask = padding_mask(source)
-        x = self.source_dropout(self.positions(self.embedding(source)), training=training)
-        for layer in self.encoder:
-            x = layer(x, attention_mask=mask, training=training)
-        return EncodedSource([layer.cross_attention.keys_values(x) for layer in self.decoder], mask)
+        x = self.encoder(source, training=training)
+        return EncodedSource([layer.cross_attention.keys_values(x) for layer in self.decoder], padding_mask(source))
 
-    def decode(self, target, encoded: EncodedSource, cache=None, position=0, ancestors=None, training=False):
-        """Computes the logits of target tokens. Training decodes whole sentences (`cache=None`), search one token of T beams at a time.
+    def initial_state(self, memory: EncodedSource, beams: int = 1):
+        """Returns the cache before the first token: for each layer, keys [B, H, 0, K] and values [B, H, 0, E]."""
+        config, batch = self.config, ops.shape(memory.mask)[0]
+        shapes = [(batch, config.num_heads, 0, width) for width in (config.d_k, config.d_v)]
+        return [[ops.zeros(shape, self.compute_dtype) for shape in shapes] for _ in self.decoder]
+
+    def decode(self, target, memory: EncodedSource, state=None, position=0, ancestors=None, training=False):
+        """Computes the logits of target tokens. Training decodes whole sentences (`state=None`), search one token of T beams at a time.
 
         Args:
             target: [B, T] int, the tokens at `position` … `position + T - 1`; the token at position 0 is BOS.
-            encoded: the result of `encode`.
-            cache: the cache from the previous `decode`, with the keys and values of all earlier targets.
-            position: number of positions in `cache`; int or int32 scalar.
+            memory: the result of `encode`.
+            state: the cache from the previous `decode`, with the keys and values of all earlier targets.
+            position: number of positions in the cache; int or int32 scalar.
             ancestors: [B, T, position + 1] int, for beam search. The T targets are then not T positions, but T beams at one
                 `position`. ancestors[t, p] is the beam that wrote the token at position p of the hypothesis of beam t; its last entry
                 is t. The cache is never reordered.
@@ -95,15 +83,15 @@ class Transformer(keras.Model):
             The logits [B, T, V] float32, and the next cache: for each layer, keys [B, H, P, K] and values [B, H, P, E] of all P targets
             so far.
         """
-        x, cache = self._decode(target, encoded, cache, position, ancestors, training)
-        return ops.cast(self.embedding.logits(x), "float32"), cache
+        x, state = self._decode(target, memory, state, position, ancestors, training)
+        return ops.cast(self.embedding.logits(x), "float32"), state
 
-    def _decode(self, target, encoded: EncodedSource, cache=None, position=0, ancestors=None, training=False):
+    def _decode(self, target, memory: EncodedSource, cache=None, position=0, ancestors=None, training=False):
         """Applies the decoder to target tokens [B, T]; see `decode`. Returns [B, T, D] and the next cache."""
         mask = causal_mask(position, ops.shape(target)[1]) if ancestors is None else ancestry_mask(ancestors)
         x = self.positions(self.embedding(target), position=position, step=1 if ancestors is None else 0)
         x = self.target_dropout(x, training=training)
-        return self._decoder_layers(self.decoder, x, encoded, mask, cache, training)
+        return self._decoder_layers(self.decoder, x, memory, mask, cache, training)
 
     def cross_entropy(self, source, target, label_smoothing: float, training=False) -> tuple:
         """Sums the loss of section 5.4 over all target tokens, in little memory: see `linear_cross_entropy`.
@@ -121,53 +109,51 @@ class Transformer(keras.Model):
         matrix = ops.cast(self.embedding.matrix, "float32")  # A tensor, because a custom gradient does not take variables.
         return linear_cross_entropy(x, matrix, target, label_smoothing)
 
-    def _decoder_layers(self, layers: list, x, encoded: EncodedSource, mask, cache=None, training=False):
+    def _decoder_layers(self, layers: list, x, memory: EncodedSource, mask, cache=None, training=False):
         """Applies the first layers of the decoder to x [B, T, D]. Returns [B, T, D] and the next cache."""
         grown = []
         for index, layer in enumerate(layers):
             x, keys_values = layer(
                 x,
-                encoded.keys_values[index],
+                memory.keys_values[index],
                 attention_mask=mask,
-                cross_attention_mask=encoded.mask,
+                cross_attention_mask=memory.mask,
                 cache=() if cache is None else cache[index],
                 training=training,
             )
             grown.append(keys_values)
         return x, grown
 
-    def align(self, target, encoded: EncodedSource):
+    def align(self, target, memory: EncodedSource):
         """Aligns a target with its source: the attention to the source in the last decoder layer but one, averaged over the heads.
 
         That layer aligns best (Garg et al. 2019, https://aclanthology.org/D19-1453, section 4.1).
 
         Args:
             target: [B, T] int; the first token is BOS.
-            encoded: the result of `encode`.
+            memory: the result of `encode`.
 
         Returns:
             [B, T, S] float32; rows sum to 1. Row t is the attention that predicts the token after target t.
         """
         *before, layer = self.decoder[:-1] or self.decoder
         mask = causal_mask(0, ops.shape(target)[1])
-        x, _ = self._decoder_layers(before, self.positions(self.embedding(target)), encoded, mask)
+        x, _ = self._decoder_layers(before, self.positions(self.embedding(target)), memory, mask)
         x, _ = layer.self_attend(x, mask)
-        return ops.mean(layer.cross_attention.weights_of(x, encoded.keys_values[len(before)], encoded.mask), axis=1)
+        return ops.mean(layer.cross_attention.weights_of(x, memory.keys_values[len(before)], memory.mask), axis=1)
 
     def flops(self, rows, source, target):
         """Counts the operations of a forward pass over B rows of S source and T target tokens; see `model.flops.forward`."""
         return flops.forward(self.config, rows, source, target)
 
-    def empty_cache(self, batch):
-        """Returns the cache before the first token: for each layer, keys [B, H, 0, K] and values [B, H, 0, E]."""
-        config = self.config
-        shapes = [(batch, config.num_heads, 0, width) for width in (config.d_k, config.d_v)]
-        return [[ops.zeros(shape, self.compute_dtype) for shape in shapes] for _ in self.decoder]
+    def memory_cost(self, rows: int, source: int, target: int) -> float:
+        """See `SequenceModel.memory_cost` and `flops.memory_cost`."""
+        return flops.memory_cost(self.config, rows, source, target)
 
-    def call(self, inputs, training=False):
-        source, target = inputs
-        logits, _ = self.decode(target, self.encode(source, training=training), training=training)
-        return logits
+    @property
+    def embedding_matrix(self):
+        """E, [V, D]."""
+        return self.embedding.matrix
 
     def get_config(self):
         return {**super().get_config(), "config": dataclasses.asdict(self.config)}

@@ -1,4 +1,4 @@
-"""The options of a run in TensorBoard's HPARAMS tab, beside its last BLEU and validation loss."""
+"""The options of a run in TensorBoard's HPARAMS tab, beside the last figures of its validation."""
 
 import dataclasses
 import os
@@ -9,7 +9,6 @@ from tensorboard.plugins.hparams import api, api_pb2, metadata, plugin_data_pb2
 
 from t2t_keras import run_folder
 
-_METRICS = {"valid/bleu": "BLEU", "valid/loss": "validation loss", "valid/perplexity": "validation perplexity"}
 _TYPES = {bool: api_pb2.DATA_TYPE_BOOL, int: api_pb2.DATA_TYPE_FLOAT64, float: api_pb2.DATA_TYPE_FLOAT64, str: api_pb2.DATA_TYPE_STRING}
 
 
@@ -20,12 +19,14 @@ def summaries(options: run_folder.Options, model_dir: pathlib.Path) -> list[byte
         options: all of the run's.
         model_dir: tells the run from others with the same options.
     """
-    fields = [(getattr(options, name), field) for name, group in run_folder.GROUPS.items() for field in dataclasses.fields(group)]
+    fields = [(group, field) for group in options.groups.values() for field in dataclasses.fields(group)]
     values = {field.name: field.type(getattr(group, field.name)) for group, field in fields}  # NumPy's numbers are options, too.
+    values = {run_folder.ARCHITECTURE: options.architecture} | values
+    metrics = {f"valid/{figure.name}": f"validation {figure.title}" for figure in options.task.figures if figure.valid}
     # Not `api.hparams_config_pb`: a number would need an interval, and runs outside it would be hidden.
     experiment = api_pb2.Experiment(
         hparam_infos=[api_pb2.HParamInfo(name=name, type=_TYPES[type(value)]) for name, value in values.items()],
-        metric_infos=[api.Metric(tag, display_name=name).as_proto() for tag, name in _METRICS.items()],
+        metric_infos=[api.Metric(tag, display_name=name).as_proto() for tag, name in metrics.items()],
     )
     columns = Summary()
     columns.value.add(

@@ -9,6 +9,7 @@ import numpy as np
 
 from t2t_keras import run_folder
 from t2t_keras.log import logger
+from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import curves, embedding_projector
 from t2t_keras.visualization import attention_pictures, figures
 from t2t_keras.visualization.attention import attention_of
@@ -38,7 +39,7 @@ def updates(model_dir: pathlib.Path, model, pieces: tuple[str, ...]) -> Callable
 
     Args:
         model_dir: the run's folder.
-        model: a `Transformer`.
+        model: a `SequenceModel`.
         pieces: the sub-words.
 
     Returns:
@@ -48,10 +49,10 @@ def updates(model_dir: pathlib.Path, model, pieces: tuple[str, ...]) -> Callable
 
     def update(is_best: bool) -> None:
         attempt(f"the curves of {model_dir}", curves.update, model_dir)
-        if is_best:
+        if is_best and model.embedding_matrix is not None:
             attempt(
                 f"the embedding projector of {model_dir}",
-                lambda: embedding_projector.write(model_dir / run_folder.LOGS, pieces, model.embedding.matrix.numpy()),
+                lambda: embedding_projector.write(model_dir / run_folder.LOGS, pieces, model.embedding_matrix.numpy()),
             )
 
     return update
@@ -78,9 +79,11 @@ def attention_images(translator, pairs: Sequence[tuple[str, str]], number: int) 
         number: how many.
 
     Returns:
-        A function that returns a heat map of each head of the last layer, for each pair: {"valid/attention_1": [1, height, width, 3]
-        uint8, …}. It never raises.
+        A function that returns a heat map of each head of the last layer, for each pair: {"attention_1": [1, height, width, 3]
+        uint8, …}. It never raises. It draws none of an architecture other than the Transformer.
     """
+    if not isinstance(translator.model, Transformer):
+        return dict
     attempt = _Attempts()
 
     def fits(pair: tuple[str, str]) -> bool:
@@ -98,7 +101,7 @@ def attention_images(translator, pairs: Sequence[tuple[str, str]], number: int) 
                 (source, target),
             )
             if image is not None:
-                found[f"valid/attention_{index}"] = image
+                found[f"attention_{index}"] = image
         return found
 
     return draw

@@ -1,16 +1,16 @@
 """What each curve in TensorBoard shows, and which curves its CUSTOM SCALARS tab puts on one chart."""
 
 import resource
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 from tensorboard.plugins.custom_scalar import layout_pb2, summary
 
+from t2t_keras.task import Figure
+
 GRADIENT_NORM = "train_gradient_norm/"  # Before the name of a layer.
 
-DESCRIPTIONS = {
-    "train/loss": "Mean negative log likelihood per target sub-word, in nats, since the last point. Compares with valid/loss.",
-    "train/smoothed_loss": "The loss with label smoothing, which training minimises, in nats per target sub-word.",
-    "train/perplexity": "Exponential of train/loss.",
+DESCRIPTIONS = {  # Of every task.
     "train/learning_rate": "Learning rate of the last update.",
     "train/gradient_norm": "Norm of the last update's gradient, before clipping.",
     "train/skipped_updates": "Updates so far that were skipped because the loss or the gradient was not finite.",
@@ -19,9 +19,6 @@ DESCRIPTIONS = {
     "train/target_tokens_seen": "Target sub-words trained on so far, without padding.",
     "train/flops": "Floating-point operations of the matrix products so far, forward and backward.",
     "train/estimated_flops": "The paper's estimate of these (Table 2): seconds x devices x device_tflops.",
-    "valid/loss": "Mean negative log likelihood per target sub-word of the validation set, in nats.",
-    "valid/perplexity": "Exponential of valid/loss.",
-    "valid/bleu": "sacreBLEU of greedy translations of the first validation sentences by the weights of the moment.",
     "utilization/target_tokens_per_second": "Target sub-words per second of training, without padding.",
     "utilization/updates_per_second": "Updates per second of training.",
     "utilization/tflops": "Tera floating-point operations of matrix products per second of training, on all devices together.",
@@ -33,35 +30,50 @@ DESCRIPTIONS = {
 }
 
 
-def description(tag: str) -> str | None:
-    """The description of a curve; None if there is none."""
-    if tag.startswith(GRADIENT_NORM):
-        return "Norm of the gradient of one layer's weights in the last update, before clipping."
-    return DESCRIPTIONS.get(tag)
+def tags(figure: Figure) -> dict[str, str]:
+    """The curves of a figure: their descriptions by tag."""
+    both = {f"train/{figure.name}": figure.train, f"valid/{figure.name}": figure.valid}
+    return {tag: text for tag, text in both.items() if text}
+
+
+def descriptions(figures: Sequence[Figure] = ()) -> Callable[[str], str | None]:
+    """Returns a function from a curve's tag to its description, or None if there is none.
+
+    Args:
+        figures: those of the task.
+    """
+    known = DESCRIPTIONS | {tag: text for figure in figures for tag, text in tags(figure).items()}
+
+    def description(tag: str) -> str | None:
+        if tag.startswith(GRADIENT_NORM):
+            return "Norm of the gradient of one layer's weights in the last update, before clipping."
+        return known.get(tag)
+
+    return description
 
 
 _CHARTS = {
-    "Training and validation": {
-        "Loss": ("train/loss", "valid/loss"),
-        "Perplexity": ("train/perplexity", "valid/perplexity"),
-        "BLEU": ("valid/bleu",),
-    },
     "Optimizer": {"Learning rate": ("train/learning_rate",), "Gradient norm": ("train/gradient_norm",)},
     "Speed": {"Target tokens per second": ("utilization/target_tokens_per_second",), "Peak memory, GiB": ("utilization/peak_memory_gib",)},
 }
 
 
-def layout() -> bytes:
-    """The charts of the CUSTOM SCALARS tab, as a serialized `Summary`."""
+def layout(figures: Sequence[Figure]) -> bytes:
+    """The charts of the CUSTOM SCALARS tab, as a serialized `Summary`.
+
+    Args:
+        figures: those of the task.
+    """
+    of_task = {figure.title: tuple(tags(figure)) for figure in figures if figure.title}
     categories = [
         layout_pb2.Category(
             title=title,
             chart=[
-                layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=[f"^{tag}$" for tag in tags]))
-                for name, tags in charts.items()
+                layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=[f"^{tag}$" for tag in curves]))
+                for name, curves in charts.items()
             ],
         )
-        for title, charts in _CHARTS.items()
+        for title, charts in ({"Training and validation": of_task} | _CHARTS).items()
     ]
     return summary.pb(layout_pb2.Layout(category=categories)).SerializeToString()
 

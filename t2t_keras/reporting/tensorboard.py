@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 
+from t2t_keras.reporting import scalars
 from t2t_keras.reporting.hparams import comparable
-from t2t_keras.reporting.scalars import description
 
 
 def _content(value) -> tuple:
@@ -18,7 +18,7 @@ def _content(value) -> tuple:
     return value.tag, comparable(plugin.content) if of_hparams else plugin.content, tf.make_ndarray(value.tensor).tolist()
 
 
-def _write_value(name: str, value) -> None:
+def _write_value(name: str, value, description: Callable[[str], str | None]) -> None:
     if isinstance(value, str):
         tf.summary.text(name, value)
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8:
@@ -39,10 +39,18 @@ class TensorBoardWriter:
         config: Markdown, written as the text `config` whenever the run starts or resumes.
         once: serialized `Summary` protos of one value each, written when the run starts; again on resuming only if they changed.
         graph: returns a `tf.Graph` for the GRAPHS tab; called when the run starts, if the folder has no graph yet.
+        descriptions: from the name of a number to its description; see `scalars.descriptions`.
     """
 
-    def __init__(self, folder: pathlib.Path, config: str = "", once: Sequence[bytes] = (), graph: Callable[[], tf.Graph] | None = None):
-        self._folder, self._config, self._graph, self._writer = folder, config, graph, None
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        config: str = "",
+        once: Sequence[bytes] = (),
+        graph: Callable[[], tf.Graph] | None = None,
+        descriptions: Callable[[str], str | None] = scalars.DESCRIPTIONS.get,
+    ):
+        self._folder, self._config, self._graph, self._writer, self._descriptions = folder, config, graph, None, descriptions
         summaries = (tf.compat.v1.Summary.FromString(summary) for summary in once)
         self._once = {summary.value[0].tag: summary for summary in summaries}
 
@@ -52,7 +60,7 @@ class TensorBoardWriter:
         Raises:
             OSError: the file could not be written.
         """
-        self._in_file(step, lambda: [_write_value(*metric) for metric in metrics.items()])
+        self._in_file(step, lambda: [_write_value(*metric, self._descriptions) for metric in metrics.items()])
 
     def _in_file(self, step: int, write: Callable[[], object]) -> None:
         try:

@@ -7,6 +7,7 @@ import abc
 import random
 from collections.abc import Iterable
 
+import numpy as np
 import tensorflow as tf
 
 from t2t_keras.config import EOS
@@ -54,6 +55,11 @@ class Subwords(tf.Module, abc.ABC):
         if max_length:
             ids = ids[:, : max_length - 1]
         return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
+
+    def sentences(self, lines: list[bytes]) -> list[np.ndarray]:
+        """Converts lines to ids, EOS included: an int32 array for each line."""
+        ids = self.tokenize(tf.constant(lines))
+        return np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
 
     def cut(self, text, longest: int):
         """Converts text to ids and truncates long sentences.

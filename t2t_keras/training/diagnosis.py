@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import trimmed
-from t2t_keras.data.shards import SIDES
 from t2t_keras.files import write_whole
+from t2t_keras.task import Task
 from t2t_keras.training import devices
 from t2t_keras.training.train_step import micro_batch_gradients
 
@@ -47,14 +47,14 @@ def _watched(model) -> Iterator[list[str]]:
             layer.call = call
 
 
-def first_not_finite(model, config: TrainConfig, source, target, **place) -> str:
+def first_not_finite(model, task: Task, config: TrainConfig, columns: dict, **place) -> str:
     """Repeats a micro-batch in eager mode and finds the first value that is not finite.
 
     Args:
         model: with the weights of that update.
+        task: what is trained.
         config: training options.
-        source: [B, S] int.
-        target: [B, T] int.
+        columns: {column: [B, T] int}.
         place: `step`, `micro_batch`, `replica` and `scale`, which determine dropout and overflow.
 
     Returns:
@@ -64,10 +64,10 @@ def first_not_finite(model, config: TrainConfig, source, target, **place) -> str
         if not _all_finite(tf.convert_to_tensor(variable)):
             return f"the weight {variable.path}"
     with _watched(model) as found:
-        gradients, sums = micro_batch_gradients(model, config, source, target, **place)
+        gradients, sums = micro_batch_gradients(model, task, config, columns, **place)
     if found:
         return found[0]
-    if not _all_finite(sums["smoothed_loss"]):
+    if not _all_finite(sums[task.objective]):
         return "the loss, while every layer's output is finite"
     for variable, gradient in reversed(list(zip(model.trainable_variables, gradients, strict=True))):
         if not _all_finite(gradient):
@@ -79,6 +79,7 @@ def write_report(
     path: pathlib.Path,
     strategy,
     model,
+    task: Task,
     config: TrainConfig,
     batch,
     *,
@@ -89,37 +90,40 @@ def write_report(
     """Writes the sentence pairs of an update, as far as this process has them, and a diagnosis of each micro-batch.
 
     Args:
-        path: `.npz` file for the ids `source` [pairs, S] and `target` [pairs, T]. The diagnosis, with the text of the pairs, goes to
+        path: `.npz` file for the ids of each column, [pairs, T]. The diagnosis, with the text of the pairs, goes to
             a `.json` file of the same name.
-        strategy, model, config: those of the run.
+        strategy, model, task, config: those of the run.
         batch: the batch of that train step.
         iterations: `optimizer.iterations` at that train step.
         scale: the loss scale at that train step.
-        text_of: ids [B, S] → B lines of text.
+        text_of: ids [B, T] of a column of sub-words → B lines of text.
 
     Returns:
         A summary in two sentences.
     """
-    shares = [[ids.numpy() for ids in strategy.experimental_local_results(batch[side])] for side in SIDES]
+    shares = {name: [part.numpy() for part in strategy.experimental_local_results(ids)] for name, ids in batch.items()}
+    replicas = [dict(zip(shares, parts, strict=True)) for parts in zip(*shares.values(), strict=True)]
+    texts = [column.name for column in task.columns if column.counted]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        columns = {side: np.concatenate(share).reshape(-1, share[0].shape[-1]) for side, share in zip(SIDES, shares, strict=True)}
-        is_pair = columns["source"].any(axis=1)  # Other rows are padding.
-        np.savez(file, **{side: ids[is_pair] for side, ids in columns.items()})
+        columns = {name: np.concatenate(share).reshape(-1, share[0].shape[-1]) for name, share in shares.items()}
+        is_pair = next(iter(columns.values())).any(axis=1)  # Other rows are padding.
+        np.savez(file, **{name: ids[is_pair] for name, ids in columns.items()})
     findings = []
-    first_replica = devices.process_index(strategy) * len(shares[0])
-    for replica, share in enumerate(zip(*shares, strict=True), first_replica):
-        for micro_batch, sides in enumerate(zip(*share, strict=True)):
-            if not sides[0].any():  # Padding only.
+    for replica, share in enumerate(replicas, devices.process_index(strategy) * len(replicas)):
+        for micro_batch, ids in enumerate(zip(*share.values(), strict=True)):
+            if not ids[0].any():  # Padding only.
                 continue
-            sides = trimmed(*map(tf.constant, sides))
+            columns = trimmed(dict(zip(share, map(tf.constant, ids), strict=True)))
             place = {"step": iterations, "micro_batch": micro_batch, "replica": replica, "scale": scale}
             try:
-                found = first_not_finite(model, config, *sides, **place)
+                found = first_not_finite(model, task, config, columns, **place)
             except tf.errors.ResourceExhaustedError:
                 found = "unknown: out of memory while repeating the micro-batch"
             if found:
-                findings.append({**place, "first": found, "pairs": list(zip(*(text_of(ids.numpy()) for ids in sides), strict=True))})
+                findings.append(
+                    {**place, "first": found, "pairs": list(zip(*(text_of(columns[name].numpy()) for name in texts), strict=True))}
+                )
     write_whole(path.with_suffix(".json"), (json.dumps(findings, indent=2, ensure_ascii=False) + "\n").encode())
     first = findings[0]["first"] if findings else "none when the update was repeated in this process"
     return f"First value that is not finite: {first}. The sentence pairs are in {path}, the diagnosis in {path.with_suffix('.json').name}."

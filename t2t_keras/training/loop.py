@@ -25,6 +25,7 @@ from t2t_keras.log import logger
 from t2t_keras.reporting import histograms, scalars
 from t2t_keras.reporting.console import ProgressBar
 from t2t_keras.reporting.profiler import Profiler
+from t2t_keras.task import Task
 from t2t_keras.training import cost, device_memory, devices
 from t2t_keras.training.device_memory import SplittingTrainStep
 from t2t_keras.training.interruption import Interruption, StoppedError
@@ -62,19 +63,19 @@ def _make_batches(strategy, config: TrainConfig, folder: pathlib.Path, start: ba
     return devices.distribute(strategy, dataset, config.micro_batch_tokens, buckets, shared=False)
 
 
-def _make_train_step(strategy, model, optimizer, config: TrainConfig, element_spec) -> SplittingTrainStep:
-    sides = {side: element_spec[side] for side in shards.SIDES}
-    return SplittingTrainStep(strategy, make_train_step(strategy, model, optimizer, config, sides), model.attention_window)
+def _make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig, element_spec) -> SplittingTrainStep:
+    train_step = make_train_step(strategy, model, optimizer, task, config, batching.columns_of(element_spec))
+    return SplittingTrainStep(strategy, train_step, model.memory_cost, [column.name for column in task.columns if column.counted])
 
 
 def _run_largest(strategy, train_step: SplittingTrainStep, config: TrainConfig, folder: pathlib.Path) -> None:
     device_memory.run_largest_micro_batches(strategy, train_step, shards.read_info(folder), *_per_process(strategy, config))
 
 
-def dry_run(strategy, model, optimizer, config: TrainConfig, *, folder: pathlib.Path) -> None:
+def dry_run(strategy, model, optimizer, task: Task, config: TrainConfig, *, folder: pathlib.Path) -> None:
     """Runs the largest micro-batches, as `train` does before its first update, and nothing else. See `train` for the arguments."""
     batches = _make_batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START)
-    _run_largest(strategy, _make_train_step(strategy, model, optimizer, config, batches.element_spec), config, folder)
+    _run_largest(strategy, _make_train_step(strategy, model, optimizer, task, config, batches.element_spec), config, folder)
 
 
 class _Update(NamedTuple):
@@ -99,9 +100,20 @@ class _Trainer:
     """A run of `train`, which explains the arguments."""
 
     def __init__(
-        self, strategy, model, optimizer, config: TrainConfig, folder, model_dir, validate, diagnose, tensorboard, update_pictures
+        self,
+        strategy,
+        model,
+        optimizer,
+        task: Task,
+        config: TrainConfig,
+        folder,
+        model_dir,
+        validate,
+        diagnose,
+        tensorboard,
+        update_pictures,
     ):
-        self.strategy, self.model, self.optimizer, self.config = strategy, model, optimizer, config
+        self.strategy, self.model, self.optimizer, self.task, self.config = strategy, model, optimizer, task, config
         self.folder, self.model_dir = folder, model_dir
         self.validate, self.diagnose, self.tensorboard = validate, diagnose, tensorboard
         self.update_pictures, self.pictured_step = update_pictures, 0
@@ -160,7 +172,7 @@ class _Trainer:
             if restored:
                 checkpoint.put_aside(self.model_dir, after=path)
         self.batches = _make_batches(self.strategy, self.config, self.folder, batching.Position(*state.position))
-        self.train_step = _make_train_step(self.strategy, self.model, self.optimizer, self.config, self.batches.element_spec)
+        self.train_step = _make_train_step(self.strategy, self.model, self.optimizer, self.task, self.config, self.batches.element_spec)
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
         self.started = self.saved_at - state.seconds  # When a run without interruptions would have started.
         self.finished_update_at, self.update_seconds = self.saved_at, 0.0
@@ -229,7 +241,8 @@ class _Trainer:
             return
         score = 0.0  # On workers other than the chief, which do not translate.
         if self.chief:
-            score = metrics["valid/bleu"] if self.config.best_metric == "bleu" else -metrics["valid/loss"]
+            metric = self.config.best_metric
+            score = metrics[f"valid/{metric}"] * (-1 if metric == "loss" else 1)
             self.tensorboard.write(self.state.step, metrics)
         is_best = self.state.count_validation(devices.broadcast_from_chief(self.strategy, score))
         shown = (f"{name} {value:.3f}" for name, value in metrics.items() if isinstance(value, float))
@@ -292,7 +305,12 @@ class _Trainer:
 
     def _log(self, metrics: dict, norms: tf.Tensor | None) -> None:
         if self._is_every(self.config.log_steps):
-            summary = {**self.state.pop_summary(metrics), "train/epoch": self._epoch(), **scalars.peak_memory(), **self._estimated_cost()}
+            summary = {
+                **self.state.pop_summary(metrics, self.task),
+                "train/epoch": self._epoch(),
+                **scalars.peak_memory(),
+                **self._estimated_cost(),
+            }
             if self.chief:
                 self.tensorboard.write(self.state.step, summary)
             shown = {
@@ -326,6 +344,7 @@ def train(
     strategy,
     model,
     optimizer,
+    task: Task,
     config: TrainConfig,
     *,
     folder: pathlib.Path,
@@ -339,12 +358,13 @@ def train(
 
     Args:
         strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
-        model: a `Transformer`, or a model with its `cross_entropy`, `flops` and `attention_window`.
+        model: a model for the task, with its `flops` and `memory_cost`; see `model.protocols`.
         optimizer: a Keras optimizer, built.
+        task: what is trained.
         config: training options.
         folder: the shards of the training data.
         model_dir: the run's folder, for checkpoints.
-        validate: step → metrics. "valid/bleu" or "valid/loss" decides which validation is best.
+        validate: step → metrics, "valid/…", of which the option `best_metric` decides which validation is best.
         diagnose: (batch, step, loss scale) → a sentence about what is not finite in that update.
         tensorboard: a `TensorBoardWriter`.
         update_pictures: called on the chief after each validation, with whether it is the best so far, and at the end.
@@ -358,4 +378,4 @@ def train(
         ValueError: `model_dir` holds checkpoints of another model.
         OSError: a checkpoint could not be written.
     """
-    return _Trainer(strategy, model, optimizer, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures).train()
+    return _Trainer(strategy, model, optimizer, task, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures).train()

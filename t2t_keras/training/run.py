@@ -18,48 +18,37 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from t2t_keras import checkpoint, files, run_folder
+from t2t_keras import checkpoint, files, registry, run_folder
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
-from t2t_keras.decoding.translator import Translator, translate_lines
-from t2t_keras.evaluation import scores
 from t2t_keras.log import logger, warnings_only
-from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
+from t2t_keras.task import Task
 from t2t_keras.training import cost, devices, diagnosis, loop, optimizer, train_step
 from t2t_keras.training.state import TrainState
-
-SAMPLES = 5  # Validation sentences shown in TensorBoard.
 
 
 def _policy(dtype: str) -> str:
     return dtype if dtype == "float32" else f"mixed_{dtype}"
 
 
-def _validation(strategy, model, translator: Translator, folder: pathlib.Path, config: TrainConfig) -> Callable[[int], dict]:
-    """Returns a function step → loss, perplexity and BLEU on the validation set, and a table of sample translations."""
-    longest = max(shards.read_info(folder / "valid")[f"{side}_longest"] for side in shards.SIDES)
-    budget = max(config.micro_batch_tokens, longest)
+def _validation(strategy, model, tokenizer, folder: pathlib.Path, options: run_folder.Options) -> Callable[[int], dict]:
+    """Returns a function step → the figures of the task on the validation set, and on the chief what else the task shows."""
+    config, task = options.train, options.task
+    budget = max(config.micro_batch_tokens, *shards.counted(shards.read_info(folder / "valid")))
     dataset = batching.batches(folder / "valid", batch_tokens=budget, seed=0, epochs=1, damaged_records=config.damaged_records)
     batches = devices.distribute(strategy, dataset, config.micro_batch_tokens)
-    negative_log_likelihood = train_step.make_validation(strategy, model, batches)
-    sources, references = (lines[: config.valid_sentences] for lines in prepare.read_text(folder, "valid"))
-    draw_attention = pictures.attention_images(translator, list(zip(sources, references, strict=True)), config.attention_images)
+    sums = train_step.make_validation(strategy, model, task, batches)
+    of_chief = dict
+    if devices.is_chief(strategy):
+        of_chief = task.validation(model, tokenizer, options, prepare.read_text(folder, "valid", task.texts))
 
     def validate(step: int) -> dict:
         with shards.plain_errors():
-            loss = negative_log_likelihood()
-        metrics = {"valid/loss": loss, "valid/perplexity": float(tf.exp(loss))}
-        if sources and devices.is_chief(strategy):
-            hypotheses = [result["text"] for result in translate_lines(translator, sources)]
-            metrics["valid/bleu"] = scores.bleu(hypotheses, references)["bleu"]
-            rows = zip(sources[:SAMPLES], hypotheses, references, strict=False)
-            table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-            metrics["valid/samples"] = f"| source | translation | reference |\n|---|---|---|\n{table}"
-            metrics |= draw_attention()
-        return metrics
+            figures = task.measure(sums(), training=False)
+        return {f"valid/{name}": value for name, value in (figures | of_chief()).items()}
 
     return validate
 
@@ -82,7 +71,8 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     folder = options.data_folder(model_dir)
     if before and not data.names_corpus:
         options = dataclasses.replace(options, data=before.data)
-    prepare.prepare(data if (folder / prepare.CORPUS).exists() else options.data, model.vocab_size, train.seed, folder)
+    named = data if (folder / prepare.CORPUS).exists() else options.data
+    prepare.prepare(named, model.vocab_size, train.seed, folder, options.task)
     if not options.data.names_corpus:
         data = prepare.prepared_with(folder)
         sources = dict.fromkeys(dataclasses.asdict(data), "data_dir") | options.sources
@@ -104,17 +94,17 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
 def _make_model(strategy, options: run_folder.Options) -> tuple:
     """Makes the model and its optimizer in the strategy's scope."""
     with strategy.scope():
-        model = Transformer(options.model, dtype=_policy(options.train.dtype))
+        model = registry.architecture(options.architecture).make(options.model, _policy(options.train.dtype))
         schedule = optimizer.TransformerSchedule(options.model.d_model, options.train.warmup_steps, options.train.learning_rate_factor)
         adam = optimizer.adam(schedule)
         adam.build(model.trainable_variables)
     return model, adam
 
 
-def _graph(model) -> tf.Graph:
-    """Returns the network as a graph: source and shifted target in, logits out."""
-    ids = tf.TensorSpec([None, None], tf.int32)
-    return tf.function(lambda source, target: model((source, target))).get_concrete_function(ids, ids).graph
+def _graph(model, task: Task) -> tf.Graph:
+    """Returns the network as a graph, from the counted columns, such as source and shifted target, to logits."""
+    ids = [tf.TensorSpec([None, None], tf.int32, column.name) for column in task.columns if column.counted]
+    return tf.function(lambda *columns: model(columns if len(ids) > 1 else columns[0])).get_concrete_function(*ids).graph
 
 
 def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) -> None:
@@ -125,7 +115,9 @@ def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) ->
     )
 
 
-def _make_diagnose(strategy, model, adam, tokenizer, config: TrainConfig, model_dir: pathlib.Path) -> Callable[[dict, int, float], str]:
+def _make_diagnose(
+    strategy, model, adam, tokenizer, task: Task, config: TrainConfig, model_dir: pathlib.Path
+) -> Callable[[dict, int, float], str]:
     """Returns a function (batch, step, loss scale) → a summary of what is not finite; see `diagnosis.write_report`."""
 
     def text_of(ids) -> list[str]:
@@ -134,7 +126,7 @@ def _make_diagnose(strategy, model, adam, tokenizer, config: TrainConfig, model_
     def diagnose(batch, step: int, scale: float) -> str:
         path = model_dir / "not_finite" / f"update-{step:09d}-worker-{devices.process_index(strategy)}.npz"
         iterations = int(adam.iterations.numpy())
-        return diagnosis.write_report(path, strategy, model, config, batch, iterations=iterations, scale=scale, text_of=text_of)
+        return diagnosis.write_report(path, strategy, model, task, config, batch, iterations=iterations, scale=scale, text_of=text_of)
 
     return diagnose
 
@@ -165,7 +157,7 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
         devices.wait_for_workers(strategy)  # Until the chief has prepared the folders.
         if not (chief or dry_run):
             options = run_folder.read(model_dir)  # The chief's options.
-        config, folder = options.train, options.data_folder(model_dir)
+        config, task, folder = options.train, options.task, options.data_folder(model_dir)
         keras.utils.set_random_seed(config.seed)
         if config.deterministic:
             tf.config.experimental.enable_op_determinism()
@@ -176,23 +168,24 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
         logger.info(f"Options:\n{options.table()}")
         _log_model(strategy, model, config, model_dir)
         if dry_run:
-            loop.dry_run(strategy, model, adam, config, folder=folder / "train")
+            loop.dry_run(strategy, model, adam, task, config, folder=folder / "train")
             return None
-        greedy = Translator(model, tokenizer, dataclasses.replace(options.decode, beam_size=1))
         state = loop.train(
             strategy,
             model,
             adam,
+            task,
             config,
             folder=folder / "train",
             model_dir=model_dir,
-            validate=_validation(strategy, model, greedy, folder, config),
-            diagnose=_make_diagnose(strategy, model, adam, tokenizer, config, model_dir),
+            validate=_validation(strategy, model, tokenizer, folder, options),
+            diagnose=_make_diagnose(strategy, model, adam, tokenizer, task, config, model_dir),
             tensorboard=TensorBoardWriter(
                 model_dir / run_folder.LOGS,
                 config=options.table(),
-                once=[*hparams.summaries(options, model_dir), scalars.layout()],
-                graph=lambda: _graph(model),
+                once=[*hparams.summaries(options, model_dir), scalars.layout(task.figures)],
+                graph=lambda: _graph(model, task),
+                descriptions=scalars.descriptions(task.figures),
             ),
             update_pictures=pictures.updates(model_dir, model, tokenizer.pieces),
         )

@@ -3,11 +3,10 @@
 import dataclasses
 import math
 
-from t2t_keras.training.train_step import FLOAT16_START, SUMS, LossScale
+from t2t_keras.task import Task
+from t2t_keras.training.train_step import FLOAT16_START, LossScale
 
-
-def _nothing_measured() -> dict:
-    return dict.fromkeys(("updates", "seconds", *SUMS), 0.0)
+_NOT_SUMS = ("gradient_norm", "learning_rate", "finite")  # Metrics of a train step that are of one update.
 
 
 def _has_type_of(value, initial) -> bool:
@@ -58,11 +57,7 @@ class TrainState:
     skipped: int = 0
     skipped_in_a_row: int = 0
     damaged_records: int = 0
-    measured: dict = dataclasses.field(default_factory=_nothing_measured)
-
-    def __post_init__(self):
-        if self.measured.keys() != _nothing_measured().keys():  # From a version that measured something else.
-            self.measured = _nothing_measured()
+    measured: dict = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, state: dict) -> "TrainState":
@@ -99,10 +94,11 @@ class TrainState:
         self.damaged_records += damaged
         self.target_tokens += int(metrics["target_tokens"])
         self.flops += 3 * metrics["flops"]  # The backward pass has two products for each product of the forward pass.
-        for name in SUMS:
-            self.measured[name] += metrics[name]
-        self.measured["updates"] += 1
-        self.measured["seconds"] += seconds
+        counted = {name: value for name, value in metrics.items() if name not in _NOT_SUMS} | {"updates": 1.0, "seconds": seconds}
+        if self.measured.keys() != counted.keys():  # None yet, or from a version that measured something else.
+            self.measured = dict.fromkeys(counted, 0.0)
+        for name, value in counted.items():
+            self.measured[name] += value
         if metrics["finite"]:
             self.skipped_in_a_row = 0
         else:
@@ -118,26 +114,24 @@ class TrainState:
             self.validations_since_best += 1
         return is_best
 
-    def pop_summary(self, metrics: dict) -> dict:
+    def pop_summary(self, metrics: dict, task: Task) -> dict:
         """Returns the scalars for TensorBoard and starts measuring anew.
 
         They are means since the last summary, except for the learning rate and the gradient norm, which are the last update's.
 
         Args:
             metrics: of the last update.
+            task: measures figures.
         """
-        measured, self.measured = self.measured, _nothing_measured()
+        measured, self.measured = self.measured, {}
         tokens, seconds = measured["target_tokens"], max(measured["seconds"], 1e-9)
-        loss = measured["loss"] / max(tokens, 1)
-        of_finite_updates = {
-            "train/loss": loss,  # Negative log likelihood per sub-word, comparable with valid/loss.
-            "train/perplexity": math.exp(loss) if loss < 700 else math.inf,
-            "train/smoothed_loss": measured["smoothed_loss"] / max(tokens, 1),
-            "utilization/padding_share": 1 - measured["real_tokens"] / max(measured["positions"], 1),
-            "utilization/real_token_share": measured["real_tokens"] / max(measured["positions"], 1),
-        }
+        of_finite_updates = {}
+        if tokens:
+            of_finite_updates = {f"train/{name}": value for name, value in task.measure(measured, training=True).items()}
+            real = measured["real_tokens"] / max(measured["positions"], 1)
+            of_finite_updates |= {"utilization/padding_share": 1 - real, "utilization/real_token_share": real}
         return {
-            **(of_finite_updates if tokens else {}),
+            **of_finite_updates,
             "train/learning_rate": metrics["learning_rate"],
             "train/gradient_norm": metrics["gradient_norm"],
             "train/skipped_updates": self.skipped,

@@ -12,12 +12,13 @@ import keras
 import tensorflow as tf
 
 from t2t_keras.config import TrainConfig
-from t2t_keras.data.batching import trimmed
+from t2t_keras.data.batching import columns_of, trimmed
 from t2t_keras.model.gradient import no_gradients
 from t2t_keras.model.masks import token_mask
+from t2t_keras.task import Task
 from t2t_keras.training.devices import MICRO_BATCHES_AT_ONCE
 
-SUMS = ("loss", "smoothed_loss", "target_tokens", "real_tokens", "positions", "flops")
+SUMS = ("target_tokens", "real_tokens", "positions", "flops")  # Of every task, beside its own.
 
 
 class LossScale(NamedTuple):
@@ -70,46 +71,46 @@ def dropout_seeds(model, seed: int, step, micro_batch, replica) -> list[tuple]:
     return list(zip(states, tf.unstack(tf.random.split(key, len(states))), strict=True)) if states else []
 
 
-def _sums(model, source, target, *, label_smoothing: float, training: bool) -> dict:
+def _sums(model, task: Task, columns: dict, *, label_smoothing: float, training: bool) -> dict:
     """Runs the model on a micro-batch.
 
     Returns:
-        `SUMS`: losses, target tokens, tokens of both sides without and with padding, and the operations of the forward pass.
+        The sums of the task, and `SUMS`: tokens of the target column, tokens of the counted columns without and with padding, and the
+        operations of the forward pass.
     """
-    source, target = trimmed(source, target)
-    smoothed_loss, loss = model.cross_entropy(source, target, label_smoothing, training=training)
-    tokens = tf.reduce_sum(token_mask(target))
-    rows, source_length = tf.unstack(tf.cast(tf.shape(source), tf.float32))
-    target_length = tf.cast(tf.shape(target)[1], tf.float32)
+    columns = trimmed(columns)
+    counted = [columns[column.name] for column in task.columns if column.counted]
+    shapes = [tf.cast(tf.shape(ids), tf.float32) for ids in counted]
     return {
-        "loss": loss,
-        "smoothed_loss": smoothed_loss,
-        "target_tokens": tokens,
-        "real_tokens": tokens + tf.reduce_sum(token_mask(source)),
-        "positions": tf.cast(tf.size(source) + tf.size(target), tf.float32),
-        "flops": model.flops(rows, source_length, target_length),
+        **task.loss(model, columns, label_smoothing=label_smoothing, training=training),
+        "target_tokens": tf.reduce_sum(token_mask(columns[task.target])),
+        "real_tokens": tf.add_n([tf.reduce_sum(token_mask(ids)) for ids in counted]),
+        "positions": tf.add_n([tf.reduce_prod(shape) for shape in shapes]),
+        "flops": model.flops(shapes[0][0], *(shape[1] for shape in shapes)),
     }
 
 
-def micro_batch_gradients(model, config: TrainConfig, source, target, *, step, micro_batch, replica, scale=1.0) -> tuple[list, dict]:
-    """Computes the gradients of a micro-batch's summed smoothed loss, times `scale`.
+def micro_batch_gradients(
+    model, task: Task, config: TrainConfig, columns: dict, *, step, micro_batch, replica, scale=1.0
+) -> tuple[list, dict]:
+    """Computes the gradients of the task's objective, a sum over a micro-batch, times `scale`.
 
     Args:
         model: see `make_train_step`.
+        task: see `make_train_step`.
         config: training options.
-        source: [B, S] int.
-        target: [B, T] int.
+        columns: {column: [B, T] int}.
         step, micro_batch, replica: see `dropout_seeds`.
         scale: the loss scale.
 
     Returns:
-        The gradient of each trainable variable, and the `SUMS`.
+        The gradient of each trainable variable, and the sums.
     """
     variables = [variable.value for variable in model.trainable_variables]
     seeds = dropout_seeds(model, config.seed, step, micro_batch, replica)
     with tf.GradientTape() as tape, keras.StatelessScope(seeds):
-        sums = _sums(model, source, target, label_smoothing=config.label_smoothing, training=True)
-        loss = sums["smoothed_loss"] * scale
+        sums = _sums(model, task, columns, label_smoothing=config.label_smoothing, training=True)
+        loss = sums[task.objective] * scale
     gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
     return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
 
@@ -123,17 +124,18 @@ def _micro_batches_at_once(strategy) -> int:
 
 
 def _sum_over_micro_batches(batch, function: Callable, zeros, at_once: int):
-    """Sums `function(micro_batch, source, target)` over micro-batches, `at_once` at a time."""
+    """Sums `function(micro_batch, columns)` over micro-batches, `at_once` at a time."""
 
     def body(index, total):
-        return index + 1, tf.nest.map_structure(tf.add, total, function(index, batch["source"][index], batch["target"][index]))
+        return index + 1, tf.nest.map_structure(tf.add, total, function(index, {name: ids[index] for name, ids in batch.items()}))
 
-    number = tf.shape(batch["source"])[0]
+    batch = columns_of(batch)
+    number = tf.shape(next(iter(batch.values())))[0]
     return tf.while_loop(lambda index, total: index < number, body, (tf.constant(0), zeros), parallel_iterations=at_once)[1]
 
 
-def _zero_sums() -> dict:
-    return {name: tf.zeros([]) for name in SUMS}
+def _zero_sums(task: Task) -> dict:
+    return {name: tf.zeros([]) for name in (*task.sums, *SUMS)}
 
 
 def _sum_over_replicas(values):
@@ -146,13 +148,14 @@ def _of_first_replica(strategy, values):
     return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], values)
 
 
-def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spec) -> Callable:
+def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig, element_spec) -> Callable:
     """Makes the train step, which is traced once for all shapes.
 
     Args:
         strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
-        model: a `Transformer`, or a model with its `cross_entropy` and `flops`.
+        model: a model for the task, with its `flops`; see `model.protocols`.
         optimizer: a Keras optimizer, built.
+        task: what is trained.
         config: training options.
         element_spec: of the batches that `devices.distribute` returns.
 
@@ -160,8 +163,8 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
         A function (batch, loss scale, apply) → (metrics, next loss scale). It changes the weights unless `apply` is False, or the
         loss or the gradient is not finite on some device. Metrics:
 
-        - "loss", the negative log likelihood, "smoothed_loss", which is minimised, "target_tokens", "real_tokens", "positions" and
-          "flops", the operations of the forward passes: sums over the update, or 0 if it is not finite
+        - the sums of the task, "target_tokens", "real_tokens", "positions" and "flops", the operations of the forward passes: sums over the
+          update, or 0 if it is not finite
         - "gradient_norm" and "learning_rate"
         - with `histogram_steps`, "weight_gradient_norms": [weights], not finite if the update is not
         - "finite": whether loss and gradient are finite, boolean
@@ -172,15 +175,15 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
         """Returns the gradients summed over all replicas, their scale, and the metrics."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
 
-        def of_micro_batch(micro_batch, source, target):
+        def of_micro_batch(micro_batch, columns):
             place = {"step": step, "micro_batch": micro_batch, "replica": replica}
-            return micro_batch_gradients(model, config, source, target, **place, scale=loss_scale)
+            return micro_batch_gradients(model, task, config, columns, **place, scale=loss_scale)
 
-        zeros = [tf.zeros_like(variable) for variable in variables], _zero_sums()
+        zeros = [tf.zeros_like(variable) for variable in variables], _zero_sums(task)
         gradients, sums = _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, zeros, at_once))
         scale = 1 / (sums["target_tokens"] * loss_scale)
         norm = tf.linalg.global_norm(gradients) * scale
-        finite = tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums["smoothed_loss"]))
+        finite = tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums[task.objective]))
         metrics = {name: tf.where(finite, value, 0.0) for name, value in sums.items()}
         metrics |= {"gradient_norm": norm, "learning_rate": rate, "finite": finite}
         if config.histogram_steps:
@@ -211,30 +214,27 @@ def make_train_step(strategy, model, optimizer, config: TrainConfig, element_spe
     return train_step
 
 
-def make_validation(strategy, model, batches) -> Callable[[], float]:
-    """Makes a function that returns the mean negative log likelihood of a dataset's target tokens, in nats.
-
-    Its exponential is the perplexity per sub-word.
+def make_validation(strategy, model, task: Task, batches) -> Callable[[], dict[str, float]]:
+    """Makes a function that returns the sums of a dataset: those of the task, and `SUMS`.
 
     Args:
-        strategy: see `make_train_step`.
-        model: see `make_train_step`.
+        strategy, model, task: see `make_train_step`.
         batches: the dataset, from `devices.distribute`.
     """
 
     def replica_sums(batch):
-        def of_micro_batch(micro_batch, source, target):
+        def of_micro_batch(micro_batch, columns):
             with no_gradients():
-                return _sums(model, source, target, label_smoothing=0.0, training=False)
+                return _sums(model, task, columns, label_smoothing=0.0, training=False)
 
-        return _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, _zero_sums(), _micro_batches_at_once(strategy)))
+        return _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, _zero_sums(task), _micro_batches_at_once(strategy)))
 
     @tf.function(input_signature=[batches.element_spec])
     def sums_of(batch):
         return _of_first_replica(strategy, strategy.run(replica_sums, (batch,)))
 
-    def negative_log_likelihood() -> float:
-        sums = [sums_of(batch) for batch in batches]
-        return sum(float(part["loss"]) for part in sums) / sum(float(part["target_tokens"]) for part in sums)
+    def sums() -> dict[str, float]:
+        parts = [sums_of(batch) for batch in batches]
+        return {name: sum(float(part[name]) for part in parts) for name in parts[0]}
 
-    return negative_log_likelihood
+    return sums

@@ -15,6 +15,7 @@ from t2t_keras.config import BOS, EOS
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.model.attention import MultiHeadAttention
 from t2t_keras.model.masks import shift_right
+from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.lines import one_line
 from t2t_keras.text.subwords import Subwords
 
@@ -131,8 +132,10 @@ def attention_of(translator: Translator, source: str, target: str | None = None,
         max_pieces: most sub-words of the source, and of a given target, with the end token.
 
     Raises:
-        ValueError: a sentence is blank or too long.
+        ValueError: a sentence is blank or too long, or the model is not a Transformer.
     """
+    if not isinstance(translator.model, Transformer):
+        raise ValueError(f"Expected a Transformer, whose attention can be drawn. Received: a model of {type(translator.model).__name__}.")
     ids = _ids(translator, "source", source, min(max_pieces, translator.config.max_input))
     if target is None:
         predicted = _translated(translator, ids)
@@ -140,14 +143,14 @@ def attention_of(translator: Translator, source: str, target: str | None = None,
         predicted = _ids(translator, "target", target, max_pieces)
     model = translator.model
     layers = [
-        *(layer.self_attention for layer in model.encoder),
+        *(layer.self_attention for layer in model.encoder.stack),
         *(layer.self_attention for layer in model.decoder),
         *(layer.cross_attention for layer in model.decoder),
     ]
     read = shift_right(tf.constant([predicted], tf.int32))
     with translator.weights(), record_attention(layers) as found:
         model.decode(read, model.encode(tf.constant([ids], tf.int32)))
-    first, second = len(model.encoder), len(model.encoder) + len(model.decoder)
+    first, second = len(model.encoder.stack), len(model.encoder.stack) + len(model.decoder)
     encoder, decoder, cross = (np.concatenate(part) for part in (found[:first], found[first:second], found[second:]))
     tokenizer = translator.tokenizer
     return SentenceAttention(

@@ -1,0 +1,71 @@
+"""The encoder (section 3.1), alone or as a part of the Transformer: its weights have the same names in both."""
+
+import dataclasses
+
+import keras
+
+from t2t_keras.config import ModelConfig
+from t2t_keras.model import flops
+from t2t_keras.model.dropout import Dropout
+from t2t_keras.model.embedding import SharedEmbedding
+from t2t_keras.model.masks import padding_mask
+from t2t_keras.model.positions import LearnedPositions, SinusoidalPositions
+from t2t_keras.model.protocols import SequenceModel
+from t2t_keras.model.stacks import EncoderLayer
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class TransformerEncoder(SequenceModel):
+    """Embeddings, positions and the stack of encoder layers: ids [B, S] int, 0-padded → [B, S, D].
+
+    Weights are named "transformer/embedding/matrix", "transformer/encoder_0/…" and so on, also inside another model: an encoder starts from
+    the checkpoint of a translator.
+
+    Args:
+        config: sizes of the network, a `ModelConfig` or a dictionary of its fields. The sizes of the decoder do not matter.
+    """
+
+    def __init__(self, config: ModelConfig, name: str = "transformer", **kwargs):
+        super().__init__(ModelConfig(**config) if isinstance(config, dict) else config, name=name, **kwargs)
+        config, policy = self.config, {"dtype": self.dtype_policy}
+        sizes = {key: getattr(config, key) for key in ("num_heads", "d_k", "d_v", "d_ff", "dropout", "attention_window")}
+        self.embedding = SharedEmbedding(config.vocab_size, config.d_model, name="embedding", **policy)
+        self.positions = (
+            LearnedPositions(config.learned_positions, name="positions", **policy)
+            if config.learned_positions
+            else SinusoidalPositions(name="positions", **policy)
+        )
+        self.dropout = Dropout(config.dropout, name="source_dropout", **policy)
+        self.stack = [EncoderLayer(**sizes, name=f"encoder_{i}", **policy) for i in range(config.encoder_layers)]
+        self.build((None, None))
+
+    def build(self, input_shape):
+        shape = (None, None, self.config.d_model)
+        self.embedding.build((None, None))
+        self.positions.build(shape)
+        for layer in self.stack:
+            layer.build(shape)
+        self.built = True
+
+    def call(self, ids, training=False):
+        mask = padding_mask(ids)
+        x = self.dropout(self.positions(self.embedding(ids)), training=training)
+        for layer in self.stack:
+            x = layer(x, attention_mask=mask, training=training)
+        return x
+
+    def flops(self, rows, source):
+        """Counts the operations of a forward pass over B rows of S tokens; see `SequenceModel.flops`."""
+        return rows * flops.encoder(self.config, source)
+
+    def memory_cost(self, rows: int, source: int) -> float:
+        """See `SequenceModel.memory_cost` and `flops.memory_cost`."""
+        return flops.memory_cost(self.config, rows, source)
+
+    @property
+    def embedding_matrix(self):
+        """E, [V, D]."""
+        return self.embedding.matrix
+
+    def get_config(self):
+        return {**super().get_config(), "config": dataclasses.asdict(self.config)}

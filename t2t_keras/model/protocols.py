@@ -1,0 +1,133 @@
+"""What the rest of the package asks of a model: the interfaces of an architecture.
+
+Letters: B sentences, R sentences in a search, W beams, S source tokens, T target tokens, D d_model, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+from t2t_keras.model.loss import cross_entropy
+from t2t_keras.model.masks import shift_right
+
+
+class SequenceModel(keras.Model):
+    """A model that a run can train for any task.
+
+    A subclass takes the options of its architecture, and builds all weights when it is made. It reads all randomness from
+    `keras.random.SeedGenerator`s, so that runs can be resumed: `model.dropout.Dropout` does. A call takes the counted columns of a
+    batch, [B, T] int, 0-padded: one array, or a tuple of several.
+
+    Args:
+        config: the options, an object of the class that the architecture is registered with, or a dictionary of its fields.
+
+    Attributes:
+        config: the options.
+    """
+
+    def __init__(self, config, name: str, **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.config = config
+
+    def flops(self, rows, *lengths):
+        """Counts the floating-point operations of the matrix products in a forward pass, padding included.
+
+        Args:
+            rows: number of rows, B. It and the lengths may be numbers or scalar tensors.
+            lengths: padded length of each counted column.
+        """
+        raise NotImplementedError
+
+    def memory_cost(self, rows: int, *lengths: int) -> float:
+        """Estimates the memory of a forward and backward pass, in arbitrary units, to compare shapes of micro-batches.
+
+        Args:
+            rows: number of rows, B.
+            lengths: padded length of each counted column.
+        """
+        return rows * sum(lengths)
+
+    @property
+    def embedding_matrix(self):
+        """The embeddings of the sub-words, [V, D], for TensorBoard's PROJECTOR tab; `None` shows none."""
+        return None
+
+
+class EncoderDecoder(SequenceModel):
+    """A model that translates: training, the search, scoring, alignments and exports use these methods and no others.
+
+    The memory and the state are nests of tensors [B, …]. The search drops rows of both when sentences are finished, and never reorders
+    beams: a state that must follow its beam is gathered with `model.beams.follow`, from the `ancestors` that `decode` receives.
+
+    `decode` with `state=None` computes whole sentences, for training and scoring; with a state it computes one more token, for the search.
+    Both compute the same logits, and the logits of a sentence do not depend on the others.
+    """
+
+    def encode(self, source, training=False):
+        """Encodes a source [B, S] int, 0-padded, for `decode`. Returns the memory, a nest of tensors [B, …]."""
+        raise NotImplementedError
+
+    def initial_state(self, memory, beams: int = 1):
+        """Returns the state before the first token.
+
+        Args:
+            memory: the result of `encode`.
+            beams: number of hypotheses per sentence, W.
+
+        Returns:
+            A nest of tensors [B, …], or [B, W, …] for what follows beams. An axis of static size 0 may grow.
+        """
+        raise NotImplementedError
+
+    def decode(self, target, memory, state=None, position=0, ancestors=None, training=False):
+        """Computes the logits of the token after each target token.
+
+        Args:
+            target: [B, T] int, 0-padded, starting with BOS. In the search: [R, W] int, the last token of each beam.
+            memory: the result of `encode`.
+            state: `None`, or the state from the previous `decode` or `initial_state`.
+            position: number of tokens before; int or int32 scalar.
+            ancestors: in the search, [R, W, position + 1] int. ancestors[w, p] is the beam that wrote the token at position p of the
+                hypothesis of beam w; its last entry is w.
+            training: whether to apply dropout.
+
+        Returns:
+            The logits, [B, T, V] or [R, W, V] float32, and the next state; anything if `state` is `None`.
+        """
+        raise NotImplementedError
+
+    def align(self, target, memory):
+        """Aligns a target with its source. Optional: a model without alignments does not define it.
+
+        Args:
+            target: [B, T] int, starting with BOS.
+            memory: the result of `encode`.
+
+        Returns:
+            [B, T, S] float32; rows sum to 1. Row t belongs to the token after target t.
+        """
+        raise NotImplementedError
+
+    @property
+    def aligns(self) -> bool:
+        """Whether the model defines `align`."""
+        return type(self).align is not EncoderDecoder.align
+
+    def cross_entropy(self, source, target, label_smoothing: float, training=False) -> tuple:
+        """Sums the loss of section 5.4 over all target tokens.
+
+        Args:
+            source: [B, S] int.
+            target: [B, T] int, not shifted.
+            label_smoothing: ε.
+            training: whether to apply dropout.
+
+        Returns:
+            The smoothed cross entropy and the negative log likelihood, [] float32 in nats. Only the first needs a gradient.
+        """
+        logits = self((source, shift_right(target)), training=training)
+        return tuple(ops.sum(losses) for losses in cross_entropy(logits, target, label_smoothing))
+
+    def call(self, inputs, training=False):
+        """Computes logits [B, T, V] float32 from a source [B, S] and a shifted target [B, T]."""
+        source, target = inputs
+        return self.decode(target, self.encode(source, training=training), training=training)[0]

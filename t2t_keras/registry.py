@@ -1,0 +1,127 @@
+"""Architectures and tasks by name: what `--architecture` and `config.json` may name. Imports neither TensorFlow nor Keras.
+
+A package registers its own without any change here, in a module that it names as an entry point:
+
+    [project.entry-points."t2t_keras.plugins"]
+    mine = "my_package.my_module"        # calls register_architecture and register_task
+
+A program that imports such a module itself needs no entry point. Names in a stranger's `config.json` are only looked up, never imported.
+"""
+
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+
+from t2t_keras.config import ModelConfig
+from t2t_keras.task import Task
+
+
+def _load(what):
+    """Imports an object given as "module:name"; returns any other object."""
+    if not isinstance(what, str):
+        return what
+    module, _, name = what.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """A registered architecture; see `register_architecture`."""
+
+    name: str
+    options: type
+    model: object
+    task: str
+
+    def make(self, options, dtype: str = "float32"):
+        """Makes the model, with `options` of the class `self.options`. `dtype` is a Keras dtype policy."""
+        return _load(self.model)(options, dtype=dtype)
+
+
+_architectures: dict[str, Architecture] = {}
+_tasks: dict[str, object] = {}
+
+
+def register_architecture(name: str, *, options: type, model: object, task: str = "translation") -> None:
+    """Registers an architecture.
+
+    Args:
+        name: its name.
+        options: a frozen dataclass whose fields are `config.option`s, which become flags. Among them are `vocab_size`, the number of
+            sub-words, and `d_model`, the width that section 5.3 scales the learning rate with; a property `num_weights` counts all weights.
+        model: a `keras.Model`, or "module:class" for one that is imported when it is made, called as model(options, dtype=policy). For
+            translation it is a `model.protocols.EncoderDecoder`, for other tasks a `model.protocols.SequenceModel`.
+        task: name of the task that it is trained for.
+
+    Raises:
+        ValueError: the name is taken, or an option is missing.
+    """
+    if name in _architectures:
+        raise ValueError(f"Expected a new name of an architecture. Received: {name!r}, which is registered.")
+    fields = {field.name for field in dataclasses.fields(options)}
+    if missing := sorted({"vocab_size", "d_model"} - fields) + ["num_weights"] * (not hasattr(options, "num_weights")):
+        raise ValueError(
+            f"Expected options of {name!r} with vocab_size, d_model and num_weights. Received none named {', '.join(missing)}."
+        )
+    _architectures[name] = Architecture(name, options, model, task)
+
+
+def register_task(name: str, task: object) -> None:
+    """Registers a task.
+
+    Args:
+        name: its name.
+        task: a `task.Task` or its class, or "module:class" for one that is imported when it is used.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    if name in _tasks:
+        raise ValueError(f"Expected a new name of a task. Received: {name!r}, which is registered.")
+    _tasks[name] = task
+
+
+@functools.cache
+def _import_plugins() -> None:
+    for plugin in importlib.metadata.entry_points(group="t2t_keras.plugins"):
+        plugin.load()
+
+
+def architectures() -> dict[str, Architecture]:
+    """Returns all architectures by name."""
+    _import_plugins()
+    return _architectures
+
+
+def architecture(name: str) -> Architecture:
+    """Returns an architecture.
+
+    Raises:
+        ValueError: no architecture has this name.
+    """
+    if name not in architectures():
+        raise ValueError(f"Expected `architecture` to be one of {', '.join(architectures())}. Received: architecture={name[:200]}.")
+    return _architectures[name]
+
+
+def task(name: str) -> Task:
+    """Returns a task.
+
+    Raises:
+        ValueError: no task has this name.
+    """
+    _import_plugins()
+    if name not in _tasks:
+        raise ValueError(f"Expected a task: {', '.join(_tasks)}. Received: {name!r}.")
+    found = _load(_tasks[name])
+    return found() if isinstance(found, type) else found
+
+
+def task_of(architecture_name: str) -> Task:
+    """Returns the task that an architecture is trained for; raises the errors of `architecture` and `task`."""
+    return task(architecture(architecture_name).task)
+
+
+register_architecture("transformer", options=ModelConfig, model="t2t_keras.model.transformer:Transformer")
+register_task("translation", "t2t_keras.tasks.translation:Translation")

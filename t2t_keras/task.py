@@ -1,0 +1,140 @@
+"""The interface of a task: what a record holds, the loss of a model on it, and what is measured. Imports neither TensorFlow nor Keras.
+
+The data, the batches, the train step, the loop, checkpoints and TensorBoard know no task: they ask this interface. Register an object of
+it with `registry.register_task`, and the models that are trained for it with `registry.register_architecture`.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+
+class Column(NamedTuple):
+    """A column of a record: a sequence of positive integers. Batches are padded with zeros.
+
+    Attributes:
+        name: a word in lower case.
+        counted: whether its length counts against the budgets of tokens and `max_length`. Model and memory are asked about the lengths of
+            the counted columns, in their order.
+    """
+
+    name: str
+    counted: bool = True
+
+
+class Figure(NamedTuple):
+    """A number that training or validation measures, as a curve in TensorBoard.
+
+    Attributes:
+        name: of the curves "train/NAME" and "valid/NAME".
+        title: of the chart that shows both, and in the HPARAMS tab; empty for a curve without a chart.
+        train: describes the curve in training; empty if there is none.
+        valid: describes the curve in validation; empty if there is none.
+    """
+
+    name: str
+    title: str
+    train: str = ""
+    valid: str = ""
+
+
+LOSS = Figure(
+    "loss",
+    "Loss",
+    train="Mean negative log likelihood per target token, in nats, since the last point. Compares with valid/loss.",
+    valid="Mean negative log likelihood per target token of the validation set, in nats.",
+)
+
+
+class Task:
+    """Base class of tasks.
+
+    Attributes:
+        name: as it is registered.
+        texts: the text that a record is made of: ("source", "target"), or ("source",) for text without a second side.
+        columns: the columns of a record. The first has a token in every row.
+        target: the column whose tokens the loss is a sum over.
+        sums: names of what `loss` returns.
+        objective: the one of `sums` that training minimises.
+        figures: what `measure` and `validation` return.
+        metrics: figures of validation that `best_metric` may name, the default first. "loss" is best when lowest, others when highest.
+    """
+
+    name: str
+    texts: tuple[str, ...] = ("source", "target")
+    columns: tuple[Column, ...]
+    target: str = "target"
+    sums: tuple[str, ...] = ("loss",)
+    objective: str = "loss"
+    figures: tuple[Figure, ...] = (LOSS,)
+    metrics: tuple[str, ...] = ("loss",)
+
+    def records(self, tokenizer, *texts: list[bytes]) -> Iterable[tuple]:
+        """Makes records of text.
+
+        Args:
+            tokenizer: the `Subwords`.
+            texts: lines of each of `self.texts`.
+
+        Returns:
+            For each line a tuple with an integer array for each of `self.columns`.
+        """
+        raise NotImplementedError
+
+    def loss(self, model, columns: dict, *, label_smoothing: float, training: bool) -> dict:
+        """Computes the loss of a model on a micro-batch.
+
+        Args:
+            model: the model.
+            columns: [B, T] int32 for each of `self.columns`.
+            label_smoothing: ε of section 5.4; 0 in validation.
+            training: whether to apply dropout.
+
+        Returns:
+            `self.sums`: sums over the micro-batch, each [] float32. Only the objective needs a gradient.
+        """
+        raise NotImplementedError
+
+    def measure(self, sums: dict[str, float], training: bool) -> dict[str, float]:
+        """Computes figures from sums over an interval of training or over the validation set.
+
+        Args:
+            sums: `self.sums`, and "target_tokens", the number of tokens of `self.target`, above 0.
+            training: whether the sums are of training.
+
+        Returns:
+            Values by name of the figure, "loss" among them.
+        """
+        return {"loss": sums["loss"] / sums["target_tokens"]}
+
+    def validation(self, model, tokenizer, options, texts: tuple[list[str], ...]) -> Callable[[], dict]:
+        """Returns a function that measures the current weights on the text of the validation set; only the chief calls it.
+
+        Args:
+            model: the model in training.
+            tokenizer: the `Subwords`.
+            options: the `run_folder.Options` of the run.
+            texts: lines of each of `self.texts`.
+
+        Returns:
+            A function that returns values by name: numbers become curves, strings text and uint8 arrays images of TensorBoard.
+        """
+        return dict
+
+    def check_text(self, data) -> None:
+        """Checks that `DataConfig` names the text that the task needs.
+
+        Raises:
+            ValueError: a side of the text is missing, or one too many is given.
+        """
+        for split in ("train", "valid"):
+            given = [side for side in ("source", "target") if getattr(data, f"{split}_{side}")]
+            if given and tuple(given) != self.texts:
+                expected = " and ".join(f"`{split}_{side}`" for side in self.texts)
+                received = ", ".join(f"{split}_{side}={getattr(data, f'{split}_{side}')}" for side in given)
+                raise ValueError(f"Expected {expected}, or neither, for the task {self.name}. Received: {received}.")
+
+
+def exp(nats: float) -> float:
+    """Returns e to the power of a mean loss, or infinity if that is no float."""
+    return math.exp(nats) if nats < 700 else math.inf

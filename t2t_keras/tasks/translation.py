@@ -1,0 +1,64 @@
+"""The task of the paper: a source and its translation, sub-words of both; BLEU of greedy translations (sections 5 and 6.1)."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from t2t_keras.task import LOSS, Column, Figure, Task, exp
+
+SAMPLES = 5  # Validation sentences shown in TensorBoard.
+
+
+class Translation(Task):
+    """Translation from a source to a target of the same sub-words, with the model's `cross_entropy`."""
+
+    name = "translation"
+    columns = (Column("source"), Column("target"))
+    sums = ("loss", "smoothed_loss")
+    objective = "smoothed_loss"
+    figures = (
+        LOSS,
+        Figure("perplexity", "Perplexity", train="Exponential of train/loss.", valid="Exponential of valid/loss."),
+        Figure("smoothed_loss", "", train="The loss with label smoothing, which training minimises, in nats per target sub-word."),
+        Figure("bleu", "BLEU", valid="sacreBLEU of greedy translations of the first validation sentences by the weights of the moment."),
+    )
+    metrics = ("bleu", "loss")
+
+    def records(self, tokenizer, *texts: list[bytes]) -> Iterator[tuple]:
+        """See `Task.records`: the sub-words of both sides, with end tokens."""
+        return zip(*map(tokenizer.sentences, texts), strict=True)
+
+    def loss(self, model, columns: dict, *, label_smoothing: float, training: bool) -> dict:
+        """See `Task.loss`: the negative log likelihood, and the smoothed cross entropy of section 5.4."""
+        smoothed, negative_log_likelihood = model.cross_entropy(columns["source"], columns["target"], label_smoothing, training=training)
+        return {"loss": negative_log_likelihood, "smoothed_loss": smoothed}
+
+    def measure(self, sums: dict[str, float], training: bool) -> dict[str, float]:
+        """See `Task.measure`."""
+        loss = sums["loss"] / sums["target_tokens"]
+        smoothed = {"smoothed_loss": sums["smoothed_loss"] / sums["target_tokens"]} if training else {}
+        return {"loss": loss, "perplexity": exp(loss), **smoothed}
+
+    def validation(self, model, tokenizer, options, texts: tuple[list[str], ...]) -> Callable[[], dict]:
+        """See `Task.validation`: BLEU of greedy translations, samples of them, and attention to some sources."""
+        # Here, because preparing data needs no translator.
+        from t2t_keras.decoding.translator import Translator, translate_lines
+        from t2t_keras.evaluation import scores
+        from t2t_keras.reporting import pictures
+
+        greedy = Translator(model, tokenizer, dataclasses.replace(options.decode, beam_size=1))
+        sources, references = (lines[: options.train.valid_sentences] for lines in texts)
+        draw_attention = pictures.attention_images(greedy, list(zip(sources, references, strict=True)), options.train.attention_images)
+
+        def validate() -> dict:
+            if not sources:
+                return {}
+            hypotheses = [result["text"] for result in translate_lines(greedy, sources)]
+            rows = zip(sources[:SAMPLES], hypotheses, references, strict=False)
+            table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+            return {
+                "bleu": scores.bleu(hypotheses, references)["bleu"],
+                "samples": f"| source | translation | reference |\n|---|---|---|\n{table}",
+                **draw_attention(),
+            }
+
+        return validate
