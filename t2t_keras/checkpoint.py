@@ -16,12 +16,14 @@ import pathlib
 import re
 import sys
 import zipfile
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
 
 from t2t_keras.files import describe, read_json, write_whole
 from t2t_keras.log import logger
+from t2t_keras.weights import Left, MismatchError, Names, assign, match
 
 FOLDER = "checkpoints"
 STEP, BEST = "step", "best"  # Kinds of checkpoints: the newest ones, and the one with the best validation.
@@ -31,12 +33,20 @@ _NAME = re.compile(rf"({STEP}|{BEST})-([0-9]{{9}}|[1-9][0-9]{{9,17}})\.(npz|json
 
 
 def model_variables(model) -> dict:
-    """Returns a model's weights by name, without the states of its random generators."""
-    return {f"model/{variable.path}": variable for variable in model.trainable_variables}
+    """Returns a model's weights by name, without the states of its random generators.
+
+    Raises:
+        ValueError: two weights have the same name, so a checkpoint would lose one of them.
+    """
+    variables = {}
+    for variable in model.weights:
+        if variables.setdefault(f"model/{variable.path}", variable) is not variable:
+            raise ValueError(f"Expected weights with different names. Received: two of '{variable.path}'. Name the layers differently.")
+    return variables
 
 
-def _optimizer_variables(optimizer) -> dict:
-    return {f"optimizer/{variable.path}": variable for variable in optimizer.variables}
+def _all_variables(model, optimizer) -> dict:
+    return {**model_variables(model), **{f"optimizer/{variable.path}": variable for variable in (optimizer.variables if optimizer else ())}}
 
 
 class DamagedError(ValueError):
@@ -62,14 +72,13 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
     Args:
         path: the archive, as `path_of` gives it.
         model: the model.
-        optimizer: the optimizer.
+        optimizer: the optimizer. `None` writes none: the checkpoint can be loaded and averaged, but training cannot be resumed from it.
         state: other values to keep, as a JSON object.
 
     Raises:
         OSError: the disk is full, or a permission is missing. Earlier checkpoints are unchanged.
     """
-    variables = {**model_variables(model), **_optimizer_variables(optimizer)}
-    arrays = {name: np.asarray(variable) for name, variable in variables.items()}
+    arrays = {name: np.asarray(variable) for name, variable in _all_variables(model, optimizer).items()}
     unfinished = path.with_suffix(".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,69 +115,70 @@ def _verify(path: pathlib.Path) -> None:
         raise DamagedError(f"{path} is damaged. Expected: {expected}. Received: {received}.")
 
 
-class _OtherModelError(ValueError):
-    """A checkpoint is intact but belongs to another model."""
+class _Header(NamedTuple):
+    """What an archive says about an array before its content is read."""
+
+    shape: tuple[int, ...]
+    fortran_order: bool
+    dtype: np.dtype
+    size: int  # In bytes, without the header.
+    member: zipfile.ZipInfo
 
 
-def _array(archive: zipfile.ZipFile, name: str, expected: tuple | None) -> np.ndarray:
-    """Reads an array of an open `.npz` archive. The header is checked before the content is read.
-
-    Args:
-        archive: the archive.
-        name: name of the array.
-        expected: shape and name of the dtype. `None` expects a text of at most `MAX_STATE` bytes.
-
-    Raises:
-        _OtherModelError: the array has another shape or dtype.
-        ValueError: the array is compressed or damaged.
-    """
+def _header(archive: zipfile.ZipFile, name: str) -> _Header:
+    """Reads the header of an array of an open `.npz` archive."""
     member = archive.getinfo(f"{name}.npy")
     if member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"'{name}' is compressed")
     with archive.open(member) as file:
         read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(file)]
-        shape, fortran_order, dtype = read_header(file)
-        size = dtype.itemsize * math.prod(shape)
-        if expected and (shape, dtype.name) != expected:
-            raise _OtherModelError(f"Expected '{name}' of shape and dtype {expected} in {archive.filename}. Received: {shape, dtype.name}.")
-        if not expected and ((shape, dtype.kind) != ((), "U") or size > MAX_STATE):
-            raise ValueError(f"'{name}' is not a text of at most {MAX_STATE:,} bytes")
-        if member.file_size != file.tell() + size:
-            raise ValueError(f"'{name}' does not have the size that its header says")
-        return np.frombuffer(file.read(), dtype).reshape(shape, order="F" if fortran_order else "C")
+        return _Header(*read_header(file), member.file_size - file.tell(), member)
 
 
-def _read(path: pathlib.Path, variables: dict) -> tuple[dict, dict]:
-    """Reads a checkpoint.
+def _content(archive: zipfile.ZipFile, header: _Header) -> np.ndarray:
+    """Reads the content of an array. Its size is checked first."""
+    member = header.member
+    if header.size != header.dtype.itemsize * math.prod(header.shape):
+        raise ValueError(f"'{member.filename}' does not have the size that its header says")
+    content = np.frombuffer(archive.read(member), header.dtype, offset=member.file_size - header.size)
+    return content.reshape(header.shape, order="F" if header.fortran_order else "C")
+
+
+def _read(path: pathlib.Path, variables: dict, names: Names = str, partial: bool = False) -> tuple[dict, Left, dict]:
+    """Reads a checkpoint: the names first, then the headers of the arrays that are needed, then their contents.
 
     Args:
         path: the archive.
         variables: the variables to read, by name.
+        names, partial: see `weights.assign`.
 
     Returns:
-        The arrays by name, and the state.
+        The arrays by name of the variable, what is left, and the state.
 
     Raises:
         DamagedError: the checkpoint is damaged.
-        ValueError: the checkpoint belongs to another model.
+        MismatchError: the checkpoint belongs to another model, or has no optimizer.
     """
     _verify(path)
     prefixes = tuple({name.split("/")[0] + "/" for name in variables})  # `()` matches nothing.
     try:
         with zipfile.ZipFile(path) as archive:
-            names = {name.removesuffix(".npy") for name in archive.namelist() if name.startswith(prefixes)}
-            for differing, verb in ((set(variables) - names, "has no"), (names - set(variables), "has")):
-                if differing:
-                    raise _OtherModelError(f"{path} {verb} '{min(differing)}' and {len(differing) - 1} others: it is of another model.")
-            arrays = {name: _array(archive, name, (tuple(each.shape), each.dtype)) for name, each in variables.items()}
-            state = json.loads(str(_array(archive, "state", None)))
+            stored = {name.removesuffix(".npy") for name in archive.namelist() if name.startswith(prefixes)}
+            if "optimizer/" in prefixes and not any(name.startswith("optimizer/") for name in stored):
+                raise MismatchError(f"{path} has no optimizer, so training cannot be resumed from it. Start a new run from its weights.")
+            headers, left = match(variables, stored, lambda name: _header(archive, name), names, source=path, partial=partial)
+            arrays = {name: _content(archive, header) for name, header in headers.items()}
+            header = _header(archive, "state")
+            if (header.shape, header.dtype.kind) != ((), "U") or header.size > MAX_STATE:
+                raise ValueError(f"its state is not a text of at most {MAX_STATE:,} bytes")
+            state = json.loads(str(_content(archive, header)))
         if not isinstance(state, dict):
             raise ValueError("its state is not a JSON object")
-    except _OtherModelError:
+    except MismatchError:
         raise
     except Exception as error:
         raise DamagedError(f"{path} is not a valid checkpoint ({error}).") from error
-    return arrays, state
+    return arrays, left, state
 
 
 def restore(path: pathlib.Path, model, optimizer) -> dict:
@@ -179,12 +189,11 @@ def restore(path: pathlib.Path, model, optimizer) -> dict:
 
     Raises:
         DamagedError: the checkpoint is damaged.
-        ValueError: the checkpoint belongs to another model.
+        MismatchError: the checkpoint belongs to another model, or has no optimizer.
     """
-    variables = {**model_variables(model), **_optimizer_variables(optimizer)}
-    arrays, state = _read(path, variables)
-    for name, array in arrays.items():
-        variables[name].assign(array)
+    variables = _all_variables(model, optimizer)
+    arrays, _, state = _read(path, variables)
+    assign(variables, arrays, source=path)
     return state
 
 
@@ -196,7 +205,7 @@ def restore_newest(model_dir: pathlib.Path, model, optimizer) -> tuple[pathlib.P
 
     Raises:
         DamagedError: all checkpoints are damaged.
-        ValueError: the checkpoint belongs to another model.
+        MismatchError: the checkpoint belongs to another model, or has no optimizer.
     """
     paths = kept(model_dir)
     unfinished = sorted(set(_files(model_dir, (STEP,), ("npz",))) - set(paths))
@@ -264,27 +273,6 @@ def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP, last: int =
             path.unlink()
 
 
-def load_average(paths: list[pathlib.Path], model) -> dict:
-    """Loads the average of some checkpoints into a model (section 6.1). Sums are in float64.
-
-    Returns:
-        The `state` of the last checkpoint.
-
-    Raises:
-        DamagedError: a checkpoint is damaged.
-        ValueError: a checkpoint belongs to another model.
-    """
-    variables = model_variables(model)
-    total = {name: np.zeros(variable.shape, np.float64) for name, variable in variables.items()}
-    for path in paths:
-        arrays, state = _read(path, variables)
-        for name, array in arrays.items():
-            total[name] += array
-    for name, variable in variables.items():
-        variable.assign(total[name] / len(paths))
-    return state
-
-
 def _chosen(model_dir: pathlib.Path, which: str) -> list[pathlib.Path]:
     """Returns the checkpoints that `load` reads."""
     steps, best = kept(model_dir), kept(model_dir, BEST)
@@ -338,13 +326,50 @@ def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:
         DamagedError: a checkpoint is damaged.
         ValueError: `which` is invalid, or a checkpoint belongs to another model.
     """
+    description, _, state = _load(model_dir, which, model)
+    return description, state
+
+
+def start(model_dir: pathlib.Path, which: str, model, names: Names = str) -> tuple[str, Left]:
+    """Starts a model from the weights of a run whose names match, without the run's optimizer and state.
+
+    Args:
+        model_dir, which, model: see `load`.
+        names: name of a weight of the model, as `model_variables` gives it → its name in the checkpoint, or `None` to keep its value.
+
+    Returns:
+        A description of what was loaded, and the names that do not match.
+
+    Raises:
+        ValueError: no name matches, or a weight has another shape. For other errors see `load`.
+    """
+    return _load(model_dir, which, model, names, partial=True)[:2]
+
+
+def _load(model_dir: pathlib.Path, which: str, model, names: Names = str, partial: bool = False) -> tuple[str, Left, dict]:
     paths = _chosen(model_dir, which)
     try:
-        state = load_average(paths, model)
+        left, state = _load_average(paths, model, names, partial)
     except (FileNotFoundError, DamagedError):
         if set(paths) <= set(_chosen(model_dir, which)):
             raise
-        return load(model_dir, which, model)
+        return _load(model_dir, which, model, names, partial)
     steps = ", ".join(str(step_of(path)) for path in paths)
     what = "checkpoint" if which.isdecimal() else which
-    return f"{what} of {model_dir}: update{'s' * (len(paths) > 1)} {steps}", state
+    return f"{what} of {model_dir}: update{'s' * (len(paths) > 1)} {steps}", left, state
+
+
+def _load_average(paths: list[pathlib.Path], model, names: Names, partial: bool) -> tuple[Left, dict]:
+    """Loads the average of some checkpoints into a model (section 6.1). Sums are in float64."""
+    variables, means = model_variables(model), {}
+    chosen = {name: names(name) for name in variables}  # Here, because `_read` takes an error for a damaged file.
+    for path in paths:
+        arrays, left, state = _read(path, variables, chosen.get, partial)
+        if means and means.keys() != arrays.keys():
+            raise MismatchError(f"Expected {path} to hold the same weights as {paths[0]}.")
+        for name, array in arrays.items():
+            means[name] = np.add(means.get(name, 0), array, dtype=np.float64)
+    for name, array in arrays.items():
+        means[name] = (means[name] / len(paths)).astype(array.dtype)
+    assign(variables, means, source=path, partial=partial)
+    return left, state

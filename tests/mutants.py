@@ -532,10 +532,41 @@ MUTANTS = (
     ),
     Mutant(
         "an array is read whatever its header says",
-        "t2t_keras/checkpoint.py",
-        "if expected and (shape, dtype.name) != expected:",
+        "t2t_keras/weights.py",
+        "if expected != received:",
         "if False:",
         ("tests/test_checkpoint.py::test_an_array_is_read_only_if_its_header_is_a_weight_s",),
+    ),
+    Mutant(
+        "an array that no weight takes is left in silence",
+        "t2t_keras/weights.py",
+        "if (missing or left.unused) and",
+        "if missing and",
+        (
+            "tests/test_weights.py::test_what_does_not_fit_is_refused_by_name_with_nothing_assigned",
+            "tests/test_checkpoint.py::test_fewer_layers_do_not_fit_either",
+        ),
+    ),
+    Mutant(
+        "a model starts from a run that shares no name with it",
+        "t2t_keras/weights.py",
+        "not (partial and matched)",
+        "not partial",
+        ("tests/test_checkpoint.py::test_a_start_from_a_run_that_shares_no_name_is_refused",),
+    ),
+    Mutant(
+        "of two weights with one name, a checkpoint holds one",
+        "t2t_keras/checkpoint.py",
+        " is not variable:",
+        " is None:",
+        ("tests/test_checkpoint.py::test_two_weights_of_one_name_are_refused_before_one_is_lost",),
+    ),
+    Mutant(
+        "training resumes from a checkpoint whose optimizer is missing, as another model's",
+        "t2t_keras/checkpoint.py",
+        'if "optimizer/" in prefixes and',
+        "if False and",
+        ("tests/test_checkpoint.py::test_a_checkpoint_without_an_optimizer_is_loaded_and_averaged_but_not_resumed",),
     ),
     Mutant(
         "an array is read though it is compressed",
@@ -547,7 +578,7 @@ MUTANTS = (
     Mutant(
         "an array is read whatever its size",
         "t2t_keras/checkpoint.py",
-        "if member.file_size != file.tell() + size:",
+        "if header.size != header.dtype.itemsize * math.prod(header.shape):",
         "if False:",
         ("tests/test_checkpoint.py::test_an_array_is_read_only_if_its_header_is_a_weight_s",),
     ),

@@ -138,6 +138,30 @@ def test_every_weight_is_in_a_checkpoint_once_and_no_dropout_seed(trained):
     assert not any("seed" in name for name in names)
 
 
+def test_weights_that_are_not_trained_are_in_a_checkpoint_too():
+    """Moving averages, and layers that somebody has frozen."""
+    model = keras.Sequential(
+        [keras.Input([2]), keras.layers.Dense(3, name="dense"), keras.layers.BatchNormalization(name="norm")], name="m"
+    )
+    model.get_layer("dense").trainable = False
+    assert sorted(checkpoint.model_variables(model)) == [
+        "model/m/dense/bias", "model/m/dense/kernel",
+        "model/m/norm/beta", "model/m/norm/gamma", "model/m/norm/moving_mean", "model/m/norm/moving_variance",
+    ]  # fmt: skip
+
+
+def test_two_weights_of_one_name_are_refused_before_one_is_lost():
+    class Twins(keras.Layer):
+        def __init__(self):
+            super().__init__(name="twins")
+            self.cells = [keras.layers.Dense(2, name="cell") for _ in range(2)]
+            for cell in self.cells:
+                cell.build([1, 2])
+
+    with pytest.raises(ValueError, match="two of 'cell/kernel'"):
+        checkpoint.model_variables(Twins())
+
+
 @pytest.mark.parametrize("changes", [{"encoder_layers": 2}, {"learned_positions": 4}])
 def test_a_model_with_other_weights_is_refused_by_name(written, changes):
     model = new_model(**changes)
@@ -377,6 +401,128 @@ def test_loading_leaves_the_optimizer_out(tmp_path):
     assert_equal(arrays(model), weights[1])
 
 
+def test_a_checkpoint_without_an_optimizer_is_loaded_and_averaged_but_not_resumed(tmp_path):
+    model = new_model()
+    weights = {}
+    for step in (1, 2):
+        random_updates(model, new_adam(model), 1, seed=step)
+        checkpoint.write(checkpoint.path_of(tmp_path, step), model, None, {"step": step})
+        weights[step] = arrays(model)
+        with np.load(checkpoint.path_of(tmp_path, step)) as archive:
+            assert {name.split("/")[0] for name in archive} == {"model", "state"}
+    model = new_model()
+    assert checkpoint.load(tmp_path, "1", model)[1] == {"step": 1}
+    assert_equal(arrays(model), weights[1])
+    assert checkpoint.restore(checkpoint.path_of(tmp_path, 2), model, None) == {"step": 2}
+    assert_equal(arrays(model), weights[2])
+    checkpoint.load(tmp_path, "average", model)
+    mean = {name: ((weights[1][name].astype(np.float64) + weights[2][name]) / 2).astype(np.float32) for name in weights[1]}
+    assert_equal(arrays(model), mean)
+    adam = new_adam(model)
+    before = arrays(model, adam)
+    with pytest.raises(ValueError, match="step-000000002.npz has no optimizer, so training cannot be resumed from it. Start a new run"):
+        checkpoint.restore_newest(tmp_path, model, adam)
+    assert_equal(arrays(model, adam), before)
+
+
+# A model that starts from another's weights.
+
+
+class Encoder(keras.Layer):
+    """Two weights of the translator by their names there, one that has another name, and one that is its own."""
+
+    def __init__(self, width: int = 2):
+        super().__init__(name="transformer")
+        norm = keras.layers.LayerNormalization(name="norm")
+        inner, table = keras.layers.Dense(3, name="inner"), keras.layers.Embedding(6, width, name="words")
+        self.layers = {"norm": norm, "inner": inner, "words": table}
+        norm.build([1, 2])
+        inner.build([1, 2])
+        table.build()
+
+
+OF_TRANSLATOR = {
+    "norm/gamma": "transformer/encoder_0/feed_forward_norm/norm/gamma", "norm/beta": "transformer/encoder_0/feed_forward_norm/norm/beta",
+    "inner/kernel": "transformer/encoder_0/feed_forward/inner/kernel", "words/embeddings": "transformer/embedding/matrix",
+}  # fmt: skip
+
+
+def name_in_translator(name: str) -> str | None:
+    found = OF_TRANSLATOR.get(name.removeprefix("model/"))
+    return found and f"model/{found}"
+
+
+def test_an_encoder_starts_from_the_weights_of_a_translator(tmp_path):
+    """Of the average of two checkpoints, by a mapping of names; what neither has of the other is told."""
+    weights = write_run(tmp_path, [1, 2])
+    encoder = Encoder()
+    bias = np.float32([1, 2, 3])
+    encoder.layers["inner"].bias.assign(bias)
+    said, left = checkpoint.start(tmp_path, "average", encoder, name_in_translator)
+    assert said == f"average of {tmp_path}: updates 1, 2"
+    received = {name.removeprefix("model/"): np.asarray(variable) for name, variable in checkpoint.model_variables(encoder).items()}
+    mean = {ours: (weights[1][theirs].astype(np.float64) + weights[2][theirs]) / 2 for ours, theirs in OF_TRANSLATOR.items()}
+    assert_equal(received, {**{name: array.astype(np.float32) for name, array in mean.items()}, "inner/bias": bias})
+    assert left.unset == ["model/inner/bias"]
+    assert left.unused == sorted(f"model/{name}" for name in weights[1].keys() - set(OF_TRANSLATOR.values()))
+
+
+@pytest.mark.parametrize("which", ["latest", "best", "1"])
+def test_a_shallower_model_starts_from_a_deeper_one_by_its_own_names(tmp_path, which):
+    deep = new_model(encoder_layers=2)
+    checkpoint.write(checkpoint.path_of(tmp_path, 1), deep, None, STATE)
+    as_best(tmp_path, 1)
+    model = new_model(learned_positions=4)
+    positions = model.positions.table.numpy()
+    left = checkpoint.start(tmp_path, which, model)[1]
+    assert left.unset == ["model/transformer/positions/table"]
+    assert left.unused and all(name.startswith("model/transformer/encoder_1/") for name in left.unused)
+    assert_equal(arrays(model), {path: arrays(deep).get(path, positions) for path in arrays(model)})
+
+
+def test_a_start_from_weights_of_another_shape_is_refused_with_both_and_changes_nothing(tmp_path):
+    write_run(tmp_path, [1])
+    encoder = Encoder(width=5)
+    before = {name: variable.numpy() for name, variable in checkpoint.model_variables(encoder).items()}
+    with pytest.raises(ValueError, match=r"'model/words/embeddings' of .*\(6, 5\).* in .*step-000000001.npz. Received: .*\(6, 2\)"):
+        checkpoint.start(tmp_path, "latest", encoder, name_in_translator)
+    assert_equal({name: variable.numpy() for name, variable in checkpoint.model_variables(encoder).items()}, before)
+
+
+def test_a_start_from_a_run_that_shares_no_name_is_refused(tmp_path):
+    write_run(tmp_path, [1])
+    with pytest.raises(
+        ValueError, match="step-000000001.npz has no 'model/inner/bias' and 4 more but has 'model/transformer/.*another model"
+    ):
+        checkpoint.start(tmp_path, "latest", Encoder())
+
+
+def test_an_error_in_the_mapping_of_names_is_not_taken_for_a_damaged_file(tmp_path):
+    write_run(tmp_path, [1])
+    with pytest.raises(KeyError, match="model/"):
+        checkpoint.start(tmp_path, "latest", new_model(), {}.__getitem__)
+
+
+def test_an_average_of_checkpoints_that_hold_different_weights_is_refused(tmp_path):
+    """Half a sum would be a wrong weight."""
+    write_run(tmp_path, [1, 2])
+    rewrite(checkpoint.path_of(tmp_path, 1), lambda contents: {name: a for name, a in contents.items() if "matrix" not in name})
+    with pytest.raises(ValueError, match="step-000000002.npz to hold the same weights as .*step-000000001.npz"):
+        checkpoint.start(tmp_path, "average", new_model())
+
+
+@pytest.mark.parametrize("compressed", ["model/x", "model/transformer/embedding/matrix"])
+def test_a_start_reads_only_what_it_takes(tmp_path, written, compressed):
+    replace_member(written, compressed, member(), zipfile.ZIP_DEFLATED)
+    model = new_model()
+    tracemalloc.start()
+    try:
+        checkpoint.start(tmp_path, "latest", model, lambda name: None if "matrix" in name else name)
+        assert tracemalloc.get_traced_memory()[1] < BOMB / 8
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("which", ["average", "latest", "best"])
 def test_where_there_is_no_checkpoint_the_error_says_so(tmp_path, which):
     with pytest.raises(FileNotFoundError, match=f"`checkpoint={which}`"):
@@ -386,11 +532,11 @@ def test_where_there_is_no_checkpoint_the_error_says_so(tmp_path, which):
 def test_a_run_that_goes_on_while_its_checkpoints_are_read_may_remove_them(tmp_path, monkeypatch):
     weights, read = write_run(tmp_path, [1, 2]), checkpoint._read
 
-    def read_while_training(path, variables):
+    def read_while_training(path, *arguments):
         if checkpoint.kept(tmp_path)[-1] == checkpoint.path_of(tmp_path, 2):
             weights.update(write_run(tmp_path, [3]))
             checkpoint.remove_old(tmp_path, 2)
-        return read(path, variables)
+        return read(path, *arguments)
 
     monkeypatch.setattr(checkpoint, "_read", read_while_training)
     model = new_model()

@@ -9,6 +9,7 @@ from t2t_keras.decoding.translator import Translator
 from t2t_keras.log import logger
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
+from t2t_keras.weights import assign
 
 
 def read_tokenizer(model_dir: pathlib.Path, config) -> Subwords:
@@ -40,8 +41,7 @@ def load_with_state(
     logger.info(f"Using the {loaded}.")
     if dtype != "float32":
         model = architecture.make(model_config, dtype)
-        for variable, value in zip(model.trainable_variables, trained.trainable_variables, strict=True):
-            variable.assign(value)
+        assign(checkpoint.model_variables(model), checkpoint.model_variables(trained), cast=True)
     return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None), state
 
 
