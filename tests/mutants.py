@@ -1415,8 +1415,8 @@ MUTANTS = (
     # Pictures of attention.
     Mutant(
         "attention is still recorded after the recording",
-        "t2t_keras/visualization/attention.py",
-        '            vars(layer).pop("call", None)',
+        "t2t_keras/compat.py",
+        '            del vars(layer)["call"]',
         "            pass",
         ("tests/test_attention_pictures.py::test_only_the_given_layers_are_observed_and_only_inside_the_context",),
     ),
@@ -1984,9 +1984,23 @@ MUTANTS = (
         ("tests/test_train_step.py::test_an_update_is_that_of_one_tape_over_the_whole_batch",),
     ),
     Mutant(
+        "the model of the sub-words has no name",
+        "t2t_keras/compat.py",
+        "hashlib.sha256(model).hexdigest()",
+        '""',
+        ("tests/test_compat.py::test_a_private_name_means_what_it_did[share_sentencepiece_model]",),
+    ),
+    Mutant(
+        "a private name of Keras is used outside its module",
+        "t2t_keras/model/attention.py",
+        "implicit = keras_mask(memory)",
+        'implicit = getattr(memory, "_keras_mask", None)',
+        ("tests/test_compat.py::test_a_file_uses_no_private_name_of_another_module[t2t_keras/model/attention.py]",),
+    ),
+    Mutant(
         "collective operations of two strategies have the same keys",
-        "t2t_keras/training/devices.py",
-        "1_000_000 * next(self._numbers)",
+        "t2t_keras/compat.py",
+        "1_000_000 * number",
         "0",
         ("tests/test_train_step.py::test_two_strategies_in_one_process_train_models_of_other_sizes",),
     ),
