@@ -1,12 +1,14 @@
 """Private names of Keras, TensorFlow and TF.Text, which a new version may change without notice. No other module uses one.
 
-They were seen in TensorFlow 2.21, TF.Text 2.21 and Keras 3.15.1; `tests/test_compat.py` tells which has changed since. Packages are
-imported inside functions: the network does without TensorFlow, and the sub-words do without Keras.
+They were seen in TensorFlow 2.21, TF.Text 2.21 and Keras 3.15.1; `tests/test_compat.py` tells which has changed since. TensorFlow
+is imported inside functions, because the network needs Keras only.
 """
 
 import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator
+
+from keras.src import backend
 
 
 def keras_mask(x):
@@ -15,8 +17,6 @@ def keras_mask(x):
     Private: `keras.src.backend.get_keras_mask`. `Layer.__call__` attaches the result of `compute_mask` to its outputs as `_keras_mask`,
     or in a table if the backend's tensors take no attributes.
     """
-    from keras.src import backend
-
     return backend.get_keras_mask(x)
 
 
