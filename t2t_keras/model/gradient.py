@@ -10,8 +10,8 @@ from t2t_keras.model.inference import mode
 def custom_gradient(function: Callable) -> Callable:
     """Gives a function a hand-written gradient on every backend.
 
-    It wraps `ops.custom_gradient`, which passes other arguments to the gradient on PyTorch than on TensorFlow and JAX. In inference, the
-    function has no gradient; a function that computes its gradient along with its result asks for the `mode` itself.
+    It wraps `ops.custom_gradient`, which passes other arguments to the gradient on PyTorch than on TensorFlow and JAX.
+    A function that computes its gradient along with its result asks `mode` whether it is wanted.
 
     Args:
         function: returns its result and a gradient function, which maps the gradient of the result to those of the arguments.

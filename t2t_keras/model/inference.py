@@ -7,12 +7,7 @@ from typing import NamedTuple
 
 
 class Mode(NamedTuple):
-    """How the network runs.
-
-    Attributes:
-        inference: whether nothing is differentiated. Hand-written gradients are then off.
-        linear: computes `dense.linear` for an engine, or `None`.
-    """
+    """How the network runs: whether nothing is differentiated, and the function of an engine that computes `dense.linear`."""
 
     inference: bool = False
     linear: Callable | None = None
@@ -32,8 +27,8 @@ def inference(linear: Callable | None = None) -> Iterator[None]:
     """Turns hand-written gradients off inside a `with` block. TensorFlow keeps each traced one, and its graph, until the process ends.
 
     Args:
-        linear: replaces the computation of `dense.linear`, for an engine that has a faster one: (rows [N, D], kernel [D, F],
-            bias [F] or `None`) → [N, F]. `None` leaves it as it is.
+        linear: computes `dense.linear`, for an engine that is faster: (rows [N, D], kernel [D, F], bias [F] or `None`) → [N, F].
+            `None` leaves it as it is.
     """
     token = _mode.set(Mode(True, linear or mode().linear))
     try:
