@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from toy import PAIRS, SMALL, TASK, TRAIN, VOCAB_SIZE, Toy, padded, set_weights, strategy_of
 
+from t2t_keras.compat import layers_of
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.training import devices, diagnosis
 
@@ -23,7 +24,7 @@ def transformer():
 
 
 def layer_of(model, path: str):
-    [layer] = [layer for layer in model._flatten_layers() if layer.path == path]
+    [layer] = [layer for layer in layers_of(model) if layer.path == path]
     return layer
 
 
@@ -68,7 +69,7 @@ def test_a_gradient_that_alone_is_not_finite_is_named(transformer):
 def test_the_layers_are_as_before_afterwards(transformer):
     before = transformer(tuple(COLUMNS.values())).numpy()
     diagnosis.first_not_finite(transformer, TASK, TRAIN, COLUMNS, **PLACE)
-    assert all("watched" not in layer.call.__qualname__ for layer in transformer._flatten_layers())
+    assert all("watched" not in layer.call.__qualname__ for layer in layers_of(transformer))
     np.testing.assert_array_equal(transformer(tuple(COLUMNS.values())), before)
 
 

@@ -7,7 +7,7 @@ from toy import SMALL, padded, random_updates
 
 from t2t_keras.config import PAD
 from t2t_keras.model import linear_cross_entropy as module
-from t2t_keras.model.gradient import no_gradients
+from t2t_keras.model.inference import inference
 from t2t_keras.model.linear_cross_entropy import linear_cross_entropy
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import shift_right
@@ -150,7 +150,7 @@ def test_without_gradients_only_the_losses_are_computed():
     def products(function) -> int:
         return sum(operation.type == "MatMul" for body in bodies(function) for operation in body.get_operations())
 
-    with no_gradients():
+    with inference():
         sums = linear_cross_entropy(hidden, tf.convert_to_tensor(matrix), target, EPSILON)
         np.testing.assert_allclose(sums, plain(hidden, matrix, target, EPSILON), rtol=1e-5)
         without = products(lambda: linear_cross_entropy(hidden, tf.convert_to_tensor(matrix), target, EPSILON))

@@ -364,7 +364,8 @@ class _VersionFlag(flags.BooleanFlag):
     """Prints the version and ends the program."""
 
     def parse(self, argument):
-        if self._parse(argument):
+        super().parse(argument)
+        if self.value:
             print(f"t2t_keras {__version__}")
             sys.exit(0)
 

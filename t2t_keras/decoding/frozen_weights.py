@@ -9,13 +9,10 @@ number of rows.
   nothing is fused.
 """
 
-import contextlib
-
 import keras
 from keras import ops
 
-from t2t_keras.model.dense import computed_by
-from t2t_keras.model.gradient import no_gradients
+from t2t_keras.model.inference import inference
 
 # Too small to change a bfloat16 above 10⁻²⁷.
 _NO_BIAS = 1e-30
@@ -31,7 +28,7 @@ def _linear(rows, kernel, bias):
 
 
 class FrozenWeights(keras.StatelessScope):
-    """A scope in which a graph reads weights as constants. The body of a loop is a separate graph and needs its own scope.
+    """A scope of inference in which a graph reads weights as constants. The body of a loop is a separate graph and needs its own scope.
 
     Args:
         values: for the id of each Keras variable, a NumPy array or a function that returns a tensor; see `values_of`.
@@ -42,13 +39,12 @@ class FrozenWeights(keras.StatelessScope):
         self.values, self.constants = values, {}
 
     def __enter__(self):
-        self._inference = contextlib.ExitStack()
-        self._inference.enter_context(computed_by(_linear))
-        self._inference.enter_context(no_gradients())
+        self._inference = inference(_linear)
+        self._inference.__enter__()
         return super().__enter__()
 
     def __exit__(self, *error):
-        self._inference.close()
+        self._inference.__exit__(*error)
         return super().__exit__(*error)
 
     def get_current_value(self, variable):

@@ -3,7 +3,6 @@
 Letters: B sentences, W beams, S source and T target sub-words.
 """
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -14,7 +13,7 @@ from t2t_keras.decoding.beam_search import beam_search
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.sub_batches import free_cores, in_sub_batches
-from t2t_keras.model.gradient import no_gradients
+from t2t_keras.model.inference import inference
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import shift_right
 from t2t_keras.text.lines import one_line
@@ -48,9 +47,9 @@ class Translator(tf.Module):
         self.model, self.tokenizer, self.config, self.int8 = model, tokenizer, config, int8
         self.cores = free_cores()
         values = int8.values if int8 else values_of(model) if frozen else None
-        self._search_weights = (lambda: FrozenWeights(values)) if values else contextlib.nullcontext
+        self._search_weights = (lambda: FrozenWeights(values)) if values else inference
         # Constants make only the search faster. Another graph would hold a second copy of the weights.
-        self.weights = self._search_weights if int8 else no_gradients
+        self.weights = self._search_weights if int8 else inference
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def n_best(self, text):

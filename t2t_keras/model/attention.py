@@ -6,6 +6,7 @@ Letters: B sentences, T query tokens, S key tokens, D d_model, H heads, K d_k, E
 import keras
 from keras import ops
 
+from t2t_keras.compat import keras_mask
 from t2t_keras.model.dense import Dense, leading, linear
 
 
@@ -62,7 +63,7 @@ def _check_masks_cover_cache(attention_mask, query, cached: int | None, keys: in
         ValueError: `attention_mask` has another length, or the query carries a mask and the cache is not empty.
     """
     expected = "With a `cache`, masks must cover the keys of the cache and of the query. "
-    if getattr(query, "_keras_mask", None) is not None and cached != 0:
+    if keras_mask(query) is not None and cached != 0:
         raise ValueError(
             f"{expected}The Keras mask of the query covers the query only. Remove it, and give an `attention_mask` [B, T, S] for all keys."
         )
@@ -82,7 +83,7 @@ def _combine_masks(attention_mask, memory):
     Raises:
         ValueError: the explicit mask is not boolean, or does not have three or four axes.
     """
-    implicit = getattr(memory, "_keras_mask", None)
+    implicit = keras_mask(memory)
     implicit = None if implicit is None else implicit[:, None, None, :]
     if attention_mask is None:
         return implicit

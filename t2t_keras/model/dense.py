@@ -1,15 +1,10 @@
 """The linear map x W + b over rows of any shape."""
 
-import contextlib
-import contextvars
-from collections.abc import Callable, Iterator
-
 import keras
 from keras import ops
 
 from t2t_keras.model.bias import add_bias
-
-_override: contextvars.ContextVar[Callable | None] = contextvars.ContextVar("linear", default=None)
+from t2t_keras.model.inference import mode
 
 
 def linear(x, kernel, bias=None):
@@ -23,27 +18,13 @@ def linear(x, kernel, bias=None):
     Returns:
         [N, F], where N is the product of all axes of `x` but the last.
     """
-    function = _override.get() or _linear
+    function = mode().linear or _linear
     return function(ops.reshape(x, (-1, x.shape[-1])), kernel, bias)
 
 
 def _linear(rows, kernel, bias):
     rows = ops.matmul(rows, kernel)
     return rows if bias is None else add_bias(rows, bias)
-
-
-@contextlib.contextmanager
-def computed_by(function: Callable) -> Iterator[None]:
-    """Replaces the computation of `linear` inside a `with` block, for an engine that has a faster one.
-
-    Args:
-        function: (rows [N, D], kernel [D, F], bias [F] or `None`) → [N, F].
-    """
-    token = _override.set(function)
-    try:
-        yield
-    finally:
-        _override.reset(token)
 
 
 def leading(x) -> tuple:

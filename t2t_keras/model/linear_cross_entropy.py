@@ -9,7 +9,8 @@ import keras
 from keras import ops
 
 from t2t_keras.config import PAD
-from t2t_keras.model.gradient import custom_gradient, gradients_wanted
+from t2t_keras.model.gradient import custom_gradient
+from t2t_keras.model.inference import mode
 
 BLOCK = 512  # Tokens.
 
@@ -36,7 +37,7 @@ def linear_cross_entropy(hidden, matrix, target, label_smoothing: float) -> tupl
 
     @custom_gradient
     def both(hidden, matrix):
-        rows, with_gradient = ops.reshape(hidden, (-1, width)), gradients_wanted()
+        rows, with_gradient = ops.reshape(hidden, (-1, width)), not mode().inference
         dtype = keras.backend.standardize_dtype(hidden.dtype)
         gradient_dtype = "float32" if dtype == "float16" else dtype  # In float16, p would underflow.
         e, mean_e = ops.cast(matrix, dtype), ops.mean(matrix, axis=0)

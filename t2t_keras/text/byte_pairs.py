@@ -1,6 +1,5 @@
 """Byte-pair encoding (section 5.1, English-German), learned with SentencePiece and applied by TF.Text."""
 
-import hashlib
 import io
 import re
 from collections.abc import Iterable
@@ -8,8 +7,8 @@ from collections.abc import Iterable
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
-from tensorflow_text.python.ops import sentencepiece_tokenizer
 
+from t2t_keras.compat import share_sentencepiece_model
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.text.subwords import BYTES, Subwords, draw_sample
 
@@ -22,17 +21,6 @@ _ESCAPED = ((_ESCAPE, _ESCAPE + "0"), (_UNDERSCORE, _ESCAPE + "1"))
 
 def _replace(text, old: str, new: str):
     return tf.strings.regex_replace(text, old, new)
-
-
-class _Resource(sentencepiece_tokenizer._SentencepieceModelResource):
-    """A SentencePiece model that stays valid after `tf.random.set_seed`.
-
-    TF.Text 2.21 keeps an unnamed model in a kernel, and setting a seed clears the kernel cache. A model with a shared name is kept.
-    """
-
-    def _create_resource(self):
-        name = hashlib.sha256(self._model).hexdigest()
-        return sentencepiece_tokenizer.gen_sentencepiece_tokenizer.sentencepiece_op(model=self._model, shared_name=name)
 
 
 class BytePairs(Subwords):
@@ -58,7 +46,7 @@ class BytePairs(Subwords):
             raise ValueError(f"Expected a SentencePiece model with the special ids {expected}. Received: {received}.")
         super().__init__(model, tuple(processor.id_to_piece(index) for index in range(processor.vocab_size())))
         self._pieces = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
-        self._pieces._model_resource = _Resource(model, None)
+        share_sentencepiece_model(self._pieces, model)
 
     def _encode(self, text) -> tf.RaggedTensor:
         for old, new in _ESCAPED:

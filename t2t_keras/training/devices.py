@@ -15,6 +15,7 @@ import time
 
 import tensorflow as tf
 
+from t2t_keras.compat import number_collective_keys
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching
 
@@ -51,7 +52,7 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
     _numbers = itertools.count()
 
     def __init__(self, devices: list[str]):
-        self._collective_key_base = 1_000_000 * next(self._numbers)
+        number_collective_keys(self, next(self._numbers))
         super().__init__(devices)
 
 

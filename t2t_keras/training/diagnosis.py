@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from t2t_keras.compat import layers_of, replaced_calls
 from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import trimmed
 from t2t_keras.files import write_whole
@@ -36,15 +37,10 @@ def _watched(model) -> Iterator[list[str]]:
                 found.append(f"the output of {layer.path}" + ("" if finite_inputs else ", and its input already"))
             return outputs
 
-        layer.call = watched
-        return layer, call
+        return watched
 
-    originals = [watch(layer) for layer in model._flatten_layers(include_self=False)]
-    try:
+    with replaced_calls([(layer, watch(layer)) for layer in layers_of(model)]):
         yield found
-    finally:
-        for layer, call in originals:
-            layer.call = call
 
 
 def first_not_finite(model, task: Task, config: TrainConfig, columns: dict, **place) -> str:

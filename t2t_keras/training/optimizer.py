@@ -4,6 +4,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from t2t_keras.compat import adam_averages
+
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -42,10 +44,10 @@ class Adam(keras.optimizers.Adam):
         if self.amsgrad or keras.backend.standardize_dtype(variable.dtype) != "float32":
             super().update_step(gradient, variable, learning_rate)
             return
-        index, step = self._get_variable_index(variable), tf.cast(tf.convert_to_tensor(self.iterations), tf.float32) + 1.0
+        step = tf.cast(tf.convert_to_tensor(self.iterations), tf.float32) + 1.0
         # Under a strategy, `variable` is the copy of one device, and the handles are those of that device.
         weight = variable.value if isinstance(variable, keras.Variable) else variable
-        mean, variance = self._momentums[index].value, self._velocities[index].value
+        mean, variance = (average.value for average in adam_averages(self, variable))
         tf.raw_ops.ResourceApplyAdam(
             var=weight.handle,
             m=mean.handle,

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import columns_of, trimmed
-from t2t_keras.model.gradient import no_gradients
+from t2t_keras.model.inference import inference
 from t2t_keras.model.masks import token_mask
 from t2t_keras.task import Task
 from t2t_keras.training.devices import MICRO_BATCHES_AT_ONCE
@@ -224,7 +224,7 @@ def make_validation(strategy, model, task: Task, batches) -> Callable[[], dict[s
 
     def replica_sums(batch):
         def of_micro_batch(micro_batch, columns):
-            with no_gradients():
+            with inference():
                 return _sums(model, task, columns, label_smoothing=0.0, training=False)
 
         return _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, _zero_sums(task), _micro_batches_at_once(strategy)))

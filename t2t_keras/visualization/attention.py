@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from t2t_keras.compat import replaced_calls
 from t2t_keras.config import BOS, EOS
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.model.attention import MultiHeadAttention
@@ -113,13 +114,8 @@ def record_attention(layers: Sequence[MultiHeadAttention]) -> Iterator[list[np.n
 
         return call
 
-    for index, layer in enumerate(layers):
-        vars(layer)["call"] = observed(index, layer)  # Past Keras, which would track the function as a part of the layer.
-    try:
+    with replaced_calls([(layer, observed(index, layer)) for index, layer in enumerate(layers)]):
         yield found
-    finally:
-        for layer in layers:
-            vars(layer).pop("call", None)
 
 
 def attention_of(translator: Translator, source: str, target: str | None = None, max_pieces: int = MAX_PIECES) -> SentenceAttention:

@@ -1,0 +1,87 @@
+"""Private names of Keras, TensorFlow and TF.Text, which a new version may change without notice. No other module uses one.
+
+They were seen in TensorFlow 2.21, TF.Text 2.21 and Keras 3.15.1; `tests/test_compat.py` tells which has changed since. TensorFlow
+is imported inside functions, because the network needs Keras only.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from keras.src import backend
+
+
+def keras_mask(x):
+    """Returns the mask [B, S] that Keras attaches to a tensor, or `None`.
+
+    Private: `keras.src.backend.get_keras_mask`. `Layer.__call__` attaches the result of `compute_mask` to its outputs as `_keras_mask`,
+    or in a table if the backend's tensors take no attributes.
+    """
+    return backend.get_keras_mask(x)
+
+
+def layers_of(model) -> list:
+    """Returns the layers inside a model at any depth, each once.
+
+    Private: `Layer._flatten_layers`. `Model.layers` has the upper ones only.
+    """
+    return model._flatten_layers(include_self=False)
+
+
+@contextlib.contextmanager
+def replaced_calls(calls: Iterable[tuple]) -> Iterator[None]:
+    """Replaces the function `call` of layers inside a `with` block.
+
+    Private: `Layer.__call__` looks `call` up in the layer's `vars` before its class. Written there, a function does not pass
+    `Layer.__setattr__`, which tracks what it gets as a part of the layer.
+
+    Args:
+        calls: (layer, function) pairs.
+    """
+    before = []
+    for layer, call in calls:
+        before.append((layer, vars(layer).get("call")))
+        vars(layer)["call"] = call
+    try:
+        yield
+    finally:
+        for layer, call in before:
+            del vars(layer)["call"]
+            if call:
+                vars(layer)["call"] = call
+
+
+def adam_averages(optimizer, variable) -> tuple:
+    """Returns the averages of a weight's gradient and squared gradient, which are Keras variables.
+
+    Private: `Adam._momentums` and `Adam._velocities`, lists in the order of the weights, and `Optimizer._get_variable_index`, the place
+    of a weight, or of the copy that a device has of it.
+    """
+    index = optimizer._get_variable_index(variable)
+    return optimizer._momentums[index], optimizer._velocities[index]
+
+
+def number_collective_keys(strategy, number: int) -> None:
+    """Keeps the collective operations of a `tf.distribute.MirroredStrategy` apart from those of strategies with other numbers.
+
+    Private: `_collective_key_base`, the first key of a strategy. It is read when the strategy is initialized, so call this before.
+    """
+    strategy._collective_key_base = 1_000_000 * number
+
+
+def share_sentencepiece_model(tokenizer, model: bytes) -> None:
+    """Gives the model of a `tensorflow_text.SentencepieceTokenizer` a name, so that it stays valid after `tf.random.set_seed`.
+
+    TF.Text keeps an unnamed model in a kernel, and setting a seed clears the kernel cache. A model with a shared name is kept.
+
+    Private: `SentencepieceTokenizer._model_resource`, of the class `_SentencepieceModelResource`, whose `_create_resource` calls the
+    operation `sentencepiece_op` without a name.
+    """
+    from tensorflow_text.python.ops import sentencepiece_tokenizer
+
+    class Resource(sentencepiece_tokenizer._SentencepieceModelResource):
+        def _create_resource(self):
+            operations = sentencepiece_tokenizer.gen_sentencepiece_tokenizer
+            return operations.sentencepiece_op(model=model, shared_name=hashlib.sha256(model).hexdigest())
+
+    tokenizer._model_resource = Resource(model, None)

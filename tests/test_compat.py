@@ -1,0 +1,240 @@
+"""Private names of other packages: one module uses them, and each means what it did when its function was written."""
+
+import ast
+import importlib
+import inspect
+import pathlib
+import re
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_text as tf_text
+from keras.src import backend
+from tensorflow_text.python.ops import sentencepiece_tokenizer
+
+from t2t_keras import compat
+from t2t_keras.text import byte_pairs
+
+ROOT = pathlib.Path(__file__).parent.parent
+COMPAT = ROOT / "t2t_keras/compat.py"
+FILES = sorted({*(ROOT / "t2t_keras").rglob("*.py"), *(ROOT / "tools").glob("*.py")} - {COMPAT})
+# Documented, in spite of their underscore.
+PUBLIC = {"_asdict", "_fields", "_make", "_replace"} | {"_exit"} | {"_create_resource", "_destroy_resource", "_initialize"}
+PRIVATE = re.compile(r"_[a-z]\w*", re.IGNORECASE)
+
+
+def keras_mask():
+    layer = keras.layers.Embedding(9, 4, mask_zero=True)
+    x = layer(np.array([[5, 3, 0]]))
+    np.testing.assert_array_equal(compat.keras_mask(x), [[True, True, False]])
+    np.testing.assert_array_equal(compat.keras_mask(keras.layers.Dropout(0.1)(x)), [[True, True, False]])
+    assert compat.keras_mask(tf.zeros([1, 3])) is None and compat.keras_mask([x, x]) is None
+
+
+def layers_of():
+    dense = [keras.layers.Dense(2) for _ in range(3)]
+    inner = keras.Sequential([dense[0], dense[1]])
+    model = keras.Sequential([inner, dense[2], dense[0]])
+    received = [layer for layer in compat.layers_of(model) if not isinstance(layer, keras.layers.InputLayer)]
+    assert sorted(map(id, received)) == sorted(map(id, [inner, *dense]))
+
+
+def replaced_calls():
+    layer, other = keras.layers.Dense(2), keras.layers.Dense(2)
+    layer.build((1, 3)), other.build((1, 3))
+    x, before = tf.ones([1, 3]), set(vars(layer))
+    expected, wanted = x @ layer.kernel, x @ other.kernel
+    with compat.replaced_calls([(layer, other)]):
+        np.testing.assert_array_equal(layer(x), wanted)
+        with compat.replaced_calls([(layer, lambda x: 7 * x)]):
+            np.testing.assert_array_equal(layer(x), 7 * x)
+        np.testing.assert_array_equal(layer(x), wanted)
+        assert len(layer.weights) == 2  # The other layer is not a part of it.
+    np.testing.assert_array_equal(layer(x), expected)
+    assert set(vars(layer)) == before
+
+
+def adam_averages():
+    optimizer = keras.optimizers.Adam(beta_1=0.75, beta_2=0.875)
+    weights, gradients = [keras.Variable(np.zeros(size, "float32")) for size in (2, 3)], [tf.ones([2]), 4 * tf.ones([3])]
+    optimizer.build(weights)
+    optimizer.apply(gradients)
+    for weight, gradient in zip(weights, gradients, strict=True):
+        mean, variance = compat.adam_averages(optimizer, weight)
+        np.testing.assert_allclose(mean.value, 0.25 * gradient)
+        np.testing.assert_allclose(variance.value, 0.125 * gradient**2)
+
+
+def number_collective_keys():
+    def keys_of(number: int) -> set[int]:
+        class Strategy(tf.distribute.MirroredStrategy):
+            def __init__(self):
+                compat.number_collective_keys(self, number)
+                super().__init__(["/cpu:0", "/cpu:1"])
+
+        strategy = Strategy()
+
+        def summed():
+            return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([])))
+
+        operations = tf.function(summed).get_concrete_function().graph.get_operations()
+        return {int(tf.get_static_value(each.inputs[2])) for each in operations if each.type == "CollectiveReduceV2"}
+
+    assert keys_of(1) == keys_of(1) and keys_of(1).isdisjoint(keys_of(2))
+
+
+def share_sentencepiece_model():
+    lines = (f"{number} times {number + 1}".encode() for number in range(100))
+    model = byte_pairs.learn(lines, 280, sample=100, seed=1, normalization="identity", character_coverage=1.0)
+    tokenizer, text = tf_text.SentencepieceTokenizer(model, out_type=tf.int32), ["7 times 8"]
+    expected = tokenizer.tokenize(text).to_list()
+    compat.share_sentencepiece_model(tokenizer, model)
+    tf.random.set_seed(1)
+    assert tokenizer.tokenize(text).to_list() == expected and tokenizer.detokenize(expected).numpy().tolist() == [b"7 times 8"]
+
+
+CHECKS = (keras_mask, layers_of, replaced_calls, adam_averages, number_collective_keys, share_sentencepiece_model)
+
+
+def verify(check) -> None:
+    """Runs a check. Fails with a sentence."""
+    try:
+        check()
+    except Exception as error:
+        versions = f"TensorFlow {tf.__version__}, TF.Text {tf_text.__version__}, Keras {keras.__version__}"
+        pytest.fail(
+            f"A private name that compat.{check.__name__} uses has gone or changed its meaning ({versions}). "
+            f"The docstring of the function says what the name stood for. {type(error).__name__}: {error}",
+            pytrace=False,
+        )
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_a_private_name_means_what_it_did(check):
+    verify(check)
+
+
+def test_every_function_of_the_module_has_a_check_and_says_what_is_private():
+    functions = {name: value for name, value in vars(compat).items() if getattr(value, "__module__", "") == compat.__name__}
+    assert list(functions) == [check.__name__ for check in CHECKS]
+    for function in functions.values():
+        assert "Private: `" in function.__doc__
+
+
+@pytest.mark.parametrize(
+    ("check", "owner", "name", "meaning"),
+    [
+        (keras_mask, backend, "get_keras_mask", lambda x: None),
+        (layers_of, keras.Layer, "_flatten_layers", lambda self, include_self: self.layers),
+        (replaced_calls, keras.Layer, "__call__", lambda self, x: type(self).call(self, x)),
+        (adam_averages, keras.optimizers.Adam, "_get_variable_index", lambda self, variable: 0),
+        (number_collective_keys, tf.distribute.MirroredStrategy, "_collective_key_base", property(lambda self: 0, lambda self, base: None)),
+        (share_sentencepiece_model, sentencepiece_tokenizer, "_SentencepieceModelResource", lambda model, name: None),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_name_that_changes_its_meaning_is_told(monkeypatch, check, owner, name, meaning):
+    monkeypatch.setattr(owner, name, meaning)
+    with pytest.raises(
+        pytest.fail.Exception, match=f"compat.{check.__name__} uses has gone or changed its meaning .*Keras {keras.__version__}"
+    ):
+        verify(check)
+
+
+# No other file.
+
+
+def defined(tree: ast.AST) -> set[str]:
+    """Returns the attributes that the classes of a file define: fields, methods, and what they assign to `self` and `cls`."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            found |= {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.ClassDef)}
+            fields = [part for part in node.body if isinstance(part, ast.Assign | ast.AnnAssign)]
+            found |= {each.id for part in fields for each in ast.walk(part) if isinstance(each, ast.Name)}
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in ("self", "cls"):
+            found.add(node.attr)
+    return found
+
+
+def private_names(code: str) -> list[str]:
+    """Returns the private names of other modules that a file uses."""
+    tree = ast.parse(code)
+    allowed, found = defined(tree) | PUBLIC, []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            found.append(node.attr)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            modules = [node.module] if isinstance(node, ast.ImportFrom) else []
+            names = [part for name in (*modules, *(alias.name for alias in node.names)) for part in name.split(".")]
+            found += [f"_{name}" if name in ("src", "python") else name for name in names]  # Of Keras and of TensorFlow.
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr", "hasattr", "delattr"):
+            found += [ast.literal_eval(node.args[1])] if isinstance(node.args[1], ast.Constant) else []
+    return [name for name in found if PRIVATE.fullmatch(name) and name not in allowed]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_uses_no_private_name_of_another_module(path):
+    assert private_names(path.read_text(encoding="utf-8")) == [], f"Use them in {COMPAT.relative_to(ROOT)}."
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("x._keras_mask", ["_keras_mask"]),
+        ("x.y()._z = 1", ["_z"]),
+        ("getattr(x, '_keras_mask', None)", ["_keras_mask"]),
+        ("from keras.src import backend", ["_src"]),
+        ("import tensorflow.python.ops", ["_python"]),
+        ("from absl.flags import _flag", ["_flag"]),
+        ("class A(B):\n    def f(self):\n        return self._of_base", ["_of_base"]),
+        ("def _parse(): pass\nclass A(B):\n    def f(self):\n        return self._parse()", ["_parse"]),
+        ("class A(B):\n    def __init__(self):\n        self._x = 1\n    def f(self, other):\n        return self._x + other._x", []),
+        ("class A(B):\n    _x: int = 1\n    _y, _z = 2, 3\n    def f(self):\n        return self._x, self._y, self._z", []),
+        ("row._replace(x=1), x.__class__, _helper(), from_module.name", []),
+    ],
+)
+def test_a_private_name_is_found_wherever_it_stands(code, expected):
+    assert private_names(code) == expected
+
+
+def source_of(cls: type) -> str:
+    """Returns the source of a class, empty for one that is not written in Python."""
+    try:
+        return inspect.getsource(cls)
+    except (TypeError, OSError):
+        return ""
+
+
+def taken(cls: type) -> dict[str, set[str]]:
+    """Returns the private names that a class defines although a base in another package uses them, by the name of the base."""
+    own = {name for name in defined(ast.parse(textwrap.dedent(source_of(cls)))) if PRIVATE.fullmatch(name)} - PUBLIC
+    bases = [base for base in cls.__mro__ if base.__module__.split(".")[0] != cls.__module__.split(".")[0]]
+    found = {base.__name__: own & set(re.findall(r"\b_[a-z]\w*", source_of(base))) for base in bases}
+    return {name: names for name, names in found.items() if names}
+
+
+def test_no_class_takes_a_private_name_that_its_base_in_another_package_has():
+    """Where it replaced one without knowing, the base would break."""
+    for path in sorted((ROOT / "t2t_keras").rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        if any(map(PRIVATE.fullmatch, defined(ast.parse(path.read_text(encoding="utf-8"))))):
+            classes = [value for value in vars(importlib.import_module(name)).values() if inspect.isclass(value)]
+            assert [(cls, taken(cls)) for cls in classes if cls.__module__ == name and taken(cls)] == []
+
+
+def test_a_private_name_that_is_taken_is_found():
+    class Numbered(tf.distribute.MirroredStrategy):
+        def __init__(self):
+            self._collective_key_base, self._ours = 1, 2
+
+    assert taken(Numbered) == {"MirroredStrategy": {"_collective_key_base"}}
+
+
+def test_outside_its_functions_the_module_imports_keras_alone():
+    """The network uses it, and runs without TensorFlow."""
+    imports = [node for node in ast.parse(COMPAT.read_text(encoding="utf-8")).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert {ast.unparse(node).split()[1] for node in imports} == {"contextlib", "hashlib", "collections.abc", "keras.src"}
