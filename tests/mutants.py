@@ -312,6 +312,13 @@ MUTANTS = (
         ("tests/test_curves.py::test_the_projector_gets_the_embeddings_of_the_best_validation_with_their_sub_words",),
     ),
     Mutant(
+        "measurements of other settings are continued",
+        "t2t_keras/experiments/table1.py",
+        'if before.get("settings") != results["settings"]:',
+        "if False:",
+        ("tests/test_table1.py::test_measurements_of_other_settings_are_not_continued",),
+    ),
+    Mutant(
         "half a record is read",
         "t2t_keras/reporting/event_files.py",
         "        if end + 4 > len(content):\n            return\n",
