@@ -2117,6 +2117,21 @@ MUTANTS = (
         "",
         ("tests/test_bench_train.py::test_a_contestant_is_stopped_between_requests_and_says_why_it_failed",),
     ),
+    # BUILD.
+    Mutant(
+        "BUILD lacks a dependency",
+        "BUILD",
+        '    deps = [":decoding"],\n',
+        "",
+        ("tests/test_build.py::test_a_library_depends_on_what_its_files_import[parsing]",),
+    ),
+    Mutant(
+        "BUILD has no binary of a program",
+        "BUILD",
+        '            "benchmarks/our_decoder.py",\n',
+        '            "benchmarks/our_decoder.py",\n            "tools/translate.py",\n',
+        ("tests/test_build.py::test_every_program_has_a_binary_and_every_test_file_a_test",),
+    ),
 )
 
 
