@@ -24,8 +24,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from benchmarks.growth_experiments import data, decoding, training
 from benchmarks.growth_experiments.results import picture, table
-from benchmarks.machine import cpu
 from t2t_keras.cli import flags as options
+from t2t_keras.experiments.machine import cpu
 from t2t_keras.files import write_whole
 from tools import workers
 

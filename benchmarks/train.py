@@ -33,12 +33,12 @@ from absl import flags
 # `python benchmarks/train.py` puts only this folder there.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from benchmarks.machine import cpu
 from benchmarks.train_peers.contestants import CEILINGS, OURS, PEERS, ROOT, Contestant, versions
 from benchmarks.train_peers.results import summary, table
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
 from t2t_keras.experiments import paper
+from t2t_keras.experiments.machine import cpu
 
 _CONFIG = flags.DEFINE_enum("config", "base", ["base", "big", "multi30k"], "Model: a row of Table 3, or configs/multi30k_en_de.flags.")
 _DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Type of the arithmetic; weights are float32.")

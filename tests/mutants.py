@@ -312,6 +312,13 @@ MUTANTS = (
         ("tests/test_curves.py::test_the_projector_gets_the_embeddings_of_the_best_validation_with_their_sub_words",),
     ),
     Mutant(
+        "measurements of other settings are continued",
+        "t2t_keras/experiments/table1.py",
+        'if before.get("settings") != results["settings"]:',
+        "if False:",
+        ("tests/test_table1.py::test_measurements_of_other_settings_are_not_continued",),
+    ),
+    Mutant(
         "half a record is read",
         "t2t_keras/reporting/event_files.py",
         "        if end + 4 > len(content):\n            return\n",
@@ -2168,6 +2175,21 @@ MUTANTS = (
         "        self._process.send_signal(signal.SIGSTOP)\n",
         "",
         ("tests/test_bench_train.py::test_a_contestant_is_stopped_between_requests_and_says_why_it_failed",),
+    ),
+    # BUILD.
+    Mutant(
+        "BUILD lacks a dependency",
+        "BUILD",
+        '    deps = [":decoding"],\n',
+        "",
+        ("tests/test_build.py::test_a_library_depends_on_what_its_files_import[parsing]",),
+    ),
+    Mutant(
+        "BUILD has no binary of a program",
+        "BUILD",
+        '            "benchmarks/our_decoder.py",\n',
+        '            "benchmarks/our_decoder.py",\n            "tools/translate.py",\n',
+        ("tests/test_build.py::test_every_program_has_a_binary_and_every_test_file_a_test",),
     ),
 )
 

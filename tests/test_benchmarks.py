@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import importlib
 import json
 import pathlib
 import subprocess
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
-from absl import flags
 
 from t2t_keras.config import BOS, EOS, PAD, ModelConfig
 from t2t_keras.model.transformer import Transformer
@@ -76,81 +74,6 @@ def test_all_systems_write_equally_much_and_float32_writes_the_same():
         assert row["sub_words_per_second"] == pytest.approx(6 * row["sentences_per_second"])
         if row["system"].endswith("float32"):
             assert row["equal"] == 1
-
-
-# Table 1.
-
-
-@pytest.fixture
-def table1():
-    """The module. Its flags have the names of decode.py's, of which a process can have one: those of decode.py are removed."""
-    for flag in list(flags.FLAGS.flags_by_module_dict().get("benchmarks.decode", [])):
-        delattr(flags.FLAGS, flag.name)
-    return importlib.import_module("benchmarks.table1")
-
-
-def test_the_fitted_exponent_of_a_power_is_its_exponent(table1):
-    points = {str(n): 3e-6 * n**1.7 for n in (64, 512, 1024, 4096)}
-    points["64"] = 5.0  # Below the lengths that are fitted.
-    assert table1.fitted_exponent(points, 512) == pytest.approx(1.7)
-
-
-@pytest.mark.parametrize(
-    ("name", "sequential", "path", "dilated"),
-    [
-        ("attention", 2, 1, None),
-        ("restricted", 2, 25, None),
-        ("recurrent", 12, 101, None),
-        ("convolutional", 1, 50, 4),
-        ("separable", 2, 50, 4),
-        ("attention_projected", 4, 1, None),
-        ("restricted_projected", 4, 25, None),
-    ],
-)
-def test_sequential_operations_and_path_lengths_are_those_of_the_layers(table1, name, sequential, path, dilated):
-    """By hand, for r = 8 and k = 5 and 101 positions: 4 and 2 positions a layer; with dilations, 2 + 10 + 50 + 250."""
-    settings = table1.Settings(d=16, heads=2, window=8, kernel=5)
-    assert table1.sequential_operations(table1.LAYERS[name], settings, 12) == sequential
-    assert table1.path_length(name, settings, 101) == path
-    if dilated:
-        assert table1.path_length(name, settings, 101, dilated=True) == dilated
-
-
-def test_measurements_are_continued_and_make_a_table_and_a_picture(table1, monkeypatch, tmp_path):
-    from t2t_keras.visualization import figures
-
-    measured = []
-
-    def seconds_of(call):
-        measured.append([gradient.shape for gradient in call()])
-        return 0.001 * len(measured)
-
-    monkeypatch.setattr(table1, "measure_memory", lambda name, settings, lengths: {str(n): 1000 * n**2 for n in lengths})
-    monkeypatch.setattr(table1, "seconds_of", seconds_of)
-    settings, saved = table1.Settings(d=8, heads=2, window=4), []
-    results = table1.measure(
-        settings, [8, 16], 1, {"settings": dataclasses.asdict(settings)}, lambda found: saved.append(json.dumps(found))
-    )
-    number = 2 * len(table1.LAYERS)
-    assert len(measured) == number and json.loads(saved[-1]) == results
-    again = table1.measure(settings, [8, 16, 32], 2, json.loads(saved[-1]), lambda found: None)
-    assert len(measured) == 3 * number, "a second round of two lengths, and two rounds of a third"
-    assert all(len(seconds) == 2 for points in again["seconds"].values() for seconds in points.values())
-    head, line, *rows = table1.table(again, 8).splitlines()
-    assert len(rows) == len(table1.LAYERS) and {row.count("|") for row in (head, line, *rows)} == {12}
-    assert all(" 2.00 | O(" in row for row in rows), "the exponent of the memory"
-    figures.save(table1.picture(again, 8), tmp_path / "table1.svg")
-    drawn = (tmp_path / "table1.svg").read_text()
-    assert all(layer.name in drawn for layer in table1.LAYERS.values()) and "n^2.00" in drawn
-
-
-@pytest.mark.slow
-def test_memory_of_full_attention_grows_with_the_square_and_of_restricted_attention_with_the_length(table1):
-    lengths, settings = [512, 1024, 2048], table1.Settings(d=64, heads=8, window=16)
-    full, restricted = (table1.measure_memory(name, settings, lengths) for name in ("attention", "restricted"))
-    assert 1.7 < table1.fitted_exponent(full, 512) < 2.3
-    assert table1.fitted_exponent(restricted, 512) < 1.4
-    assert full["2048"] > 5 * restricted["2048"]
 
 
 # The rehearsal of WMT14. It has flags of the same names as decode.py, so it runs in a process of its own.

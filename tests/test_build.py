@@ -1,6 +1,8 @@
-"""BUILD mirrors the import graph; import-linter checks its direction (`pyproject.toml`). `python tests/test_build.py` writes BUILD anew."""
+"""BUILD has each Python file in one library, which depends on what its files import. import-linter checks which way (`pyproject.toml`)."""
 
 import ast
+import collections
+import graphlib
 import pathlib
 import shutil
 import subprocess
@@ -9,12 +11,14 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-# The third-party packages of setup.py by the names they are imported by.
+# Third-party packages by the names they are imported by.
 PACKAGES = {
     "absl": "absl-py",
     "apache_beam": "apache-beam",
-    "grpc": "grpcio",
     "ctranslate2": "ctranslate2",
+    "google": "protobuf",
+    "grpc": "grpcio",
+    "joeynmt": "joeynmt",
     "keras": "keras",
     "keras_hub": "keras-hub",
     "matplotlib": "matplotlib",
@@ -34,26 +38,50 @@ PACKAGES = {
     "tensorflow_text": "tensorflow-text",
     "torch": "torch",
     "tqdm": "tqdm",
-    "yaml": "pyyaml",
     "transformers": "transformers",
+    "werkzeug": "werkzeug",
+    "yaml": "pyyaml",
 }
-FOLDERS = ("t2t_keras", "tools", "benchmarks", "tests")
+FILES = sorted(path for folder in ("t2t_keras", "tools", "benchmarks", "docs", "tests") for path in (ROOT / folder).rglob("*.py"))
 
 
-def modules() -> list[pathlib.Path]:
-    """All Python files but empty ones."""
-    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if path.stat().st_size)
+def relative(path: pathlib.Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
-def dotted(path: pathlib.Path) -> str:
+def glob(include: list[str], exclude: tuple = ()) -> list[str]:
+    """Bazel's `glob`: each pattern has to match something."""
+    found = {pattern: {relative(path) for path in ROOT.glob(pattern) if path.is_file()} for pattern in (*include, *exclude)}
+    assert all(found.values()), found
+    return sorted(set().union(*map(found.get, include)) - set().union(*map(found.get, exclude)))
+
+
+def read_build() -> dict[str, dict]:
+    """The targets of BUILD by name: their rules and arguments. Starlark is Python: the file runs with stand-ins for Bazel's functions."""
+    targets = {}
+
+    def rule(kind: str):
+        def declare(name: str, **arguments) -> None:
+            assert name not in targets, name
+            targets[name] = {"rule": kind, **arguments}
+
+        return declare
+
+    rules = {kind: rule(kind) for kind in ("py_binary", "py_library", "py_test")}
+    exec((ROOT / "BUILD").read_text(encoding="utf-8"), {"glob": glob, "load": lambda *_: None, "package": lambda **_: None, **rules})
+    return targets
+
+
+TARGETS = read_build()
+LIBRARIES = {name: target for name, target in TARGETS.items() if target["rule"] == "py_library"}
+
+
+def dotted(file: str) -> str:
     """t2t_keras/model/attention.py → t2t_keras.model.attention; tests import each other by their bare names."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[1:] if parts[0] == "tests" else parts[:-1] if parts[-1] == "__init__" else parts)
+    return file.removesuffix(".py").removesuffix("/__init__").removeprefix("tests/").replace("/", ".")
 
 
-def target(path: pathlib.Path) -> str:
-    """t2t_keras/model/attention.py → model_attention; tools/train.py → tools_train; tests keep their names."""
-    return dotted(path).removeprefix("t2t_keras.").replace(".", "_")
+OWNERS = {dotted(file): f":{name}" for name, target in LIBRARIES.items() for file in target["srcs"]}
 
 
 def imported(path: pathlib.Path) -> set[str]:
@@ -67,55 +95,54 @@ def imported(path: pathlib.Path) -> set[str]:
     return names
 
 
-def dependencies(path: pathlib.Path) -> tuple[list[str], list[str]]:
-    """Targets of ours, and packages of others, that a file imports."""
-    files = {dotted(other): target(other) for other in modules()}
-    own, others = set(), set()
-    for name in imported(path):
-        parts = name.split(".")
-        if parts[0] in PACKAGES:
-            others.add(PACKAGES[parts[0]])
-        prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-        own |= {files[prefix] for prefix in list(prefixes) if prefix in files and (prefix != "t2t_keras" or name == prefix)}
-    return sorted(own - {target(path)}), sorted(others)
+def imported_by_name(path: pathlib.Path) -> set[str]:
+    """Modules of ours that a file names in a string, as "module" or "module:name", to import them when they are used."""
+    strings = {node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)}
+    return {string.partition(":")[0] for string in strings if isinstance(string, str)} & OWNERS.keys()
 
 
-def rendered() -> str:
-    """BUILD as it has to be, in buildifier's form."""
-    blocks = [
-        '"""A target for every module, program and test; tests/test_build.py holds it to the imports."""',
-        'load("@rules_python//python:defs.bzl", "py_binary", "py_library", "py_test")',
-        'package(default_visibility = ["//visibility:public"])',
-        'filegroup(\n    name = "configs",\n    srcs = glob(["configs/*.flags"]),\n)',
-    ]
-    for path in modules():
-        name, file = target(path), path.relative_to(ROOT)
-        is_test = path.stem.startswith("test_")
-        rule = "py_test" if is_test else "py_binary" if path.parent.name in ("tools", "benchmarks") else "py_library"
-        own, others = dependencies(path)
-        if is_test:
-            own = sorted({*own, "conftest"})
-        needs = [f'":{dependency}"' for dependency in own] + [f'"@pypi//{dependency}"' for dependency in others]
-        lines = [f'    name = "{name}",']
-        if is_test:
-            lines.append('    size = "medium",')
-        lines.append(f'    srcs = ["{file}"],')
-        if rule == "py_binary":
-            lines += ['    data = [":configs"],']
-        if (ROOT / file).with_suffix(".html").exists():  # A page's template.
-            lines.append(f'    data = ["{file.with_suffix(".html")}"],')
-        if rule != "py_library":
-            lines.append(f'    main = "{file}",')
-        if len(needs) == 1:
-            lines.append(f"    deps = [{needs[0]}],")
-        elif needs:
-            lines += ["    deps = [", *(f"        {need}," for need in needs), "    ],"]
-        blocks.append("\n".join([f"{rule}(", *lines, ")"]))
-    return "\n\n".join(blocks) + "\n"
+def label(name: str) -> str:
+    """The target that has what a dotted name imports; empty for Python's own modules. A `KeyError` is a package not in `PACKAGES`."""
+    parts = name.split(".")
+    prefixes = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    own = next((OWNERS[prefix] for prefix in prefixes if prefix in OWNERS), "")
+    return own or ("" if parts[0] in sys.stdlib_module_names else f"@pypi//{PACKAGES[parts[0]]}")
 
 
-def test_build_has_a_target_for_every_module_and_test_with_its_real_dependencies():
-    assert (ROOT / "BUILD").read_text(encoding="utf-8") == rendered(), "run: python tests/test_build.py"
+def test_every_python_file_is_in_one_library():
+    number = collections.Counter(file for target in TARGETS.values() for file in target.get("srcs", ()))
+    assert {file: number[file] for file in map(relative, FILES) if number[file] != 1} == {}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_depends_on_what_its_files_import(name):
+    """Programs and tests depend on what the package imports by name, too."""
+    names = {found for file in LIBRARIES[name]["srcs"] for found in imported(ROOT / file)}
+    if any(target["deps"] == [f":{name}"] for target in TARGETS.values() if target["rule"] != "py_library"):
+        names |= {found for file in LIBRARIES["base"]["srcs"] for found in imported_by_name(ROOT / file)}
+    needed, declared = {label(found) for found in names} - {"", f":{name}"}, set(LIBRARIES[name].get("deps", ()))
+    assert needed - declared == set(), "dependencies that BUILD lacks"
+    assert declared - needed == set(), "dependencies that nothing imports"
+
+
+def test_no_library_depends_on_itself_through_others():
+    graph = {f":{name}": target.get("deps", []) for name, target in TARGETS.items()}
+    assert list(graphlib.TopologicalSorter(graph).static_order())  # Raises CycleError.
+
+
+def test_every_program_has_a_binary_and_every_test_file_a_test():
+    candidates = [relative(path) for path in FILES if path.parent.name in ("benchmarks", "docs", "tools")]
+    programs = [file for file in candidates if 'if __name__ == "__main__"' in (ROOT / file).read_text(encoding="utf-8")]
+    binaries = {target["main_module"]: target["deps"] for target in TARGETS.values() if target["rule"] == "py_binary"}
+    assert binaries == {dotted(file): [OWNERS[dotted(file)]] for file in programs}
+    tests = {name: target["args"] for name, target in TARGETS.items() if target["rule"] == "py_test"}
+    assert tests == {path.stem: [relative(path)] for path in (ROOT / "tests").glob("test_*.py")}
+
+
+def test_libraries_have_the_files_that_they_read():
+    assert LIBRARIES["cli"]["data"] == glob(["configs/*"])
+    assert LIBRARIES["visualization"]["data"] == glob(["t2t_keras/**/*.html"])
+    assert {"tests/data/run_1/config.json", "docs/paper.md", "README.md", "tools/venv.sh", ".ci/run"} <= set(LIBRARIES["tests"]["data"])
 
 
 def test_buildifier_finds_nothing_to_change_in_build():
@@ -126,7 +153,3 @@ def test_buildifier_finds_nothing_to_change_in_build():
     if "npm error" in result.stderr:
         pytest.skip(f"buildifier could not be fetched: {result.stderr.splitlines()[0]}")
     assert result.returncode == 0, result.stdout + result.stderr
-
-
-if __name__ == "__main__":
-    sys.exit((ROOT / "BUILD").write_text(rendered(), encoding="utf-8") and 0)

@@ -1,8 +1,5 @@
 """Measures Table 1 (section 4): time, memory, sequential operations and path lengths of layer types against the sequence length n.
 
-python benchmarks/table1.py --json=table1.json --output=table1.png    # measures, prints a Markdown table, draws a picture
-python benchmarks/table1.py --json=table1.json --output=table1.png    # again: measures what is missing in the file
-
 Each layer maps n vectors of width d to n vectors of width d, for one sequence, and is run forward and backward: gradients by its inputs
 and its weights. The paper's complexity of self-attention leaves out the projections, whose O(n · d²) all layers of width d have. So the
 attention functions are measured alone, and with their projections as further lines.
@@ -23,55 +20,62 @@ import sys
 import time
 from collections.abc import Callable
 
-from absl import flags
+import keras
+import numpy as np
+import tensorflow as tf
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
 
-# `python benchmarks/table1.py` puts only this folder there.
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
-
-from benchmarks.machine import cpu, peak_memory, resident_memory
-from t2t_keras.cli import flags as options
-from t2t_keras.files import write_whole
-
-_D = flags.DEFINE_integer("d", 512, "Width of the layers.", lower_bound=1)
-_HEADS = flags.DEFINE_integer("heads", 8, "Number of attention heads; it divides --d.", lower_bound=1)
-_WINDOW = flags.DEFINE_integer("window", 64, "Neighborhood of restricted self-attention, r.", lower_bound=1)
-_KERNEL = flags.DEFINE_integer("kernel", 3, "Kernel width of convolutions, k; odd.", lower_bound=3)
-_LENGTHS = flags.DEFINE_list("lengths", ["64", "128", "256", "512", "1024", "2048", "4096"], "Sequence lengths, n.")
-_FIT_FROM = flags.DEFINE_integer("fit_from", 512, "Smallest length that the exponents are fitted to.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each time.", lower_bound=1)
-_JSON = flags.DEFINE_string("json", "", "File of the measurements; an existing one is extended. Empty keeps none.")
-_OUTPUT = flags.DEFINE_string("output", "", "Picture to draw: a PNG or SVG file; empty draws none.")
-_MEMORY_OF = flags.DEFINE_string("memory_of", "", "Internal: the task of a process that measures memory, as JSON.")
+from t2t_keras.experiments.machine import cpu, peak_memory, resident_memory
+from t2t_keras.files import read_json, write_whole
+from t2t_keras.log import logger
+from t2t_keras.model.attention import MultiHeadAttention, scaled_dot_product_attention
+from t2t_keras.model.restricted_attention import RestrictedSelfAttention, restricted_attention
+from t2t_keras.visualization import figures
 
 _SHORTEST = 0.05  # Seconds of a measurement; faster calls are repeated.
 _SHORT = 8  # Sequence length of a step before the measurements.
 _COUNTED = 32  # Sequence length at which sequential operations are counted; recurrent layers are unrolled.
 _SHOWN = 1024  # Sequence length of the path lengths in the table.
 _PRODUCTS = ("MatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "DepthwiseConv2dNative", "Einsum")
+# The program of the process that measures memory.
+_WORK = "import sys; from t2t_keras.experiments import table1; table1.work(sys.argv[1])"
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What determines the measurements: the flags of the same names."""
+    """What determines the measurements.
+
+    Attributes:
+        d: width of the layers.
+        heads: number of attention heads; it divides `d`.
+        window: neighborhood of restricted self-attention, r.
+        kernel: kernel width of convolutions, k; odd.
+    """
 
     d: int = 512
     heads: int = 8
     window: int = 64
     kernel: int = 3
 
+    def __post_init__(self):
+        if self.d % self.heads:
+            raise ValueError(f"Expected `d` to be a multiple of `heads`. Received: d={self.d}, heads={self.heads}.")
+        if not self.kernel % 2:
+            raise ValueError(f"Expected `kernel` to be odd. Received: kernel={self.kernel}.")
+
+    def __str__(self) -> str:
+        return f"d = {self.d}, {self.heads} heads, r = {self.window}, k = {self.kernel}"
+
 
 # The layers. Each maker returns a function (input tensors) → output, and the shapes of its inputs.
 
 
 def _attention(settings: Settings, length: int, unroll: bool = False):
-    from t2t_keras.model.attention import scaled_dot_product_attention
-
     return scaled_dot_product_attention, [(1, settings.heads, length, settings.d // settings.heads)] * 3
 
 
 def _restricted(settings: Settings, length: int, unroll: bool = False):
-    from t2t_keras.model.restricted_attention import restricted_attention
-
     _, shapes = _attention(settings, length)
     return lambda q, k, v: restricted_attention(q, k, v, settings.window), shapes
 
@@ -88,33 +92,23 @@ def _layer(make: Callable) -> Callable:
 
 
 def _multi_head(settings: Settings, unroll: bool):
-    from t2t_keras.model.attention import MultiHeadAttention
-
     return MultiHeadAttention(settings.heads, settings.d // settings.heads, settings.d // settings.heads)
 
 
 def _restricted_multi_head(settings: Settings, unroll: bool):
-    from t2t_keras.model.restricted_attention import RestrictedSelfAttention
-
     width = settings.d // settings.heads
     return RestrictedSelfAttention(settings.heads, width, width, window=settings.window)
 
 
 def _recurrent(settings: Settings, unroll: bool):
-    import keras
-
     return keras.layers.LSTM(settings.d, return_sequences=True, unroll=unroll)
 
 
 def _convolutional(settings: Settings, unroll: bool):
-    import keras
-
     return keras.layers.Conv1D(settings.d, settings.kernel, padding="same")
 
 
 def _separable(settings: Settings, unroll: bool):
-    import keras
-
     return keras.layers.SeparableConv1D(settings.d, settings.kernel, padding="same")
 
 
@@ -153,8 +147,6 @@ def step_of(layer: Layer, settings: Settings) -> Callable:
 
     It returns the gradients by the inputs and by the weights.
     """
-    import tensorflow as tf
-
     function, shapes = layer.make(settings, 1)
     weights = [variable.value for variable in getattr(function, "trainable_variables", ())]
 
@@ -184,9 +176,14 @@ def seconds_of(call: Callable) -> float:
 # Memory.
 
 
-def work(name: str, settings: Settings, lengths: list[int]) -> None:
-    """Prints {length: bytes} of a layer as JSON. The lengths increase, because TensorFlow keeps memory that a step has freed."""
-    step = step_of(LAYERS[name], settings)
+def work(task: str) -> None:
+    """Prints {length: bytes} of a layer as JSON. The lengths increase, because TensorFlow keeps memory that a step has freed.
+
+    Args:
+        task: the arguments of `measure_memory`, as JSON.
+    """
+    name, settings, lengths = json.loads(task)
+    step = step_of(LAYERS[name], Settings(**settings))
     step(_SHORT)()
     before, peaks = resident_memory(), {}
     for length in sorted(lengths):
@@ -197,9 +194,9 @@ def work(name: str, settings: Settings, lengths: list[int]) -> None:
 
 def measure_memory(name: str, settings: Settings, lengths: list[int]) -> dict:
     """Returns {length: bytes} of a layer, measured in a process of its own."""
-    task = json.dumps({"name": name, "settings": dataclasses.asdict(settings), "lengths": lengths})
+    task = json.dumps([name, dataclasses.asdict(settings), lengths])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.run([sys.executable, __file__, f"--memory_of={task}"], env=environment, capture_output=True, text=True)
+    process = subprocess.run([sys.executable, "-c", _WORK, task], env=environment, capture_output=True, text=True)
     if process.returncode:
         raise ValueError(f"The process that measures memory failed: {process.stderr.strip()[-500:]}")
     return json.loads(process.stdout.splitlines()[-1])
@@ -210,8 +207,6 @@ def measure_memory(name: str, settings: Settings, lengths: list[int]) -> dict:
 
 def sequential_operations(layer: Layer, settings: Settings, length: int) -> int:
     """Counts the matrix products of a forward pass that must follow one another: the longest chain in its graph."""
-    import tensorflow as tf
-
     function, shapes = layer.make(settings, length, unroll=True)
     graph = tf.function(function, autograph=False).get_concrete_function(*map(tf.TensorSpec, shapes)).graph
     chain: dict = {}
@@ -227,8 +222,6 @@ def reach(layer: Layer, settings: Settings) -> int:
     Returns:
         The number of positions; that to the end of the sequence if the layer reaches all of them.
     """
-    import numpy as np
-
     length = 4 * max(settings.window, settings.kernel) + 1
     function, shapes = layer.make(dataclasses.replace(settings, d=settings.heads), length)
     draw, middle = np.random.default_rng(1), length // 2
@@ -253,7 +246,7 @@ def path_length(name: str, settings: Settings, length: int, dilated: bool = Fals
     layer = LAYERS[name]
     if name == "recurrent":
         # One product per position, besides those of the inputs, which are computed at once.
-        return length if sequential_operations(layer, dataclasses.replace(settings, d=8), 9) >= 9 else 1
+        return length if sequential_operations(layer, dataclasses.replace(settings, d=settings.heads), 9) >= 9 else 1
     far = reach(layer, settings)
     everywhere = 4 * max(settings.window, settings.kernel) + 1
     if far == everywhere - 1 - everywhere // 2:
@@ -281,50 +274,67 @@ def medians(results: dict, name: str) -> dict:
     return {length: statistics.median(seconds) for length, seconds in results["seconds"].get(name, {}).items()}
 
 
-def measure(settings: Settings, lengths: list[int], rounds: int, results: dict, save: Callable[[dict], None]) -> dict:
-    """Measures what `results` lacks and adds it there.
+def measure(settings: Settings, lengths: list[int], rounds: int, file: pathlib.Path | None = None) -> dict:
+    """Measures the layers, except what a file has already.
 
     Args:
         settings: of the layers.
         lengths: sequence lengths.
         rounds: number of measurements of each time.
-        results: earlier results of the same settings, or {}.
-        save: called with the results after each round.
+        file: keeps the measurements, as JSON; an existing one is extended. `None` keeps none.
+
+    Returns:
+        The measurements: settings, machine, seconds, memory, sequential and paths; the last four by the names in `LAYERS`.
+
+    Raises:
+        ValueError: the file has measurements with other settings, or is damaged.
     """
+    results = {"settings": dataclasses.asdict(settings), "machine": "{cpu}, {cores} cores".format(**cpu())}
+    if file and file.exists():
+        before = read_json(file)
+        if before.get("settings") != results["settings"]:
+            raise ValueError(f"Expected {file} to have measurements of {results['settings']}. Received: {before.get('settings')}.")
+        results = before
     seconds, steps = results.setdefault("seconds", {name: {} for name in LAYERS}), {}
 
     def missing(number: int) -> list[tuple[str, int]]:
         return [(name, n) for n in lengths for name in LAYERS if len(seconds[name].get(str(n), ())) < number]
 
-    def progress(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+    def save() -> None:
+        if file:
+            write_whole(file, json.dumps(results, indent=1).encode())
 
     if "sequential" not in results:
         results["sequential"] = {name: sequential_operations(layer, settings, _COUNTED) for name, layer in LAYERS.items()}
         results["paths"] = {name: [path_length(name, settings, _SHOWN)] for name in LAYERS}
         for name in ("convolutional", "separable"):
             results["paths"][name].append(path_length(name, settings, _SHOWN, dilated=True))
-        save(results)
+        save()
     memory = results.setdefault("memory", {})
     for name, layer in LAYERS.items():
         if any(str(n) not in memory.get(name, {}) for n in lengths):
-            progress(f"Memory: {layer.name} …")
+            logger.info(f"Memory: {layer.name} …")
             memory.setdefault(name, {}).update(measure_memory(name, settings, lengths))
-            save(results)
+            save()
     for number in range(1, rounds + 1):
         if missing(number):
-            progress(f"Time, round {number} of {rounds} …")
+            logger.info(f"Time, round {number} of {rounds} …")
         for name, n in missing(number):
             if name not in steps:
                 steps[name] = step_of(LAYERS[name], settings)
                 steps[name](_SHORT)()  # Builds the graph.
             seconds[name].setdefault(str(n), []).append(seconds_of(steps[name](n)))
-        save(results)
+        save()
     return results
 
 
 def table(results: dict, fit_from: int) -> str:
-    """Formats the results as a Markdown table."""
+    """Formats the results as a Markdown table.
+
+    Args:
+        results: from `measure`.
+        fit_from: smallest length that the exponents are fitted to.
+    """
 
     def milliseconds(seconds: float) -> str:
         return f"{1e3 * seconds:,.0f}" if seconds >= 0.01 else f"{1e3 * seconds:.2g}"
@@ -356,15 +366,11 @@ def table(results: dict, fit_from: int) -> str:
     return "\n".join(lines)
 
 
-def picture(results: dict, fit_from: int):
+def picture(results: dict, fit_from: int) -> Figure:
     """Draws time and memory against n on logarithmic axes, one line per layer, with the fitted exponents in the legend.
 
     The paper's complexities stand in the legend of the time; Table 1 has none for the memory.
     """
-    from matplotlib.ticker import FuncFormatter, NullLocator
-
-    from t2t_keras.visualization import figures
-
     with figures.drawing():
         figure = figures.new_figure()
         figure.set_size_inches(10, 6)
@@ -398,47 +404,7 @@ def picture(results: dict, fit_from: int):
             axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
             axes.grid(True, which="major", color="#D0D0D0", linewidth=0.7)
             axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
-        options_ = results["settings"]
-        figure.suptitle(
-            f"Layers of Table 1: d = {options_['d']}, {options_['heads']} heads, r = {options_['window']}, k = {options_['kernel']}; "
-            f"exponents fitted to n ≥ {fit_from:,}",
-            fontsize=11,
-        )
+        settings = Settings(**results["settings"])
+        figure.suptitle(f"Layers of Table 1: {settings}; exponents fitted to n ≥ {fit_from:,}", fontsize=11)
         figure.tight_layout()
     return figure
-
-
-def benchmark() -> None:
-    if _MEMORY_OF.value:
-        task = json.loads(_MEMORY_OF.value)
-        return work(task["name"], Settings(**task["settings"]), task["lengths"])
-    settings = Settings(_D.value, _HEADS.value, _WINDOW.value, _KERNEL.value)
-    lengths, file = sorted(map(int, _LENGTHS.value)), pathlib.Path(_JSON.value).expanduser() if _JSON.value else None
-    if settings.d % settings.heads or not settings.kernel % 2:
-        raise ValueError(f"Expected --d to be a multiple of --heads, and an odd --kernel. Received: {settings}.")
-    results = {"settings": dataclasses.asdict(settings), "machine": "{cpu}, {cores} cores".format(**cpu())}
-    if file and file.exists():
-        before = json.loads(file.read_text(encoding="utf-8"))
-        if before.get("settings") != results["settings"]:
-            raise ValueError(f"Expected {file} to have measurements of {results['settings']}. Received: {before.get('settings')}.")
-        results = before
-
-    def save(results: dict) -> None:
-        if file:
-            write_whole(file, json.dumps(results, indent=1).encode())
-
-    results = measure(settings, lengths, _ROUNDS.value, results, save)
-    print(f"{results['machine']}; d = {settings.d}, {settings.heads} heads, r = {settings.window}, k = {settings.kernel}.\n")
-    print(table(results, _FIT_FROM.value))
-    if _OUTPUT.value:
-        from t2t_keras.visualization import figures
-
-        figures.save(picture(results, _FIT_FROM.value), pathlib.Path(_OUTPUT.value).expanduser())
-
-
-def main() -> None:
-    options.run(benchmark)
-
-
-if __name__ == "__main__":
-    main()

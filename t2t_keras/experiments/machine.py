@@ -1,4 +1,4 @@
-"""The machine that a benchmark runs on, and the memory that a process needs. Memory: Linux only."""
+"""The machine that a measurement runs on, and the memory that a process needs. Memory: Linux only."""
 
 import os
 import pathlib

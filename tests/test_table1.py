@@ -1,0 +1,103 @@
+"""Table 1 by hand: exponents of known powers, operations and paths of small layers; and that measurements are continued."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from t2t_keras.experiments import table1
+from t2t_keras.visualization import figures
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def test_the_fitted_exponent_of_a_power_is_its_exponent():
+    points = {str(n): 3e-6 * n**1.7 for n in (64, 512, 1024, 4096)}
+    points["64"] = 5.0  # Below the lengths that are fitted.
+    assert table1.fitted_exponent(points, 512) == pytest.approx(1.7)
+
+
+@pytest.mark.parametrize(
+    ("name", "sequential", "path", "dilated"),
+    [
+        ("attention", 2, 1, None),
+        ("restricted", 2, 25, None),
+        ("recurrent", 12, 101, None),
+        ("convolutional", 1, 50, 4),
+        ("separable", 2, 50, 4),
+        ("attention_projected", 4, 1, None),
+        ("restricted_projected", 4, 25, None),
+    ],
+)
+def test_sequential_operations_and_path_lengths_are_those_of_the_layers(name, sequential, path, dilated):
+    """By hand, for r = 8 and k = 5 and 101 positions: 4 and 2 positions a layer; with dilations, 2 + 10 + 50 + 250."""
+    settings = table1.Settings(d=16, heads=2, window=8, kernel=5)
+    assert table1.sequential_operations(table1.LAYERS[name], settings, 12) == sequential
+    assert table1.path_length(name, settings, 101) == path
+    if dilated:
+        assert table1.path_length(name, settings, 101, dilated=True) == dilated
+
+
+@pytest.fixture
+def measured(monkeypatch) -> list:
+    """The shapes of the gradients of each call whose time was measured. The nth call takes n milliseconds, and memory n² kB."""
+    calls = []
+
+    def seconds_of(call):
+        calls.append([gradient.shape for gradient in call()])
+        return 0.001 * len(calls)
+
+    monkeypatch.setattr(table1, "measure_memory", lambda name, settings, lengths: {str(n): 1000 * n**2 for n in lengths})
+    monkeypatch.setattr(table1, "seconds_of", seconds_of)
+    return calls
+
+
+def test_measurements_are_continued_and_make_a_table_and_a_picture(measured, tmp_path):
+    settings, file, number = table1.Settings(d=8, heads=2, window=4), tmp_path / "table1.json", 2 * len(table1.LAYERS)
+    first = table1.measure(settings, [8, 16], 1, file)
+    assert len(measured) == number
+    again = table1.measure(settings, [8, 16, 32], 2, file)
+    assert len(measured) == 3 * number, "a second round of two lengths, and two rounds of a third"
+    assert all(len(seconds) == 2 for points in again["seconds"].values() for seconds in points.values())
+    assert again["seconds"]["attention"]["8"][:1] == first["seconds"]["attention"]["8"]
+    head, line, *rows = table1.table(again, 8).splitlines()
+    assert len(rows) == len(table1.LAYERS) and {row.count("|") for row in (head, line, *rows)} == {12}
+    assert all(" 2.00 | O(" in row for row in rows), "the exponent of the memory"
+    figures.save(table1.picture(again, 8), tmp_path / "table1.svg")
+    drawn = (tmp_path / "table1.svg").read_text()
+    assert all(layer.name in drawn for layer in table1.LAYERS.values()) and "n^2.00" in drawn
+
+
+def test_measurements_of_other_settings_are_not_continued(measured, tmp_path):
+    table1.measure(table1.Settings(d=8, heads=2, window=4), [8], 1, tmp_path / "table1.json")
+    with pytest.raises(ValueError, match="'window': 2.*Received: .*'window': 4"):
+        table1.measure(table1.Settings(d=8, heads=2, window=2), [8], 1, tmp_path / "table1.json")
+
+
+@pytest.mark.parametrize(("wrong", "named"), [({"d": 10, "heads": 4}, "d=10, heads=4"), ({"kernel": 4}, "kernel=4")])
+def test_settings_that_no_layer_has_are_refused(wrong, named):
+    with pytest.raises(ValueError, match=f"Received: {named}"):
+        table1.Settings(**wrong)
+
+
+@pytest.mark.slow
+def test_memory_of_full_attention_grows_with_the_square_and_of_restricted_attention_with_the_length():
+    lengths, settings = [512, 1024, 2048], table1.Settings(d=64, heads=8, window=16)
+    full, restricted = (table1.measure_memory(name, settings, lengths) for name in ("attention", "restricted"))
+    assert 1.7 < table1.fitted_exponent(full, 512) < 2.3
+    assert table1.fitted_exponent(restricted, 512) < 1.4
+    assert full["2048"] > 5 * restricted["2048"]
+
+
+@pytest.mark.slow
+def test_the_program_prints_a_line_for_each_layer_and_draws_the_picture(tmp_path):
+    """Slow: memory is measured in a process for each layer."""
+    command = [sys.executable, str(ROOT / "tools/table1.py"), "--d=16", "--heads=2", "--window=8", "--lengths=16,32", "--fit_from=16"]
+    command += ["--rounds=1", f"--json={tmp_path}/table1.json", f"--output={tmp_path}/table1.png"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert result.returncode == 0, result.stderr
+    assert "d = 16, 2 heads, r = 8, k = 3." in result.stdout
+    assert all(f"| {layer.name} | O({layer.complexity}) |" in result.stdout for layer in table1.LAYERS.values())
+    assert {path.name for path in tmp_path.iterdir()} == {"table1.json", "table1.png"}

@@ -1,0 +1,42 @@
+"""Measures Table 1 (section 4): time, memory, sequential operations and path lengths of layers against the sequence length n.
+
+python tools/table1.py --json=table1.json --output=table1.png    # measures, prints a Markdown table, draws a picture
+python tools/table1.py --json=table1.json --output=table1.png    # again: measures what is missing in the file
+"""
+
+import pathlib
+
+from absl import flags
+
+from t2t_keras.cli import flags as options
+
+_D = flags.DEFINE_integer("d", 512, "Width of the layers.", lower_bound=1)
+_HEADS = flags.DEFINE_integer("heads", 8, "Number of attention heads; it divides --d.", lower_bound=1)
+_WINDOW = flags.DEFINE_integer("window", 64, "Neighborhood of restricted self-attention, r.", lower_bound=1)
+_KERNEL = flags.DEFINE_integer("kernel", 3, "Kernel width of convolutions, k; odd.", lower_bound=3)
+_LENGTHS = flags.DEFINE_list("lengths", ["64", "128", "256", "512", "1024", "2048", "4096"], "Sequence lengths, n.")
+_FIT_FROM = flags.DEFINE_integer("fit_from", 512, "Smallest length that the exponents are fitted to.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each time.", lower_bound=1)
+_JSON = flags.DEFINE_string("json", "", "File of the measurements; an existing one is extended. Empty keeps none.")
+_OUTPUT = flags.DEFINE_string("output", "", "Picture to draw: a PNG or SVG file; empty draws none.")
+
+
+def measure() -> None:
+    lengths = sorted(map(int, _LENGTHS.value))
+    with options.without_noise():
+        from t2t_keras.experiments import table1
+        from t2t_keras.visualization import figures
+
+    settings = table1.Settings(_D.value, _HEADS.value, _WINDOW.value, _KERNEL.value)
+    results = table1.measure(settings, lengths, _ROUNDS.value, pathlib.Path(_JSON.value).expanduser() if _JSON.value else None)
+    print(f"{results['machine']}; {settings}.\n\n{table1.table(results, _FIT_FROM.value)}")
+    if _OUTPUT.value:
+        figures.save(table1.picture(results, _FIT_FROM.value), pathlib.Path(_OUTPUT.value).expanduser())
+
+
+def main() -> None:
+    options.run(measure)
+
+
+if __name__ == "__main__":
+    main()
