@@ -95,7 +95,7 @@ class Copier(keras.Model):
     def encode(self, source, training=False):
         return source
 
-    def empty_cache(self, batch):
+    def initial_state(self, memory, beams):
         return ()
 
     def decode(self, target, memory, cache=None, position=0, ancestors=None, training=False):

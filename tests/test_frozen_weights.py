@@ -117,7 +117,8 @@ def test_a_loop_whose_body_has_a_scope_of_its_own_gives_the_same_tokens(model):
         @tf.function(input_signature=[IDS])
         def run(source):
             with scope():
-                memory, cache = model.encode(source), model.empty_cache(tf.shape(source)[0])
+                memory = model.encode(source)
+                cache = model.initial_state(memory, 1)
 
             def body(position, tokens, written, cache):
                 with scope():

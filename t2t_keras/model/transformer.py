@@ -158,9 +158,9 @@ class Transformer(keras.Model):
         """Counts the operations of a forward pass over B rows of S source and T target tokens; see `model.flops.forward`."""
         return flops.forward(self.config, rows, source, target)
 
-    def empty_cache(self, batch):
-        """Returns the cache before the first token: for each layer, keys [B, H, 0, K] and values [B, H, 0, E]."""
-        config = self.config
+    def initial_state(self, encoded: EncodedSource, beams: int):
+        """Returns the cache before the first token: for each layer, keys [B, H, 0, K] and values [B, H, 0, E], for any number of beams."""
+        config, batch = self.config, ops.shape(encoded.mask)[0]
         shapes = [(batch, config.num_heads, 0, width) for width in (config.d_k, config.d_v)]
         return [[ops.zeros(shape, self.compute_dtype) for shape in shapes] for _ in self.decoder]
 
