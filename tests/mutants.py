@@ -643,6 +643,41 @@ MUTANTS = (
         ("tests/test_beam_search.py::test_the_step_works_on_fewer_sentences_when_some_are_at_their_maximum",),
     ),
     Mutant(
+        "the states of hooks keep finished sentences",
+        "t2t_keras/decoding/beam_search.py",
+        "return tf.nest.map_structure(lambda x: tf.gather(x, kept), states)",
+        "return (*tf.nest.map_structure(lambda x: tf.gather(x, kept), states[:2]), state.hooks)",
+        ("tests/test_search_hooks.py::test_sentences_that_finish_early_do_not_disturb_the_states_of_others",),
+    ),
+    Mutant(
+        "a scorer is called at every position",
+        "t2t_keras/decoding/beam_search.py",
+        "any(each is True for each in applies)",
+        "applies",
+        ("tests/test_search_hooks.py::test_a_scorer_is_called_only_while_one_applies",),
+    ),
+    Mutant(
+        "the last token of a prefix is not forced",
+        "t2t_keras/decoding/search_hooks.py",
+        "return position < self.length",
+        "return position + 1 < self.length",
+        ("tests/test_beam_search.py::test_rows_with_and_without_a_prefix_are_searched_by_the_same_rule",),
+    ),
+    Mutant(
+        "a state stays with the place of its beam",
+        "t2t_keras/model/beams.py",
+        "ancestors[:, :, -2:][:, :, 0]",
+        "ancestors[:, :, -1]",
+        ("tests/test_search_hooks.py::test_a_state_of_each_beam_is_right_where_beams_cross",),
+    ),
+    Mutant(
+        "several models are averaged by their log probabilities",
+        "t2t_keras/decoding/translator.py",
+        "tf.reduce_logsumexp(tf.nn.log_softmax(tf.stack(logits)), axis=0) - math.log(len(logits))",
+        "tf.reduce_mean(tf.nn.log_softmax(tf.stack(logits)), axis=0)",
+        ("tests/test_search_hooks.py::test_the_mean_of_probabilities_by_hand",),
+    ),
+    Mutant(
         "programs translate with all threads in an operation",
         "t2t_keras/decoding/process_environment.py",
         """    choose_threads(environment)

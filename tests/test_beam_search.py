@@ -118,15 +118,15 @@ def every_hypothesis(table, max_length: int) -> dict:
     return found
 
 
-def search_that_never_stops_early(table, beam_size: int, max_length: int, alpha: float, prefix=()) -> list[tuple]:
-    """The rule of `beam_search` with dictionaries, every step taken."""
+def search_that_never_stops_early(table, beam_size: int, max_length: int, alpha: float, prefix=(), change=None) -> list[tuple]:
+    """The rule of `beam_search` with dictionaries, every step taken. `change` is (tokens, log P [V]) → [V], as a scorer is."""
     running, ended = {(): 0.0}, {}
     for position in range(max_length):
         candidates = {
             (*tokens, token): log_p + value
             for tokens, log_p in running.items()
-            for token, value in enumerate(log_probs(table, tokens))
-            if token in prefix[position : position + 1] or position >= len(prefix)
+            for token, value in enumerate(change(tokens, log_probs(table, tokens)) if change else log_probs(table, tokens))
+            if (token in prefix[position : position + 1] or position >= len(prefix)) and value > -np.inf
         }
         best = sorted(candidates, key=candidates.get, reverse=True)[: 2 * beam_size if beam_size > 1 else 1]
         ended |= {tokens: candidates[tokens] for tokens in best if tokens[-1] == EOS}
