@@ -650,6 +650,20 @@ MUTANTS = (
         ("tests/test_search_hooks.py::test_sentences_that_finish_early_do_not_disturb_the_states_of_others",),
     ),
     Mutant(
+        "hypotheses go on in the order of their scores",
+        "t2t_keras/decoding/beam_search.py",
+        "tf.math.top_k(tf.cast(~candidates.ends, tf.int32), self.beam_size)",
+        "tf.math.top_k(tf.where(candidates.ends, IMPOSSIBLE, candidates.log_probs), self.beam_size)",
+        ("tests/test_search_hooks.py::test_hypotheses_go_on_in_the_order_of_the_selector_and_are_returned_best_first",),
+    ),
+    Mutant(
+        "running hypotheses are returned in the order of the selector",
+        "t2t_keras/decoding/beam_search.py",
+        "_gather(state.running.sequences, order)",
+        "state.running.sequences",
+        ("tests/test_search_hooks.py::test_hypotheses_go_on_in_the_order_of_the_selector_and_are_returned_best_first",),
+    ),
+    Mutant(
         "a scorer is called at every position",
         "t2t_keras/decoding/beam_search.py",
         "any(each is True for each in applies)",

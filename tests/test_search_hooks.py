@@ -17,6 +17,7 @@ from test_beam_search import (
     log_probs,
     random_tables,
     ranked,
+    score_of,
     search,
     search_that_never_stops_early,
 )
@@ -60,6 +61,23 @@ class Sampler(Selector):
         parents = tf.zeros_like(tokens) + tf.where(hypotheses.position == 0, 0, tf.range(log_probs.shape[1]))
         totals = tf.gather(hypotheses.log_probs, parents, batch_dims=1) + tf.gather(log_probs, tokens, batch_dims=2)
         return (totals, parents, tokens), seeds
+
+
+class Apart(Selector):
+    """W greedy searches. Each takes 1 from the tokens that those before it have chosen at this position."""
+
+    def number(self, beam_size):
+        return beam_size
+
+    def __call__(self, log_probs, hypotheses, state):
+        parents = tf.zeros_like(hypotheses.tokens) + tf.where(hypotheses.position == 0, 0, tf.range(log_probs.shape[1]))
+        before = tf.gather(hypotheses.log_probs, parents, batch_dims=1)
+        chosen, taken = [], 0.0
+        for beam in range(log_probs.shape[1]):
+            chosen.append(tf.argmax(log_probs[:, beam] - taken, axis=1, output_type=tf.int32))
+            taken += tf.where(before[:, beam, None] > -math.inf, tf.one_hot(chosen[-1], log_probs.shape[-1]), 0.0)
+        tokens = tf.stack(chosen, axis=1)
+        return (before + tf.gather(log_probs, tokens, batch_dims=2), parents, tokens), state
 
 
 # Scorers whose state belongs to a beam: one that must follow it.
@@ -329,6 +347,27 @@ def test_too_few_continuations_are_refused():
 
     with pytest.raises(ValueError, match="Expected a selector of at least 3 continuations.*Received: number=2"):
         search(random_tables(batch=1, seed=1), beam_size=3, max_length=2, alpha=0.0, selector=Two())
+
+
+def test_hypotheses_go_on_in_the_order_of_the_selector_and_are_returned_best_first():
+    """Groups of one beam each: not the best one is first, but the one that nothing is taken from."""
+    tables, best_was_first = random_tables(batch=30, seed=76, vocab_size=6), []
+    tables[..., EOS] -= 2
+    for received, table in zip(search(tables, beam_size=3, max_length=6, alpha=0.6, selector=Apart()), tables, strict=True):
+        running, ended = [((), 0.0)] * 3, []
+        for _ in range(6):
+            taken, continued = np.zeros(6), []
+            for tokens, log_p in running:
+                values = log_probs(table, tokens)
+                token = int(np.argmax(values - taken))
+                taken[token] += 1
+                continued.append(((*tokens, token), log_p + values[token]))
+            ended += [each for each in continued if each[0][-1] == EOS]
+            running = [each for each in continued if each[0][-1] != EOS]
+        best_was_first.append(not running or running[0] == max(running, key=lambda each: each[1]))
+        scored = [(tokens, score_of(tokens, log_p, 0.6)) for tokens, log_p in ended + running]
+        assert_same(received, sorted(scored, key=lambda each: (each[0][-1] != EOS, -each[1])))
+    assert not all(best_was_first)
 
 
 def limit_of_chi_squared(freedom: int) -> float:

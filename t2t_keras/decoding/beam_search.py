@@ -25,7 +25,7 @@ def _gather(nest, index):
 
 
 class Running(NamedTuple):
-    """Unfinished hypotheses, best first."""
+    """Unfinished hypotheses, in the order in which they were selected."""
 
     log_probs: tf.Tensor  # [B, W] float32, -inf in an empty place
     tokens: tf.Tensor  # [B, W] int32, the last token of each
@@ -53,7 +53,7 @@ class BeamState(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Running hypotheses continued by one token, as the selector has chosen them."""
+    """Running hypotheses continued by one token, in the order of the selector."""
 
     log_probs: tf.Tensor  # [B, N] float32
     parents: tf.Tensor  # [B, N] int32, the beam that each one continues
@@ -107,7 +107,7 @@ class _Search:
         candidates, model, hooks = self.extend(state)
         finished = self.finish(state, candidates)
         running = self.go_on(state, candidates)
-        best_to_come = running.log_probs[:, :1] / self.best_penalty
+        best_to_come = tf.reduce_max(running.log_probs, axis=1, keepdims=True) / self.best_penalty
         done = state.done | tf.squeeze(best_to_come <= tf.gather(finished.scores, self.last, batch_dims=1), axis=1)
         return BeamState(state.position + 1, done, running, finished, state.rows, model, hooks)
 
@@ -168,8 +168,9 @@ class _Search:
         return Finished(scores, _gather(sequences, kept))
 
     def go_on(self, state: BeamState, candidates: Candidates) -> Running:
-        """Returns the W best unfinished candidates. Finished sentences keep their hypotheses."""
-        log_probs, kept = tf.math.top_k(tf.where(candidates.ends, IMPOSSIBLE, candidates.log_probs), self.beam_size)
+        """Returns the first W unfinished candidates. Finished sentences keep their hypotheses."""
+        _, kept = tf.math.top_k(tf.cast(~candidates.ends, tf.int32), self.beam_size)  # Of equal ones the first.
+        log_probs = _gather(tf.where(candidates.ends, IMPOSSIBLE, candidates.log_probs), kept)
         ancestors = _gather(state.running.ancestors, _gather(candidates.parents, kept))
         following = Running(log_probs, _gather(candidates.tokens, kept), _gather(candidates.sequences, kept), ancestors)
         before = state.running._replace(sequences=tf.pad(state.running.sequences, [[0, 0], [0, 0], [0, 1]]))
@@ -180,12 +181,12 @@ class _Search:
         return running._replace(ancestors=tf.concat([running.ancestors, self.beams], axis=2))
 
     def result(self, state: BeamState):
-        """Returns sequences and scores. Finished hypotheses come first; running ones, already sorted, take the remaining places."""
+        """Returns sequences and scores. Finished hypotheses come first; the best running ones take the remaining places."""
         beams = tf.range(self.beam_size)[None]
         ended = tf.reduce_sum(tf.cast(state.finished.scores > IMPOSSIBLE, tf.int32), axis=1, keepdims=True)
-        running_scores = state.running.log_probs / length_penalty(self.max_length, self.alpha)
+        running_scores, order = tf.math.top_k(state.running.log_probs / length_penalty(self.max_length, self.alpha), self.beam_size)
         chosen = tf.where(beams < ended, beams, self.beam_size + beams - ended)
-        sequences = tf.concat([state.finished.sequences, state.running.sequences], axis=1)
+        sequences = tf.concat([state.finished.sequences, _gather(state.running.sequences, order)], axis=1)
         return _gather((sequences, tf.concat([state.finished.scores, running_scores], axis=1)), chosen)
 
 
@@ -211,7 +212,8 @@ def beam_search(
     Args:
         step: (tokens [R, W] int32, ancestors [R, W, T + 1] int32, position T, state) → (logits [R, W, V] float32, state). The state is
             never reordered by beams. `ancestors` gives the beam that wrote each token instead: token t of the hypothesis of beam w is
-            that of beam ancestors[w, t] in the `tokens` of position t. The last entry is w.
+            that of beam ancestors[w, t] in the `tokens` of position t. The last entry is w. A state that must follow its beams does so
+            by `model.beams.follow`.
         state: nest of tensors [B, …], the state of the step. An axis of static size 0 may grow.
         start: [B] int32, the first token that the step reads; the result does not include it.
         eos_id: the end token.

@@ -65,11 +65,11 @@ class Selector:
     state = ()
 
     def number(self, beam_size: int) -> int:
-        """Returns N, at least W. Of 2 W different ones, W continue, because each beam can end only once. Greedy search needs only one."""
+        """Returns N, at least W. Of 2 W different ones, W go on, because each beam can end only once. Greedy search needs only one."""
         return 2 * beam_size if beam_size > 1 else 1
 
     def __call__(self, log_probs, hypotheses: Hypotheses, state) -> tuple:
-        """Selects N continuations. The W best of those without an end token are the next hypotheses.
+        """Selects N continuations. The first W of those without an end token are the next hypotheses, in this order.
 
         Args:
             log_probs: [R, W, V] float32, scores of the next token.
@@ -77,7 +77,7 @@ class Selector:
             state: the state that the last call returned.
 
         Returns:
-            totals: [R, N] float32, the score of a hypothesis with its continuation; -inf for none.
+            totals: [R, N] float32, the scores of hypotheses with their continuations; -inf leaves a place empty.
             parents: [R, N] int32, the beam that each one continues.
             tokens: [R, N] int32.
 
