@@ -519,19 +519,18 @@ def test_a_call_of_a_translator_has_its_hooks():
     never = Translator(model, Numbers(), DECODE, scorers=[lambda inputs: Forbidden(tf.fill(tf.shape(inputs["alpha"]), often))])
 
     def counted(translator) -> collections.Counter:
-        texts = [*translator.n_best(lines)["text"].numpy().ravel(), *translator(lines)["text"].numpy()]
-        return collections.Counter(b" ".join(texts).split())
+        return collections.Counter(b" ".join(translator.n_best(lines)["text"].numpy().ravel()).split())
 
     free = counted(plain)
     del free[b"0"]
     often, number = int(free.most_common(1)[0][0]), free.most_common(1)[0][1]
-    assert number > 9 and counted(never)[b"%d" % often] == 0
+    assert number > 5 and counted(never)[b"%d" % often] == 0
 
 
 def test_a_translator_draws_by_a_seed_of_each_sentence():
     model = Recurrent(seed=5)
     translator = Translator(model, None, DecodeConfig(beam_size=1, alpha=0.0), selector=lambda inputs: Sampler(inputs["seed"]))
-    number = 1500
+    number = 600
     together = searched(translator, [[5, EOS]] * number, max_length=3, seed=tf.range(number))
     counts = collections.Counter(tokens for ((tokens, _),) in together)
     assert_drawn_from(counts, {tokens: math.exp(value) for tokens, value in model.every([5, EOS], 3).items()})

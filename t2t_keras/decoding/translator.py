@@ -3,6 +3,7 @@
 Letters: B sentences, W beams, S source and T target sub-words.
 """
 
+import collections
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +26,6 @@ from t2t_keras.text.subwords import Subwords
 MAX_ROWS, MAX_TOKENS = 32, 4096  # Limits of a sub-batch in the search: sentences, and sub-words of a side with padding.
 SOURCE_MULTIPLE = 4  # The search pads sources to a multiple of this length, because oneDNN compiles kernels for each length.
 MAX_SCORED = 1024  # Limit of a sub-batch in scoring: sub-words with padding. Each one has V logits.
-
 
 Inputs = dict[str, tf.Tensor]  # [R, …] by name, a row for each sentence.
 
@@ -75,7 +75,7 @@ class Translator(tf.Module):
             raise ValueError(f"Expected one model with `int8`. Received: {len(self.models)} models.")
         self.tokenizer, self.config, self.int8, self.scorers, self.selector = tokenizer, config, int8, scorers, selector
         self.cores = free_cores()
-        values = int8.values if int8 else {key: value for each in self.models for key, value in values_of(each).items()} if frozen else None
+        values = int8.values if int8 else collections.ChainMap(*map(values_of, self.models)) if frozen else None
         self._search_weights = (lambda: FrozenWeights(values)) if values else contextlib.nullcontext
         # Constants make only the search faster. Another graph would hold a second copy of the weights.
         self.weights = self._search_weights if int8 else no_gradients
