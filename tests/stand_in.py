@@ -95,7 +95,7 @@ class Copier(EncoderDecoder):
     def encode(self, source, training=False):
         return source
 
-    def initial_state(self, memory, beams=1):
+    def initial_state(self, memory, beams):
         return ()
 
     def decode(self, target, memory, state=None, position=0, ancestors=None, training=False):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.decoding.beam_search import beam_search, largest, length_penalty, top_log_probs
+from t2t_keras.decoding.beam_search import beam_search, length_penalty
+from t2t_keras.decoding.search_hooks import Prefix, largest, top_log_probs
 
 START, EOS = 2, 3
 ALPHAS = (0.0, 0.6, 1.0, -0.5)
@@ -117,15 +118,15 @@ def every_hypothesis(table, max_length: int) -> dict:
     return found
 
 
-def search_that_never_stops_early(table, beam_size: int, max_length: int, alpha: float, prefix=()) -> list[tuple]:
-    """The rule of `beam_search` with dictionaries, every step taken."""
+def search_that_never_stops_early(table, beam_size: int, max_length: int, alpha: float, prefix=(), change=None) -> list[tuple]:
+    """The rule of `beam_search` with dictionaries, every step taken. `change` is (tokens, log P [V]) → [V], as a scorer is."""
     running, ended = {(): 0.0}, {}
     for position in range(max_length):
         candidates = {
             (*tokens, token): log_p + value
             for tokens, log_p in running.items()
-            for token, value in enumerate(log_probs(table, tokens))
-            if token in prefix[position : position + 1] or position >= len(prefix)
+            for token, value in enumerate(change(tokens, log_probs(table, tokens)) if change else log_probs(table, tokens))
+            if (token in prefix[position : position + 1] or position >= len(prefix)) and value > -np.inf
         }
         best = sorted(candidates, key=candidates.get, reverse=True)[: 2 * beam_size if beam_size > 1 else 1]
         ended |= {tokens: candidates[tokens] for tokens in best if tokens[-1] == EOS}
@@ -491,17 +492,21 @@ def test_a_vocabulary_of_fewer_tokens_than_candidates_is_searched_by_the_same_ru
 PREFIXES = [(), (1,), (5, 2, 1, 1), (), (2, 2), (1, 4, 1, 4, 1)]
 
 
-def forced(prefixes):
+def padded(prefixes):
     """[B, P] int32, zeros after the end of each."""
     return tf.RaggedTensor.from_row_lengths(
         tf.constant([token for prefix in prefixes for token in prefix], tf.int32), [len(prefix) for prefix in prefixes]
     ).to_tensor()
 
 
+def forced(prefixes) -> list[Prefix]:
+    return [Prefix(padded(prefixes))]
+
+
 def test_a_forced_token_costs_its_log_probability_by_hand():
     """Whatever comes first, the end has probability 1/4, words 1 and 2 have 5/8 and 1/8. Forced to begin with 2, α = 1."""
     tables = constant_tables([0, 5 / 8, 1 / 8, 1 / 4])
-    received = search(tables, beam_size=3, max_length=3, alpha=1.0, prefix=forced([(2,)]))[0]
+    received = search(tables, beam_size=3, max_length=3, alpha=1.0, scorers=forced([(2,)]))[0]
     one, two, end = math.log(5 / 8), math.log(1 / 8), math.log(1 / 4)
     by_hand = [
         ((2, EOS), (two + end) / (7 / 6)),
@@ -515,7 +520,7 @@ def test_a_forced_token_costs_its_log_probability_by_hand():
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_rows_with_and_without_a_prefix_are_searched_by_the_same_rule(beam_size, alpha):
     tables = random_tables(batch=len(PREFIXES), seed=37, vocab_size=6)
-    together = search(tables, beam_size=beam_size, max_length=8, alpha=alpha, prefix=forced(PREFIXES))
+    together = search(tables, beam_size=beam_size, max_length=8, alpha=alpha, scorers=forced(PREFIXES))
     for received, table, prefix in zip(together, tables, PREFIXES, strict=True):
         assert all(tokens[: len(prefix)] == prefix for tokens, _ in received)
         assert_same(received, search_that_never_stops_early(table, beam_size, 8, alpha, prefix))
@@ -524,7 +529,7 @@ def test_rows_with_and_without_a_prefix_are_searched_by_the_same_rule(beam_size,
 def test_a_beam_wide_enough_finds_the_best_of_all_that_begin_with_the_prefix():
     (table,) = tables = random_tables(batch=1, seed=41, vocab_size=5)
     found = {tokens: log_p for tokens, log_p in every_hypothesis(table, 5).items() if tokens[:2] == (4, 1)}
-    received = search(tables, beam_size=100, max_length=5, alpha=0.6, prefix=forced([(4, 1)]))[0]
+    received = search(tables, beam_size=100, max_length=5, alpha=0.6, scorers=forced([(4, 1)]))[0]
     # Four words go on, so 1 + 4 + 16 end within five tokens, and 64 have not ended.
     assert len(found) == 21 + 64
     assert_same(received, ranked(found, 0.6))
@@ -536,7 +541,7 @@ def test_a_prefix_that_fills_all_of_the_maximum_is_the_one_hypothesis_cut_to_it(
     prefixes = [(5, 2, 1), (4, 1, 4, 1, 2)]
     tables = random_tables(batch=2, seed=43, vocab_size=6)
     for received, table, prefix in zip(
-        search(tables, beam_size=beam_size, max_length=max_length, alpha=0.6, prefix=forced(prefixes)), tables, prefixes, strict=True
+        search(tables, beam_size=beam_size, max_length=max_length, alpha=0.6, scorers=forced(prefixes)), tables, prefixes, strict=True
     ):
         tokens = prefix[:max_length]
         log_p = sum(log_probs(table, tokens[:position])[token] for position, token in enumerate(tokens))
@@ -549,7 +554,7 @@ def test_forcing_what_would_have_been_written_changes_nothing(beam_size):
     tables[..., 0] = -np.inf  # Which a prefix cannot hold.
     free = search(tables, beam_size=1, max_length=8, alpha=0.6)
     prefixes = [tokens[: len(tokens) // 2] for ((tokens, _),) in free]
-    again = search(tables, beam_size=beam_size, max_length=8, alpha=0.6, prefix=forced(prefixes))
+    again = search(tables, beam_size=beam_size, max_length=8, alpha=0.6, scorers=forced(prefixes))
     for received, ((tokens, score),) in zip(again, free, strict=True):
         # A wider beam from there holds the greedy one unless it found as many that are better.
         assert received[0][1] >= score - 1e-6 or EOS in received[0][0] and EOS not in tokens
@@ -560,7 +565,7 @@ def test_forcing_what_would_have_been_written_changes_nothing(beam_size):
 @pytest.mark.parametrize("prefix", [tf.zeros([5, 0], tf.int32), tf.zeros([5, 3], tf.int32)])
 def test_a_prefix_of_nothing_is_none(prefix):
     tables, options = random_tables(batch=5, seed=53), {"beam_size": 4, "max_length": 7, "alpha": 0.6}
-    assert search(tables, prefix=prefix, **options) == search(tables, **options)
+    assert search(tables, scorers=[Prefix(prefix)], **options) == search(tables, **options)
 
 
 def test_all_options_together_in_one_graph_give_what_each_sentence_gives_alone():
@@ -572,7 +577,7 @@ def test_all_options_together_in_one_graph_give_what_each_sentence_gives_alone()
     @tf.function
     def run(start, alpha, max_length, n_best, prefix):
         state = {"read": tf.zeros([tf.shape(start)[0], 0, beam_size], tf.int32)}
-        options = {"alpha": alpha, "max_length": max_length, "n_best": n_best, "prefix": prefix}
+        options = {"alpha": alpha, "max_length": max_length, "n_best": n_best, "scorers": [Prefix(prefix)]}
         return beam_search(history_step(weights), state, start, eos_id=EOS, beam_size=beam_size, **options)
 
     rows = (
@@ -580,7 +585,7 @@ def test_all_options_together_in_one_graph_give_what_each_sentence_gives_alone()
         tf.constant(rng.uniform(-0.5, 1.5, batch), tf.float32),
         tf.constant(rng.integers(1, 12, batch), tf.int32),
         tf.constant(rng.integers(1, beam_size + 1, batch), tf.int32),
-        forced([rng.choice([1, 2, 4, 5], size=rng.integers(0, 5)).tolist() for _ in range(batch)]),
+        padded([rng.choice([1, 2, 4, 5], size=rng.integers(0, 5)).tolist() for _ in range(batch)]),
     )
     specs = [tf.TensorSpec([None] * x.shape.rank, x.dtype) for x in rows]
     function = run.get_concrete_function(*specs)

@@ -118,7 +118,7 @@ def test_a_loop_whose_body_has_a_scope_of_its_own_gives_the_same_tokens(model):
         def run(source):
             with scope():
                 memory = model.encode(source)
-                cache = model.initial_state(memory)
+                cache = model.initial_state(memory, 1)
 
             def body(position, tokens, written, cache):
                 with scope():

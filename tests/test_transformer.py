@@ -147,7 +147,7 @@ def test_decoding_step_by_step_equals_teacher_forcing(tiny, chunks, learned_posi
     model = Transformer(dataclasses.replace(tiny, learned_positions=learned_positions))
     expected, whole = model.decode(TARGET, model.encode(SOURCE))
     assert_close(expected, model((SOURCE, TARGET)), 0)
-    for cache in (None, model.initial_state(model.encode(SOURCE))):
+    for cache in (None, model.initial_state(model.encode(SOURCE), 1)):
         logits, grown = decoded_in_chunks(model, chunks, cache)
         assert_close(logits, expected)
         for pair, pair_whole in zip(grown, whole, strict=True):
@@ -217,7 +217,7 @@ def test_beams_that_read_their_ancestors_equal_teacher_forcing_of_each_hypothesi
     keras.utils.set_random_seed(7)
     model = Transformer(dataclasses.replace(tiny, learned_positions=learned_positions))
     expected = teacher_forced(model, tokens, ancestors)
-    for cache in (None, model.initial_state(model.encode(SOURCE))):
+    for cache in (None, model.initial_state(model.encode(SOURCE), tokens.shape[1])):
         received = decoded_as_beams(model, tokens, ancestors, cache, positions)
         for step, step_expected in zip(received, expected, strict=True):
             assert_close(step, step_expected)
@@ -226,7 +226,8 @@ def test_beams_that_read_their_ancestors_equal_teacher_forcing_of_each_hypothesi
 def test_bfloat16_beams_equal_teacher_forcing_to_its_precision(tiny, family):
     keras.utils.set_random_seed(7)
     model = Transformer(tiny, dtype="mixed_bfloat16")
-    received, expected = decoded_as_beams(model, *family, model.initial_state(model.encode(SOURCE))), teacher_forced(model, *family)
+    cache = model.initial_state(model.encode(SOURCE), family[0].shape[1])
+    received, expected = decoded_as_beams(model, *family, cache), teacher_forced(model, *family)
     for step, step_expected in zip(received, expected, strict=True):
         assert_close(step, step_expected, 0.1)
 
@@ -266,7 +267,7 @@ def test_beams_in_one_graph_for_all_positions_equal_teacher_forcing(model, famil
         return model.decode(written, memory, state=cache, position=position, ancestors=ancestors)
 
     memory = model.encode(SOURCE)
-    cache = model.initial_state(memory)
+    cache = model.initial_state(memory, tokens.shape[1])
     for position, expected in enumerate(teacher_forced(model, tokens, ancestors)):
         logits, cache = step(tokens[:, :, position], ancestors[position], position, cache)
         assert_close(logits, expected)
@@ -378,7 +379,7 @@ def test_bfloat16_gives_float32_logits_close_to_the_float32_ones(model):
 def test_bfloat16_decodes_step_by_step_in_bfloat16(tiny):
     keras.utils.set_random_seed(7)
     model = Transformer(tiny, dtype="mixed_bfloat16")
-    logits, cache = decoded_in_chunks(model, (1, 2, 3), model.initial_state(model.encode(SOURCE)))
+    logits, cache = decoded_in_chunks(model, (1, 2, 3), model.initial_state(model.encode(SOURCE), 1))
     assert {half.dtype for pair in cache for half in pair} == {tf.bfloat16}
     assert_close(logits, model((SOURCE, TARGET)), 0.1)
 

@@ -3,7 +3,9 @@
 Letters: B sentences, W beams, S source and T target sub-words.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import collections
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +14,7 @@ from t2t_keras.config import BOS, EOS, PAD, DecodeConfig
 from t2t_keras.decoding.beam_search import beam_search
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.decoding.int8 import Int8
+from t2t_keras.decoding.search_hooks import BEST, Prefix, Scorer, Selector
 from t2t_keras.decoding.sub_batches import free_cores, in_sub_batches
 from t2t_keras.model.inference import inference
 from t2t_keras.model.loss import cross_entropy
@@ -23,33 +26,63 @@ MAX_ROWS, MAX_TOKENS = 32, 4096  # Limits of a sub-batch in the search: sentence
 SOURCE_MULTIPLE = 4  # The search pads sources to a multiple of this length, because oneDNN compiles kernels for each length.
 MAX_SCORED = 1024  # Limit of a sub-batch in scoring: sub-words with padding. Each one has V logits.
 
+Inputs = dict[str, tf.Tensor]  # [R, …] by name, a row for each sentence.
+
+
+def mean_probabilities(logits: Sequence):
+    """Combines the predictions of several models, tensors [..., V]: log of the mean of their probabilities. One model keeps its logits."""
+    if len(logits) == 1:
+        return logits[0]
+    return tf.reduce_logsumexp(tf.nn.log_softmax(tf.stack(logits)), axis=0) - math.log(len(logits))
+
 
 class Translator(tf.Module):
-    """Translates text with a model, its sub-words and beam search.
+    """Translates text with one or several models, their sub-words and beam search.
 
     A call takes any number of sentences of any length and processes them in sub-batches. A translation does not depend on the other
     sentences.
 
     Args:
-        model: a `model.protocols.EncoderDecoder`.
-        tokenizer: the sub-words that the model was trained with.
+        model: a `model.protocols.EncoderDecoder`; or several, whose probabilities are averaged.
+        tokenizer: the sub-words that the models were trained with.
         config: options of the search.
         frozen: whether the search may copy the current weights into its graph, which is faster. Not for a model in training.
         int8: weights in 8 bits, which replace those of the model.
+        scorers: functions that make the scorers of a search; each receives the inputs of some sentences: "source" [R, S], "alpha" [R],
+            "max_length" [R], "n_best" [R], and the other inputs of `search`. Ragged inputs are padded.
+        selector: the function that makes the selector of a search, likewise.
 
     Attributes:
+        models: all models.
         cores: number of cores to divide a batch among; see `in_sub_batches`. It is fixed when a graph is traced.
         weights: returns a scope for calls of the model outside the search, which has its own scope.
     """
 
-    def __init__(self, model, tokenizer: Subwords, config: DecodeConfig, frozen: bool = False, int8: Int8 | None = None):
+    def __init__(
+        self,
+        model,
+        tokenizer: Subwords,
+        config: DecodeConfig,
+        frozen: bool = False,
+        int8: Int8 | None = None,
+        scorers: Sequence[Callable[[Inputs], Scorer]] = (),
+        selector: Callable[[Inputs], Selector] = lambda inputs: BEST,
+    ):
         super().__init__(name="translator")
-        self.model, self.tokenizer, self.config, self.int8 = model, tokenizer, config, int8
+        self.models = list(model) if isinstance(model, list | tuple) else [model]
+        if int8 and len(self.models) > 1:
+            raise ValueError(f"Expected one model with `int8`. Received: {len(self.models)} models.")
+        self.tokenizer, self.config, self.int8, self.scorers, self.selector = tokenizer, config, int8, scorers, selector
         self.cores = free_cores()
-        values = int8.values if int8 else values_of(model) if frozen else None
+        values = int8.values if int8 else collections.ChainMap(*map(values_of, self.models)) if frozen else None
         self._search_weights = (lambda: FrozenWeights(values)) if values else inference
         # Constants make only the search faster. Another graph would hold a second copy of the weights.
         self.weights = self._search_weights if int8 else inference
+
+    @property
+    def model(self):
+        """The first model."""
+        return self.models[0]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def n_best(self, text):
@@ -91,21 +124,20 @@ class Translator(tf.Module):
         texts = tf.reshape(self.tokenizer.detokenize(sequences), tf.shape(scores))
         return {"text": tf.where(blank, "", texts), "score": tf.where(blank, 0.0, scores)}
 
-    def search(self, source: tf.RaggedTensor, alpha, max_length, n_best, prefix: tf.RaggedTensor | None = None):
+    def search(self, source: tf.RaggedTensor, alpha, max_length, n_best, **inputs):
         """Runs beam search with options for each sentence; see `beam_search`.
 
         Args:
             source: [B, (S)] int32; each row ends in EOS.
             alpha: [B] float32.
             max_length, n_best: [B] int32.
-            prefix: [B, (P)] int32, sub-words that the translations must start with.
+            inputs: of the scorers and the selector, [B, …] or ragged. One is known to every translator: `prefix`, [B, (P)] int32,
+                sub-words that the translations must start with.
 
         Returns:
             Translations [B · W, (T)] int32, W consecutive rows for each sentence, best first; and their scores [B, W] float32.
         """
-        rows = {"source": source, "alpha": alpha, "max_length": max_length, "n_best": n_best}
-        if prefix is not None:
-            rows["prefix"] = prefix
+        rows = {"source": source, "alpha": alpha, "max_length": max_length, "n_best": n_best, **inputs}
         beam_size = self.config.beam_size
         ids, lengths, scores, order = in_sub_batches(
             self._search,
@@ -140,7 +172,7 @@ class Translator(tf.Module):
         def read(rows):
             source, target = rows["source"].to_tensor(PAD), rows["target"].to_tensor(PAD)
             with self.weights():
-                logits, _ = self.model.decode(shift_right(target), self.model.encode(source))
+                logits = mean_probabilities([model.decode(shift_right(target), model.encode(source))[0] for model in self.models])
                 _, negative_log_likelihood = cross_entropy(logits, target, 0.0)
             return [-tf.boolean_mask(negative_log_likelihood, target != PAD)]
 
@@ -158,25 +190,38 @@ class Translator(tf.Module):
 
     def _search(self, rows):
         """Searches a sub-batch of R rows. Returns the sub-words of all translations in one row, their lengths [R · W] and scores [R, W]."""
-        config, model, weights = self.config, self.model, self._search_weights
-        source = rows.pop("source").to_tensor(PAD)
+        beam_size, models, weights = self.config.beam_size, self.models, self._search_weights
+        source = rows["source"].to_tensor(PAD)
         source = tf.pad(source, [[0, 0], [0, -tf.shape(source)[1] % SOURCE_MULTIPLE]])
-        if "prefix" in rows:
-            rows["prefix"] = rows["prefix"].to_tensor(PAD)
+        others = {name: x.to_tensor(PAD) if isinstance(x, tf.RaggedTensor) else x for name, x in rows.items() if name != "source"}
+        inputs = {"source": source, **others}
 
         def step(tokens, ancestors, position, state):
-            memory, own = state
             with weights():
-                logits, own = model.decode(tokens, memory, state=own, position=position, ancestors=ancestors)
-            return logits, (memory, own)
+                found = [
+                    model.decode(tokens, memory, state=own, position=position, ancestors=ancestors)
+                    for model, (memory, own) in zip(models, state, strict=True)
+                ]
+            next_state = [(memory, own) for (memory, _), (_, own) in zip(state, found, strict=True)]
+            return mean_probabilities([logits for logits, _ in found]), next_state
 
-        number = tf.shape(source)[0]
         with weights():
-            memory = model.encode(source)
-            state = (memory, model.initial_state(memory, config.beam_size))
-        start = tf.fill([number], BOS)
-        sequences, scores = beam_search(step, state, start, eos_id=EOS, beam_size=config.beam_size, **rows)
-        written = tf.RaggedTensor.from_tensor(tf.reshape(sequences, [number * config.beam_size, tf.shape(sequences)[2]]), padding=PAD)
+            memories = [model.encode(source) for model in models]
+            state = [(memory, model.initial_state(memory, beam_size)) for model, memory in zip(models, memories, strict=True)]
+        number = tf.shape(source)[0]
+        sequences, scores = beam_search(
+            step,
+            state,
+            tf.fill([number], BOS),
+            eos_id=EOS,
+            beam_size=beam_size,
+            max_length=inputs["max_length"],
+            alpha=inputs["alpha"],
+            n_best=inputs["n_best"],
+            scorers=[*([Prefix(inputs["prefix"])] if "prefix" in inputs else []), *(make(inputs) for make in self.scorers)],
+            selector=self.selector(inputs),
+        )
+        written = tf.RaggedTensor.from_tensor(tf.reshape(sequences, [number * beam_size, tf.shape(sequences)[2]]), padding=PAD)
         return written.values, written.row_lengths(), scores
 
 

@@ -124,7 +124,7 @@ class Signatures(tf.Module):
             tf.where(refused | (alpha == OWN_ALPHA), config.alpha, alpha),
             tf.where(refused, 1, wanted),
             tf.where(refused, 1, n_best),
-            forced,
+            prefix=forced,
         )
         absent = (refused | (length == 1))[:, None] | (tf.range(beam_size)[None] >= n_best[:, None]) | ~tf.math.is_finite(scores)
         found = self.translator.texts(sequences, scores, absent)

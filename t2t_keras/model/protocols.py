@@ -66,7 +66,7 @@ class EncoderDecoder(SequenceModel):
         """Encodes a source [B, S] int, 0-padded, for `decode`. Returns the memory, a nest of tensors [B, …]."""
         raise NotImplementedError
 
-    def initial_state(self, memory, beams: int = 1):
+    def initial_state(self, memory, beams: int):
         """Returns the state before the first token.
 
         Args:

@@ -61,7 +61,7 @@ class Transformer(EncoderDecoder):
         x = self.encoder(source, training=training)
         return EncodedSource([layer.cross_attention.keys_values(x) for layer in self.decoder], padding_mask(source))
 
-    def initial_state(self, memory: EncodedSource, beams: int = 1):
+    def initial_state(self, memory: EncodedSource, beams: int):
         """Returns the cache before the first token: for each layer, keys [B, H, 0, K] and values [B, H, 0, E]."""
         config, batch = self.config, ops.shape(memory.mask)[0]
         shapes = [(batch, config.num_heads, 0, width) for width in (config.d_k, config.d_v)]
