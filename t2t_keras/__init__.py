@@ -15,20 +15,26 @@ __version__ = "0.1.0"
 # Public names by the module that defines them.
 _MODULES = {
     "t2t_keras.api": ("Run", "TextTranslator", "Translation", "load", "train"),
-    "t2t_keras.config": ("DataConfig", "DecodeConfig", "ModelConfig", "TrainConfig"),
+    "t2t_keras.config": ("DataConfig", "DecodeConfig", "ModelConfig", "TrainConfig", "option"),
+    "t2t_keras.decoding.search_hooks": ("Scorer", "Selector"),
+    "t2t_keras.model.beams": ("follow",),
     "t2t_keras.model.attention": ("MultiHeadAttention", "scaled_dot_product_attention"),
     "t2t_keras.model.dense": ("Dense",),
     "t2t_keras.model.dropout": ("Dropout",),
     "t2t_keras.model.embedding": ("SharedEmbedding",),
+    "t2t_keras.model.encoder": ("TransformerEncoder",),
     "t2t_keras.model.feed_forward": ("FeedForward",),
     "t2t_keras.model.layer_norm": ("LayerNorm",),
     "t2t_keras.model.loss": ("LabelSmoothedCrossEntropy",),
     "t2t_keras.model.masks": ("causal_mask", "padding_mask", "shift_right"),
     "t2t_keras.model.positions": ("LearnedPositions", "SinusoidalPositions"),
+    "t2t_keras.model.protocols": ("EncoderDecoder", "SequenceModel"),
     "t2t_keras.model.restricted_attention": ("RestrictedSelfAttention", "restricted_attention"),
     "t2t_keras.model.stacks": ("AddAndNorm", "DecoderLayer", "EncoderLayer"),
     "t2t_keras.model.transformer": ("Transformer",),
     "t2t_keras.experiments.paper": ("table_3",),
+    "t2t_keras.registry": ("register_architecture", "register_task"),
+    "t2t_keras.task": ("Column", "Figure", "Task"),
     "t2t_keras.training.optimizer": ("TransformerSchedule",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
