@@ -34,7 +34,7 @@ def layers_of(model) -> list:
 def own_names() -> Iterator[None]:
     """Gives layers made inside a `with` block the automatic names that they would have in a new process.
 
-    Private: the counters of Keras's `auto_name`, the global attribute "object_name_uids".
+    Private: `object_name_uids`, a global attribute with the counters of Keras's automatic names.
     """
     counters = global_state.get_global_attribute("object_name_uids")
     global_state.set_global_attribute("object_name_uids", collections.defaultdict(int))
