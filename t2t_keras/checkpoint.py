@@ -289,6 +289,11 @@ def _chosen(model_dir: pathlib.Path, which: str) -> list[pathlib.Path]:
     return chosen
 
 
+def identity(model_dir: pathlib.Path, which: str) -> dict[str, dict]:
+    """Returns the size and SHA-256 of the files that `load` reads, by name; raises its errors."""
+    return {path.name: read_json(_manifest(path)) for path in _chosen(model_dir, which)}
+
+
 def check_size(model_dir: pathlib.Path, which: str, weights: int) -> None:
     """Checks the size of the files that `load` reads, before a model takes memory.
 

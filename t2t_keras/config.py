@@ -12,7 +12,8 @@ import sys
 
 from t2t_keras.files import read_json
 
-TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name files.
+TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name text.
+FILES = (*TEXTS, "subwords_file")  # Options of `DataConfig` that name files, whose contents count.
 # Former names of options, which version 0.1 still accepts.
 FORMER_NAMES = {
     "device_tokens": "micro_batch_tokens",
@@ -137,6 +138,7 @@ class TrainConfig:
         0.0, "Sustained TFLOPS of one device, for the paper's estimate of the training cost (Table 2: 9.5 for a P100); 0 makes none."
     )
     dtype: str = option("float32", "Type of the layers' arithmetic: float32, bfloat16, or float16 with loss scaling. Weights stay float32.")
+    parent: str = option("", "Folder of a run whose weights, averaged over its newest checkpoints, a new run starts from; empty for none.")
     seed: int = option(1, "Seed of the initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Make runs with the same seed on the same machine bit-identical; slower.")
     data_service: str = option(
@@ -253,6 +255,7 @@ class DataConfig:
     subwords: str = option(
         "bpe", "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German) or wordpiece (as for English-French)."
     )
+    subwords_file: str = option("", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text.")
     normalization: str = option("identity", "SentencePiece normalization: identity (none), nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf.")
     character_coverage: float = option(
         0.9995, "Share of the text's characters that become sub-words; rarer characters are spelled in bytes."

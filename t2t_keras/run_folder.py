@@ -1,8 +1,8 @@
 """The folder of a run: its options, sub-words and identity, from which training resumes. Does not import TensorFlow.
 
 `config.json` has a version, the architecture (transformer, if it is not there), the four groups of options, the data folder, and the size
-and SHA-256 of the sub-words and of the index of the training records. A folder with this file is a run's folder. A folder with other files
-of the same names is refused.
+and SHA-256 of the checkpoints of the parent, of the sub-words and of the index of the training records. A folder with this file is a run's
+folder. A folder with other files of the same names is refused.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import pathlib
 import reprlib
 
 from t2t_keras import checkpoint, registry
-from t2t_keras.config import TEXTS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json
+from t2t_keras.config import FILES, TEXTS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json
 from t2t_keras.files import describe, read_json, write_whole
 
 CONFIG, SUBWORDS, DATA, LOGS = "config.json", "subwords.model", "data", "logs"
@@ -22,8 +22,8 @@ TRANSFORMER = "transformer"  # The architecture where none is named.
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
-    *("seed", "batch_tokens", "buckets_per_update", "best_metric"),
-    *({field.name for field in dataclasses.fields(DataConfig)} - set(TEXTS)),
+    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent"),
+    *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
 }
 
 
@@ -116,7 +116,7 @@ def check(model_dir: pathlib.Path) -> bool:
     version = written.get("version", 0)  # 0: older than version numbers.
     if "model" not in written or type(version) is not int:
         raise ValueError(f"{path} is not the {CONFIG} of a run. Give another `model_dir`.")
-    known = {"version", ARCHITECTURE, "model", "train", "decode", "data", "data_dir", "subwords", "records"}
+    known = {"version", ARCHITECTURE, "model", "train", "decode", "data", "data_dir", "parent", "subwords", "records"}
     if version > VERSION or not set(written) <= known:
         raise ValueError(f"{path} was written by another version of this program. Use that one.")
     return True
@@ -177,14 +177,22 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         ValueError: an option is invalid, or does not fit the others.
     """
     is_run = check(model_dir)
-    architecture = given.get(ARCHITECTURE, TRANSFORMER)
-    before, chosen = read(model_dir) if is_run else Options.default(architecture), {}
+    if given.get("parent"):
+        given = given | {"parent": os.path.abspath(os.path.expanduser(given["parent"]))}
+    parent = pathlib.Path(given["parent"]) if given.get("parent") and not is_run else None
+    if parent:
+        before = _child_of(parent)
+        if {"dataset", "train_source"} & given.keys():
+            given = {"subwords_file": str(parent / SUBWORDS)} | given
+    else:
+        before = read(model_dir) if is_run else Options.default(given.get(ARCHITECTURE, TRANSFORMER))
     if given.get(ARCHITECTURE, before.architecture) != before.architecture:
         raise ValueError(
-            f"Expected architecture={before.architecture}, that of the run in {model_dir}. Received: architecture={architecture}. "
-            "Give another `model_dir`."
+            f"Expected architecture={before.architecture}, that of the run in {parent or model_dir}. "
+            f"Received: architecture={given[ARCHITECTURE]}. Give another `{'parent' if parent else 'model_dir'}`."
         )
     _check_names(given, before.architecture)
+    chosen = {}
     origins = dict.fromkeys(given, "given") | ({"data_dir": "given"} if data_dir else {}) | (sources or {})
     for name, group in groups_of(before.architecture).items():
         own = {field.name: given[field.name] for field in dataclasses.fields(group) if field.name in given}
@@ -195,10 +203,23 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         if name == "data" and not own:
             chosen[name] = DataConfig()  # Without data options, a run uses its data folder and does not check the original text.
     _check_task(chosen, before.task)
+    if parent:
+        origins = dict.fromkeys({*vars(before.model), ARCHITECTURE}, "parent") | origins
     if is_run:
         origins = dict.fromkeys(option_names(before.architecture) | {ARCHITECTURE, "data_dir"}, "run") | origins
     data_dir = stored(model_dir, data_dir) if data_dir else before.data_dir
     return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins)
+
+
+def _child_of(parent: pathlib.Path) -> Options:
+    """Returns the defaults of a new run that starts from the weights of another one: its architecture and model.
+
+    Raises:
+        FileNotFoundError: the folder is not a run's, or has no checkpoint.
+    """
+    run = read(parent)
+    checkpoint.identity(parent, checkpoint.AVERAGE)
+    return dataclasses.replace(Options.default(run.architecture), model=run.model)
 
 
 def _check_names(given: dict, architecture: str) -> None:
@@ -261,12 +282,20 @@ def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, rec
 
     Args:
         model_dir: the run's folder or a new one.
-        options: the options.
+        options: the options. The checkpoints of their `parent` are recorded when the run is new.
         subwords: file of the sub-words; it is copied.
         records: index of the training records, which identifies the training data.
     """
+    parent = read_json(model_dir / CONFIG).get("parent") if (model_dir / CONFIG).exists() else None
+    if options.train.parent and not parent:
+        parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.parent), checkpoint.AVERAGE)}
     described = {"data_dir": options.data_dir, "subwords": describe(subwords), "records": describe(records)}
-    write_whole(model_dir / CONFIG, to_json(version=VERSION, architecture=options.architecture, **options.groups, **described).encode())
+    write_whole(
+        model_dir / CONFIG,
+        to_json(
+            version=VERSION, architecture=options.architecture, **options.groups, **described, **({"parent": parent} if parent else {})
+        ).encode(),
+    )
     write_whole(model_dir / SUBWORDS, subwords.read_bytes())
 
 

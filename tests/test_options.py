@@ -23,6 +23,7 @@ from test_prepare import sentences, texts, write_text
 from test_run import MODEL, handed_over, prepared  # noqa: F401
 from test_training import NO_BLEU, Run, steps_on_disk
 
+from t2t_keras import checkpoint
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding import translator
@@ -32,6 +33,7 @@ from t2t_keras.model.transformer import Transformer
 from t2t_keras.text import byte_pairs, vocabulary
 from t2t_keras.text.word_pieces import HEAD
 from t2t_keras.training import interruption, loop, train_step
+from t2t_keras.weights import Left
 
 TEXTS = {"train_source": "train.source", "train_target": "train.target", "valid_source": "valid.source", "valid_target": "valid.target"}
 TRAIN_PAIRS, VALID_PAIRS = sentences(200, seed=1), sentences(20, seed=2)
@@ -71,6 +73,12 @@ def lab(folder, prepared, tmp_path_factory):  # noqa: F811
     for split, pairs in (("train", TRAIN_PAIRS), ("valid", VALID_PAIRS), ("other-train", OTHER_TRAIN), ("other-valid", OTHER_VALID)):
         write_text(root, split, pairs)
     (root / "bad.source").write_bytes(b"\xff\n" + (root / "train.source").read_bytes().partition(b"\n")[2])
+    (root / "parent").mkdir()
+    shutil.copy(prepared / prepare.SUBWORDS, root / "parent")
+    lines = (line.encode() for pair in OTHER_TRAIN for line in pair)
+    (root / "given.model").write_bytes(
+        vocabulary.learn("bpe", lines, 320, sample=1000, seed=1, normalization="identity", character_coverage=1.0)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         yield Lab(folder, prepared, root)
@@ -219,9 +227,13 @@ def hands_over(lab, config) -> types.SimpleNamespace:
     shutil.rmtree(data_dir / "valid")
     damaged(lab.data_dir / "valid", data_dir / "valid")
 
-    def validation(strategy, model, batches):
+    def validation(strategy, model, task, batches):
         found["valid_batches"] = batches
-        return lambda: 1.0
+        return lambda: dict.fromkeys((*task.sums, *train_step.SUMS), 1.0)
+
+    def start(parent, which, model):
+        found["called"].append(f"{parent} {which}")
+        return "parent", Left([], [])
 
     def translated(translator, lines):
         found["translated"] += lines
@@ -230,6 +242,8 @@ def hands_over(lab, config) -> types.SimpleNamespace:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_step, "make_validation", validation)
         patch.setattr(translator, "translate_lines", translated)
+        patch.setattr(checkpoint, "start", start)
+        patch.setattr(checkpoint, "identity", lambda parent, which: {})
         patch.setattr(tf.config.experimental, "enable_op_determinism", lambda: found["called"].append("determinism"))
         patch.setattr(tf.config.optimizer, "set_experimental_options", found["called"].append)
         patch.setattr(data_service, "check", found["called"].append)
@@ -430,6 +444,7 @@ ROWS = {
         ],
         "device_tflops": [Row(2.0, of_run(lambda found: list(found.run.curve("train/estimated_flops"))), [8])],
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
+        "parent": [Row("parent", of_parts(lambda found: found.called), ["parent average"])],
         "seed": [
             Row(4, of_parts(initial_weights), ANOTHER),
             Row(4, of_run(lambda found: found.applied[0].source.tolist()), ANOTHER),
@@ -494,6 +509,7 @@ ROWS = {
         "builtin_pairs": [Row(170, of_data(lambda found: len(found.train)), 170, BUILTIN)],
         "max_length": [Row(12, of_data(lambda found: found.longest), 12)],
         "subwords": [Row("wordpiece", of_data(lambda found: found.subwords.startswith(HEAD)), True, BUILTIN)],
+        "subwords_file": [Row("given.model", of_data(lambda found: found.subwords == pathlib.Path("given.model").read_bytes()), True)],
         "normalization": [Row("nfkc", of_data(lambda found: found.train[0][0]), "1\u20442 house")],
         "character_coverage": [Row(1.0, of_data(lambda found: "½" in found.pieces), True)],
         "vocab_sample": [Row(150, of_data(lambda found: found.subwords), ANOTHER)],

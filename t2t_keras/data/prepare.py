@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from t2t_keras import files, registry
-from t2t_keras.config import TEXTS, DataConfig
+from t2t_keras.config import FILES, TEXTS, DataConfig
 from t2t_keras.data import corpora, shards
 from t2t_keras.files import read_json, write_whole
 from t2t_keras.log import logger
@@ -65,6 +65,9 @@ class _Text:
 def _options(data: DataConfig, vocab_size: int, seed: int, task: Task, hashes: corpora.Hashes | None = None) -> dict:
     """The options that determine the pairs and sub-words of a folder. Runs with different seeds may share a folder of text files."""
     own = {"task": task.name, "vocab_size": vocab_size}
+    if data.subwords_file:
+        path = pathlib.Path(data.subwords_file).expanduser()
+        own["subwords_file"] = f"{path.name} {files.describe(path)}"
     return {**corpora.identity(data, seed, hashes), **own, **{name: getattr(data, name) for name in _TEXT_OPTIONS}}
 
 
@@ -90,7 +93,7 @@ def prepared_with(folder: pathlib.Path) -> DataConfig:
         ValueError: `corpus.json` is damaged.
     """
     recorded = recorded_options(folder)
-    names = {field.name for field in dataclasses.fields(DataConfig)} - set(TEXTS)
+    names = {field.name for field in dataclasses.fields(DataConfig)} - set(FILES)
     try:
         return DataConfig(**{name: recorded[name] for name in names & set(recorded)})
     except ValueError as error:
@@ -241,6 +244,28 @@ def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) ->
         )
 
 
+def _given_subwords(data: DataConfig, vocab_size: int) -> Subwords:
+    """Reads the sub-words of `data.subwords_file`.
+
+    Raises:
+        FileNotFoundError: the file is missing.
+        ValueError: it is no file of sub-words, or has others than the options say.
+    """
+    path = pathlib.Path(data.subwords_file).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"No such file of sub-words: '{path}'.")
+    model = path.read_bytes()
+    try:
+        subwords = vocabulary.load(model)
+    except ValueError as error:
+        raise ValueError(f"Expected a file of sub-words as `subwords_file`. Received: {path} ({error})") from error
+    found = {"vocab_size": subwords.vocab_size, "subwords": vocabulary.kind(model)}
+    for name, wanted in (("vocab_size", vocab_size), ("subwords", data.subwords)):
+        if found[name] != wanted:
+            raise ValueError(f"Expected {name}={found[name]}, that of {path}. Received: {name}={wanted}.")
+    return subwords
+
+
 def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task) -> Subwords:
     """Learns sub-words from all sides of the training text."""
     logger.info(f"Learning {vocab_size:,} sub-words …")
@@ -286,8 +311,9 @@ def _write_shards(
 
 def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, task: Task, write_train: Callable) -> None:
     """Writes a data folder, with `corpus.json` last."""
+    given = _given_subwords(data, vocab_size) if data.subwords_file else None
     text = _read_text(data, seed, task)
-    subwords = _learn_subwords(data, vocab_size, seed, task)
+    subwords = given or _learn_subwords(data, vocab_size, seed, task)
     (folder / SUBWORDS).write_bytes(subwords.model)
     _write_shards(folder, data, seed, text, subwords, task, write_train)
     _write_text(folder, "valid", text.valid_pairs, task.texts)

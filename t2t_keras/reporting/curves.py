@@ -158,6 +158,17 @@ def _draw_panel(axes, panel: _Panel, runs: dict[str, Scalars]) -> None:
         axes.text(0.5, 0.5, "no points yet", transform=axes.transAxes, ha="center", va="center", color="#666666")
 
 
+def _quality(runs: dict[str, Scalars]) -> _Panel:
+    """The panel of BLEU, of perplexity where no run has BLEU, or of another figure of validation where no run has either."""
+    known = [panel for panel in (_BLEU, _PERPLEXITY) if any(panel.curves[-1].tag in scalars for scalars in runs.values())]
+    others = [tag for scalars in runs.values() for tag in scalars if tag.startswith("valid/") and tag != "valid/loss"]
+    if known or not others:
+        return (known or [_PERPLEXITY])[0]
+    name = others[0].removeprefix("valid/")
+    curves = (_Curve(f"train/{name}", "training", _VERMILION), _Curve(others[0], "validation", _BLUE, of_validation=True))
+    return _Panel(name.replace("_", " ").capitalize(), name.replace("_", " "), curves)
+
+
 def _title(runs: dict[str, Scalars]) -> str:
     """The run's name with its best validation, or how many runs are compared."""
     if len(runs) > 1:
@@ -172,7 +183,7 @@ def _title(runs: dict[str, Scalars]) -> str:
 
 
 def figure(runs: dict[str, Scalars]):
-    """Draws loss, BLEU (or perplexity where no run has it), learning rate and speed of one or several runs.
+    """Draws loss, BLEU (or perplexity, or another figure, where no run has it), learning rate and speed of one or several runs.
 
     Args:
         runs: scalars by the name that the legend shows. With several runs each has its own colour and line style.
@@ -187,13 +198,12 @@ def figure(runs: dict[str, Scalars]):
     from matplotlib.figure import Figure
 
     runs = {name.replace("$", r"\$"): scalars for name, scalars in runs.items()}  # A dollar sign would begin a formula.
-    quality = _BLEU if any("valid/bleu" in scalars for scalars in runs.values()) else _PERPLEXITY
     # A legend below the panels, in rows of at most three names.
     rows = 0 if len(runs) == 1 else -(-len(runs) // 3)
     drawn = Figure(figsize=(8, 5.8 + 0.22 * rows), dpi=160, facecolor="white", layout="constrained")
     FigureCanvasAgg(drawn)
     drawn.suptitle(_title(runs), fontsize=12)
-    for axes, panel in zip(drawn.subplots(2, 2).flat, (_LOSS, quality, _LEARNING_RATE, _SPEED), strict=True):
+    for axes, panel in zip(drawn.subplots(2, 2).flat, (_LOSS, _quality(runs), _LEARNING_RATE, _SPEED), strict=True):
         _draw_panel(axes, panel, runs)
     if rows:
         from matplotlib.lines import Line2D

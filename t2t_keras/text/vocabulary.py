@@ -22,10 +22,15 @@ def learn(kind: str, *args, **options) -> bytes:
     return _LEARN[kind](*args, **options)
 
 
+def kind(model: bytes) -> str:
+    """Returns the kind of sub-words that a file has: `bpe` or `wordpiece`."""
+    return "wordpiece" if model.startswith(word_pieces.HEAD) else "bpe"
+
+
 def load(model: bytes) -> Subwords:
     """Loads sub-words from the content of their file.
 
     Raises:
         ValueError: the content is neither a SentencePiece model with the ids of `config.py` nor a list of word pieces.
     """
-    return (word_pieces.WordPieces if model.startswith(word_pieces.HEAD) else byte_pairs.BytePairs)(model)
+    return {"bpe": byte_pairs.BytePairs, "wordpiece": word_pieces.WordPieces}[kind(model)](model)

@@ -84,6 +84,11 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     subwords, records = folder / prepare.SUBWORDS, folder / "train" / shards.RECORDS
     if resumed:
         run_folder.check_data(model_dir, subwords, records)
+    elif train.parent and files.describe(subwords) != files.describe(pathlib.Path(train.parent) / run_folder.SUBWORDS):
+        raise ValueError(
+            f"Expected the sub-words of {train.parent} in {folder}. Prepare the data with "
+            f"`subwords_file={pathlib.Path(train.parent) / run_folder.SUBWORDS}`, in another `data_dir`."
+        )
     keeps = not (resumed and dry_run)
     if changes:
         logger.info(f"{'Changed' if keeps else 'Changed for this dry run only'}: {changes}.")
@@ -100,6 +105,15 @@ def _make_model(strategy, options: run_folder.Options) -> tuple:
         adam = optimizer.adam(schedule)
         adam.build(model.trainable_variables)
     return model, adam
+
+
+def _start_from(parent: pathlib.Path, model) -> None:
+    """Starts a model from the weights of another run, and logs what does not match."""
+    description, left = checkpoint.start(parent, checkpoint.AVERAGE, model)
+    logger.info(f"Starting from the {description}.")
+    for names, what in ((left.unset, "weights that it does not have start at random"), (left.unused, "of its weights are not used")):
+        if names:
+            logger.warning(f"{len(names):,} {what}: {', '.join(names[:5])}{', …' * (len(names) > 5)}.")
 
 
 def _graph(model, task: Task) -> tf.Graph:
@@ -166,6 +180,8 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
             tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
         tokenizer = read_tokenizer(model_dir, options.model)
         model, adam = _make_model(strategy, options)
+        if config.parent and not checkpoint.kept(model_dir):
+            _start_from(pathlib.Path(config.parent), model)
         logger.info(f"Options:\n{options.table()}")
         _log_model(strategy, model, config, model_dir)
         if dry_run:

@@ -1,0 +1,121 @@
+"""A new run starts from the weights and with the sub-words of another one, which its folder names."""
+
+import json
+import pathlib
+import re
+import shutil
+
+import numpy as np
+import pytest
+from logged import logged
+
+from t2t_keras import checkpoint, run_folder
+from t2t_keras.config import DataConfig
+from t2t_keras.data import prepare
+from t2t_keras.files import describe
+from t2t_keras.training import devices, loop, run
+from t2t_keras.training.state import TrainState
+
+GIVEN = {
+    "dataset": "builtin", "builtin_pairs": 400, "vocab_size": 340, "encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 16,
+    "num_heads": 2, "d_k": 4, "d_v": 4, "train_steps": 4, "warmup_steps": 10, "batch_tokens": 400, "valid_steps": 4, "valid_sentences": 2,
+    "checkpoint_steps": 2,
+}  # fmt: skip
+CHILD = {
+    "dataset": "builtin",
+    "builtin_pairs": 500,
+    "seed": 9,
+    "train_steps": 2,
+    "valid_steps": 2,
+    "valid_sentences": 2,
+    "batch_tokens": 400,
+}
+
+
+def trained(model_dir: pathlib.Path, **given) -> str:
+    with logged() as said:
+        run.train(model_dir, run_folder.resolve(model_dir, given), strategy=devices.make_strategy())
+    return "\n".join(said)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("parent")
+    trained(folder / "parent", **GIVEN)
+    return folder
+
+
+def averaged(model_dir: pathlib.Path) -> dict:
+    archives = [np.load(path) for path in checkpoint.kept(model_dir)]
+    return {name: np.mean([each[name] for each in archives], axis=0) for name in archives[0].files if name.startswith("model/")}
+
+
+def test_a_run_starts_from_the_average_of_its_parent_with_its_model_and_sub_words(folder, tmp_path, monkeypatch):
+    found = {}
+
+    def train_loop(strategy, model, optimizer, *args, **others) -> TrainState:
+        found.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
+        assert np.array(optimizer.iterations) == 0
+        return TrainState()
+
+    monkeypatch.setattr(loop, "train", train_loop)
+    said = trained(tmp_path / "child", parent=str(folder / "parent"), **CHILD)
+    assert f"Starting from the average of {folder / 'parent'}: updates 2, 4." in said
+    expected = averaged(folder / "parent")
+    assert found.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-7, err_msg=name)
+    assert (tmp_path / "child/subwords.model").read_bytes() == (folder / "parent/subwords.model").read_bytes()
+    options = run_folder.read(tmp_path / "child")
+    assert options.model == run_folder.read(folder / "parent").model and options.train.seed == 9
+    assert options.train.parent == str(folder / "parent")
+
+
+def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_is_resumed(folder, tmp_path):
+    parent, child = tmp_path / "parent", tmp_path / "child"
+    shutil.copytree(folder / "parent", parent)
+    trained(child, parent=str(parent), **CHILD)
+    expected = {"checkpoints": {path.name: describe(path) for path in checkpoint.kept(parent)}}
+    assert json.loads((child / "config.json").read_text())["parent"] == expected and len(expected["checkpoints"]) == 2
+    shutil.rmtree(parent)  # What has started needs its parent no longer.
+    said = trained(child, train_steps=3)
+    assert "Resuming from update 2" in said and "Starting from" not in said
+    assert json.loads((child / "config.json").read_text())["parent"] == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "expected"),
+    [
+        ({"parent": "nowhere"}, FileNotFoundError, "nowhere is not a model folder"),
+        ({"architecture": "gru"}, ValueError, "Expected architecture=transformer, that of the run in"),
+        ({"vocab_size": 400}, ValueError, "Expected vocab_size=340, that of"),
+        ({"subwords": "wordpiece"}, ValueError, "Expected subwords=bpe, that of"),
+        ({"d_ff": 32}, ValueError, "model/transformer/encoder_0/feed_forward/inner/kernel"),
+        ({"subwords_file": ""}, ValueError, "Prepare the data with `subwords_file="),
+        ({"subwords_file": "nowhere.model"}, FileNotFoundError, "No such file of sub-words: 'nowhere.model'."),
+    ],
+)
+def test_what_does_not_fit_the_parent_is_refused(folder, tmp_path, given, error, expected):
+    with pytest.raises(error, match=re.escape(expected)):
+        trained(tmp_path / "child", **({"parent": str(folder / "parent")} | CHILD | given))
+    assert not checkpoint.kept(tmp_path / "child")
+
+
+def test_a_parent_is_not_added_to_a_run_that_has_started(folder, tmp_path):
+    shutil.copytree(folder / "parent", tmp_path / "run")
+    with pytest.raises(ValueError, match=re.escape(f"Received: parent={folder / 'parent'} (the run: )")):
+        trained(tmp_path / "run", parent=str(folder / "parent"))
+
+
+def test_given_sub_words_are_a_part_of_what_a_folder_was_prepared_with(folder, tmp_path):
+    file = folder / "parent/subwords.model"
+    data = DataConfig(dataset="builtin", builtin_pairs=300, subwords_file=str(file))
+    prepare.prepare(data, 340, 1, tmp_path / "data")
+    assert (tmp_path / "data/subwords.model").read_bytes() == file.read_bytes()
+    prepare.prepare(data, 340, 1, tmp_path / "data")
+    with pytest.raises(ValueError, match=re.escape("`subwords_file` was subwords.model")):
+        prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=300), 340, 1, tmp_path / "data")
+    shutil.copy(file, tmp_path / "elsewhere")
+    (tmp_path / "damaged").write_bytes(b"not sub-words")
+    with pytest.raises(ValueError, match="Expected a file of sub-words as `subwords_file`"):
+        prepare.prepare(DataConfig(dataset="builtin", subwords_file=str(tmp_path / "damaged")), 340, 1, tmp_path / "other")
