@@ -4,11 +4,13 @@ They were seen in TensorFlow 2.21, TF.Text 2.21 and Keras 3.15.1; `tests/test_co
 is imported inside functions, because the network needs Keras only.
 """
 
+import collections
 import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator
 
 from keras.src import backend
+from keras.src.backend.common import global_state
 
 
 def keras_mask(x):
@@ -26,6 +28,20 @@ def layers_of(model) -> list:
     Private: `Layer._flatten_layers`. `Model.layers` has the upper ones only.
     """
     return model._flatten_layers(include_self=False)
+
+
+@contextlib.contextmanager
+def own_names() -> Iterator[None]:
+    """Gives layers made inside a `with` block the automatic names that they would have in a new process.
+
+    Private: `object_name_uids`, a global attribute with the counters of Keras's automatic names.
+    """
+    counters = global_state.get_global_attribute("object_name_uids")
+    global_state.set_global_attribute("object_name_uids", collections.defaultdict(int))
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute("object_name_uids", counters)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.metadata
+from collections.abc import Callable
 
 from t2t_keras.config import ModelConfig
 from t2t_keras.task import Task
@@ -34,9 +35,9 @@ class Architecture:
     model: object
     task: str
 
-    def make(self, options, dtype: str = "float32"):
-        """Makes the model, with `options` of the class `self.options`. `dtype` is a Keras dtype policy."""
-        return _load(self.model)(options, dtype=dtype)
+    def model_class(self) -> Callable:
+        """Imports the model's class."""
+        return _load(self.model)
 
 
 _architectures: dict[str, Architecture] = {}

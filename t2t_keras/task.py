@@ -132,7 +132,7 @@ class Task:
             if given and tuple(given) != self.texts:
                 expected = " and ".join(f"`{split}_{side}`" for side in self.texts)
                 received = ", ".join(f"{split}_{side}={getattr(data, f'{split}_{side}')}" for side in given)
-                raise ValueError(f"Expected {expected}, or neither, for the task {self.name}. Received: {received}.")
+                raise ValueError(f"Expected {expected}, or none, for the task {self.name}. Received: {received}.")
 
 
 def exp(nats: float) -> float:

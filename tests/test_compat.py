@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
 from keras.src import backend
+from keras.src.backend.common import global_state
 from tensorflow_text.python.ops import sentencepiece_tokenizer
 
 from t2t_keras import compat
@@ -40,6 +41,16 @@ def layers_of():
     model = keras.Sequential([inner, dense[2], dense[0]])
     received = [layer for layer in compat.layers_of(model) if not isinstance(layer, keras.layers.InputLayer)]
     assert sorted(map(id, received)) == sorted(map(id, [inner, *dense]))
+
+
+def own_names():
+    keras.layers.Dense(1)
+    with compat.own_names():
+        assert [keras.layers.Dense(1).name for _ in range(2)] == ["dense", "dense_1"]
+    before = int(keras.layers.Dense(1).name.rpartition("_")[2])
+    with compat.own_names():
+        keras.layers.Dense(1)
+    assert keras.layers.Dense(1).name == f"dense_{before + 1}"
 
 
 def replaced_calls():
@@ -96,7 +107,7 @@ def share_sentencepiece_model():
     assert tokenizer.tokenize(text).to_list() == expected and tokenizer.detokenize(expected).numpy().tolist() == [b"7 times 8"]
 
 
-CHECKS = (keras_mask, layers_of, replaced_calls, adam_averages, number_collective_keys, share_sentencepiece_model)
+CHECKS = (keras_mask, layers_of, own_names, replaced_calls, adam_averages, number_collective_keys, share_sentencepiece_model)
 
 
 def verify(check) -> None:
@@ -129,6 +140,7 @@ def test_every_function_of_the_module_has_a_check_and_says_what_is_private():
     [
         (keras_mask, backend, "get_keras_mask", lambda x: None),
         (layers_of, keras.Layer, "_flatten_layers", lambda self, include_self: self.layers),
+        (own_names, global_state, "set_global_attribute", lambda name, value: None),
         (replaced_calls, keras.Layer, "__call__", lambda self, x: type(self).call(self, x)),
         (adam_averages, keras.optimizers.Adam, "_get_variable_index", lambda self, variable: 0),
         (number_collective_keys, tf.distribute.MirroredStrategy, "_collective_key_base", property(lambda self: 0, lambda self, base: None)),
@@ -237,4 +249,6 @@ def test_a_private_name_that_is_taken_is_found():
 def test_outside_its_functions_the_module_imports_keras_alone():
     """The network uses it, and runs without TensorFlow."""
     imports = [node for node in ast.parse(COMPAT.read_text(encoding="utf-8")).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    assert {ast.unparse(node).split()[1] for node in imports} == {"contextlib", "hashlib", "collections.abc", "keras.src"}
+    assert {ast.unparse(node).split()[1] for node in imports} == {
+        *("collections", "contextlib", "hashlib", "collections.abc", "keras.src", "keras.src.backend.common")
+    }

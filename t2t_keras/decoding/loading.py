@@ -7,6 +7,7 @@ from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.log import logger
+from t2t_keras.model.protocols import make
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
 from t2t_keras.weights import assign
@@ -36,11 +37,11 @@ def load_with_state(
     decode_config = dataclasses.replace(decode_config, **decode_options)
     checkpoint.check_size(model_dir, which, model_config.num_weights)
     tokenizer = read_tokenizer(model_dir, model_config)
-    model = trained = architecture.make(model_config)
+    model = trained = make(architecture, model_config)
     loaded, state = checkpoint.load(model_dir, which, trained)
     logger.info(f"Using the {loaded}.")
     if dtype != "float32":
-        model = architecture.make(model_config, dtype)
+        model = make(architecture, model_config, dtype)
         assign(checkpoint.model_variables(model), checkpoint.model_variables(trained), cast=True)
     return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None), state
 

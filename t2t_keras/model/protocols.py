@@ -6,14 +6,29 @@ Letters: B sentences, R sentences in a search, W beams, S source tokens, T targe
 import keras
 from keras import ops
 
+from t2t_keras.compat import own_names
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.masks import shift_right
+from t2t_keras.registry import Architecture
+
+
+def make(architecture: Architecture, options, dtype: str = "float32") -> "SequenceModel":
+    """Makes a model. Its weights have the same names in every process, also those that Keras names by itself.
+
+    Args:
+        architecture: see `registry`.
+        options: of its class of options.
+        dtype: name of a Keras dtype policy.
+    """
+    with own_names():
+        return architecture.model_class()(options, dtype=dtype)
 
 
 class SequenceModel(keras.Model):
     """A model that a run can train for any task.
 
-    A subclass takes the options of its architecture, and builds all weights when it is made. It reads all randomness from
+    A subclass takes the options of its architecture, and builds all weights when it is made, with initializers that support bfloat16. It
+    reads all randomness from
     `keras.random.SeedGenerator`s, so that runs can be resumed: `model.dropout.Dropout` does. A call takes the counted columns of a
     batch, [B, T] int, 0-padded: one array, or a tuple of several.
 

@@ -23,6 +23,7 @@ from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
 from t2t_keras.log import logger, warnings_only
+from t2t_keras.model.protocols import make
 from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 from t2t_keras.task import Task
@@ -94,7 +95,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
 def _make_model(strategy, options: run_folder.Options) -> tuple:
     """Makes the model and its optimizer in the strategy's scope."""
     with strategy.scope():
-        model = registry.architecture(options.architecture).make(options.model, _policy(options.train.dtype))
+        model = make(registry.architecture(options.architecture), options.model, _policy(options.train.dtype))
         schedule = optimizer.TransformerSchedule(options.model.d_model, options.train.warmup_steps, options.train.learning_rate_factor)
         adam = optimizer.adam(schedule)
         adam.build(model.trainable_variables)

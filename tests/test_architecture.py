@@ -1,0 +1,208 @@
+"""An architecture that the package does not know trains, resumes, translates and is exported like the Transformer."""
+
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy_architecture import Gru, GruConfig
+
+import t2t_keras
+from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras.config import DataConfig, DecodeConfig, TrainConfig
+from t2t_keras.decoding import loading
+from t2t_keras.decoding.beam_search import length_penalty
+from t2t_keras.export import ctranslate2_format, savedmodel
+from t2t_keras.training import devices, run
+from t2t_keras.visualization.attention import attention_of
+
+ROOT = pathlib.Path(__file__).parent.parent
+GIVEN = {
+    "architecture": "gru", "dataset": "builtin", "builtin_pairs": 600, "warmup_steps": 10, "batch_tokens": 400, "micro_batch_tokens": 300,
+    "buckets_per_update": 2, "valid_steps": 3, "valid_sentences": 3, "checkpoint_steps": 3, "beam_size": 3, "extra_length": 2, "depth": 2,
+}  # fmt: skip
+
+
+def trained(model_dir: pathlib.Path, **given):
+    return run.train(
+        model_dir, run_folder.resolve(model_dir, GIVEN | given, str(model_dir.parent / "data")), strategy=devices.make_strategy(2)
+    )
+
+
+def arrays(model_dir: pathlib.Path) -> dict:
+    with np.load(checkpoint.kept(model_dir)[-1]) as archive:
+        return {name: archive[name] for name in archive.files if name != "state"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """Two runs: one of six updates, and one that stopped after three and was resumed by its folder alone."""
+    folder = tmp_path_factory.mktemp("gru")
+    trained(folder / "whole", train_steps=6)
+    trained(folder / "resumed", train_steps=3)
+    options = run_folder.resolve(folder / "resumed", {"train_steps": 6})
+    run.train(folder / "resumed", options, strategy=devices.make_strategy(2))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def translator(folder):
+    return loading.load(folder / "whole", "latest")
+
+
+LINES = ["twenty-one", "", "one hundred and seven", "the third of may", "two euros and three cents", "five"]
+
+
+def test_it_trains_on_two_devices_and_resumes_to_the_last_bit(folder):
+    whole, resumed = arrays(folder / "whole"), arrays(folder / "resumed")
+    assert whole.keys() == resumed.keys() and {"model/embedding/matrix", "model/writer/stacked_rnn_cells/cell_1/kernel"} <= whole.keys()
+    for name in whole:
+        np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
+    assert sum(array.size for name, array in whole.items() if name.startswith("model/")) == GruConfig(depth=2).num_weights
+    assert json.loads((folder / "whole" / "config.json").read_text())["architecture"] == "gru"
+
+
+def test_scores_of_the_search_are_those_of_whole_sentences(translator):
+    """The states of beams that cross are those of their own hypotheses."""
+    found = translator.n_best(tf.constant(LINES))
+    for line, texts, scores in zip(LINES, found["text"].numpy(), found["score"].numpy(), strict=True):
+        if not line:
+            continue
+        source = translator.tokenizer.tokenize([line] * len(texts))
+        sequences, _ = translator.search(
+            source, tf.fill([len(texts)], 0.6), tf.cast(source.row_lengths(), tf.int32) + 2, tf.fill([len(texts)], 3)
+        )
+        target = sequences[:3]
+        log_probs = tf.reduce_sum(translator.log_probs(source, target), axis=1)
+        np.testing.assert_allclose(scores, log_probs / length_penalty(target.row_lengths(), 0.6), atol=1e-5)
+        assert len(set(texts)) > 1 or len({tuple(ids) for ids in target.to_list()}) == 3
+
+
+def test_a_translation_does_not_depend_on_the_batch(translator):
+    together = translator(tf.constant(LINES))
+    for index, line in enumerate(LINES):
+        alone = translator(tf.constant([line]))
+        assert alone["text"][0] == together["text"][index]
+        np.testing.assert_allclose(alone["score"][0], together["score"][index], atol=1e-5)
+
+
+def test_an_export_translates_scores_and_has_alignments_of_zeros(folder, translator):
+    version = savedmodel.export_run(folder / "exports", folder / "whole", "latest")
+    signatures = tf.saved_model.load(str(version)).signatures
+    found, expected = signatures["serving_default"](text=tf.constant(LINES)), translator(tf.constant(LINES))
+    assert found["text"].numpy().tolist() == expected["text"].numpy().tolist()
+    np.testing.assert_allclose(found["score"], expected["score"], atol=1e-5)
+    assert json.loads((version / "assets.extra" / "t2t_keras.json").read_text())["architecture"] == "gru"
+    loaded = t2t_keras.load(version)
+    assert loaded.n_best("five", 2)[0].pieces and loaded.score("five", "fünf") < 0
+    with pytest.raises(ValueError, match="an architecture without alignments"):
+        loaded.n_best("five", 2, alignment=True)
+
+
+def test_bfloat16_and_int8_translate_too(folder):
+    for options in ({"dtype": "bfloat16"}, {"int8": True}):
+        assert len(loading.load(folder / "whole", "latest", **options)(tf.constant(["five"]))["text"]) == 1
+
+
+def test_what_needs_the_transformer_is_refused_in_a_sentence(folder, translator):
+    with pytest.raises(ValueError, match=re.escape("Expected a Transformer, whose attention can be drawn. Received: a model of Gru.")):
+        attention_of(translator, "five")
+    with pytest.raises(ValueError, match=re.escape("Expected a Transformer for the format of CTranslate2. Received: a model of Gru.")):
+        ctranslate2_format.specification(translator.model, list(translator.tokenizer.pieces), 9)
+
+
+def test_a_run_keeps_its_architecture(folder):
+    with pytest.raises(ValueError, match=re.escape("Expected architecture=gru, that of the run in")):
+        run_folder.resolve(folder / "whole", {"architecture": "transformer"})
+    expected = "Expected options of architecture=gru. Received: num_heads=4, an option of architecture=transformer."
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        run_folder.resolve(folder / "whole", {"num_heads": 4})
+    table = run_folder.resolve(folder / "whole", {}).table()
+    assert re.search(r"\| architecture +\| gru +\| run ", table) and re.search(r"\| depth +\| 2 ", table) and "num_heads" not in table
+
+
+def test_a_stranger_s_architecture_is_looked_up_and_never_imported(tmp_path, folder):
+    config = json.loads((folder / "whole" / "config.json").read_text())
+    for name in ("os:system", "nobody", 3, None, ["gru"]):
+        (tmp_path / "config.json").write_text(json.dumps(config | {"architecture": name}))
+        with pytest.raises(ValueError, match="Install the package that registers it"):
+            run_folder.read(tmp_path)
+
+
+def test_a_run_without_the_key_is_a_transformer(tmp_path):
+    path = ROOT / "tests/data/run_1"
+    assert "architecture" not in json.loads((path / "config.json").read_text())
+    assert run_folder.read(path).architecture == "transformer"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (type("NoWidth", (), {"__dataclass_fields__": {}}), "vocab_size"),
+        (GruConfig, "is registered"),
+    ],
+)
+def test_a_registration_is_checked(options, expected):
+    with pytest.raises(ValueError, match=expected):
+        registry.register_architecture("gru" if options is GruConfig else "other", options=options, model=Gru)
+
+
+PROGRAM = """
+import sys
+sys.path[:0] = [{tests!r}, {root!r}]
+import toy_architecture
+from tools import {program} as program
+program.main()
+"""
+
+
+def run_program(program: str, *arguments: str, **options) -> subprocess.Popen:
+    code = PROGRAM.format(tests=str(ROOT / "tests"), root=str(ROOT), program=program)
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def test_help_shows_the_options_of_the_chosen_architecture_alone(folder):
+    shown, _ = run_program("train", "--architecture=gru", "--help").communicate()
+    assert "--depth: Number of decoder cells." in shown and "--d_model: Width of embeddings" in shown and "--num_heads" not in shown
+    other, _ = run_program("train", "--help").communicate()
+    assert "--num_heads" in other and "--depth" not in other
+
+
+def test_an_option_of_another_architecture_is_refused_with_both_names(folder):
+    for given in (["--architecture=gru", "--model_dir=new"], [f"--model_dir={folder / 'whole'}"]):
+        process = run_program("train", *given, "--num_heads=4")
+        _, said = process.communicate()
+        assert process.returncode == 1
+        assert said.splitlines()[-1] == (
+            "Error: Expected options of --architecture=gru. Received: --num_heads, an option of --architecture=transformer."
+        )
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(tmp_path):
+    flags = [f"--{name}={value}" for name, value in (GIVEN | {"train_steps": 40, "checkpoint_steps": 4, "deterministic": True}).items()]
+    for name in ("killed", "whole"):
+        process = run_program("train", *flags, f"--model_dir={tmp_path / name}", f"--data_dir={tmp_path / 'data'}")
+        if name == "killed":
+            while process.poll() is None and len(checkpoint.kept(tmp_path / name)) < 2:
+                pass
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            assert process.returncode == -signal.SIGKILL
+            process = run_program("train", f"--model_dir={tmp_path / name}")  # With all of its options.
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+    killed, whole = arrays(tmp_path / "killed"), arrays(tmp_path / "whole")
+    for name in whole:
+        np.testing.assert_array_equal(killed[name], whole[name], err_msg=name)
+
+
+def test_groups_of_options_have_their_defaults():
+    options = run_folder.Options.default("gru")
+    assert options == run_folder.Options(GruConfig(), TrainConfig(), DecodeConfig(), DataConfig(), architecture="gru")
+    assert [*options.groups] == ["model", "train", "decode", "data"]

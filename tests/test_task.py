@@ -1,0 +1,149 @@
+"""A task that the package does not know is prepared, trained, resumed and validated like translation."""
+
+import json
+import pathlib
+import random
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_architecture import arrays
+from toy_task import LOWER, TaggerConfig, Tagging, tag
+
+import t2t_keras
+from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras.config import DataConfig, ModelConfig
+from t2t_keras.data import batching, beam_pipeline, prepare, shards
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.reporting import curves
+from t2t_keras.text import vocabulary
+from t2t_keras.training import devices, run
+from t2t_keras.training.state import TrainState
+
+WORDS = "ship the a sails to in and sees rome anna paris nato usa".split()
+CASES = {word: word.title() for word in ("rome", "anna", "paris")} | {word: word.upper() for word in ("nato", "usa")}
+GIVEN = {
+    "architecture": "tagger", "train_source": "train.txt", "valid_source": "valid.txt", "vocab_size": 300, "warmup_steps": 60,
+    "batch_tokens": 1000, "micro_batch_tokens": 300, "buckets_per_update": 1, "valid_steps": 60, "checkpoint_steps": 60, "log_steps": 60,
+    "max_length": 60,
+}  # fmt: skip
+
+
+def sentences(number: int, seed: int) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(CASES.get(word, word) for word in draw.choices(WORDS, k=draw.randint(1, 6))) for _ in range(number)]
+
+
+def trained(model_dir: pathlib.Path, **given) -> TrainState:
+    options = run_folder.resolve(model_dir, given, "" if (model_dir / "config.json").exists() else str(model_dir.parent / "data"))
+    return run.train(model_dir, options, strategy=devices.make_strategy(2))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """Two runs on two devices: one of 120 updates, and one that stopped after 60 and was resumed by its folder alone."""
+    folder = tmp_path_factory.mktemp("tagging")
+    for split, number in (("train", 500), ("valid", 50)):
+        (folder / f"{split}.txt").write_text("\n".join(sentences(number, seed=number)) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        trained(folder / "whole", **GIVEN, train_steps=120)
+        trained(folder / "resumed", **GIVEN, train_steps=60)
+        trained(folder / "resumed", train_steps=120)
+    return folder
+
+
+def test_a_record_has_the_columns_of_the_task(folder):
+    info = shards.read_info(folder / "data/train")
+    assert info["columns"] == {"words": True, "case": False} and info["pairs"] == 500
+    read = shards.read(folder / "data/train", list(range(len(info["shards"]))))
+    words, case = (tf.RaggedTensor.from_row_lengths(read[f"{name}_ids"], read[f"{name}_lengths"]).to_list() for name in ("words", "case"))
+    tokenizer = vocabulary.load((folder / "data/subwords.model").read_bytes())
+    texts = [text.decode() for text in tokenizer.detokenize(tf.ragged.constant(words, tf.int32)).numpy()]
+    assert sorted(texts) == sorted(line.lower() for line in sentences(500, seed=500))
+    for text, ids, tags in zip(texts, words, case, strict=True):
+        assert len(ids) == len(tags) and tags[-1] == LOWER
+        first_pieces = [place for place, piece in enumerate(ids) if tokenizer.pieces[piece].startswith("▁")]
+        assert [tags[place] for place in first_pieces] == [tag(CASES.get(word, word)) for word in text.split()]
+
+
+def test_batches_keep_to_the_budget_and_their_columns_belong_together(folder):
+    epoch = [*batching.batches(folder / "data/train", batch_tokens=100, seed=1, epochs=1)]
+    assert sum(int(tf.math.count_nonzero(batch["words"][:, 0])) for batch in epoch) == 500
+    for batch in epoch:
+        assert batch["words"].shape == batch["case"].shape and tf.size(batch["words"]) <= 100
+        np.testing.assert_array_equal(batch["words"] > 0, batch["case"] > 0)
+
+
+def test_it_trains_and_a_resumed_run_has_the_same_weights(folder):
+    whole, resumed = arrays(folder / "whole"), arrays(folder / "resumed")
+    assert whole.keys() == resumed.keys()
+    for name in whole:
+        np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
+    assert sum(array.size for name, array in whole.items() if name.startswith("model/")) == TaggerConfig(300).num_weights
+
+
+def test_validation_has_the_figures_of_the_task_and_selects_the_best_checkpoint_by_its_metric(folder):
+    for name in ("whole", "resumed"):
+        scalars = curves.read(folder / name)
+        accuracy = scalars["valid/accuracy"]
+        assert [*accuracy] == [60, 120] and accuracy[120] > 0.9 and scalars["train/accuracy"][120] > 0.85
+        assert not {"valid/bleu", "valid/perplexity", "train/smoothed_loss"} & scalars.keys()
+        state = json.loads(str(np.load(checkpoint.kept(folder / name)[-1])["state"]))
+        assert state["best"] == pytest.approx(max(accuracy.values())) and state["best_step"] == max(accuracy, key=accuracy.get)
+    assert (folder / "whole/curves.png").stat().st_size > 10_000
+
+
+def test_accuracy_is_that_of_the_model_on_the_validation_set(folder):
+    options = run_folder.read(folder / "whole")
+    model = registry.architecture("tagger").model_class()(options.model)
+    checkpoint.load(folder / "whole", "latest", model)
+    right = total = 0
+    for batch in batching.batches(folder / "data/valid", batch_tokens=1000, seed=0, epochs=1):
+        there = batch["case"].numpy() > 0
+        right += (np.argmax(model(batch["words"]), axis=-1) == batch["case"].numpy())[there].sum()
+        total += there.sum()
+    assert curves.read(folder / "whole")["valid/accuracy"][120] == pytest.approx(right / total, abs=1e-6)
+
+
+def test_beam_writes_the_same_files(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
+    data = DataConfig(train_source="train.txt", valid_source="valid.txt", max_length=60)
+    prepare.prepare(data, 300, 1, tmp_path / "beam", Tagging(), beam_pipeline.writer("DirectRunner"))
+    for path in (folder / "data/train").iterdir():
+        assert (tmp_path / "beam/train" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_data_of_another_task_is_refused(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(ValueError, match=re.escape("`task` was case_tagging, and is now translation")):
+        prepare.prepare(DataConfig(), 300, 1, folder / "data")
+
+
+def test_a_second_side_is_refused(tmp_path):
+    expected = "Expected `train_source`, or none, for the task case_tagging. Received: train_source=a, train_target=b."
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        run_folder.resolve(tmp_path, {"architecture": "tagger", "train_source": "a", "train_target": "b"})
+
+
+def test_a_metric_of_another_task_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=re.escape("Expected `best_metric` to be one of accuracy, loss. Received: best_metric=bleu.")):
+        run_folder.resolve(tmp_path, {"architecture": "tagger", "best_metric": "bleu"})
+
+
+def test_a_tagger_does_not_translate(folder):
+    with pytest.raises(ValueError, match=re.escape("Expected a run that translates. Received:")):
+        t2t_keras.load(folder / "whole")
+
+
+def test_an_encoder_has_the_names_of_weights_that_it_has_in_the_translator(tmp_path):
+    config = ModelConfig(50, encoder_layers=2, decoder_layers=1, d_model=8, d_ff=12, num_heads=2, d_k=4, d_v=4)
+    translator, encoder = Transformer(config), t2t_keras.TransformerEncoder(config)
+    expected = {weight.path for weight in translator.weights if "decoder" not in weight.path}
+    assert {weight.path for weight in encoder.weights} == expected
+    checkpoint.write(checkpoint.path_of(tmp_path, 7), translator, None, {})
+    _, left = checkpoint.start(tmp_path, "latest", encoder)
+    assert left.unset == [] and {name for name in left.unused if "decoder" not in name} == set()
+    ids = np.array([[5, 6, 7, 3, 0], [8, 3, 0, 0, 0]])
+    np.testing.assert_array_equal(encoder(ids), translator.encoder(ids))
