@@ -6,11 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 
 import pytest
 
 import t2t_keras
+from t2t_keras import registry, run_folder
 from t2t_keras.config import FORMER_NAMES, DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.experiments import paper
 
@@ -19,7 +21,7 @@ README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Written by version 0.1.0; see tests/data/README.md.
 RUN_1 = ROOT / "tests/data/run_1"
-EXAMPLES = [README, ROOT / "docs/python.md", ROOT / "docs/attention.md", ROOT / "docs/parsing.md"]
+EXAMPLES = [README, *(ROOT / f"docs/{name}.md" for name in ("python", "attention", "parsing", "architecture"))]
 
 
 def text_of(path: pathlib.Path) -> str:
@@ -75,7 +77,7 @@ def test_every_flag_that_a_page_names_is_one():
     known = {field.name for group in (ModelConfig, TrainConfig, DecodeConfig, DataConfig) for field in dataclasses.fields(group)}
     for program in [*(ROOT / "tools").glob("*.py"), *(ROOT / "benchmarks").glob("*.py"), ROOT / "t2t_keras/cli/flags.py"]:
         known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text_of(program)))
-    known |= {"help", "flagfile", "logdir", *FORMER_NAMES}
+    known |= {"help", "flagfile", "logdir", run_folder.ARCHITECTURE, *FORMER_NAMES}
     for page in PAGES:
         assert set(re.findall(r"--(\w+)", text_of(page))) <= known, page
 
@@ -92,6 +94,19 @@ def test_every_module_has_its_place_beside_the_paper():
     modules = [path for path in (ROOT / "t2t_keras").rglob("*.py") if path.name != "__init__.py"]
     assert len(modules) > 40
     assert [path for path in modules if f"`{path.relative_to(ROOT / 't2t_keras').as_posix()}`" not in page] == []
+
+
+def test_the_page_on_architecture_has_the_rooms_of_the_contract_and_their_numbers_of_files():
+    def room(name: str) -> tuple[str, str]:
+        folder = ROOT / name.replace(".", "/")
+        files = [path for path in folder.rglob("*.py") if path.name != "__init__.py"]
+        return (f"{folder.name}/", f"{len(files)}") if files else (f"{folder.name}.py", "")
+
+    layers = tomllib.loads(text_of(ROOT / "pyproject.toml"))["tool"]["importlinter"]["contracts"][0]["layers"]
+    rows = re.findall(r"^\| (\d+) \| (.+?) \|", text_of(ROOT / "docs/architecture.md"), re.MULTILINE)
+    assert [(int(height), set(re.findall(r"`([\w./]+)`(?: (\d+))?", rooms))) for height, rooms in rows] == [
+        (len(layers) - index, set(map(room, layer.split(" | ")))) for index, layer in enumerate(layers)
+    ]
 
 
 def test_the_parameters_in_the_page_on_table_3_are_those_of_the_rows():
@@ -120,7 +135,7 @@ def test_every_public_name_is_explained():
     page = text_of(ROOT / "docs/python.md")
     code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     returned = {"TextTranslator", "Translation"}  # By functions; nobody calls them.
-    assert {name for name in t2t_keras.__all__ if f"t2t_keras.{name}(" not in code} == returned
+    assert {name for name in t2t_keras.__all__ if not re.search(rf"t2t_keras\.{name}[()]", code)} == returned  # Called, or a base class.
     assert all(f"`{name}`" in page for name in t2t_keras.__all__)
 
 
@@ -129,6 +144,8 @@ def user(tmp_path, monkeypatch) -> pathlib.Path:
     """The folder of somebody who tries the examples: a trained run, and text files."""
     from t2t_keras.data import builtin_corpus
 
+    for names in ("_architectures", "_tasks"):  # Examples register some.
+        monkeypatch.setattr(registry, names, dict(getattr(registry, names)))
     shutil.copytree(RUN_1, tmp_path / "runs/mine")
     for split, pairs in builtin_corpus.splits(2000, seed=1).items():
         for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
@@ -147,7 +164,7 @@ def run_examples(page: pathlib.Path, slow: bool) -> int:
     return len(chosen)
 
 
-@pytest.mark.parametrize(("page", "number"), zip(EXAMPLES, (1, 8, 1, 1), strict=True), ids=lambda value: getattr(value, "name", ""))
+@pytest.mark.parametrize(("page", "number"), zip(EXAMPLES, (1, 12, 1, 1, 7), strict=True), ids=lambda value: getattr(value, "name", ""))
 def test_the_examples_run(user, page, number):
     assert run_examples(page, slow=False) >= number
 
