@@ -29,8 +29,8 @@ class Translation:
         score: log P(Y | X) / lp(Y), see section 6.1.
         pieces: sub-words of the translation with the end token; none for a blank sentence.
         source_pieces: sub-words of the source with the end token.
-        alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which sum to 1; `None`
-            unless requested.
+        alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which sum to 1, or are 0 if
+            the architecture does not align; `None` unless requested.
     """
 
     text: str
@@ -110,8 +110,6 @@ class TextTranslator:
         def translation(row: int, beam: int) -> Translation:
             pieces, source_pieces = _decoded(outputs["pieces"][row, beam]), _decoded(outputs["source_pieces"][row])
             weights = outputs["alignment"][row, beam, : len(pieces), : len(source_pieces)] if alignment else None
-            if alignment and pieces and not weights.any():
-                raise ValueError("Expected a model that aligns for `alignment`. Received: a model of an architecture without alignments.")
             text, score = outputs["text"][row, beam].decode(errors="replace"), float(outputs["score"][row, beam])
             return Translation(text, score, pieces, source_pieces, weights)
 

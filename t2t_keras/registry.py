@@ -14,7 +14,7 @@ import importlib
 import importlib.metadata
 from collections.abc import Callable
 
-from t2t_keras.config import ModelConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.task import Task
 
 
@@ -61,6 +61,9 @@ def register_architecture(name: str, *, options: type, model: object, task: str 
     if name in _architectures:
         raise ValueError(f"Expected a new name of an architecture. Received: {name!r}, which is registered.")
     fields = {field.name for field in dataclasses.fields(options)}
+    taken = {field.name for group in (TrainConfig, DecodeConfig, DataConfig) for field in dataclasses.fields(group)}
+    if clashes := sorted(fields & taken):
+        raise ValueError(f"Expected options of {name!r} with other names than those of training, search and data. Received: {clashes}.")
     if missing := sorted({"vocab_size", "d_model"} - fields) + ["num_weights"] * (not hasattr(options, "num_weights")):
         raise ValueError(
             f"Expected options of {name!r} with vocab_size, d_model and num_weights. Received none named {', '.join(missing)}."

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from t2t_keras.model.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
+from t2t_keras.layers.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
 
 B, T, S, D, H, K, E = 2, 3, 5, 8, 2, 6, 10
 WIDTHS = pytest.mark.parametrize("d_v", [K, E], ids=["d_k = d_v", "d_k < d_v"])  # Projections of one width are one product.

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.model.bias import add_bias
-from t2t_keras.model.feed_forward import FeedForward
-from t2t_keras.model.positions import LearnedPositions
+from t2t_keras.layers.bias import add_bias
+from t2t_keras.layers.feed_forward import FeedForward
+from t2t_keras.layers.positions import LearnedPositions
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

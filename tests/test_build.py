@@ -77,7 +77,7 @@ LIBRARIES = {name: target for name, target in TARGETS.items() if target["rule"] 
 
 
 def dotted(file: str) -> str:
-    """t2t_keras/model/attention.py → t2t_keras.model.attention; tests import each other by their bare names."""
+    """t2t_keras/layers/attention.py → t2t_keras.layers.attention; tests import each other by their bare names."""
     return file.removesuffix(".py").removesuffix("/__init__").removeprefix("tests/").replace("/", ".")
 
 

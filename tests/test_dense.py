@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
-from t2t_keras.model.dense import Dense, leading, linear
+from t2t_keras.layers.dense import Dense, leading, linear
 
 D, F = 6, 10
 

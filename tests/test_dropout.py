@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from t2t_keras.model.dropout import Dropout
+from t2t_keras.layers.dropout import Dropout
 
 SIDE = 1000  # A million values: the standard error of a rate of 0.1 is 3e-4.
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_keras.model.embedding import SharedEmbedding
+from t2t_keras.layers.embedding import SharedEmbedding
 
 V, D = 50, 16
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t2t_keras.model.feed_forward import FeedForward
+from t2t_keras.layers.feed_forward import FeedForward
 
 B, T, D, F = 2, 5, 6, 12
 

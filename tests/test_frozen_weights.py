@@ -153,7 +153,7 @@ def test_outside_the_scope_variables_are_read(model):
 
 def test_outside_the_scope_a_bias_learns_from_all_rows_again():
     """`add_bias` is left out inside, where nothing learns."""
-    from t2t_keras.model.dense import Dense
+    from t2t_keras.layers.dense import Dense
 
     layer, x = Dense(3, dtype="mixed_bfloat16"), tf.ones([50, 100, 2])
     layer(x)

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
-from t2t_keras.model import gradient
-from t2t_keras.model.gradient import custom_gradient
-from t2t_keras.model.layer_norm import LayerNorm
+from t2t_keras.layers import gradient
+from t2t_keras.layers.gradient import custom_gradient
+from t2t_keras.layers.layer_norm import LayerNorm
 
 
 @custom_gradient

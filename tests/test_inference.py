@@ -5,8 +5,8 @@ import stand_in
 import tensorflow as tf
 
 from t2t_keras.config import DecodeConfig
-from t2t_keras.model.dense import linear
-from t2t_keras.model.inference import Mode, inference, mode
+from t2t_keras.layers.dense import linear
+from t2t_keras.layers.inference import Mode, inference, mode
 
 X, KERNEL, BIAS = tf.ones([2, 3]), tf.ones([3, 4]), tf.ones([4])
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.model.layer_norm import LayerNorm
+from t2t_keras.layers.layer_norm import LayerNorm
 
 B, T, D = 4, 25, 16
 both_dtypes = pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])

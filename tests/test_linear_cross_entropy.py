@@ -6,11 +6,11 @@ import tensorflow as tf
 from toy import SMALL, padded, random_updates
 
 from t2t_keras.config import PAD
+from t2t_keras.layers.inference import inference
+from t2t_keras.layers.masks import shift_right
 from t2t_keras.model import linear_cross_entropy as module
-from t2t_keras.model.inference import inference
 from t2t_keras.model.linear_cross_entropy import linear_cross_entropy
 from t2t_keras.model.loss import cross_entropy
-from t2t_keras.model.masks import shift_right
 from t2t_keras.model.transformer import Transformer
 
 V, D = 23, 6

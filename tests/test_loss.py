@@ -6,8 +6,8 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_keras.config import BOS, EOS, PAD
+from t2t_keras.layers.masks import shift_right, token_mask
 from t2t_keras.model.loss import cross_entropy
-from t2t_keras.model.masks import shift_right, token_mask
 
 V = 7
 TARGET = np.array([[5, 1, EOS, PAD], [4, 4, 6, EOS]])

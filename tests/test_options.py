@@ -28,7 +28,7 @@ from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding import translator
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.model.dropout import Dropout
+from t2t_keras.layers.dropout import Dropout
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text import byte_pairs, vocabulary
 from t2t_keras.text.word_pieces import HEAD

@@ -12,8 +12,8 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_keras.config import BOS, EOS, PAD
+from t2t_keras.layers.masks import shift_right
 from t2t_keras.model.loss import cross_entropy
-from t2t_keras.model.masks import shift_right
 from t2t_keras.model.transformer import Transformer
 
 SOURCES = [[7, 12, 33, 5, EOS], [39, 4, EOS], [9, 9, 21, 30, 18, 6, EOS]]

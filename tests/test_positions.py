@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_keras.model.positions import LearnedPositions, SinusoidalPositions, sinusoids
+from t2t_keras.layers.positions import LearnedPositions, SinusoidalPositions, sinusoids
 
 D = 8
 

@@ -19,10 +19,10 @@ from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import ctranslate2_format, savedmodel
 from t2t_keras.export.signatures import Signatures
+from t2t_keras.layers.masks import padding_mask
+from t2t_keras.layers.restricted_attention import RestrictedSelfAttention, computed_scores, restricted_attention
+from t2t_keras.layers.stacks import DecoderLayer, EncoderLayer
 from t2t_keras.model import flops
-from t2t_keras.model.masks import padding_mask
-from t2t_keras.model.restricted_attention import RestrictedSelfAttention, computed_scores, restricted_attention
-from t2t_keras.model.stacks import DecoderLayer, EncoderLayer
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.training import device_memory
 from t2t_keras.visualization.attention import attention_of

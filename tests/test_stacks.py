@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_keras.model.attention import MultiHeadAttention
-from t2t_keras.model.dense import Dense
-from t2t_keras.model.dropout import Dropout
-from t2t_keras.model.embedding import SharedEmbedding
-from t2t_keras.model.feed_forward import FeedForward
-from t2t_keras.model.layer_norm import LayerNorm
-from t2t_keras.model.masks import causal_mask, padding_mask
-from t2t_keras.model.positions import LearnedPositions, SinusoidalPositions
-from t2t_keras.model.restricted_attention import RestrictedSelfAttention
-from t2t_keras.model.stacks import AddAndNorm, DecoderLayer, EncoderLayer
+from t2t_keras.layers.attention import MultiHeadAttention
+from t2t_keras.layers.dense import Dense
+from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.embedding import SharedEmbedding
+from t2t_keras.layers.feed_forward import FeedForward
+from t2t_keras.layers.layer_norm import LayerNorm
+from t2t_keras.layers.masks import causal_mask, padding_mask
+from t2t_keras.layers.positions import LearnedPositions, SinusoidalPositions
+from t2t_keras.layers.restricted_attention import RestrictedSelfAttention
+from t2t_keras.layers.stacks import AddAndNorm, DecoderLayer, EncoderLayer
 
 B, T, S, D = 2, 3, 5, 8
 SIZES = {"num_heads": 2, "d_k": 6, "d_v": 10, "d_ff": 12, "dropout": 0.1}

@@ -10,9 +10,9 @@ from keras import ops
 
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.experiments import paper
-from t2t_keras.model.dropout import Dropout
+from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.masks import ancestry_mask, causal_mask, padding_mask, shift_right
 from t2t_keras.model.loss import cross_entropy
-from t2t_keras.model.masks import ancestry_mask, causal_mask, padding_mask, shift_right
 from t2t_keras.model.transformer import Transformer
 
 SOURCE = np.array([[7, 12, 33, 5, EOS], [39, 4, EOS, PAD, PAD], [9, 6, 21, EOS, PAD]], "int32")

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from t2t_keras import EncoderDecoder, SharedEmbedding, follow, option, register_architecture
-from t2t_keras.model.dropout import Dropout
+from t2t_keras.layers.dropout import Dropout
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ number of rows.
 import keras
 from keras import ops
 
-from t2t_keras.model.inference import inference
+from t2t_keras.layers.inference import inference
 
 # Too small to change a bfloat16 above 10⁻²⁷.
 _NO_BIAS = 1e-30

@@ -16,9 +16,9 @@ from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.search_hooks import BEST, Prefix, Scorer, Selector
 from t2t_keras.decoding.sub_batches import free_cores, in_sub_batches
-from t2t_keras.model.inference import inference
+from t2t_keras.layers.inference import inference
+from t2t_keras.layers.masks import shift_right
 from t2t_keras.model.loss import cross_entropy
-from t2t_keras.model.masks import shift_right
 from t2t_keras.text.lines import one_line
 from t2t_keras.text.subwords import Subwords
 

@@ -23,7 +23,7 @@ import keras
 import numpy as np
 
 from t2t_keras.config import BOS, EOS, UNK
-from t2t_keras.model.positions import sinusoids
+from t2t_keras.layers.positions import sinusoids
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.byte_pairs import BytePairs
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from t2t_keras.config import PAD
 from t2t_keras.decoding.sub_batches import in_sub_batches
 from t2t_keras.decoding.translator import MAX_ROWS, MAX_SCORED, Translator
-from t2t_keras.model.masks import shift_right, token_mask
+from t2t_keras.layers.masks import shift_right, token_mask
 
 MAX_ALIGNED = 256  # Maximum number of source sub-words for an alignment. A translation may have twice as many.
 MAX_ALIGNMENTS = 2**27  # Maximum size [B, W, T, S] of the alignments in a response.

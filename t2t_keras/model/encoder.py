@@ -5,13 +5,13 @@ import dataclasses
 import keras
 
 from t2t_keras.config import ModelConfig
+from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.embedding import SharedEmbedding
+from t2t_keras.layers.masks import padding_mask
+from t2t_keras.layers.positions import LearnedPositions, SinusoidalPositions
+from t2t_keras.layers.stacks import EncoderLayer
 from t2t_keras.model import flops
-from t2t_keras.model.dropout import Dropout
-from t2t_keras.model.embedding import SharedEmbedding
-from t2t_keras.model.masks import padding_mask
-from t2t_keras.model.positions import LearnedPositions, SinusoidalPositions
 from t2t_keras.model.protocols import SequenceModel
-from t2t_keras.model.stacks import EncoderLayer
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

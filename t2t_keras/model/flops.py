@@ -5,7 +5,7 @@ activations are not counted.
 """
 
 from t2t_keras.config import ModelConfig
-from t2t_keras.model.restricted_attention import computed_scores
+from t2t_keras.layers.restricted_attention import computed_scores
 
 
 def _attention(config: ModelConfig, scores):

@@ -9,8 +9,8 @@ import keras
 from keras import ops
 
 from t2t_keras.config import PAD
-from t2t_keras.model.gradient import custom_gradient
-from t2t_keras.model.inference import mode
+from t2t_keras.layers.gradient import custom_gradient
+from t2t_keras.layers.inference import mode
 
 BLOCK = 512  # Tokens.
 

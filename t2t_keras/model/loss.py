@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from t2t_keras.model.gradient import custom_gradient
-from t2t_keras.model.masks import token_mask
+from t2t_keras.layers.gradient import custom_gradient
+from t2t_keras.layers.masks import token_mask
 
 
 def _pick(values, index):

@@ -7,8 +7,8 @@ import keras
 from keras import ops
 
 from t2t_keras.compat import own_names
+from t2t_keras.layers.masks import shift_right
 from t2t_keras.model.loss import cross_entropy
-from t2t_keras.model.masks import shift_right
 from t2t_keras.registry import Architecture
 
 
@@ -29,7 +29,7 @@ class SequenceModel(keras.Model):
 
     A subclass takes the options of its architecture, and builds all weights when it is made, with initializers that support bfloat16. It
     reads all randomness from
-    `keras.random.SeedGenerator`s, so that runs can be resumed: `model.dropout.Dropout` does. A call takes the counted columns of a
+    `keras.random.SeedGenerator`s, so that runs can be resumed: `layers.dropout.Dropout` does. A call takes the counted columns of a
     batch, [B, T] int, 0-padded: one array, or a tuple of several.
 
     Args:

@@ -10,13 +10,13 @@ import keras
 from keras import ops
 
 from t2t_keras.config import ModelConfig
+from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.masks import ancestry_mask, causal_mask, padding_mask, shift_right
+from t2t_keras.layers.stacks import DecoderLayer
 from t2t_keras.model import flops
-from t2t_keras.model.dropout import Dropout
 from t2t_keras.model.encoder import TransformerEncoder
 from t2t_keras.model.linear_cross_entropy import linear_cross_entropy
-from t2t_keras.model.masks import ancestry_mask, causal_mask, padding_mask, shift_right
 from t2t_keras.model.protocols import EncoderDecoder
-from t2t_keras.model.stacks import DecoderLayer
 
 
 class EncodedSource(NamedTuple):

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import columns_of, trimmed
-from t2t_keras.model.inference import inference
-from t2t_keras.model.masks import token_mask
+from t2t_keras.layers.inference import inference
+from t2t_keras.layers.masks import token_mask
 from t2t_keras.task import Task
 from t2t_keras.training.devices import MICRO_BATCHES_AT_ONCE
 

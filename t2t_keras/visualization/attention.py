@@ -14,8 +14,8 @@ from keras import ops
 from t2t_keras.compat import replaced_calls
 from t2t_keras.config import BOS, EOS
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.model.attention import MultiHeadAttention
-from t2t_keras.model.masks import shift_right
+from t2t_keras.layers.attention import MultiHeadAttention
+from t2t_keras.layers.masks import shift_right
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.lines import one_line
 from t2t_keras.text.subwords import Subwords

@@ -2,7 +2,7 @@
 
 import keras
 
-from t2t_keras.model.dense import Dense
+from t2t_keras.layers.dense import Dense
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

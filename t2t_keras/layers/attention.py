@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from t2t_keras.compat import keras_mask
-from t2t_keras.model.dense import Dense, leading, linear
+from t2t_keras.layers.dense import Dense, leading, linear
 
 
 def attention_weights(q, k, mask=None):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from keras import ops
 
-from t2t_keras.model.inference import mode
+from t2t_keras.layers.inference import mode
 
 
 def custom_gradient(function: Callable) -> Callable:

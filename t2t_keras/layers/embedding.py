@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from t2t_keras.model.dense import leading, linear
+from t2t_keras.layers.dense import leading, linear
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from t2t_keras.model.bias import add_bias
+from t2t_keras.layers.bias import add_bias
 
 
 def sinusoids(positions, d_model: int):

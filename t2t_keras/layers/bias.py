@@ -6,7 +6,7 @@ The gradient of b is a sum over all positions. On a CPU, TensorFlow sums in the 
 
 from keras import ops
 
-from t2t_keras.model.gradient import custom_gradient
+from t2t_keras.layers.gradient import custom_gradient
 
 
 @custom_gradient

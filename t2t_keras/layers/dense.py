@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from t2t_keras.model.bias import add_bias
-from t2t_keras.model.inference import mode
+from t2t_keras.layers.bias import add_bias
+from t2t_keras.layers.inference import mode
 
 
 def linear(x, kernel, bias=None):

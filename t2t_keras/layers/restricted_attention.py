@@ -10,7 +10,7 @@ Letters: B sentences, S positions, H heads, K d_k, E d_v, N blocks, L positions 
 import keras
 from keras import ops
 
-from t2t_keras.model.attention import MultiHeadAttention, scaled_dot_product_attention
+from t2t_keras.layers.attention import MultiHeadAttention, scaled_dot_product_attention
 
 _SMALLEST_BLOCK = 64  # Smaller blocks compute fewer unused scores, but their matrix products are slower.
 

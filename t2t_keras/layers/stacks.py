@@ -3,12 +3,12 @@
 import keras
 from keras import ops
 
-from t2t_keras.model.attention import MultiHeadAttention
-from t2t_keras.model.dropout import Dropout
-from t2t_keras.model.feed_forward import FeedForward
-from t2t_keras.model.layer_norm import LayerNorm
-from t2t_keras.model.masks import causal_mask
-from t2t_keras.model.restricted_attention import RestrictedSelfAttention
+from t2t_keras.layers.attention import MultiHeadAttention
+from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.feed_forward import FeedForward
+from t2t_keras.layers.layer_norm import LayerNorm
+from t2t_keras.layers.masks import causal_mask
+from t2t_keras.layers.restricted_attention import RestrictedSelfAttention
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
