@@ -47,22 +47,22 @@ MUTANTS = (
     Mutant(
         "the finite check ignores the gradient",
         "t2t_keras/training/train_step.py",
-        'tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums["smoothed_loss"]))',
-        'tf.math.is_finite(sums["smoothed_loss"])',
+        "tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums[task.objective]))",
+        "tf.math.is_finite(sums[task.objective])",
         ("tests/test_train_step.py::test_an_update_is_skipped_where_the_loss_or_the_gradient_alone_is_not_finite",),
     ),
     Mutant(
         "the finite check ignores the loss",
         "t2t_keras/training/train_step.py",
-        'tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums["smoothed_loss"]))',
+        "tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums[task.objective]))",
         "tf.math.is_finite(norm)",
         ("tests/test_train_step.py::test_an_update_is_skipped_where_the_loss_or_the_gradient_alone_is_not_finite",),
     ),
     Mutant(
         "the loss is not multiplied by the loss scale",
         "t2t_keras/training/train_step.py",
-        'loss = sums["smoothed_loss"] * scale',
-        'loss = sums["smoothed_loss"]',
+        "loss = sums[task.objective] * scale",
+        "loss = sums[task.objective]",
         ("tests/test_train_step.py::test_the_loss_scale_is_divided_out_of_the_step",),
     ),
     Mutant(
@@ -82,8 +82,8 @@ MUTANTS = (
     Mutant(
         "the model is float32 whatever --dtype says",
         "t2t_keras/training/run.py",
-        "dtype=_policy(options.train.dtype)",
-        'dtype=_policy("float32")',
+        "options.model, _policy(options.train.dtype))",
+        'options.model, _policy("float32"))',
         ("tests/test_run.py::test_a_run_computes_in_the_dtype_that_was_asked_for_and_keeps_its_weights_in_float32",),
     ),
     Mutant(
@@ -137,30 +137,30 @@ MUTANTS = (
     ),
     Mutant(
         "--valid_sentences is ignored",
-        "t2t_keras/training/run.py",
-        "lines[: config.valid_sentences]",
+        "t2t_keras/tasks/translation.py",
+        "lines[: options.train.valid_sentences]",
         "lines",
         ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[valid_sentences]",),
     ),
     Mutant(
         "BLEU in TensorBoard is of the first weights",
-        "t2t_keras/training/run.py",
+        "t2t_keras/tasks/translation.py",
         "dataclasses.replace(options.decode, beam_size=1))",
         "dataclasses.replace(options.decode, beam_size=1), frozen=True)",
         ("tests/test_run.py::test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment",),
     ),
     Mutant(
         "BLEU in TensorBoard is of beam search",
-        "t2t_keras/training/run.py",
+        "t2t_keras/tasks/translation.py",
         "Translator(model, tokenizer, dataclasses.replace(options.decode, beam_size=1))",
         "Translator(model, tokenizer, options.decode)",
         ("tests/test_run.py::test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment",),
     ),
     Mutant(
         "BLEU in TensorBoard is of lines in reverse",
-        "t2t_keras/training/run.py",
-        "for result in translate_lines(translator, sources)]\n            metrics",
-        "for result in translate_lines(translator, sources)][::-1]\n            metrics",
+        "t2t_keras/tasks/translation.py",
+        "for result in translate_lines(greedy, sources)]",
+        "for result in translate_lines(greedy, sources)][::-1]",
         ("tests/test_run.py::test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment",),
     ),
     Mutant(
@@ -215,15 +215,15 @@ MUTANTS = (
     Mutant(
         "a column of the HPARAMS tab is missing",
         "t2t_keras/reporting/hparams.py",
-        "for name, group in run_folder.GROUPS.items() for field in",
-        "for name, group in list(run_folder.GROUPS.items())[1:] for field in",
+        "for group in options.groups.values() for field in",
+        "for group in list(options.groups.values())[1:] for field in",
         ("tests/test_tensorboard.py::test_the_hparams_tab_has_every_option_and_the_scores_of_validation",),
     ),
     Mutant(
         "a chart names a curve that is not there",
         "t2t_keras/reporting/scalars.py",
-        '"Loss": ("train/loss", "valid/loss"),',
-        '"Loss": ("train/los", "valid/loss"),',
+        'f"train/{figure.name}": figure.train',
+        'f"train/{figure.name}s": figure.train',
         ("tests/test_tensorboard.py::test_charts_are_of_curves_that_there_are",),
     ),
     Mutant(
@@ -300,8 +300,8 @@ MUTANTS = (
     Mutant(
         "the projector shows the newest weights",
         "t2t_keras/reporting/pictures.py",
-        "        if is_best:",
-        "        if True:",
+        "        if is_best and model",
+        "        if model",
         ("tests/test_curves.py::test_the_projector_gets_the_embeddings_of_the_best_validation_with_their_sub_words",),
     ),
     Mutant(
@@ -362,9 +362,9 @@ MUTANTS = (
     ),
     Mutant(
         "the training loss in TensorBoard is smoothed",
-        "t2t_keras/training/state.py",
-        'loss = measured["loss"]',
-        'loss = measured["smoothed_loss"]',
+        "t2t_keras/tasks/translation.py",
+        'loss = sums["loss"]',
+        'loss = sums["smoothed_loss"]',
         ("tests/test_training.py::test_the_log_has_the_mean_losses_per_token_and_the_padding_since_the_last_point",),
     ),
     Mutant(
@@ -377,7 +377,7 @@ MUTANTS = (
     Mutant(
         "sums of an older version go into the next point",
         "t2t_keras/training/state.py",
-        "if self.measured.keys() != _nothing_measured().keys():",
+        "if self.measured.keys() != counted.keys():",
         "if not self.measured:",
         ("tests/test_training.py::test_what_an_older_version_measured_is_left_out_of_the_next_point",),
     ),
@@ -606,8 +606,8 @@ MUTANTS = (
     Mutant(
         "load(dtype=) is ignored",
         "t2t_keras/decoding/loading.py",
-        "Transformer(model_config, dtype=dtype)",
-        "Transformer(model_config)",
+        "make(architecture, model_config, dtype)",
+        "make(architecture, model_config)",
         ("tests/test_run.py::test_a_loaded_translator_calculates_in_the_type_that_was_asked_for",),
     ),
     Mutant(
@@ -750,21 +750,21 @@ MUTANTS = (
     Mutant(
         "resuming takes the defaults",
         "t2t_keras/run_folder.py",
-        "read(model_dir) if is_run else Options(), {}",
-        "Options(), {}",
+        "before = read(model_dir) if is_run else Options.default",
+        "before = Options.default",
         ("tests/test_run_folder.py::test_a_run_that_is_started_again_has_every_option_that_it_had",),
     ),
     Mutant(
         "resuming forgets the data folder",
         "t2t_keras/run_folder.py",
-        "if data_dir else before.data_dir, sources=origins)",
-        'if data_dir else "")',
+        "if data_dir else before.data_dir\n",
+        'if data_dir else ""\n',
         ("tests/test_run_folder.py::test_a_run_that_is_started_again_has_every_option_that_it_had",),
     ),
     Mutant(
         "only the first option that differs is named",
         "t2t_keras/run_folder.py",
-        "in found if name in _FIXED or name in TEXTS)",
+        "in found if name in fixed or name in TEXTS)",
         "in found[:1])",
         ("tests/test_run_folder.py::test_all_options_that_may_not_change_are_named_at_once_with_both_values",),
     ),
@@ -961,8 +961,8 @@ MUTANTS = (
     Mutant(
         "a file is read once more for its hash",
         "t2t_keras/data/prepare.py",
-        "_options(data, vocab_size, seed, text.hashes)",
-        "_options(data, vocab_size, seed)",
+        "_options(data, vocab_size, seed, task, text.hashes)",
+        "_options(data, vocab_size, seed, task)",
         ("tests/test_prepare.py::test_preparing_reads_no_file_once_more_for_its_hash",),
     ),
     Mutant(
@@ -996,7 +996,7 @@ MUTANTS = (
     Mutant(
         "a folder prepared meanwhile is not compared with the options",
         "t2t_keras/data/prepare.py",
-        "    check_folder(folder, data, vocab_size, seed)\n    logger",
+        "    check_folder(folder, data, vocab_size, seed, task)\n    logger",
         "    logger",
         ("tests/test_prepare.py::test_the_second_of_two_refuses_what_the_first_made_of_another_corpus",),
     ),
@@ -1010,8 +1010,8 @@ MUTANTS = (
     Mutant(
         "data options without a corpus are not compared",
         "t2t_keras/data/prepare.py",
-        "if data == DataConfig():",
-        "if not data.names_corpus:",
+        'names = ["task", *(field.name',
+        'names = ["task"] if True else [*(field.name',
         ("tests/test_prepare.py::test_data_options_are_compared_where_no_corpus_is_named",),
     ),
     Mutant(
@@ -1080,7 +1080,7 @@ MUTANTS = (
     Mutant(
         "identical sides go unseen",
         "t2t_keras/data/prepare.py",
-        "identical += pair[0] == pair[1]",
+        "identical += len(set(pair)) < len(pair)",
         "identical += 0",
         ("tests/test_prepare.py::test_training_text_that_is_mostly_the_same_on_both_sides_is_noticed",),
     ),
@@ -1165,8 +1165,8 @@ MUTANTS = (
     Mutant(
         "alignments are of one head",
         "t2t_keras/model/transformer.py",
-        "return ops.mean(layer.cross_attention.weights_of(x, encoded.keys_values[len(before)], encoded.mask), axis=1)",
-        "return layer.cross_attention.weights_of(x, encoded.keys_values[len(before)], encoded.mask)[:, 0]",
+        "return ops.mean(layer.cross_attention.weights_of(x, memory.keys_values[len(before)], memory.mask), axis=1)",
+        "return layer.cross_attention.weights_of(x, memory.keys_values[len(before)], memory.mask)[:, 0]",
         ("tests/test_oracle.py::test_alignments_of_a_padded_batch_are_the_papers_attention_in_the_last_layer_but_one",),
     ),
     Mutant(
@@ -1494,8 +1494,8 @@ MUTANTS = (
     ),
     Mutant(
         "--attention_images is ignored",
-        "t2t_keras/training/run.py",
-        "config.attention_images)",
+        "t2t_keras/tasks/translation.py",
+        "options.train.attention_images)",
         "1)",
         ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[attention_images]",),
     ),
@@ -1595,8 +1595,8 @@ MUTANTS = (
     Mutant(
         "padding of the target is not counted",
         "t2t_keras/training/train_step.py",
-        "target_length = tf.cast(tf.shape(target)[1], tf.float32)",
-        "target_length = tokens / tf.maximum(rows, 1)",
+        "model.flops(shapes[0][0], *(shape[1] for shape in shapes))",
+        "model.flops(shapes[0][0], shapes[0][1], tf.reduce_sum(token_mask(counted[-1])) / shapes[0][0])",
         ("tests/test_flops.py::test_an_update_counts_the_operations_of_its_padded_micro_batches",),
     ),
     Mutant(
@@ -1616,8 +1616,8 @@ MUTANTS = (
     Mutant(
         "train.py ignores --model",
         "tools/train.py",
-        "given, sources = options.with_table_3(options.given(*groups), options.sources())",
-        "given, sources = options.given(*groups), options.sources()",
+        "given, sources = options.with_table_3(options.given_run(), options.sources())",
+        "given, sources = options.given_run(), options.sources()",
         ("tests/test_table3.py::test_train_py_refuses_an_unknown_row",),
     ),
     Mutant(
@@ -1749,9 +1749,9 @@ MUTANTS = (
     ),
     Mutant(
         "the encoder ignores its window",
-        "t2t_keras/model/transformer.py",
-        "EncoderLayer(**sizes, attention_window=config.attention_window,",
-        "EncoderLayer(**sizes,",
+        "t2t_keras/model/encoder.py",
+        ', "dropout", "attention_window")}',
+        ', "dropout")}',
         ("tests/test_restricted_attention.py::test_the_encoder_attends_to_neighborhoods_and_the_decoder_to_everything",),
     ),
     Mutant(
@@ -1777,9 +1777,9 @@ MUTANTS = (
     ),
     Mutant(
         "the cost of a micro-batch ignores the window",
-        "t2t_keras/training/device_memory.py",
-        "(computed_scores(attention_window, s) + s * t",
-        "(computed_scores(0, s) + s * t",
+        "t2t_keras/model/flops.py",
+        "scores = computed_scores(config.attention_window, source) + source * target",
+        "scores = computed_scores(0, source) + source * target",
         ("tests/test_restricted_attention.py::test_the_largest_micro_batch_is_the_one_that_needs_most_memory_with_the_window",),
     ),
     # Constituency parsing.
@@ -2038,8 +2038,8 @@ MUTANTS = (
     Mutant(
         "data of a version without word pieces is refused",
         "t2t_keras/data/prepare.py",
-        '{"subwords": "bpe"} | ',
-        "",
+        '{"subwords": "bpe", "task"',
+        '{"task"',
         ("tests/test_prepare.py::test_a_folder_of_a_version_without_word_pieces_has_byte_pair_encoding",),
     ),
     Mutant(
@@ -2048,13 +2048,6 @@ MUTANTS = (
         "if not isinstance(translator.tokenizer, BytePairs):",
         "if False:",
         ("tests/test_word_pieces.py::test_ctranslate2_s_format_is_refused",),
-    ),
-    Mutant(
-        "prepare.py refuses flagfiles with search options",
-        "tools/prepare.py",
-        "options.define(ModelConfig, TrainConfig, DecodeConfig, DataConfig)",
-        "options.define(ModelConfig, TrainConfig, DataConfig)",
-        ("tests/test_configs.py::test_prepare_py_takes_the_config_by_name",),
     ),
     Mutant(
         "the recall of ROUGE is F1",
@@ -2239,6 +2232,63 @@ MUTANTS = (
         '            "benchmarks/our_decoder.py",\n',
         '            "benchmarks/our_decoder.py",\n            "tools/translate.py",\n',
         ("tests/test_build.py::test_every_program_has_a_binary_and_every_test_file_a_test",),
+    ),
+    # Seams: architectures, tasks, weights of a parent.
+    Mutant(
+        "a state of the search stays with its place instead of its beam",
+        "t2t_keras/model/beams.py",
+        "    return ancestors[:, :, -2:][:, :, 0]",
+        "    return ancestors[:, :, -1]",
+        ("tests/test_architecture.py::test_scores_of_the_search_are_those_of_whole_sentences",),
+    ),
+    Mutant(
+        "the architecture is not written to the folder of a run",
+        "t2t_keras/run_folder.py",
+        "version=VERSION, architecture=options.architecture, ",
+        "version=VERSION, ",
+        ("tests/test_architecture.py::test_it_trains_on_two_devices_and_resumes_to_the_last_bit",),
+    ),
+    Mutant(
+        "automatic names of weights depend on the models before",
+        "t2t_keras/model/protocols.py",
+        "    with own_names():\n        return",
+        "    if True:\n        return",
+        ("tests/test_architecture.py::test_it_trains_on_two_devices_and_resumes_to_the_last_bit",),
+    ),
+    Mutant(
+        "the best checkpoint is that of the first metric of translation",
+        "t2t_keras/run_folder.py",
+        "train = TrainConfig(best_metric=registry.task_of(architecture).metrics[0])",
+        'train = TrainConfig(best_metric="loss")',
+        ("tests/test_task.py::test_validation_has_the_figures_of_the_task_and_selects_the_best_checkpoint_by_its_metric",),
+    ),
+    Mutant(
+        "a column that is not counted is as if it were",
+        "t2t_keras/data/prepare.py",
+        "columns=dict(task.columns)",
+        "columns=dict.fromkeys(dict(task.columns), True)",
+        ("tests/test_task.py::test_a_record_has_the_columns_of_the_task",),
+    ),
+    Mutant(
+        "a child of a run starts at random",
+        "t2t_keras/training/run.py",
+        "if config.parent and not checkpoint.kept(model_dir):",
+        "if False:",
+        ("tests/test_parent.py::test_a_run_starts_from_the_average_of_its_parent_with_its_model_and_sub_words",),
+    ),
+    Mutant(
+        "given sub-words of another size are used",
+        "t2t_keras/data/prepare.py",
+        "        if found[name] != wanted:\n",
+        "        if False:\n",
+        ("tests/test_parent.py::test_what_does_not_fit_the_parent_is_refused",),
+    ),
+    Mutant(
+        "the record of the parent is lost when a run is resumed",
+        "t2t_keras/run_folder.py",
+        'read_json(model_dir / CONFIG).get("parent") if (model_dir / CONFIG).exists() else None',
+        "None",
+        ("tests/test_parent.py::test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_is_resumed",),
     ),
 )
 
