@@ -143,7 +143,7 @@ class Model:
     """As much of a `Transformer` as the pictures read."""
 
     def __init__(self, matrix: np.ndarray):
-        self.embedding = self
+        self.embedding_matrix = self
         self.matrix = tf.Variable(matrix)
 
 

@@ -454,8 +454,8 @@ class Recurrent:
     def initial_state(self, memory, beams):
         return tf.tile(memory[:, None], [1, beams])
 
-    def decode(self, tokens, memory, cache, position, ancestors):
-        state = (7 * follow(cache, ancestors) + tokens) % 50
+    def decode(self, tokens, memory, state, position, ancestors):
+        state = (7 * follow(state, ancestors) + tokens) % 50
         return tf.gather(self.weights, state), state
 
     def every(self, source: list[int], max_length: int) -> dict:

@@ -59,7 +59,8 @@ def left(model_dir: pathlib.Path) -> dict:
         for path in checkpoint.kept(model_dir, kind):
             with np.load(path) as archive:
                 state = json.loads(str(archive["state"]))
-                del state["seconds"], state["measured"]["seconds"]
+                del state["seconds"]
+                state["measured"].pop("seconds", None)
                 arrays = {name: archive[name].tobytes() for name in archive.files if name != "state"}
                 contents[path.name] = state, arrays
     return {

@@ -149,7 +149,7 @@ def test_the_hparams_tab_has_every_option_and_the_scores_of_validation(tmp_path)
     """As TensorBoard's own plugin reads them."""
     experiment, session = (Summary.FromString(each).value[0].metadata for each in hparams.summaries(OPTIONS, tmp_path))
     columns = metadata.parse_experiment_plugin_data(experiment.plugin_data.content)
-    names = {field.name for group in run_folder.groups_of().values() for field in dataclasses.fields(group)}
+    names = {"architecture", *run_folder.option_names()}
     assert {info.name for info in columns.hparam_infos} == names
     assert [info.name.tag for info in columns.metric_infos] == ["valid/bleu", "valid/loss", "valid/perplexity"]
     row = metadata.parse_session_start_info_plugin_data(session.plugin_data.content)
@@ -166,20 +166,22 @@ def kinds(folder) -> dict:
 
 def test_numbers_texts_images_and_arrays_are_shown_each_in_its_way(tmp_path):
     images = np.zeros([2, 4, 4, 3], np.uint8)
-    metrics = {"train/loss": 1.0, "config": "text", "attention": images, "weights/a": np.ones([3, 2], np.float32)}
+    metrics = {"train/learning_rate": 1.0, "config": "text", "attention": images, "weights/a": np.ones([3, 2], np.float32)}
     TensorBoardWriter(tmp_path).write(1, metrics)
     found = kinds(tmp_path)
     assert {tag: plugin for tag, (plugin, _) in found.items()} == {
-        "train/loss": "scalars",
+        "train/learning_rate": "scalars",
         "config": "text",
         "attention": "images",
         "weights/a": "histograms",
     }
-    assert found["train/loss"][1] == scalars.DESCRIPTIONS["train/loss"]
+    assert found["train/learning_rate"][1] == scalars.DESCRIPTIONS["train/learning_rate"]
 
 
 def test_charts_are_of_curves_that_there_are():
     layout = layout_pb2.Layout.FromString(Summary.FromString(scalars.layout(OPTIONS.task.figures)).value[0].tensor.string_val[0])
     tags = [tag for category in layout.category for chart in category.chart for tag in chart.multiline.tag]
     assert layout.category[0].title == "Training and validation"
-    assert {tag.strip("^$") for tag in tags} <= set(scalars.DESCRIPTIONS)
+    described = scalars.descriptions(OPTIONS.task.figures)
+    assert all(described(tag.strip("^$")) for tag in tags) and "^valid/bleu$" in tags
+    assert described("train/bleu") is None and "one layer" in described("train_gradient_norm/encoder_0")

@@ -19,25 +19,22 @@ def translator():
 
 def test_the_first_pairs_that_fit_are_drawn(translator):
     drawn = attention_images(translator, PAIRS, 2)()
-    assert list(drawn) == ["valid/attention_1", "valid/attention_2"]
+    assert list(drawn) == ["attention_1", "attention_2"]
     for image in drawn.values():
         assert image.dtype == np.uint8 and image.shape[0] == 1 and image.shape[3] == 3
         assert 100 < image.shape[1] < 2000 and 100 < image.shape[2] < 2000
         assert (image == 255).mean() > 0.3 and len(np.unique(image)) > 20  # White, with a picture on it.
-    assert (
-        drawn["valid/attention_1"].shape != drawn["valid/attention_2"].shape
-        or (drawn["valid/attention_1"] != drawn["valid/attention_2"]).any()
-    )
+    assert drawn["attention_1"].shape != drawn["attention_2"].shape or (drawn["attention_1"] != drawn["attention_2"]).any()
     assert attention_images(translator, PAIRS, 0)() == {} and attention_images(translator, [], 3)() == {}
 
 
 def test_the_same_sentence_is_drawn_again_with_the_weights_of_the_moment(translator):
     draw = attention_images(translator, PAIRS, 1)
-    first, again = draw()["valid/attention_1"], draw()["valid/attention_1"]
+    first, again = draw()["attention_1"], draw()["attention_1"]
     np.testing.assert_array_equal(first, again)
     for weight in translator.model.trainable_variables:
         weight.assign(weight * -3)
-    assert (draw()["valid/attention_1"] != first).any()
+    assert (draw()["attention_1"] != first).any()
 
 
 def test_a_picture_that_fails_is_reported_once_and_the_others_are_drawn(translator, monkeypatch, messages):
@@ -50,5 +47,5 @@ def test_a_picture_that_fails_is_reported_once_and_the_others_are_drawn(translat
 
     monkeypatch.setattr(pictures, "attention_of", fails)
     draw = attention_images(translator, PAIRS, 3)
-    assert list(draw()) == list(draw()) == ["valid/attention_1", "valid/attention_3"]
+    assert list(draw()) == list(draw()) == ["attention_1", "attention_3"]
     assert messages == ["Could not write attention to TensorBoard (no font). Training continues without it."]
