@@ -143,8 +143,7 @@ class Model:
     """As much of a `Transformer` as the pictures read."""
 
     def __init__(self, matrix: np.ndarray):
-        self.embedding_matrix = self
-        self.matrix = tf.Variable(matrix)
+        self.embedding_matrix = tf.Variable(matrix)
 
 
 def test_a_picture_that_fails_warns_once_and_the_others_are_still_made(model_dir, matrix, monkeypatch):
@@ -174,7 +173,7 @@ def test_the_projector_gets_the_embeddings_of_the_best_validation_with_their_sub
     model = Model(matrix)
     update = pictures.updates(model_dir, model, ("<pad>", "▁a", "b\tc", "ü"))
     update(True)
-    model.matrix.assign(-matrix)
+    model.embedding_matrix.assign(-matrix)
     update(False)
     folder = model_dir / "logs" / "projector"
     assert np.loadtxt(folder / "vectors.tsv", delimiter="\t").tolist() == matrix.tolist()
