@@ -300,7 +300,7 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
         options = with_current_names(options)
     known = {run_folder.ARCHITECTURE}.union(*map(run_folder.option_names, registry.architectures()))
     if unknown := sorted(set(options) - known):
-        raise TypeError(f"Expected options of ModelConfig, TrainConfig, DecodeConfig or DataConfig. Received: {', '.join(unknown)}.")
+        raise TypeError(f"Expected options of an architecture, TrainConfig, DecodeConfig or DataConfig. Received: {', '.join(unknown)}.")
     folder = pathlib.Path(model_dir).expanduser()
     options = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
     chosen = run_folder.resolve(folder, options, os.path.expanduser(data_dir))

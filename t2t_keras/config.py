@@ -1,4 +1,4 @@
-"""All options and their defaults: the model (section 3), training (section 5), decoding (6.1) and data (5.1).
+"""All options and their defaults: the Transformer (section 3), training (section 5), decoding (6.1) and data (5.1).
 
 `cli.flags` turns each field into a flag, and `--help` prints its help text. This module imports neither TensorFlow nor Keras.
 """
@@ -60,7 +60,7 @@ def _require(fields, condition: bool, names: str, expected: str) -> None:
         raise ValueError(f"Expected {expected}. Received: {received}.")
 
 
-def _require_types(fields) -> None:
+def check_types(fields) -> None:
     """Checks that each field has a value of its type, and that numbers are finite and within the limit of their field."""
     for field in dataclasses.fields(fields):
         value = getattr(fields, field.name)
@@ -77,7 +77,7 @@ def _require_types(fields) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Options of the model: the columns of Table 3. The defaults are the base model."""
+    """Options of the Transformer: the columns of Table 3. The defaults are the base model."""
 
     vocab_size: int = option(37000, "Size of the sub-word vocabulary shared by source and target (section 5.1).", 2**24)
     encoder_layers: int = option(6, "Number of encoder layers, N (section 3.1).", 1000)
@@ -97,7 +97,7 @@ class ModelConfig:
     )
 
     def __post_init__(self):
-        _require_types(self)
+        check_types(self)
         for name in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"):
             _require(self, getattr(self, name) >= 1, name, "a positive number")
         _require(self, self.vocab_size > EOS + 1, "vocab_size", f"more than the {EOS + 1} special ids")
@@ -166,7 +166,7 @@ class TrainConfig:
     best_metric: str = option("bleu", "Metric that selects the best checkpoint and that --patience observes; for translation bleu or loss.")
 
     def __post_init__(self):
-        _require_types(self)
+        check_types(self)
         for name in (
             "train_steps",
             "warmup_steps",
@@ -228,7 +228,7 @@ class DecodeConfig:
     max_input: int = option(1024, "Maximum length of a source in sub-words, end token included; longer sources are truncated.", 2**16)
 
     def __post_init__(self):
-        _require_types(self)
+        check_types(self)
         _require(self, self.beam_size >= 1, "beam_size", "at least one hypothesis")
         _require(self, self.extra_length >= 0, "extra_length", "0 or more")
         _require(self, self.max_input >= 2, "max_input", "room for one sub-word and the end token")
@@ -264,7 +264,7 @@ class DataConfig:
     skip_bad_lines: bool = option(False, "Leave out and count lines that are not UTF-8 instead of stopping.")
 
     def __post_init__(self):
-        _require_types(self)
+        check_types(self)
         for source, target in (("train_source", "train_target"), ("valid_source", "valid_target")):
             both = f"both of `{source}` and `{target}`, or neither"
             _require(self, getattr(self, source) or not getattr(self, target), f"{source} {target}", both)
@@ -340,6 +340,7 @@ def from_json(path: str | pathlib.Path, **classes) -> tuple:
             )
         try:
             groups.append(group(**options))
+            check_types(groups[-1])
         except ValueError as error:
             raise ValueError(f"{path} is not valid: {error}") from error
     return tuple(groups)

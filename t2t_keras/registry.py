@@ -15,7 +15,7 @@ import importlib.metadata
 from collections.abc import Callable
 
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.task import Task
+from t2t_keras.task import RESERVED_SUMS, Task
 
 
 def _load(what):
@@ -61,7 +61,9 @@ def register_architecture(name: str, *, options: type, model: object, task: str 
     if name in _architectures:
         raise ValueError(f"Expected a new name of an architecture. Received: {name!r}, which is registered.")
     fields = {field.name for field in dataclasses.fields(options)}
-    taken = {field.name for group in (TrainConfig, DecodeConfig, DataConfig) for field in dataclasses.fields(group)}
+    taken = {"architecture", "data_dir", "model_dir", "model"} | {
+        field.name for group in (TrainConfig, DecodeConfig, DataConfig) for field in dataclasses.fields(group)
+    }
     if clashes := sorted(fields & taken):
         raise ValueError(f"Expected options of {name!r} with other names than those of training, search and data. Received: {clashes}.")
     if missing := sorted({"vocab_size", "d_model"} - fields) + ["num_weights"] * (not hasattr(options, "num_weights")):
@@ -89,7 +91,11 @@ def register_task(name: str, task: object) -> None:
 @functools.cache
 def _import_plugins() -> None:
     for plugin in importlib.metadata.entry_points(group="t2t_keras.plugins"):
-        plugin.load()
+        try:
+            plugin.load()
+        except Exception as error:
+            message = f"The plugin {plugin.value} cannot be imported ({error}). Repair it, or remove its package."
+            raise ValueError(message) from error
 
 
 def architectures() -> dict[str, Architecture]:
@@ -119,7 +125,10 @@ def task(name: str) -> Task:
     if name not in _tasks:
         raise ValueError(f"Expected a task: {', '.join(_tasks)}. Received: {name!r}.")
     found = _load(_tasks[name])
-    return found() if isinstance(found, type) else found
+    found = found() if isinstance(found, type) else found
+    if clashes := sorted(set(found.sums) & RESERVED_SUMS):
+        raise ValueError(f"Expected sums of the task {name!r} with other names than those of every task. Received: {', '.join(clashes)}.")
+    return found
 
 
 def task_of(architecture_name: str) -> Task:

@@ -11,7 +11,7 @@ import pathlib
 import reprlib
 
 from t2t_keras import checkpoint, registry
-from t2t_keras.config import FILES, TEXTS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_json, to_json
+from t2t_keras.config import FILES, TEXTS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, check_types, from_json, to_json
 from t2t_keras.files import describe, read_json, write_whole
 
 CONFIG, SUBWORDS, DATA, LOGS = "config.json", "subwords.model", "data", "logs"
@@ -198,6 +198,7 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         own = {field.name: given[field.name] for field in dataclasses.fields(group) if field.name in given}
         try:
             chosen[name] = dataclasses.replace(getattr(before, name), **own)
+            check_types(chosen[name])  # Of any architecture.
         except ValueError as error:
             raise ValueError(f"{error} Options not given are those of {model_dir / CONFIG}." if is_run else str(error)) from error
         if name == "data" and not own:
@@ -314,7 +315,9 @@ def check_data(model_dir: pathlib.Path, subwords: pathlib.Path, records: pathlib
         raise ValueError(f"{model_dir} holds a model with other sub-words than {subwords.parent}. Give another `model_dir`.")
     expected = read_json(model_dir / CONFIG).get("records")
     if expected is not None and describe(records) != expected:
-        raise ValueError(f"{model_dir} was trained on other pairs than those in {subwords.parent}. Give another `model_dir` or `data_dir`.")
+        raise ValueError(
+            f"{model_dir} was trained on other records than those in {subwords.parent}. Give another `model_dir` or `data_dir`."
+        )
 
 
 def read_subwords(model_dir: pathlib.Path) -> bytes:

@@ -8,18 +8,26 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+# What training measures of every task, beside its own sums.
+RESERVED_SUMS = frozenset({
+    *("target_tokens", "real_tokens", "positions", "flops", "updates", "seconds", "finite", "gradient_norm", "learning_rate"),
+    "weight_gradient_norms",
+})  # fmt: skip
+
 
 class Column(NamedTuple):
     """A column of a record: a sequence of positive integers. Batches are padded with zeros.
 
     Attributes:
         name: a word in lower case.
-        counted: whether its length counts against the budgets of tokens and `max_length`. Model and memory are asked about the lengths of
-            the counted columns, in their order.
+        counted: whether its length counts against the budgets of tokens and `max_length`. The lengths of the counted columns, in their
+            order, are the arguments of `SequenceModel.flops` and `memory_cost`.
+        is_text: whether its integers are ids of sub-words, which messages show as text.
     """
 
     name: str
     counted: bool = True
+    is_text: bool = True
 
 
 class Figure(NamedTuple):
@@ -69,6 +77,11 @@ class Task:
     figures: tuple[Figure, ...] = (LOSS,)
     metrics: tuple[str, ...] = ("loss",)
 
+    @property
+    def counted(self) -> dict[str, bool]:
+        """Whether each column is counted, by its name."""
+        return {column.name: column.counted for column in self.columns}
+
     def records(self, tokenizer, *texts: list[bytes]) -> Iterable[tuple]:
         """Makes records of text.
 
@@ -81,12 +94,12 @@ class Task:
         """
         raise NotImplementedError
 
-    def loss(self, model, columns: dict, *, label_smoothing: float, training: bool) -> dict:
+    def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """Computes the loss of a model on a micro-batch.
 
         Args:
             model: the model.
-            columns: [B, T] int32 for each of `self.columns`.
+            batch: [B, T] int32 for each of `self.columns`.
             label_smoothing: ε of section 5.4; 0 in validation.
             training: whether to apply dropout.
 
@@ -119,7 +132,7 @@ class Task:
         Returns:
             A function that returns values by name: numbers become curves, strings text and uint8 arrays images of TensorBoard.
         """
-        return dict
+        return lambda: {}
 
     def check_text(self, data) -> None:
         """Checks that `DataConfig` names the text that the task needs.
@@ -135,6 +148,6 @@ class Task:
                 raise ValueError(f"Expected {expected}, or none, for the task {self.name}. Received: {received}.")
 
 
-def exp(nats: float) -> float:
-    """Returns e to the power of a mean loss, or infinity if that is no float."""
-    return math.exp(nats) if nats < 700 else math.inf
+def perplexity(loss: float) -> float:
+    """Returns e to the power of a mean loss in nats; infinity if it overflows."""
+    return math.exp(loss) if loss < 700 else math.inf

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 from test_prepare import TRAIN, VALID, VOCAB, contents, sentences, write_text
 
+from t2t_keras import registry
 from t2t_keras.config import DataConfig
 from t2t_keras.data import prepare, shards
 
@@ -27,7 +28,7 @@ def data(tmp_path, monkeypatch) -> DataConfig:
 
 def run(data: DataConfig, folder: pathlib.Path, seed: int = 1, **beam_options) -> dict[str, bytes]:
     write = beam_pipeline.writer(**beam_options) if beam_options else prepare.write
-    prepare.prepare(data, VOCAB, seed, folder, write_train=write)
+    prepare.prepare(data, VOCAB, seed, folder, registry.task("translation"), write_train=write)
     return contents(folder)
 
 

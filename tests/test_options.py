@@ -354,7 +354,7 @@ def steps_beyond_source(lab, config) -> int:
 def prepares(lab, config) -> types.SimpleNamespace:
     folder = lab.fresh()
     try:
-        prepare.prepare(config, 320, 1, folder)
+        prepare.prepare(config, 320, 1, folder, toy.TASK)
     except ValueError as error:
         return types.SimpleNamespace(error=str(error), pieces=(), train=[], valid=[], report={}, subwords=b"", longest=0)
     model, info = (folder / prepare.SUBWORDS).read_bytes(), shards.read_info(folder / "train")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from logged import logged
 
-from t2t_keras import checkpoint, run_folder
+from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.config import DataConfig
 from t2t_keras.data import prepare
 from t2t_keras.files import describe
@@ -110,12 +110,14 @@ def test_a_parent_is_not_added_to_a_run_that_has_started(folder, tmp_path):
 def test_given_sub_words_are_a_part_of_what_a_folder_was_prepared_with(folder, tmp_path):
     file = folder / "parent/subwords.model"
     data = DataConfig(dataset="builtin", builtin_pairs=300, subwords_file=str(file))
-    prepare.prepare(data, 340, 1, tmp_path / "data")
+    prepare.prepare(data, 340, 1, tmp_path / "data", registry.task("translation"))
     assert (tmp_path / "data/subwords.model").read_bytes() == file.read_bytes()
-    prepare.prepare(data, 340, 1, tmp_path / "data")
+    prepare.prepare(data, 340, 1, tmp_path / "data", registry.task("translation"))
     with pytest.raises(ValueError, match=re.escape("`subwords_file` was subwords.model")):
-        prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=300), 340, 1, tmp_path / "data")
+        prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=300), 340, 1, tmp_path / "data", registry.task("translation"))
     shutil.copy(file, tmp_path / "elsewhere")
     (tmp_path / "damaged").write_bytes(b"not sub-words")
     with pytest.raises(ValueError, match="Expected a file of sub-words as `subwords_file`"):
-        prepare.prepare(DataConfig(dataset="builtin", subwords_file=str(tmp_path / "damaged")), 340, 1, tmp_path / "other")
+        prepare.prepare(
+            DataConfig(dataset="builtin", subwords_file=str(tmp_path / "damaged")), 340, 1, tmp_path / "other", registry.task("translation")
+        )

@@ -18,7 +18,7 @@ import tensorflow as tf
 from logged import logged
 from test_lock import HOLDER
 
-from t2t_keras import files
+from t2t_keras import files, registry
 from t2t_keras.config import EOS, DataConfig
 from t2t_keras.data import builtin_corpus, corpora, prepare, shards
 from t2t_keras.text import vocabulary
@@ -60,7 +60,7 @@ def folder(tmp_path) -> pathlib.Path:
 
 def run(data: DataConfig, folder: pathlib.Path, vocab_size: int = VOCAB, seed: int = 1) -> list[str]:
     with logged() as said:
-        prepare.prepare(data, vocab_size, seed, folder)
+        prepare.prepare(data, vocab_size, seed, folder, registry.task("translation"))
     return said
 
 
@@ -540,7 +540,7 @@ def test_text_that_cannot_be_read_is_not_taken_for_a_folder_that_cannot_be_writt
         raise OSError(f"Could not read line 7 of {data.train_source} (Input/output error).")
 
     with pytest.raises(OSError, match=r"^Could not read line 7"):
-        prepare.prepare(data, VOCAB, 1, folder, write_train=write_from_a_broken_disk)
+        prepare.prepare(data, VOCAB, 1, folder, registry.task("translation"), write_train=write_from_a_broken_disk)
 
 
 def test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it(data, folder):
@@ -550,7 +550,7 @@ def test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it(d
             raise PermissionError(13, "Permission denied", name)
 
         with pytest.raises(OSError, match=told):
-            prepare.prepare(data, VOCAB, 1, folder, write_train=write)
+            prepare.prepare(data, VOCAB, 1, folder, registry.task("translation"), write_train=write)
 
 
 # Two at a time.
@@ -581,7 +581,7 @@ def run_beside(holder, data: DataConfig, folder: pathlib.Path, end) -> list[str]
             threading.Timer(0.5, finish).start()
 
     with logged(act) as said:
-        prepare.prepare(data, VOCAB, 1, folder)
+        prepare.prepare(data, VOCAB, 1, folder, registry.task("translation"))
     assert said[0].startswith(f"{folder} is in use by process {holder.pid} on ")
     return said[1:]
 

@@ -13,7 +13,7 @@ import stand_in
 import tensorflow as tf
 from logged import logged
 
-from t2t_keras import checkpoint, files, run_folder
+from t2t_keras import checkpoint, files, registry, run_folder
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import builtin_corpus, corpora, prepare, shards
 from t2t_keras.decoding.loading import load
@@ -132,7 +132,7 @@ def prepared(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("prepared")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "PAIRS_PER_RECORD", 100)
-        prepare.prepare(DATA, MODEL.vocab_size, TRAIN.seed, folder)
+        prepare.prepare(DATA, MODEL.vocab_size, TRAIN.seed, folder, registry.task("translation"))
     return folder
 
 
@@ -337,7 +337,7 @@ def test_the_same_sub_words_with_other_pairs_are_refused(copy):
     sides = [tf.RaggedTensor.from_row_lengths(columns[f"{side}_ids"], columns[f"{side}_lengths"]).to_list() for side in shards.SIDES]
     pairs = [tuple(map(np.array, pair)) for pair in zip(*sides, strict=True)]
     shards.write(folder, pairs[:-1], count=len(pairs), vocab_size=MODEL.vocab_size, seed=1)
-    with pytest.raises(ValueError, match="was trained on other pairs than"):
+    with pytest.raises(ValueError, match="was trained on other records than"):
         resume(copy)
 
 
@@ -370,7 +370,7 @@ def test_sub_words_of_other_data_are_refused(run, tmp_path):
     """The same number of them, learned from other text: every id would mean something else."""
     model_dir, _, _ = run
     before = contents(model_dir)
-    prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=200), MODEL.vocab_size, 1, tmp_path)
+    prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=200), MODEL.vocab_size, 1, tmp_path, registry.task("translation"))
     with pytest.raises(ValueError, match="other sub-words"):
         train(model_dir, data=DataConfig(), data_dir=tmp_path)
     assert contents(model_dir) == before

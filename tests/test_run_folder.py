@@ -237,7 +237,7 @@ def test_missing_sub_words_are_told(tmp_path):
         run_folder.read_subwords(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "expected"), [("subwords.model", "other sub-words"), ("records.tsv", "other pairs")])
+@pytest.mark.parametrize(("name", "expected"), [("subwords.model", "other sub-words"), ("records.tsv", "other records")])
 def test_a_run_does_not_go_on_with_other_data(tmp_path, name, expected):
     write(tmp_path)
     files = [tmp_path / "prepared" / name for name in ("subwords.model", "records.tsv")]

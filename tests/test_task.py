@@ -118,7 +118,7 @@ def test_beam_writes_the_same_files(folder, tmp_path, monkeypatch):
 def test_data_of_another_task_is_refused(folder, monkeypatch):
     monkeypatch.chdir(folder)
     with pytest.raises(ValueError, match=re.escape("`task` was case_tagging, and is now translation")):
-        prepare.prepare(DataConfig(), 300, 1, folder / "data")
+        prepare.prepare(DataConfig(), 300, 1, folder / "data", registry.task("translation"))
 
 
 def test_a_second_side_is_refused(tmp_path):
@@ -130,6 +130,19 @@ def test_a_second_side_is_refused(tmp_path):
 def test_a_metric_of_another_task_is_refused(tmp_path):
     with pytest.raises(ValueError, match=re.escape("Expected `best_metric` to be one of accuracy, loss. Received: best_metric=bleu.")):
         run_folder.resolve(tmp_path, {"architecture": "tagger", "best_metric": "bleu"})
+
+
+def test_a_task_has_its_own_default_metric_and_sums_of_its_own(monkeypatch):
+    assert run_folder.Options.default("tagger").train.best_metric == "accuracy"
+    monkeypatch.setattr(Tagging, "sums", ("loss", "smoothed_loss", "finite", "correct", "seconds"))
+    with pytest.raises(ValueError, match=re.escape("names than those of every task. Received: finite, seconds.")):
+        registry.task_of("tagger")
+
+
+@pytest.mark.parametrize("name", ["position", "damaged", "Words", "a-b", ""])
+def test_a_column_has_a_name_that_can_be_read_back(tmp_path, name):
+    with pytest.raises(ValueError, match="Expected columns named in lower case, and not position or damaged."):
+        shards.write(tmp_path, [([5], [1])], count=1, vocab_size=9, seed=0, columns={"words": True, name: False})
 
 
 def test_a_tagger_does_not_translate(folder):

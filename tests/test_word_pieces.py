@@ -19,7 +19,7 @@ from test_run import DECODE, MODEL, TRAIN, resume, train
 from test_savedmodel import ALONE, LINES
 from test_tokenizer import NASTY, nasty_lines, round_trip, text
 
-from t2t_keras import run_folder
+from t2t_keras import registry, run_folder
 from t2t_keras.config import EOS, DataConfig, DecodeConfig
 from t2t_keras.data import builtin_corpus, prepare
 from t2t_keras.decoding import loading
@@ -163,7 +163,7 @@ def test_beam_and_this_process_write_the_same(tmp_path):
 
     contents = []
     for name, write in (("local", prepare.write), ("beam", beam_pipeline.writer("DirectRunner"))):
-        prepare.prepare(DATA, MODEL.vocab_size, 1, tmp_path / name, write_train=write)
+        prepare.prepare(DATA, MODEL.vocab_size, 1, tmp_path / name, registry.task("translation"), write_train=write)
         contents.append({path.relative_to(tmp_path / name): path.read_bytes() for path in (tmp_path / name).rglob("*") if path.is_file()})
     assert contents[0] == contents[1]
     assert contents[0][pathlib.Path(prepare.SUBWORDS)].startswith(HEAD)

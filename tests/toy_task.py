@@ -23,7 +23,7 @@ class Tagging(Task):
 
     name = "case_tagging"
     texts = ("source",)
-    columns = (Column("words"), Column("case", counted=False))
+    columns = (Column("words"), Column("case", counted=False, is_text=False))
     target = "case"
     sums = ("loss", "smoothed_loss", "correct")
     objective = "smoothed_loss"
@@ -72,7 +72,8 @@ class TaggerConfig:
 
     @property
     def num_weights(self) -> int:
-        return TransformerEncoder(self.encoder).count_params() + (self.d_model + 1) * (UPPER + 1)
+        d, f, heads = self.d_model, self.encoder.d_ff, self.encoder.num_heads * self.encoder.d_k
+        return self.vocab_size * d + 4 * d * heads + 2 * d * f + f + d + 4 * d + (d + 1) * (UPPER + 1)
 
 
 class Tagger(SequenceModel):

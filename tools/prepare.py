@@ -28,7 +28,7 @@ options.define_divisors()
 
 
 def prepare() -> None:
-    chosen = run_folder.Options(**options.read_run(), architecture=flags.FLAGS[run_folder.ARCHITECTURE].value)
+    chosen = run_folder.Options(**options.read_run(), architecture=options.chosen_architecture())
     chosen.task.check_text(chosen.data)
     if not _DATA_DIR.value:
         raise ValueError("Expected a folder as --data_dir. Received none.")

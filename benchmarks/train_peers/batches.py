@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 
 from benchmarks.train_peers.worker import read_updates
+from t2t_keras import registry
 from t2t_keras.config import EOS, PAD, DataConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, corpora, prepare, shards
 from t2t_keras.model import flops
@@ -39,7 +40,7 @@ def write_text_pairs(folder: pathlib.Path, data: DataConfig, vocab_size: int) ->
     lines = (line for pair in pairs(corpora.Report()) for line in pair)
     subwords = vocabulary.load(vocabulary.learn(data.subwords, lines, vocab_size, sample=data.vocab_sample, seed=SEED, **learning))
     report = corpora.Report()
-    prepare.write(folder, pairs(report), subwords, data.max_length, report, prepare.TRANSLATION, count=29_000, seed=SEED)
+    prepare.write(folder, pairs(report), subwords, data.max_length, report, registry.task("translation"), count=29_000, seed=SEED)
 
 
 def write_batches(path: pathlib.Path, shards_folder: pathlib.Path, train: TrainConfig, updates: int) -> dict:

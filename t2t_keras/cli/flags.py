@@ -1,4 +1,6 @@
-"""Command-line flags: each field of the dataclasses in `config.py` is an absl flag of the same name, default and help text."""
+"""Command-line flags: each option of the chosen architecture, of training, search and data is an absl flag of the same name, default and
+help text.
+"""
 
 import contextlib
 import dataclasses
@@ -51,10 +53,10 @@ def define_run() -> None:
     """Defines `--architecture`, and a flag for each option of a run with this architecture: the given one, or that of the run."""
     names, name = registry.architectures(), run_folder.ARCHITECTURE
     flags.DEFINE_enum(name, run_folder.TRANSFORMER, list(names), "Architecture of the model. A run keeps its own.")
-    define(*run_folder.groups_of(_chosen_architecture()).values())
+    define(*run_folder.groups_of(chosen_architecture()).values())
 
 
-def _chosen_architecture() -> str:
+def chosen_architecture() -> str:
     """Returns the architecture that the arguments choose, before flags are parsed: `--help` shows its options alone."""
     values = {}
     for _, argument, following in _arguments():
@@ -71,14 +73,14 @@ def _chosen_architecture() -> str:
 
 def read_run() -> dict:
     """Returns the groups of options of a run by name, with the values of their flags."""
-    return {name: read(group) for name, group in run_folder.groups_of(flags.FLAGS[run_folder.ARCHITECTURE].value).items()}
+    return {name: read(group) for name, group in run_folder.groups_of(chosen_architecture()).items()}
 
 
 def given_run() -> dict:
     """Returns the options of a run that the command line or a flagfile sets, by name."""
     architecture = flags.FLAGS[run_folder.ARCHITECTURE]
     own = {run_folder.ARCHITECTURE: architecture.value} if architecture.present else {}
-    return own | given(*run_folder.groups_of(_chosen_architecture()).values())
+    return own | given(*run_folder.groups_of(chosen_architecture()).values())
 
 
 def define_trained_model(required: bool = True) -> None:
@@ -98,7 +100,7 @@ def define_trained_model(required: bool = True) -> None:
 
 
 def trained_model() -> dict:
-    """Returns the arguments of `decoding.loading.load`, checked before TensorFlow is imported, and chooses its kernels.
+    """Returns the arguments of `decoding.loading.load`, checked before TensorFlow is imported, and sets the environment that it decodes in.
 
     Raises:
         FileNotFoundError: the folder has no run.
@@ -294,7 +296,7 @@ def _parse(arguments: list[str]) -> list[str]:
         if not others or run_folder.ARCHITECTURE not in flags.FLAGS:
             sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
         of = " or ".join(f"--architecture={name}" for name in others)
-        sys.exit(f"Error: Expected options of --architecture={_chosen_architecture()}. Received: --{error.flagname}, an option of {of}.")
+        sys.exit(f"Error: Expected options of --architecture={chosen_architecture()}. Received: --{error.flagname}, an option of {of}.")
     except flags.Error as error:
         sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
 

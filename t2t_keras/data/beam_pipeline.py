@@ -130,7 +130,7 @@ def write(
             | "Spread" >> beam.Reshuffle()
             | "Encode" >> beam.ParDo(_Encode(subwords.model, max_length, seed, len(names), task))
             | "By shard" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(_WriteShard(exchange, names, subwords.vocab_size, dict(task.columns)))
+            | "Write" >> beam.ParDo(_WriteShard(exchange, names, subwords.vocab_size, task.counted))
         )
     described = {}
     for name in names:
@@ -139,7 +139,7 @@ def write(
             shutil.copyfileobj(source, target)
         with FileSystems.open(f"{path}.json") as file:
             described[name] = json.loads(file.read())
-    info = shards.describe(folder, described, subwords.vocab_size, dict(task.columns))
+    info = shards.describe(folder, described, subwords.vocab_size, task.counted)
     report.too_long += report.pairs - info["pairs"]
     report.pairs = info["pairs"]
     FileSystems.delete([exchange])

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from t2t_keras import files, registry
+from t2t_keras import files
 from t2t_keras.config import FILES, TEXTS, DataConfig
 from t2t_keras.data import corpora, shards
 from t2t_keras.files import read_json, write_whole
@@ -29,7 +29,6 @@ SUBWORDS = "subwords.model"
 CORPUS = "corpus.json"
 LOCK = "lock"
 MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
-TRANSLATION = registry.task("translation")
 PAIRS_AT_ONCE = 8192  # Pairs in one call of the tokenizer.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 _HASHED = re.compile(r" [0-9a-f]{64}'")  # The hash at the end of a file's record, see `corpora.identity`.
@@ -71,7 +70,7 @@ def _options(data: DataConfig, vocab_size: int, seed: int, task: Task, hashes: c
     return {**corpora.identity(data, seed, hashes), **own, **{name: getattr(data, name) for name in _TEXT_OPTIONS}}
 
 
-def recorded_options(folder: pathlib.Path) -> dict:
+def _recorded_options(folder: pathlib.Path) -> dict:
     """Reads the options in `corpus.json`."""
     path = folder / CORPUS
     try:
@@ -81,7 +80,7 @@ def recorded_options(folder: pathlib.Path) -> dict:
     if not isinstance(options, dict):
         raise ValueError(f"{path} is damaged: it has no options. Remove {folder} and prepare again.")
     # Older versions wrote "pairs", and had byte-pair encoding and translation only.
-    return {"subwords": "bpe", "task": TRANSLATION.name} | {
+    return {"subwords": "bpe", "task": "translation"} | {
         "builtin_pairs" if name == "pairs" else name: value for name, value in options.items()
     }
 
@@ -92,7 +91,7 @@ def prepared_with(folder: pathlib.Path) -> DataConfig:
     Raises:
         ValueError: `corpus.json` is damaged.
     """
-    recorded = recorded_options(folder)
+    recorded = _recorded_options(folder)
     names = {field.name for field in dataclasses.fields(DataConfig)} - set(FILES)
     try:
         return DataConfig(**{name: recorded[name] for name in names & set(recorded)})
@@ -130,7 +129,7 @@ def write(
 ) -> dict:
     """Tokenizes pairs and writes them as shards in this process. See `encode` for the arguments and `shards.write` for `options`."""
     records = encode(pairs, subwords, max_length, report, task)
-    return shards.write(folder, records, vocab_size=subwords.vocab_size, columns=dict(task.columns), **options)
+    return shards.write(folder, records, vocab_size=subwords.vocab_size, columns=task.counted, **options)
 
 
 def _write_text(folder: pathlib.Path, split: str, pairs: list[corpora.Pair], sides: tuple[str, ...]) -> None:
@@ -153,7 +152,7 @@ def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: 
     Raises:
         ValueError: options differ, and the message names each of them; or `corpus.json` is damaged.
     """
-    recorded, asked = recorded_options(folder), _options(data, vocab_size, seed, task)
+    recorded, asked = _recorded_options(folder), _options(data, vocab_size, seed, task)
     names = [*asked, *sorted(set(recorded) - set(asked))]
     if not data.names_corpus:
         names = ["task", *(field.name for field in dataclasses.fields(DataConfig) if getattr(data, field.name) != field.default)]
@@ -326,9 +325,7 @@ def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, ta
     write_whole(folder / CORPUS, (json.dumps(record, indent=2) + "\n").encode())
 
 
-def prepare(
-    data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, task: Task = TRANSLATION, write_train: Callable = write
-) -> None:
+def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, task: Task, write_train: Callable = write) -> None:
     """Prepares a data folder, unless it already exists and was prepared from the same corpus.
 
     Args:

@@ -55,6 +55,8 @@ class Shard:
     """
 
     def __init__(self, path: pathlib.Path, vocab_size: int, columns: Iterable[str] = SIDES):
+        if wrong := [name for name in columns if not _is_name(name)]:
+            raise ValueError(f"Expected columns named in lower case, and not position or damaged. Received: {', '.join(wrong)}.")
         self._writer = tf.io.TFRecordWriter(str(path))
         self._dtype, self._columns, self._pending, self._size = id_type(vocab_size), tuple(columns), [], 0
         self._described = {"records": [], "tokens": [0] * len(self._columns), "longest": [0] * len(self._columns)}
@@ -92,6 +94,11 @@ class Shard:
         self._flush()
         self._writer.close()
         return self._described
+
+
+def _is_name(column: str) -> bool:
+    """Whether a column may have this name: a word in lower case, and not one that batches use for themselves."""
+    return re.fullmatch("[a-z_]{1,100}", column) is not None and column not in ("position", "damaged")
 
 
 def names(count: int) -> list[str]:
@@ -176,7 +183,7 @@ def read_info(folder: pathlib.Path) -> dict:
         raise FileNotFoundError(f"{path} is missing. Remove {folder.parent} and prepare again.")
     info = read_json(path)
     columns = info.setdefault("columns", SIDES)  # Older versions had these only.
-    if not isinstance(columns, dict) or not columns or not all(re.fullmatch("[a-z_]{1,100}", name) for name in columns):
+    if not isinstance(columns, dict) or not columns or not all(map(_is_name, columns)):
         raise ValueError(f"Expected 'columns' in {path} to be names of columns. Received: {reprlib.repr(columns)}.")
     for name in ("pairs", "vocab_size", *(f"{column}_{total}" for column in columns for total in ("tokens", "longest"))):
         if type(info.get(name)) is not int or not 0 <= info[name] < 2**62:

@@ -30,7 +30,7 @@ class Running(NamedTuple):
     log_probs: tf.Tensor  # [B, W] float32, -inf in an empty place
     tokens: tf.Tensor  # [B, W] int32, the last token of each
     sequences: tf.Tensor  # [B, W, T] int32, all tokens but the start token
-    ancestors: tf.Tensor  # [B, W, T + 1] int32, the beam that wrote each token
+    ancestors: tf.Tensor  # [B, W, T + 1] int32, the beam that read each token
 
 
 class Finished(NamedTuple):
@@ -211,7 +211,7 @@ def beam_search(
 
     Args:
         step: (tokens [R, W] int32, ancestors [R, W, T + 1] int32, position T, state) → (logits [R, W, V] float32, state). The state is
-            never reordered by beams. `ancestors` gives the beam that wrote each token instead: token t of the hypothesis of beam w is
+            never reordered by beams. `ancestors` gives the beam that read each token instead: token t of the hypothesis of beam w is
             that of beam ancestors[w, t] in the `tokens` of position t. The last entry is w. A state that must follow its beams does so
             by `model.beams.follow`.
         state: nest of tensors [B, …], the state of the step. An axis of static size 0 may grow.

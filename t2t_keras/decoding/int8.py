@@ -59,7 +59,8 @@ class Int8:
     """The weights of a model with matrices in 8 bits. Vectors, which are small, keep their values.
 
     Args:
-        model: a `Transformer`. Its matrices are set to the dequantized values, so that it computes the same as an export.
+        model: an `EncoderDecoder`. Its matrices, whose names end in kernel or embedding/matrix, are set to the dequantized values, so that
+            it computes the same as an export.
         trained: a model with the same weights in float32, if `model` has another dtype. Its weights are quantized.
 
     Attributes:

@@ -7,7 +7,7 @@ from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.log import logger
-from t2t_keras.model.protocols import make
+from t2t_keras.model.protocols import EncoderDecoder, make
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
 from t2t_keras.weights import assign
@@ -32,12 +32,12 @@ def load_with_state(
     """Loads a model as `load` does, and also returns the `state` of the newest checkpoint that it read."""
     model_config, decode_config = run_folder.groups(model_dir, "model", "decode")
     architecture = registry.architecture(run_folder.architecture_of(model_dir))
-    if architecture.task != "translation":
-        raise ValueError(f"Expected a run that translates. Received: {model_dir}, whose task is {architecture.task}.")
     decode_config = dataclasses.replace(decode_config, **decode_options)
     checkpoint.check_size(model_dir, which, model_config.num_weights)
     tokenizer = read_tokenizer(model_dir, model_config)
     model = trained = make(architecture, model_config)
+    if not isinstance(model, EncoderDecoder):
+        raise ValueError(f"Expected a run that translates. Received: {model_dir}, whose architecture is {architecture.name}.")
     loaded, state = checkpoint.load(model_dir, which, trained)
     logger.info(f"Using the {loaded}.")
     if dtype != "float32":

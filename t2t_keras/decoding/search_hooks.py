@@ -49,7 +49,7 @@ class Scorer:
             state: the state that the last call returned.
 
         Returns:
-            log_probs: [R, W, V] float32, at most 0, or the search may end too early. Others are not renormalized where one is -inf.
+            log_probs: [R, W, V] float32, at most 0, or the search may end too early. They need not sum to 1.
             state: the next state.
         """
         raise NotImplementedError
@@ -65,7 +65,7 @@ class Selector:
     state = ()
 
     def number(self, beam_size: int) -> int:
-        """Returns N, at least W. Of 2 W different ones, W go on, because each beam can end only once. Greedy search needs only one."""
+        """Returns N, at least W. Each beam has one continuation that ends, so of 2 W at least W go on. Greedy search needs one."""
         return 2 * beam_size if beam_size > 1 else 1
 
     def __call__(self, log_probs, hypotheses: Hypotheses, state) -> tuple:

@@ -88,8 +88,8 @@ class Signatures(tf.Module):
             error: [B] string, the error in the options; empty if there is none.
             source_pieces: [B, S] string, the sub-words of the source, with the end token.
             pieces: [B, W, T] string, the sub-words of the translations, with their end tokens.
-            alignment: [B, W, T, S] float32, the attention of each sub-word to the source; rows sum to 1, see `Transformer.align`. Zeros if
-                the architecture does not align.
+            alignment: [B, W, T, S] float32, the attention of each sub-word to the source; rows sum to 1, see `EncoderDecoder.align`. Zeros
+                if the architecture does not align.
 
             The last three are empty strings and zeros in rows that did not ask for an alignment. If no row did, S and T are 0.
 

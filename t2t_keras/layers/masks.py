@@ -27,7 +27,7 @@ def causal_mask(position, length):
 
 
 def ancestry_mask(ancestors):
-    """Returns an attention mask for beams: beam w sees the token that beam ancestors[w, p] wrote at each position p.
+    """Returns an attention mask for beams: beam w sees the token that beam ancestors[w, p] read at each position p.
 
     Args:
         ancestors: [B, W, P] int.

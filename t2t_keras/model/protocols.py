@@ -101,7 +101,7 @@ class EncoderDecoder(SequenceModel):
             memory: the result of `encode`.
             state: `None`, or the state from the previous `decode` or `initial_state`.
             position: number of tokens before; int or int32 scalar.
-            ancestors: in the search, [R, W, position + 1] int. ancestors[w, p] is the beam that wrote the token at position p of the
+            ancestors: in the search, [R, W, position + 1] int. ancestors[w, p] is the beam that read the token at position p of the
                 hypothesis of beam w; its last entry is w.
             training: whether to apply dropout.
 

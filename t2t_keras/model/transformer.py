@@ -76,7 +76,7 @@ class Transformer(EncoderDecoder):
             state: the cache from the previous `decode`, with the keys and values of all earlier targets.
             position: number of positions in the cache; int or int32 scalar.
             ancestors: [B, T, position + 1] int, for beam search. The T targets are then not T positions, but T beams at one
-                `position`. ancestors[t, p] is the beam that wrote the token at position p of the hypothesis of beam t; its last entry
+                `position`. ancestors[t, p] is the beam that read the token at position p of the hypothesis of beam t; its last entry
                 is t. The cache is never reordered.
 
         Returns:

@@ -10,7 +10,7 @@ from t2t_keras.files import write_whole
 
 FOLDER, VECTORS, LABELS = "projector", "vectors.tsv", "subwords.tsv"
 CONFIG = "projector_config.pbtxt"  # TensorBoard looks for this name beside the event files.
-MAX_INT = 5000  # Sub-words: writing them takes a second or two. The most frequent ones come first.
+MAX_SUBWORDS = 5000  # Writing them takes a second or two. The most frequent ones come first.
 
 
 def write(logs: pathlib.Path, pieces: tuple[str, ...], matrix: np.ndarray) -> None:
@@ -26,8 +26,10 @@ def write(logs: pathlib.Path, pieces: tuple[str, ...], matrix: np.ndarray) -> No
     """
     folder = logs / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    labels = [f"{piece.replace(chr(9), '<tab>').replace(chr(10), '<newline>')}\t{index}" for index, piece in enumerate(pieces[:MAX_INT])]
-    vectors = ["\t".join(f"{value:.4g}" for value in row) for row in matrix[:MAX_INT].tolist()]
+    labels = [
+        f"{piece.replace(chr(9), '<tab>').replace(chr(10), '<newline>')}\t{index}" for index, piece in enumerate(pieces[:MAX_SUBWORDS])
+    ]
+    vectors = ["\t".join(f"{value:.4g}" for value in row) for row in matrix[:MAX_SUBWORDS].tolist()]
     write_whole(folder / LABELS, "\n".join(["sub-word\tid", *labels, ""]).encode())
     write_whole(folder / VECTORS, "\n".join([*vectors, ""]).encode())
     config = ProjectorConfig()

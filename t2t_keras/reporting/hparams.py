@@ -25,7 +25,9 @@ def summaries(options: run_folder.Options, model_dir: pathlib.Path) -> list[byte
     figures = sorted(
         (figure for figure in options.task.figures if figure.valid), key=lambda figure: figure.name not in options.task.metrics[:1]
     )
-    metrics = {f"valid/{figure.name}": f"validation {figure.title}" for figure in figures}  # The one that selects comes first.
+    metrics = {
+        f"valid/{figure.name}": f"validation {figure.title if figure.title.isupper() else figure.title.lower()}" for figure in figures
+    }  # The one that selects comes first.
     # Not `api.hparams_config_pb`: a number would need an interval, and runs outside it would be hidden.
     experiment = api_pb2.Experiment(
         hparam_infos=[api_pb2.HParamInfo(name=name, type=_TYPES[type(value)]) for name, value in values.items()],

@@ -80,10 +80,10 @@ def attention_images(translator, pairs: Sequence[tuple[str, str]], number: int) 
 
     Returns:
         A function that returns a heat map of each head of the last layer, for each pair: {"attention_1": [1, height, width, 3]
-        uint8, …}. It never raises. It draws none of an architecture other than the Transformer.
+        uint8, …}. It never raises. It draws nothing unless the model is a `Transformer`.
     """
     if not isinstance(translator.model, Transformer):
-        return dict
+        return lambda: {}
     attempt = _Attempts()
 
     def fits(pair: tuple[str, str]) -> bool:

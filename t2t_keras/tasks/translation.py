@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from t2t_keras.task import LOSS, Column, Figure, Task, exp
+from t2t_keras.task import LOSS, Column, Figure, Task, perplexity
 
 SAMPLES = 5  # Validation sentences shown in TensorBoard.
 
@@ -27,16 +27,16 @@ class Translation(Task):
         """See `Task.records`: the sub-words of both sides, with end tokens."""
         return zip(*map(tokenizer.sentences, texts), strict=True)
 
-    def loss(self, model, columns: dict, *, label_smoothing: float, training: bool) -> dict:
+    def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """See `Task.loss`: the negative log likelihood, and the smoothed cross entropy of section 5.4."""
-        smoothed, negative_log_likelihood = model.cross_entropy(columns["source"], columns["target"], label_smoothing, training=training)
+        smoothed, negative_log_likelihood = model.cross_entropy(batch["source"], batch["target"], label_smoothing, training=training)
         return {"loss": negative_log_likelihood, "smoothed_loss": smoothed}
 
     def measure(self, sums: dict[str, float], training: bool) -> dict[str, float]:
         """See `Task.measure`."""
         loss = sums["loss"] / sums["target_tokens"]
         smoothed = {"smoothed_loss": sums["smoothed_loss"] / sums["target_tokens"]} if training else {}
-        return {"loss": loss, "perplexity": exp(loss), **smoothed}
+        return {"loss": loss, "perplexity": perplexity(loss), **smoothed}
 
     def validation(self, model, tokenizer, options, texts: tuple[list[str], ...]) -> Callable[[], dict]:
         """See `Task.validation`: BLEU of greedy translations, samples of them, and attention to some sources."""

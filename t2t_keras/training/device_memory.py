@@ -50,7 +50,7 @@ def halve_micro_batches(strategy, batch: dict) -> dict:
 
 
 def _shown(rows: int, lengths: Sequence[int]) -> str:
-    """Returns the shape of a micro-batch as messages show it: rows x (source + target)."""
+    """Returns the shape of a micro-batch as messages show it: rows x (length of each counted column)."""
     return f"{rows:,} x ({' + '.join(map(str, lengths))})"
 
 
