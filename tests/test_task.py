@@ -145,6 +145,12 @@ def test_a_column_has_a_name_that_can_be_read_back(tmp_path, name):
         shards.write(tmp_path, [([5], [1])], count=1, vocab_size=9, seed=0, columns={"words": True, name: False})
 
 
+@pytest.mark.parametrize("value", [0, -1, 2**16])
+def test_a_column_holds_no_padding_and_nothing_that_its_type_cannot(tmp_path, value):
+    with pytest.raises(ValueError, match=re.escape("Expected integers from 1 to 65,535 in column 'case'. Received:")):
+        shards.write(tmp_path, [([5, 6], [1, value])], count=1, vocab_size=9, seed=0, columns={"words": True, "case": False})
+
+
 def test_a_tagger_does_not_translate(folder):
     with pytest.raises(ValueError, match=re.escape("Expected a run that translates. Received:")):
         t2t_keras.load(folder / "whole")

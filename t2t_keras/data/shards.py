@@ -71,8 +71,11 @@ class Shard:
         if self._pending:
             features = {}
             for index, (side, sentences) in enumerate(zip(self._columns, zip(*self._pending, strict=True), strict=True)):
-                lengths = [len(ids) for ids in sentences]
-                features[f"{side}_ids"] = np.concatenate(sentences).astype(self._dtype).tobytes()
+                lengths, ids = [len(ids) for ids in sentences], np.concatenate(sentences)
+                if len(ids) and not 0 < ids.min() <= ids.max() <= np.iinfo(self._dtype).max:
+                    maximum = np.iinfo(self._dtype).max
+                    raise ValueError(f"Expected integers from 1 to {maximum:,} in column '{side}'. Received: {ids.min()} to {ids.max()}.")
+                features[f"{side}_ids"] = ids.astype(self._dtype).tobytes()
                 features[f"{side}_lengths"] = np.array(lengths, "<u2").tobytes()
                 self._described["tokens"][index] += sum(lengths)
                 self._described["longest"][index] = max(self._described["longest"][index], *lengths)
