@@ -110,7 +110,7 @@ def architecture(name: str) -> Architecture:
     Raises:
         ValueError: no architecture has this name.
     """
-    if name not in architectures():
+    if name not in _architectures and name not in architectures():  # Plugins are imported where they are needed.
         raise ValueError(f"Expected `architecture` to be one of {', '.join(architectures())}. Received: architecture={name[:200]}.")
     return _architectures[name]
 
@@ -121,7 +121,8 @@ def task(name: str) -> Task:
     Raises:
         ValueError: no task has this name.
     """
-    _import_plugins()
+    if name not in _tasks:
+        _import_plugins()
     if name not in _tasks:
         raise ValueError(f"Expected a task: {', '.join(_tasks)}. Received: {name!r}.")
     found = _load(_tasks[name])

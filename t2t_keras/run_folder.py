@@ -132,6 +132,8 @@ def architecture_of(model_dir: pathlib.Path) -> str:
     if not check(model_dir):
         raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the `model_dir` of a training run.")
     name = read_json(model_dir / CONFIG).get(ARCHITECTURE, TRANSFORMER)
+    if name == TRANSFORMER:
+        return name
     if not isinstance(name, str) or name not in registry.architectures():
         raise ValueError(
             f"Expected '{ARCHITECTURE}' in {model_dir / CONFIG} to be one of {', '.join(registry.architectures())}. "

@@ -16,7 +16,7 @@ RESERVED_SUMS = frozenset({
 
 
 class Column(NamedTuple):
-    """A column of a record: a sequence of positive integers. Batches are padded with zeros.
+    """A column of a record: a sequence of one positive integer or more. Batches are padded with zeros.
 
     Attributes:
         name: a word in lower case.
@@ -60,7 +60,7 @@ class Task:
     Attributes:
         name: as it is registered.
         texts: the text that a record is made of: ("source", "target"), or ("source",) for text without a second side.
-        columns: the columns of a record. The first has a token in every row.
+        columns: the columns of a record.
         target: the column whose tokens the loss is a sum over.
         sums: names of what `loss` returns.
         objective: the one of `sums` that training minimises.
@@ -130,7 +130,8 @@ class Task:
             texts: lines of each of `self.texts`.
 
         Returns:
-            A function that returns values by name: numbers become curves, strings text and uint8 arrays images of TensorBoard.
+            A function that returns values by name: numbers become curves, strings text, and uint8 arrays
+            [images, height, width, 3] images of TensorBoard.
         """
         return lambda: {}
 

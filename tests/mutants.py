@@ -2265,8 +2265,8 @@ MUTANTS = (
     Mutant(
         "a column that is not counted is as if it were",
         "t2t_keras/data/prepare.py",
-        "columns=dict(task.columns)",
-        "columns=dict.fromkeys(dict(task.columns), True)",
+        "columns=task.counted",
+        "columns=dict.fromkeys(task.counted, True)",
         ("tests/test_task.py::test_a_record_has_the_columns_of_the_task",),
     ),
     Mutant(

@@ -186,7 +186,8 @@ def test_help_shows_the_options_of_the_chosen_architecture_alone(folder):
 
 
 def test_an_option_of_another_architecture_is_refused_with_both_names(folder):
-    for given in (["--architecture=gru", "--model_dir=new"], [f"--model_dir={folder / 'whole'}"]):
+    run = folder / "whole"
+    for given in (["--architecture=gru", "--model_dir=new"], [f"--model_dir={run}"], [f"--parent={run}", "--model_dir=new"]):
         process = run_program("train", *given, "--num_heads=4")
         _, said = process.communicate()
         assert process.returncode == 1
@@ -229,16 +230,18 @@ def with_plugin(tmp_path: pathlib.Path, code: str) -> dict:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "tests")])}
 
 
-def train_help(environment: dict) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "tools/train.py"), "--architecture=gru", "--help"]
+def train_help(environment: dict, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "tools/train.py"), *arguments, "--help"]
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
 def test_an_installed_package_registers_its_architecture_as_a_plugin(tmp_path):
-    result = train_help(with_plugin(tmp_path, "import toy_architecture\n"))
+    result = train_help(with_plugin(tmp_path, "import toy_architecture\n"), "--architecture=gru")
     assert "--depth: Number of decoder cells." in result.stdout, result.stderr
 
 
 def test_a_plugin_that_cannot_be_imported_is_named(tmp_path):
-    result = train_help(with_plugin(tmp_path, "import nothing_of_this_name\n"))
+    environment = with_plugin(tmp_path, "import nothing_of_this_name\n")
+    assert "--num_heads" in train_help(environment).stdout  # The Transformer needs no plugin.
+    result = train_help(environment, "--architecture=gru")
     assert "The plugin mine cannot be imported (No module named 'nothing_of_this_name'). Repair it, or remove its package." in result.stderr

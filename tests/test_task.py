@@ -14,11 +14,11 @@ from toy_task import LOWER, TaggerConfig, Tagging, tag
 import t2t_keras
 from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.config import DataConfig, ModelConfig
-from t2t_keras.data import batching, beam_pipeline, prepare, shards
+from t2t_keras.data import batching, beam_pipeline, corpora, prepare, shards
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import curves
 from t2t_keras.text import vocabulary
-from t2t_keras.training import devices, run
+from t2t_keras.training import devices, run, train_step
 from t2t_keras.training.state import TrainState
 
 WORDS = "ship the a sails to in and sees rome anna paris nato usa".split()
@@ -149,6 +149,36 @@ def test_a_column_has_a_name_that_can_be_read_back(tmp_path, name):
 def test_a_column_holds_no_padding_and_nothing_that_its_type_cannot(tmp_path, value):
     with pytest.raises(ValueError, match=re.escape("Expected integers from 1 to 65,535 in column 'case'. Received:")):
         shards.write(tmp_path, [([5, 6], [1, value])], count=1, vocab_size=9, seed=0, columns={"words": True, "case": False})
+
+
+@pytest.mark.parametrize(("ids", "received"), [([], "none in a row"), (np.array([1.5]), "numbers of type float64")])
+def test_a_column_has_integers_in_each_row(tmp_path, ids, received):
+    with pytest.raises(ValueError, match=re.escape(f"Expected one integer or more in each row of column 'case'. Received: {received}.")):
+        shards.write(tmp_path, [([5, 6], [1]), ([5], ids)], count=2, vocab_size=9, seed=0, columns={"words": True, "case": False})
+
+
+@pytest.mark.parametrize(
+    ("change", "received"),
+    [
+        (lambda records: records[1:], "1 records of 2 lines"),
+        (lambda records: [each[:1] for each in records], "a record of 1 columns"),
+    ],
+)
+def test_a_task_makes_a_whole_record_of_each_line(folder, monkeypatch, change, received):
+    records, tokenizer = Tagging.records, vocabulary.load((folder / "data/subwords.model").read_bytes())
+    monkeypatch.setattr(Tagging, "records", lambda *args: change(list(records(*args))))
+    lines = iter([(b"the ship",), (b"Anna",)])
+    with pytest.raises(ValueError, match=re.escape(f"for each line (words, case). Received: {received}.")):
+        list(prepare.encode(lines, tokenizer, 40, corpora.Report(), Tagging()))
+
+
+def test_other_sums_than_the_task_names_are_refused_before_the_first_update(folder, monkeypatch):
+    monkeypatch.setattr(Tagging, "sums", ("smoothed_loss", "correct"))
+    options = run_folder.Options.default("tagger")
+    model = registry.architecture("tagger").model_class()(options.model)
+    columns = {"words": tf.constant([[5, 6]]), "case": tf.constant([[1, 1]])}
+    with pytest.raises(ValueError, match="Expected the sums smoothed_loss, correct from `loss` of the task case_tagging. Received: loss, "):
+        train_step.micro_batch_gradients(model, Tagging(), options.train, columns, step=0, micro_batch=0, replica=0)
 
 
 def test_a_tagger_does_not_translate(folder):

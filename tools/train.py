@@ -35,7 +35,8 @@ def train() -> None:
     strategy = devices.make_strategy(_CPU_DEVICES.value, chosen.train)
     run.train(model_dir, chosen, strategy=strategy, dry_run=_DRY_RUN.value)
     if devices.is_chief(strategy) and not _DRY_RUN.value:
-        print(f"Trained. Translate with: {options.command('translate')} --model_dir={model_dir} < text")
+        translates = chosen.task.name == "translation"
+        print(f"Trained. Translate with: {options.command('translate')} --model_dir={model_dir} < text" if translates else "Trained.")
 
 
 def main() -> None:

@@ -51,24 +51,29 @@ def define(*groups) -> None:
 
 def define_run() -> None:
     """Defines `--architecture`, and a flag for each option of a run with this architecture: the given one, or that of the run."""
-    names, name = registry.architectures(), run_folder.ARCHITECTURE
-    flags.DEFINE_enum(name, run_folder.TRANSFORMER, list(names), "Architecture of the model. A run keeps its own.")
+    text = f"Architecture of the model: {run_folder.TRANSFORMER}, or one that an installed package registers. A run keeps its own."
+    flags.DEFINE_string(run_folder.ARCHITECTURE, run_folder.TRANSFORMER, text)
     define(*run_folder.groups_of(chosen_architecture()).values())
 
 
 def chosen_architecture() -> str:
-    """Returns the architecture that the arguments choose, before flags are parsed: `--help` shows its options alone."""
+    """Returns the architecture that the arguments choose, before flags are parsed: `--help` shows its options alone.
+
+    It is the given one, or that of the run or of its parent. Ends the program with a message if it is not registered.
+    """
     values = {}
     for _, argument, following in _arguments():
         name, equals, value = argument.lstrip("-").partition("=")
         values[name] = value if equals else following
     if run_folder.ARCHITECTURE in values:
-        chosen = values[run_folder.ARCHITECTURE]
-        return chosen if chosen in registry.architectures() else run_folder.TRANSFORMER
-    try:
-        return run_folder.architecture_of(pathlib.Path(values["model_dir"]).expanduser())
-    except (KeyError, OSError, ValueError):  # A new run, or one that is refused later.
-        return run_folder.TRANSFORMER
+        try:
+            return registry.architecture(values[run_folder.ARCHITECTURE]).name
+        except ValueError as error:
+            sys.exit(f"Error: {name_flags(str(error))}")
+    for name in ("model_dir", "parent"):
+        with contextlib.suppress(KeyError, OSError, ValueError):  # A new run, or one that is refused later.
+            return run_folder.architecture_of(pathlib.Path(values[name]).expanduser())
+    return run_folder.TRANSFORMER
 
 
 def read_run() -> dict:

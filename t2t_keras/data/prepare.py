@@ -115,7 +115,13 @@ def encode(
         An id array for each column of the task, or `None` for a pair that is left out.
     """
     while chunk := list(itertools.islice(pairs, PAIRS_AT_ONCE)):
-        for record in task.records(subwords, *map(list, zip(*chunk, strict=True))):
+        records = list(task.records(subwords, *map(list, zip(*chunk, strict=True))))
+        wrong = [len(record) for record in records if len(record) != len(task.columns)]
+        if wrong or len(records) != len(chunk):
+            received = f"a record of {wrong[0]} columns" if wrong else f"{len(records):,} records of {len(chunk):,} lines"
+            expected = f"a record of {len(task.columns)} columns for each line ({', '.join(task.counted)})"
+            raise ValueError(f"Expected from the task {task.name} {expected}. Received: {received}.")
+        for record in records:
             if max(len(ids) for ids, column in zip(record, task.columns, strict=True) if column.counted) > max_length:
                 report.too_long += 1
                 report.pairs -= 1

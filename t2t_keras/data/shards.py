@@ -72,8 +72,11 @@ class Shard:
             features = {}
             for index, (side, sentences) in enumerate(zip(self._columns, zip(*self._pending, strict=True), strict=True)):
                 lengths, ids = [len(ids) for ids in sentences], np.concatenate(sentences)
-                if len(ids) and not 0 < ids.min() <= ids.max() <= np.iinfo(self._dtype).max:
-                    maximum = np.iinfo(self._dtype).max
+                if min(lengths) < 1 or not np.issubdtype(ids.dtype, np.integer):
+                    received = "none in a row" if min(lengths) < 1 else f"numbers of type {ids.dtype}"
+                    raise ValueError(f"Expected one integer or more in each row of column '{side}'. Received: {received}.")
+                maximum = np.iinfo(self._dtype).max
+                if not 0 < ids.min() <= ids.max() <= maximum:
                     raise ValueError(f"Expected integers from 1 to {maximum:,} in column '{side}'. Received: {ids.min()} to {ids.max()}.")
                 features[f"{side}_ids"] = ids.astype(self._dtype).tobytes()
                 features[f"{side}_lengths"] = np.array(lengths, "<u2").tobytes()

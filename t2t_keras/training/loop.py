@@ -242,7 +242,12 @@ class _Trainer:
         score = 0.0  # On workers other than the chief, which do not translate.
         if self.chief:
             metric = self.config.best_metric
-            score = metrics[f"valid/{metric}"] * (-1 if metric == "loss" else 1)
+            score = metrics.get(f"valid/{metric}")
+            if not isinstance(score, float | int):
+                raise ValueError(
+                    f"Expected a number as '{metric}' from the validation of the task {self.task.name}. Received: {score!r:.100}."
+                )
+            score = -score if metric == "loss" else score
             self.tensorboard.write(self.state.step, metrics)
         is_best = self.state.count_validation(devices.broadcast_from_chief(self.strategy, score))
         shown = (f"{name} {value:.3f}" for name, value in metrics.items() if isinstance(value, float))

@@ -49,6 +49,8 @@ def _validation(strategy, model, tokenizer, folder: pathlib.Path, options: run_f
     def validate(step: int) -> dict:
         with shards.plain_errors():
             figures = task.measure(sums(), training=False)
+        if "loss" not in figures:
+            raise ValueError(f"Expected 'loss' from `measure` of the task {task.name}. Received: {', '.join(figures)}.")
         return {f"valid/{name}": value for name, value in (figures | of_chief()).items()}
 
     return validate

@@ -81,8 +81,11 @@ def _sums(model, task: Task, columns: dict, *, label_smoothing: float, training:
     columns = trimmed(columns)
     counted = [columns[column.name] for column in task.columns if column.counted]
     shapes = [tf.cast(tf.shape(ids), tf.float32) for ids in counted]
+    sums = task.loss(model, columns, label_smoothing=label_smoothing, training=training)
+    if sums.keys() != set(task.sums):
+        raise ValueError(f"Expected the sums {', '.join(task.sums)} from `loss` of the task {task.name}. Received: {', '.join(sums)}.")
     return {
-        **task.loss(model, columns, label_smoothing=label_smoothing, training=training),
+        **{name: tf.cast(value, tf.float32) for name, value in sums.items()},
         "target_tokens": tf.reduce_sum(token_mask(columns[task.target])),
         "real_tokens": tf.add_n([tf.reduce_sum(token_mask(ids)) for ids in counted]),
         "positions": tf.add_n([tf.reduce_prod(shape) for shape in shapes]),
