@@ -71,7 +71,7 @@ class Options:
         Raises:
             ValueError: no architecture has this name.
         """
-        train = TrainConfig(best_metric=registry.task_of(architecture).metrics[0])
+        train = TrainConfig(best_metric=registry.task_of(architecture).best_metrics[0])
         return cls(registry.architecture(architecture).options(), train, architecture=architecture)
 
     @property
@@ -236,8 +236,8 @@ def _check_names(given: dict, architecture: str) -> None:
 def _check_task(groups: dict, task) -> None:
     """Raises `ValueError` where the metric or the text is not one of the task."""
     metric = groups["train"].best_metric
-    if metric not in task.metrics:
-        raise ValueError(f"Expected `best_metric` to be one of {', '.join(task.metrics)}. Received: best_metric={metric}.")
+    if metric not in task.best_metrics:
+        raise ValueError(f"Expected `best_metric` to be one of {', '.join(task.best_metrics)}. Received: best_metric={metric}.")
     task.check_text(groups["data"])
 
 

@@ -30,7 +30,7 @@ class Column(NamedTuple):
     is_text: bool = True
 
 
-class Figure(NamedTuple):
+class Metric(NamedTuple):
     """A number that training or validation measures, as a curve in TensorBoard.
 
     Attributes:
@@ -46,7 +46,7 @@ class Figure(NamedTuple):
     valid: str = ""
 
 
-LOSS = Figure(
+LOSS = Metric(
     "loss",
     "Loss",
     train="Mean negative log likelihood per target token, in nats, since the last point. Compares with valid/loss.",
@@ -64,8 +64,9 @@ class Task:
         target: the column whose tokens the loss is a sum over.
         sums: names of what `loss` returns.
         objective: the one of `sums` that training minimises.
-        figures: what `measure` and `validation` return.
-        metrics: figures of validation that `best_metric` may name, the default first. "loss" is best when lowest, others when highest.
+        metrics: what `measure` and `validation` return.
+        best_metrics: metrics of validation that the option `best_metric` may name, the default first. "loss" is best when lowest, others
+            when highest.
     """
 
     name: str
@@ -74,8 +75,8 @@ class Task:
     target: str = "target"
     sums: tuple[str, ...] = ("loss",)
     objective: str = "loss"
-    figures: tuple[Figure, ...] = (LOSS,)
-    metrics: tuple[str, ...] = ("loss",)
+    metrics: tuple[Metric, ...] = (LOSS,)
+    best_metrics: tuple[str, ...] = ("loss",)
 
     @property
     def counted(self) -> dict[str, bool]:
@@ -109,14 +110,14 @@ class Task:
         raise NotImplementedError
 
     def measure(self, sums: dict[str, float], training: bool) -> dict[str, float]:
-        """Computes figures from sums over an interval of training or over the validation set.
+        """Computes metrics from sums over an interval of training or over the validation set.
 
         Args:
             sums: `self.sums`, and "target_tokens", the number of tokens of `self.target`, above 0.
             training: whether the sums are of training.
 
         Returns:
-            Values by name of the figure, "loss" among them.
+            Values by name of the metric, "loss" among them.
         """
         return {"loss": sums["loss"] / sums["target_tokens"]}
 

@@ -222,8 +222,8 @@ MUTANTS = (
     Mutant(
         "a chart names a curve that is not there",
         "t2t_keras/reporting/scalars.py",
-        'f"train/{figure.name}": figure.train',
-        'f"train/{figure.name}s": figure.train',
+        'f"train/{metric.name}": metric.train',
+        'f"train/{metric.name}s": metric.train',
         ("tests/test_tensorboard.py::test_charts_are_of_curves_that_there_are",),
     ),
     Mutant(
@@ -2258,7 +2258,7 @@ MUTANTS = (
     Mutant(
         "the best checkpoint is that of the first metric of translation",
         "t2t_keras/run_folder.py",
-        "train = TrainConfig(best_metric=registry.task_of(architecture).metrics[0])",
+        "train = TrainConfig(best_metric=registry.task_of(architecture).best_metrics[0])",
         'train = TrainConfig(best_metric="loss")',
         ("tests/test_task.py::test_validation_has_the_figures_of_the_task_and_selects_the_best_checkpoint_by_its_metric",),
     ),

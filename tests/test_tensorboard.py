@@ -93,7 +93,7 @@ OPTIONS = run_folder.Options()
 
 def board_of(folder, options=OPTIONS, **others) -> TensorBoardWriter:
     """A writer with all that a run writes once."""
-    return TensorBoardWriter(folder, once=[*hparams.summaries(options, folder), scalars.layout(OPTIONS.task.figures)], **others)
+    return TensorBoardWriter(folder, once=[*hparams.summaries(options, folder), scalars.layout(OPTIONS.task.metrics)], **others)
 
 
 def once_written(folder) -> list[tuple]:
@@ -179,9 +179,9 @@ def test_numbers_texts_images_and_arrays_are_shown_each_in_its_way(tmp_path):
 
 
 def test_charts_are_of_curves_that_there_are():
-    layout = layout_pb2.Layout.FromString(Summary.FromString(scalars.layout(OPTIONS.task.figures)).value[0].tensor.string_val[0])
+    layout = layout_pb2.Layout.FromString(Summary.FromString(scalars.layout(OPTIONS.task.metrics)).value[0].tensor.string_val[0])
     tags = [tag for category in layout.category for chart in category.chart for tag in chart.multiline.tag]
     assert layout.category[0].title == "Training and validation"
-    described = scalars.descriptions(OPTIONS.task.figures)
+    described = scalars.descriptions(OPTIONS.task.metrics)
     assert all(described(tag.strip("^$")) for tag in tags) and "^valid/bleu$" in tags
     assert described("train/bleu") is None and "one layer" in described("train_gradient_norm/encoder_0")

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from t2t_keras import Column, Figure, ModelConfig, SequenceModel, Task, TransformerEncoder, option, register_architecture, register_task
+from t2t_keras import Column, Metric, ModelConfig, SequenceModel, Task, TransformerEncoder, option, register_architecture, register_task
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.task import LOSS
 
@@ -27,8 +27,8 @@ class Tagging(Task):
     target = "case"
     sums = ("loss", "smoothed_loss", "correct")
     objective = "smoothed_loss"
-    figures = (LOSS, Figure("accuracy", "Accuracy", train="Share of right tags in training.", valid="Share of right tags."))
-    metrics = ("accuracy", "loss")
+    metrics = (LOSS, Metric("accuracy", "Accuracy", train="Share of right tags in training.", valid="Share of right tags."))
+    best_metrics = ("accuracy", "loss")
 
     def records(self, tokenizer, lines):
         for line, ids in zip(lines, tokenizer.sentences([line.lower() for line in lines]), strict=True):

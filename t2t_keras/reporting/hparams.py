@@ -1,4 +1,4 @@
-"""The options of a run in TensorBoard's HPARAMS tab, beside the last figures of its validation."""
+"""The options of a run in TensorBoard's HPARAMS tab, beside the last metrics of its validation."""
 
 import dataclasses
 import os
@@ -22,16 +22,13 @@ def summaries(options: run_folder.Options, model_dir: pathlib.Path) -> list[byte
     fields = [(group, field) for group in options.groups.values() for field in dataclasses.fields(group)]
     values = {field.name: field.type(getattr(group, field.name)) for group, field in fields}  # NumPy's numbers are options, too.
     values = {run_folder.ARCHITECTURE: options.architecture} | values
-    figures = sorted(
-        (figure for figure in options.task.figures if figure.valid), key=lambda figure: figure.name not in options.task.metrics[:1]
-    )
-    metrics = {
-        f"valid/{figure.name}": f"validation {figure.title if figure.title.isupper() else figure.title.lower()}" for figure in figures
-    }  # The one that selects comes first.
+    task = options.task
+    shown = sorted(task.metrics, key=lambda metric: metric.name != task.best_metrics[0])  # The one that selects checkpoints comes first.
+    titles = {metric.name: metric.title if metric.title.isupper() else metric.title.lower() for metric in shown if metric.valid}
     # Not `api.hparams_config_pb`: a number would need an interval, and runs outside it would be hidden.
     experiment = api_pb2.Experiment(
         hparam_infos=[api_pb2.HParamInfo(name=name, type=_TYPES[type(value)]) for name, value in values.items()],
-        metric_infos=[api.Metric(tag, display_name=name).as_proto() for tag, name in metrics.items()],
+        metric_infos=[api.Metric(f"valid/{name}", display_name=f"validation {title}").as_proto() for name, title in titles.items()],
     )
     columns = Summary()
     columns.value.add(

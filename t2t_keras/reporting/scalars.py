@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 from tensorboard.plugins.custom_scalar import layout_pb2, summary
 
-from t2t_keras.task import Figure
+from t2t_keras.task import Metric
 
 GRADIENT_NORM = "train_gradient_norm/"  # Before the name of a layer.
 
@@ -30,19 +30,19 @@ DESCRIPTIONS = {  # Of every task.
 }
 
 
-def tags(figure: Figure) -> dict[str, str]:
-    """The curves of a figure: their descriptions by tag."""
-    both = {f"train/{figure.name}": figure.train, f"valid/{figure.name}": figure.valid}
+def tags(metric: Metric) -> dict[str, str]:
+    """The curves of a metric: their descriptions by tag."""
+    both = {f"train/{metric.name}": metric.train, f"valid/{metric.name}": metric.valid}
     return {tag: text for tag, text in both.items() if text}
 
 
-def descriptions(figures: Sequence[Figure] = ()) -> Callable[[str], str | None]:
+def descriptions(metrics: Sequence[Metric] = ()) -> Callable[[str], str | None]:
     """Returns a function from a curve's tag to its description, or None if there is none.
 
     Args:
-        figures: those of the task.
+        metrics: those of the task.
     """
-    known = DESCRIPTIONS | {tag: text for figure in figures for tag, text in tags(figure).items()}
+    known = DESCRIPTIONS | {tag: text for metric in metrics for tag, text in tags(metric).items()}
 
     def description(tag: str) -> str | None:
         if tag.startswith(GRADIENT_NORM):
@@ -58,13 +58,13 @@ _CHARTS = {
 }
 
 
-def layout(figures: Sequence[Figure]) -> bytes:
+def layout(metrics: Sequence[Metric]) -> bytes:
     """The charts of the CUSTOM SCALARS tab, as a serialized `Summary`.
 
     Args:
-        figures: those of the task.
+        metrics: those of the task.
     """
-    of_task = {figure.title: tuple(tags(figure)) for figure in figures if figure.title}
+    of_task = {metric.title: tuple(tags(metric)) for metric in metrics if metric.title}
     categories = [
         layout_pb2.Category(
             title=title,

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from t2t_keras.task import LOSS, Column, Figure, Task, perplexity
+from t2t_keras.task import LOSS, Column, Metric, Task, perplexity
 
 SAMPLES = 5  # Validation sentences shown in TensorBoard.
 
@@ -15,13 +15,13 @@ class Translation(Task):
     columns = (Column("source"), Column("target"))
     sums = ("loss", "smoothed_loss")
     objective = "smoothed_loss"
-    figures = (
+    metrics = (
         LOSS,
-        Figure("perplexity", "Perplexity", train="Exponential of train/loss.", valid="Exponential of valid/loss."),
-        Figure("smoothed_loss", "", train="The loss with label smoothing, which training minimises, in nats per target sub-word."),
-        Figure("bleu", "BLEU", valid="sacreBLEU of greedy translations of the first validation sentences by the weights of the moment."),
+        Metric("perplexity", "Perplexity", train="Exponential of train/loss.", valid="Exponential of valid/loss."),
+        Metric("smoothed_loss", "", train="The loss with label smoothing, which training minimises, in nats per target sub-word."),
+        Metric("bleu", "BLEU", valid="sacreBLEU of greedy translations of the first validation sentences by the weights of the moment."),
     )
-    metrics = ("bleu", "loss")
+    best_metrics = ("bleu", "loss")
 
     def records(self, tokenizer, *texts: list[bytes]) -> Iterator[tuple]:
         """See `Task.records`: the sub-words of both sides, with end tokens."""

@@ -36,7 +36,7 @@ def _policy(dtype: str) -> str:
 
 
 def _validation(strategy, model, tokenizer, folder: pathlib.Path, options: run_folder.Options) -> Callable[[int], dict]:
-    """Returns a function step → the figures of the task on the validation set, and on the chief what else the task shows."""
+    """Returns a function step → the metrics of the task on the validation set, and on the chief what else the task shows."""
     config, task = options.train, options.task
     budget = max(config.micro_batch_tokens, *shards.counted(shards.read_info(folder / "valid")))
     dataset = batching.batches(folder / "valid", batch_tokens=budget, seed=0, epochs=1, damaged_records=config.damaged_records)
@@ -48,10 +48,10 @@ def _validation(strategy, model, tokenizer, folder: pathlib.Path, options: run_f
 
     def validate(step: int) -> dict:
         with shards.plain_errors():
-            figures = task.measure(sums(), training=False)
-        if "loss" not in figures:
-            raise ValueError(f"Expected 'loss' from `measure` of the task {task.name}. Received: {', '.join(figures)}.")
-        return {f"valid/{name}": value for name, value in (figures | of_chief()).items()}
+            metrics = task.measure(sums(), training=False)
+        if "loss" not in metrics:
+            raise ValueError(f"Expected 'loss' from `measure` of the task {task.name}. Received: {', '.join(metrics)}.")
+        return {f"valid/{name}": value for name, value in (metrics | of_chief()).items()}
 
     return validate
 
@@ -202,9 +202,9 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
             tensorboard=TensorBoardWriter(
                 model_dir / run_folder.LOGS,
                 config=options.table(),
-                once=[*hparams.summaries(options, model_dir), scalars.layout(task.figures)],
+                once=[*hparams.summaries(options, model_dir), scalars.layout(task.metrics)],
                 graph=lambda: _graph(model, task),
-                descriptions=scalars.descriptions(task.figures),
+                descriptions=scalars.descriptions(task.metrics),
             ),
             update_pictures=pictures.updates(model_dir, model, tokenizer.pieces),
         )
