@@ -18,6 +18,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from t2t_keras import files
 from t2t_keras.config import DecodeConfig
 from t2t_keras.decoding import sub_batches
+from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import savedmodel
 from t2t_keras.export.signatures import Signatures
 
@@ -226,3 +227,10 @@ def test_nothing_but_numbers_the_network_and_sub_words_is_in_the_graph(version):
     used = {node.op for node in graph.node} | {node.op for function in graph.library.function for node in function.node_def}
     assert {op for op in used if "Sentencepiece" in op} == {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
     assert not {op for op in used if op in ("PyFunc", "EagerPyFunc", "PyFuncStateless", "ReadFile", "WriteFile")}
+
+
+def test_several_models_are_not_exported(translator, tmp_path):
+    several = Translator([translator.model] * 2, translator.tokenizer, DECODE)
+    with pytest.raises(ValueError, match="Expected a translator with one model. Received: 2 models."):
+        savedmodel.export(several, tmp_path, {})
+    assert not list(tmp_path.iterdir())

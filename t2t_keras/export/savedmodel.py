@@ -117,8 +117,10 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
 
     Raises:
         BlockingIOError: another process is exporting into the folder.
-        ValueError: the weights are too large for a graph.
+        ValueError: the weights are too large for a graph, or the translator has several models.
     """
+    if len(translator.models) > 1:
+        raise ValueError(f"Expected a translator with one model. Received: {len(translator.models)} models.")
     model = translator.model
     # The graph holds the shared matrix twice: for the encoder and for the decoder.
     number = model.count_params() + (0 if model.embedding_matrix is None else math.prod(model.embedding_matrix.shape))

@@ -24,7 +24,9 @@ def mode() -> Mode:
 
 @contextlib.contextmanager
 def inference(linear: Callable | None = None) -> Iterator[None]:
-    """Turns hand-written gradients off inside a `with` block. TensorFlow keeps each traced one, and its graph, until the process ends.
+    """Enters the mode of inference inside a `with` block: no hand-written gradients, and `linear` computes linear maps.
+
+    TensorFlow keeps each traced gradient, and its graph, until the process ends.
 
     Args:
         linear: computes `dense.linear`, for an engine that is faster: (rows [N, D], kernel [D, F], bias [F] or `None`) → [N, F].

@@ -27,13 +27,12 @@ def make(architecture: Architecture, options, dtype: str = "float32") -> "Sequen
 class SequenceModel(keras.Model):
     """A model that a run can train for any task.
 
-    A subclass takes the options of its architecture, and builds all weights when it is made, with initializers that support bfloat16. It
-    reads all randomness from
-    `keras.random.SeedGenerator`s, so that runs can be resumed: `layers.dropout.Dropout` does. A call takes the counted columns of a
-    batch, [B, T] int, 0-padded: one array, or a tuple of several.
+    A subclass takes the options of its architecture and builds all weights when it is made, with initializers that support bfloat16. All
+    randomness comes from `keras.random.SeedGenerator`s, as in `layers.dropout.Dropout`, so that runs can be resumed. A call takes the
+    counted columns of a batch, [B, T] int, 0-padded: one array, or a tuple of several. A row may be all padding; its logits must be finite.
 
     Args:
-        config: the options, an object of the class that the architecture is registered with, or a dictionary of its fields.
+        config: the options, an object of the class that the architecture is registered with.
 
     Attributes:
         config: the options.
