@@ -29,7 +29,7 @@ def prepare(pairs: int) -> dict:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name) / "data"
         started = time.perf_counter()
-        prepare_data(DataConfig(dataset="builtin", builtin_pairs=pairs), VOCAB_SIZE, SEED, folder)
+        prepare_data(DataConfig(dataset="builtin", builtin_pairs=pairs), VOCAB_SIZE, SEED, folder, registry.task("translation"))
         prepared = time.perf_counter() - started
         started = time.perf_counter()
         for batch in batching.batches(folder / "train", batch_tokens=BATCH_TOKENS, seed=SEED, epochs=1):
