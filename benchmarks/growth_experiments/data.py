@@ -21,8 +21,8 @@ def prepare(pairs: int) -> dict:
     """
     import tensorflow as tf
 
-    from t2t_keras.config import DataConfig
     from t2t_keras import registry
+    from t2t_keras.config import DataConfig
     from t2t_keras.data import batching
     from t2t_keras.data.prepare import prepare as prepare_data
 
