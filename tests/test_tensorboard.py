@@ -183,5 +183,8 @@ def test_charts_are_of_curves_that_there_are():
     tags = [tag for category in layout.category for chart in category.chart for tag in chart.multiline.tag]
     assert layout.category[0].title == "Training and validation"
     described = scalars.descriptions(OPTIONS.task.metrics)
-    assert all(described(tag.strip("^$")) for tag in tags) and "^valid/bleu$" in tags
+    assert all(described(tag.strip("^$")) for tag in tags)
+    charts = {chart.title: list(chart.multiline.tag) for chart in layout.category[0].chart}
+    both = {"Loss": ["^train/loss$", "^valid/loss$"], "Perplexity": ["^train/perplexity$", "^valid/perplexity$"]}
+    assert charts == {**both, "BLEU": ["^valid/bleu$"]}
     assert described("train/bleu") is None and "one layer" in described("train_gradient_norm/encoder_0")
