@@ -70,6 +70,13 @@ def register_architecture(name: str, *, options: type, model: object, task: str 
         raise ValueError(
             f"Expected options of {name!r} with vocab_size, d_model and num_weights. Received none named {', '.join(missing)}."
         )
+    # Postponed annotations (`from __future__ import annotations`) are text, of which no flag can be made.
+    if wrong := [
+        each.name for each in dataclasses.fields(options) if each.type not in (bool, int, float, str) or "help" not in each.metadata
+    ]:
+        raise ValueError(
+            f"Expected `t2t_keras.option`s of type bool, int, float or str in {options.__name__}. Received: {', '.join(wrong)}."
+        )
     _architectures[name] = Architecture(name, options, model, task)
 
 
@@ -126,7 +133,7 @@ def task(name: str) -> Task:
     if name not in _tasks:
         raise ValueError(f"Expected a task: {', '.join(_tasks)}. Received: {name!r}.")
     found = _load(_tasks[name])
-    found = found() if isinstance(found, type) else found
+    found = _tasks[name] = found() if isinstance(found, type) else found  # One object for all that ask.
     if clashes := sorted(set(found.sums) & RESERVED_SUMS):
         raise ValueError(f"Expected sums of the task {name!r} with other names than those of every task. Received: {', '.join(clashes)}.")
     return found

@@ -150,12 +150,24 @@ def test_a_run_without_the_key_is_a_transformer(tmp_path):
     assert run_folder.read(path).architecture == "transformer"
 
 
+class Counted:
+    num_weights = 0
+
+
+# What a beginner writes: a default without help, and annotations that `from __future__ import annotations` has made text.
+FIELDS = [("vocab_size", int, t2t_keras.option(9, "")), ("d_model", int, 8), ("depth", "int", t2t_keras.option(1, ""))]
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         (dataclasses.make_dataclass("Empty", []), "Received none named d_model, vocab_size, num_weights"),
         (dataclasses.make_dataclass("NotCounted", ["vocab_size", "d_model"]), "Received none named num_weights"),
         (GruConfig, "is registered"),
+        (
+            dataclasses.make_dataclass("Plain", FIELDS, bases=(Counted,)),
+            "`t2t_keras.option`s of type bool, int, float or str in Plain. Received: d_model, depth",
+        ),
         (dataclasses.make_dataclass("Clash", ["vocab_size", "seed", "alpha"]), re.escape("Received: ['alpha', 'seed'].")),
     ],
 )

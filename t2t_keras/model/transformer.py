@@ -94,17 +94,7 @@ class Transformer(EncoderDecoder):
         return self._decoder_layers(self.decoder, x, memory, mask, cache, training)
 
     def cross_entropy(self, source, target, label_smoothing: float, training=False) -> tuple:
-        """Sums the loss of section 5.4 over all target tokens, in little memory: see `linear_cross_entropy`.
-
-        Args:
-            source: [B, S] int.
-            target: [B, T] int, not shifted.
-            label_smoothing: ε.
-            training: whether to apply dropout.
-
-        Returns:
-            The smoothed cross entropy and the negative log likelihood, [] float32 in nats. Only the first has a gradient.
-        """
+        """Sums the loss of section 5.4 in little memory; see `EncoderDecoder.cross_entropy` and `linear_cross_entropy`."""
         x, _ = self._decode(shift_right(target), self.encode(source, training=training), training=training)
         matrix = ops.cast(self.embedding.matrix, "float32")  # A tensor, because a custom gradient does not take variables.
         return linear_cross_entropy(x, matrix, target, label_smoothing)

@@ -42,9 +42,8 @@ def _validation(strategy, model, tokenizer, folder: pathlib.Path, options: run_f
     dataset = batching.batches(folder / "valid", batch_tokens=budget, seed=0, epochs=1, damaged_records=config.damaged_records)
     batches = devices.distribute(strategy, dataset, config.micro_batch_tokens)
     sums = train_step.make_validation(strategy, model, task, batches)
-    of_chief = lambda: {}  # noqa: E731
-    if devices.is_chief(strategy):
-        of_chief = task.validation(model, tokenizer, options, prepare.read_text(folder, "valid", task.texts))
+    texts = prepare.read_text(folder, "valid", task.texts)
+    of_chief = task.validation(model, tokenizer, options, texts) if devices.is_chief(strategy) else lambda: {}
 
     def validate(step: int) -> dict:
         with shards.plain_errors():
