@@ -133,6 +133,17 @@ def test_workers_share_the_micro_batches_of_an_update(monkeypatch, workers, expe
     assert devices.threads_of_an_operation(1, TrainConfig(batch_tokens=1000, micro_batch_tokens=1000, buckets_per_update=4)) == expected
 
 
+def test_batches_and_the_position_of_the_data_stay_on_the_host():
+    """Story: the position was fetched to the device with its batch, so reading it from a GPU waited for the update that ran there."""
+    strategy = devices.make_strategy(3)
+    update = {"source": [[5, 6]] * 3, "target": [[7]] * 3, "position": tf.constant([4, 2], tf.int64), "damaged": 1}
+    [batch] = devices.distribute(strategy, tf.data.Dataset.from_tensors(update), 10)
+    found = {name: strategy.experimental_local_results(value) for name, value in batch.items()}
+    assert {value.device.rpartition("device:")[2] for values in found.values() for value in values} == {"CPU:0"}
+    assert [value.numpy().tolist() for value in found["position"]] == [[4, 2]] * 3
+    assert [value.numpy().tolist() for value in found["source"]] == [[[[5, 6]]]] * 3
+
+
 class _AskedError(Exception):
     """Ends a training run where it asks for a strategy."""
 

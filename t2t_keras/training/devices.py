@@ -189,7 +189,7 @@ def distribute(strategy, dataset: tf.data.Dataset, micro_batch_tokens: int, buck
 
     Returns:
         A distributed dataset. Its elements are one replica's share of an update: {"source": [micro-batches, rows, S], "target":
-        [micro-batches, rows, T], …}.
+        [micro-batches, rows, T], …}. They stay in the host's memory.
     """
 
     def of_process(context):
@@ -202,4 +202,6 @@ def distribute(strategy, dataset: tf.data.Dataset, micro_batch_tokens: int, buck
 
         return batching.grouped(dataset, buckets).map(shares).unbatch().prefetch(2 * own)
 
-    return strategy.distribute_datasets_from_function(of_process)
+    # From a GPU, the position could only be read after the update that runs there. TensorFlow also keeps int32 arguments of a function on
+    # the host, so ids that were fetched to a GPU would be copied back.
+    return strategy.distribute_datasets_from_function(of_process, tf.distribute.InputOptions(experimental_fetch_to_device=False))
