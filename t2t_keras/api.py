@@ -169,25 +169,21 @@ def load(path: str | os.PathLike, checkpoint: str | int = "average", **options) 
 
     Raises:
         FileNotFoundError: the folder has no trained model.
-        ValueError: the model is damaged, or an option is invalid.
+        ValueError: the model is damaged, an option is invalid, or the folder holds a run and an export.
     """
     folder = pathlib.Path(path).expanduser()
-    export = _export_in(folder)
+    export = run_folder.export_in(folder)
     if export is None:
-        translator = loading.load(folder, str(checkpoint), **options)
-        return TextTranslator(translator, Signatures(translator))
+        return _load_run(folder, str(checkpoint), **options)
     if options or checkpoint != "average":
         received = ", ".join(options) or f"checkpoint={checkpoint}"
         raise ValueError(f"Expected no options for the export {export}: they are fixed. Received: {received}.")
     return TextTranslator(*_signatures(export))
 
 
-def _export_in(folder: pathlib.Path) -> pathlib.Path | None:
-    """Returns the folder if it is an export, else the newest export in it, else `None`."""
-    if (folder / "saved_model.pb").exists():
-        return folder
-    versions = [path.parent for path in folder.glob("*/saved_model.pb") if path.parent.name.isdecimal()]
-    return max(versions, key=lambda path: int(path.name), default=None)
+def _load_run(model_dir: pathlib.Path, checkpoint: str, **options) -> TextTranslator:
+    translator = loading.load(model_dir, checkpoint, **options)
+    return TextTranslator(translator, Signatures(translator))
 
 
 def _signatures(export: pathlib.Path) -> tuple[Callable, object]:
@@ -221,8 +217,8 @@ class Run:
         object.__setattr__(self, "model_dir", pathlib.Path(self.model_dir).expanduser())
 
     def load(self, checkpoint: str | int = "average", **options) -> TextTranslator:
-        """Loads the trained model; see `t2t_keras.load`."""
-        return load(self.model_dir, checkpoint, **options)
+        """Loads the trained model; see `t2t_keras.load`. It never loads an export."""
+        return _load_run(self.model_dir, str(checkpoint), **options)
 
     def evaluate(
         self,

@@ -8,7 +8,6 @@ name, shape and dtype of a variable: reading a file never takes more memory than
 Files with names that `path_of` does not give are the user's: they are neither used nor removed.
 """
 
-import contextlib
 import json
 import math
 import os
@@ -21,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
-from t2t_keras.files import describe, read_json, write_whole
+from t2t_keras.files import UNFINISHED, describe, read_json, replacing, write_whole
 from t2t_keras.log import logger
 from t2t_keras.weights import Left, MismatchError, Names, assign, match
 
@@ -29,7 +28,7 @@ FOLDER = "checkpoints"
 STEP, BEST = "step", "best"  # Kinds of checkpoints: the newest ones, and the one with the best validation.
 AVERAGE, LATEST = "average", "latest"  # Besides BEST and the number of an update, the choices of `load`.
 MAX_STATE = 2**20  # Maximum size of a checkpoint's state in bytes.
-_NAME = re.compile(rf"({STEP}|{BEST})-([0-9]{{9}}|[1-9][0-9]{{9,17}})\.(npz|json|tmp|json\.tmp|damaged)")
+_NAME = re.compile(rf"({STEP}|{BEST})-([0-9]{{9}}|[1-9][0-9]{{9,17}})\.(npz|json|damaged|tmp|json\.tmp|(?:npz|json)\.{UNFINISHED})")
 
 
 def model_variables(model) -> dict:
@@ -57,9 +56,9 @@ def _manifest(path: pathlib.Path) -> pathlib.Path:
     return path.with_suffix(".json")
 
 
-def _sync(path: pathlib.Path) -> None:
-    """Waits until a file, or the names in a folder, are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+def _sync_names(folder: pathlib.Path) -> None:
+    """Waits until the names in a folder are on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -79,20 +78,17 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
         OSError: the disk is full, or a permission is missing. Earlier checkpoints are unchanged.
     """
     arrays = {name: np.asarray(variable) for name, variable in _all_variables(model, optimizer).items()}
-    unfinished = path.with_suffix(".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as file:
+        with replacing(path) as file:
             np.savez(file, state=np.array(json.dumps(state)), **arrays)
-        _sync(unfinished)
-        described = json.dumps(describe(unfinished)).encode()
-        _manifest(path).unlink(missing_ok=True)  # Of an earlier archive of this name.
-        os.replace(unfinished, path)
+            file.flush()
+            os.fsync(file.fileno())
+            described = json.dumps(describe(pathlib.Path(file.name))).encode()
+            _manifest(path).unlink(missing_ok=True)  # Of an earlier archive of this name.
         write_whole(_manifest(path), described)
-        _sync(path.parent)
+        _sync_names(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
         raise OSError(
             f"Could not write {path} ({error.strerror or error}). Earlier checkpoints are unchanged: make room, or give "
             "permission, and run the same command again."
@@ -237,7 +233,7 @@ def put_aside(model_dir: pathlib.Path, after: pathlib.Path) -> None:
 def _files(model_dir: pathlib.Path, kinds: tuple[str, ...], endings: tuple[str, ...]) -> list[pathlib.Path]:
     """Returns a run's checkpoint files of some kinds, with some endings."""
     names = ((path, _NAME.fullmatch(path.name)) for path in (model_dir / FOLDER).glob("*"))
-    return [path for path, name in names if name and name[1] in kinds and name[3] in endings and not path.is_dir()]
+    return [path for path, name in names if name and name[1] in kinds and name[3].rpartition(".")[2] in endings and not path.is_dir()]
 
 
 def kept(model_dir: pathlib.Path, kind: str = STEP) -> list[pathlib.Path]:
@@ -268,7 +264,7 @@ def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP, last: int =
     for path in kept(model_dir, kind):
         if path not in newest:
             _manifest(path).unlink()
-    for path in _files(model_dir, (kind,), ("npz",)) + _files(model_dir, (STEP, BEST), ("tmp", "json.tmp")):
+    for path in _files(model_dir, (kind,), ("npz",)) + _files(model_dir, (STEP, BEST), ("tmp",)):
         if path not in newest:
             path.unlink()
 

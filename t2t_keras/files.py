@@ -11,23 +11,85 @@ import os
 import pathlib
 import re
 import reprlib
+import secrets
+import shutil
 import socket
 import stat
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from t2t_keras.log import logger
 
 MAX_JSON = 2**20  # Maximum size of a JSON file in bytes.
+UNFINISHED = r"[0-9a-f]{16}\.tmp"  # How the names of the files of `replacing` end until they are whole.
+
+
+@contextlib.contextmanager
+def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
+    """Opens a new file for writing, which replaces `path` at the end of the `with` block.
+
+    A kill leaves the old file or the new one, never a partial one. Links are not followed: until it is whole, the file has a name beside
+    `path` that nobody can foresee. After an error it is removed; what a kill leaves, `check_no_links` removes.
+    """
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+    with unfinished.open("xb") as file:  # x: a file or a link of this name is an error.
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(unfinished, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            raise
 
 
 def write_whole(path: pathlib.Path, content: bytes) -> None:
-    """Writes a small file atomically: a kill leaves the old file or the new one, never a partial one."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
+    """Writes a small file atomically; see `replacing`."""
+    with replacing(path) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+
+
+@contextlib.contextmanager
+def making_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Makes an empty folder, which gets the name `path` at the end of the `with` block, for one process at a time.
+
+    Until then its name is hidden and cannot be foreseen. After an error it is removed; what a kill leaves, the next call removes.
+    """
+    begin = f".unfinished-{path.name}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.iterdir():
+        if re.fullmatch(re.escape(begin) + "-[0-9a-f]{16}", left.name) and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
+    unfinished = path.with_name(f"{begin}-{secrets.token_hex(8)}")
+    unfinished.mkdir()
+    try:
+        yield unfinished
+        unfinished.rename(path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def check_no_links(*paths: pathlib.Path) -> None:
+    """Checks files and folders before a program writes to them; removes what a killed `replacing` left.
+
+    Args:
+        paths: the files and folders; those that do not exist are skipped. All that the folders hold is checked too.
+
+    Raises:
+        ValueError: there is a link, through which the program would write to another place.
+    """
+    for top in paths:
+        below = (pathlib.Path(folder) / name for folder, folders, names in os.walk(top) for name in folders + names)
+        for path in (top, *below):
+            if path.is_symlink():
+                raise ValueError(
+                    f"Expected files and folders that are no links. Received: {path}, a link to {os.readlink(path)}. "
+                    "Replace the link with what it stands for, or give another folder."
+                )
+            if re.search(rf"\.{UNFINISHED}$", path.name) and path.is_file():
+                path.unlink()
 
 
 def describe(path: pathlib.Path) -> dict:

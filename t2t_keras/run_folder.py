@@ -12,10 +12,11 @@ import reprlib
 
 from t2t_keras import checkpoint, registry
 from t2t_keras.config import FILES, TEXTS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, check_types, from_json, to_json
-from t2t_keras.files import describe, read_json, write_whole
+from t2t_keras.files import check_no_links, describe, read_json, write_whole
 
-CONFIG, SUBWORDS, DATA, LOGS = "config.json", "subwords.model", "data", "logs"
+CONFIG, SUBWORDS, DATA, LOGS, NOT_FINITE = "config.json", "subwords.model", "data", "logs", "not_finite"
 CURVES = ("curves.png", "curves.csv")
+SAVED_MODEL = "saved_model.pb"  # The file that makes a folder an export.
 VERSION = 1
 ARCHITECTURE = "architecture"  # Its key in `config.json`, and the option.
 TRANSFORMER = "transformer"  # The architecture where none is named.
@@ -100,14 +101,35 @@ class Options:
         return "\n".join(f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in rows)
 
 
+def export_in(folder: pathlib.Path) -> pathlib.Path | None:
+    """Returns the folder if it is an export, else the newest version of an export in it, else `None`.
+
+    A SavedModel is a program, and a run is data. So this is the only function that decides which of the two a folder holds.
+
+    Raises:
+        ValueError: the folder holds a run and an export.
+    """
+    versions = [path.parent for path in folder.glob(f"*/{SAVED_MODEL}") if path.parent.name.isdecimal()]
+    newest = max(versions, key=lambda path: int(path.name), default=None)
+    export = folder if (folder / SAVED_MODEL).exists() else newest
+    if export and (folder / CONFIG).exists():
+        raise ValueError(
+            f"Expected a run or an export in {folder}. Received both: {CONFIG}, and a SavedModel, which is a program, in {export}. "
+            "Move one of them to another folder."
+        )
+    return export
+
+
 def check(model_dir: pathlib.Path) -> bool:
     """Returns whether a folder is a run's folder.
 
     Raises:
-        ValueError: the folder has other files with the names of a run's files, or the run is of a newer version.
+        ValueError: the folder has other files with the names of a run's files, or an export; or the run is of a newer version.
     """
     path = model_dir / CONFIG
     there = [name for name in (SUBWORDS, checkpoint.FOLDER, LOGS, *CURVES) if (model_dir / name).exists()]
+    if export := export_in(model_dir):
+        there.append(SAVED_MODEL if export == model_dir else export.name)
     if not path.exists():  # A run writes it before the others.
         if there:
             raise ValueError(f"{model_dir} holds {', '.join(there)} and no {CONFIG}: it is not a run. Give another `model_dir`.")
@@ -120,6 +142,15 @@ def check(model_dir: pathlib.Path) -> bool:
     if version > VERSION or not set(written) <= known:
         raise ValueError(f"{path} was written by another version of this program. Use that one.")
     return True
+
+
+def check_before_writing(model_dir: pathlib.Path) -> None:
+    """Checks that what a run writes stays in its folder, and removes what a killed run has left; see `files.check_no_links`.
+
+    The folder itself may be a link, and the user's own files in it may be links.
+    """
+    names = (CONFIG, SUBWORDS, DATA, LOGS, NOT_FINITE, checkpoint.FOLDER, *CURVES)
+    check_no_links(*(model_dir / name for name in names))
 
 
 def architecture_of(model_dir: pathlib.Path) -> str:

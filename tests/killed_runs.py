@@ -78,7 +78,7 @@ POINTS = {
     "between checkpoints": Before(tensorboard.TensorBoardWriter, "write", lambda board, step, metrics: step == 10),
     "in update 11": Before(state.TrainState, "count_update", _in_update(11)),
     "a manifest is removed and its archive is not": Before(pathlib.Path, "unlink", _named("step-000000009.npz")),
-    "curves are being rewritten": Before(pathlib.Path, "replace", _named("*tfevents*")),
+    "curves are being rewritten": Before(os, "replace", _named("*tfevents*")),
     "translations of a validation are scored": Before(scores, "bleu", lambda *_: True),
     "all workers get SIGTERM in update 7": Before(state.TrainState, "count_update", _in_update(7), _end_all_workers),
 }

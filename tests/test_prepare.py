@@ -15,6 +15,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+import toy
 from logged import logged
 from test_lock import HOLDER
 
@@ -496,23 +497,22 @@ FILES = (
     "valid/00000-of-00001.tfrecord",
     "valid.source.txt",
     "valid.target.txt",
-    f"{prepare.CORPUS}.tmp",
+    prepare.CORPUS,
 )
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_there_is_room(data, folder, tmp_path, name):
-    """Whichever file it is that does not fit. /dev/full has no room for a byte."""
-    full = folder / name
-    full.parent.mkdir(parents=True)
-    (folder / prepare.LOCK).touch()
-    full.symlink_to("/dev/full")
-    with pytest.raises(
-        OSError, match=r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: make room"
+def test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_there_is_room(data, folder, tmp_path, monkeypatch, name):
+    """Whichever file it is that does not fit."""
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(
+            OSError, match=r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: make room"
+        ),
     ):
+        toy.fill_disk(patched, f"{pathlib.Path(name).name}*")
         run(data, folder)
     assert not (folder / prepare.CORPUS).exists()
-    full.unlink()
     run(data, folder)
     run(data, tmp_path / "whole")
     assert contents(folder) == contents(tmp_path / "whole")

@@ -1,7 +1,9 @@
 """A toy model and made-up updates for the tests of training; and the oracle of an update, one tape over the whole batch in eager mode."""
 
+import fnmatch
 import functools
 import math
+import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -51,6 +53,23 @@ class Toy(EncoderDecoder):
 
     def memory_cost(self, rows, source, target):
         return cost(rows, source, target)
+
+
+def fill_disk(monkeypatch, pattern: str) -> None:
+    """Files whose name matches get no room for a byte: /dev/full takes their place when they are opened for writing."""
+    opened, writer = pathlib.Path.open, tf.io.TFRecordWriter
+
+    def in_place(path) -> str:
+        return "/dev/full" if fnmatch.fnmatch(pathlib.Path(path).name, pattern) else str(path)
+
+    def open_(path, mode="r", *args, **options):
+        if mode[0] == "r" or in_place(path) == str(path):
+            return opened(path, mode, *args, **options)
+        opened(path, mode).close()
+        return opened(pathlib.Path("/dev/full"), "wb")
+
+    monkeypatch.setattr(pathlib.Path, "open", open_)
+    monkeypatch.setattr(tf.io, "TFRecordWriter", lambda path: writer(in_place(path)))
 
 
 def sentence(draw, length: int) -> list[int]:

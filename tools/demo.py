@@ -49,10 +49,10 @@ def demo() -> None:
         translate = page.from_server(client.connect(client.Model(_SERVER.value, _MODEL_NAME.value)))
     else:
         model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
-        if run_folder.check(model_dir):
-            process_environment.choose(*run_folder.groups(model_dir, "model"), "float32", int8=False)
-        else:
+        if run_folder.export_in(model_dir):
             process_environment.choose_threads()
+        else:
+            process_environment.choose(*run_folder.groups(model_dir, "model"), "float32", int8=False)
         with options.without_noise():
             import t2t_keras
 

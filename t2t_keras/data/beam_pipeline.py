@@ -20,6 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from t2t_keras.data import corpora, prepare, shards
+from t2t_keras.files import replacing
 from t2t_keras.task import Task
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
@@ -135,7 +136,7 @@ def write(
     described = {}
     for name in names:
         path = FileSystems.join(exchange, name)
-        with FileSystems.open(path) as source, (folder / name).open("wb") as target:
+        with FileSystems.open(path) as source, replacing(folder / name) as target:
             shutil.copyfileobj(source, target)
         with FileSystems.open(f"{path}.json") as file:
             described[name] = json.loads(file.read())

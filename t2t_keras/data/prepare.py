@@ -141,7 +141,7 @@ def write(
 def _write_text(folder: pathlib.Path, split: str, pairs: list[corpora.Pair], sides: tuple[str, ...]) -> None:
     """Writes the text of a held-out split, one sentence per line."""
     for side, lines in zip(sides, zip(*pairs, strict=True), strict=True):
-        (folder / f"{split}.{side}.txt").write_bytes(b"".join(line + b"\n" for line in lines))
+        write_whole(folder / f"{split}.{side}.txt", b"".join(line + b"\n" for line in lines))
 
 
 def read_text(folder: pathlib.Path, split: str, sides: tuple[str, ...] = ("source", "target")) -> tuple[list[str], ...]:
@@ -319,7 +319,7 @@ def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, ta
     given = _given_subwords(data, vocab_size) if data.subwords_file else None
     text = _read_text(data, seed, task)
     subwords = given or _learn_subwords(data, vocab_size, seed, task)
-    (folder / SUBWORDS).write_bytes(subwords.model)
+    write_whole(folder / SUBWORDS, subwords.model)
     _write_shards(folder, data, seed, text, subwords, task, write_train)
     _write_text(folder, "valid", text.valid_pairs, task.texts)
     if data.dataset == "builtin":
@@ -355,6 +355,7 @@ def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, 
         _check_not_foreign(folder)
         with _writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
             if not (folder / CORPUS).exists():  # Another process may have written it while this one waited.
+                files.check_no_links(*folder.iterdir())
                 _make(data, vocab_size, seed, folder, task, write_train)
                 return
     check_folder(folder, data, vocab_size, seed, task)

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.files import read_json
+from t2t_keras.files import read_json, write_whole
 from t2t_keras.log import logger
 
 SIDES = {"source": True, "target": True}  # The columns of translation, and whether their lengths count against budgets of tokens.
@@ -57,6 +57,7 @@ class Shard:
     def __init__(self, path: pathlib.Path, vocab_size: int, columns: Iterable[str] = SIDES):
         if wrong := [name for name in columns if not _is_name(name)]:
             raise ValueError(f"Expected columns named in lower case, and not position or damaged. Received: {', '.join(wrong)}.")
+        path.unlink(missing_ok=True)  # It may be another name of a file elsewhere.
         self._writer = tf.io.TFRecordWriter(str(path))
         self._dtype, self._columns, self._pending, self._size = id_type(vocab_size), tuple(columns), [], 0
         self._described = {"records": [], "tokens": [0] * len(self._columns), "longest": [0] * len(self._columns)}
@@ -167,13 +168,13 @@ def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int, col
     """
     records = [(index, *record) for index, shard in enumerate(shards.values()) for record in shard["records"]]
     lines = ["\t".join(map(str, row)) + "\n" for row in (COLUMNS, *records)]
-    (folder / RECORDS).write_text("".join(lines), encoding="utf-8")
+    write_whole(folder / RECORDS, "".join(lines).encode())
     pairs = sum(record[COLUMNS.index("pairs")] for record in records)
     info = {"pairs": pairs, "shards": list(shards), "vocab_size": vocab_size, "columns": columns}
     for index, side in enumerate(columns):
         info[f"{side}_tokens"] = sum(shard["tokens"][index] for shard in shards.values())
         info[f"{side}_longest"] = max(shard["longest"][index] for shard in shards.values())
-    (folder / INFO).write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+    write_whole(folder / INFO, (json.dumps(info, indent=2) + "\n").encode())
     return info
 
 

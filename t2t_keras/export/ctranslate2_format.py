@@ -17,12 +17,12 @@ Letters: H heads, K d_k, E d_v, N = max(K, E), D d_model.
 
 import dataclasses
 import pathlib
-import shutil
 
 import keras
 import numpy as np
 
 from t2t_keras.config import BOS, EOS, UNK
+from t2t_keras.files import making_folder
 from t2t_keras.layers.positions import sinusoids
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.byte_pairs import BytePairs
@@ -203,12 +203,9 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
         spec.optimize(quantization=quantization or None)
     except RuntimeError as error:  # CTranslate2 needs PyTorch to write bfloat16.
         raise ValueError(f"CTranslate2 cannot write weights in {quantization}: {error}.") from error
-    unfinished = folder.with_name(f".unfinished-{folder.name}")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    spec.save(str(unfinished))
-    (unfinished / "subwords.model").write_bytes(translator.tokenizer.model)
     near = {"typical": _TYPICAL, "length_penalty": config.alpha * _TYPICAL / (_TYPICAL + 5)}
     readme = _README.format(**dataclasses.asdict(config), **near, positions=positions, eos=EOS)
-    (unfinished / "README.md").write_text(readme, encoding="utf-8")
-    unfinished.rename(folder)
+    with making_folder(folder) as unfinished:
+        spec.save(str(unfinished))
+        (unfinished / "subwords.model").write_bytes(translator.tokenizer.model)
+        (unfinished / "README.md").write_text(readme, encoding="utf-8")

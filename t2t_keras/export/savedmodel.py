@@ -14,7 +14,6 @@ import hashlib
 import json
 import math
 import pathlib
-import shutil
 
 import keras
 import tensorflow as tf
@@ -26,7 +25,7 @@ from t2t_keras import run_folder
 from t2t_keras.decoding.loading import load_with_state
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export.signatures import Signatures
-from t2t_keras.files import exclusive, write_whole
+from t2t_keras.files import exclusive, making_folder, write_whole
 from t2t_keras.log import logger
 
 DESCRIPTION = "t2t_keras.json"
@@ -117,8 +116,10 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
 
     Raises:
         BlockingIOError: another process is exporting into the folder.
-        ValueError: the weights are too large for a graph, or the translator has several models.
+        ValueError: the weights are too large for a graph, the translator has several models, or the folder is a run's.
     """
+    if (export_dir / run_folder.CONFIG).exists():
+        raise ValueError(f"Expected a folder for exports. Received: {export_dir}, which holds a run. Give another `export_dir`.")
     if len(translator.models) > 1:
         raise ValueError(f"Expected a translator with one model. Received: {len(translator.models)} models.")
     model = translator.model
@@ -129,10 +130,9 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
         received = f"{size:,} bytes for {number:,} weights, with the shared matrix twice"
         raise ValueError(f"Expected at most {MAX_BYTES:,} bytes of weights. Received: {received}. Use dtype=bfloat16 or `int8`.")
     with exclusive(export_dir / ".lock", str(export_dir)):
-        folder, unfinished = export_dir / str(next_version(export_dir)), export_dir / ".unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        _write(unfinished, translator, about)
-        unfinished.rename(folder)
+        folder = export_dir / str(next_version(export_dir))
+        with making_folder(folder) as unfinished:
+            _write(unfinished, translator, about)
     logger.info(f"Exported to {folder}. See serving/README.md for a server. A SavedModel is a program: serve only your own.")
     return folder
 

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 
+from t2t_keras.files import replacing
 from t2t_keras.reporting import scalars
 from t2t_keras.reporting.hparams import comparable
 
@@ -119,9 +120,7 @@ class TensorBoardWriter:
             except tf.errors.DataLossError:
                 whole = False
             if not whole:
-                unfinished = path.with_name("unfinished")
-                with tf.io.TFRecordWriter(str(unfinished)) as writer:
+                with replacing(path) as file, tf.io.TFRecordWriter(file.name) as writer:
                     for record in kept:
                         writer.write(record)
-                unfinished.replace(path)
         return list(missing.values()), has_graph

@@ -11,7 +11,7 @@ import tensorflow as tf
 from t2t_keras.compat import layers_of, replaced_calls
 from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import trimmed
-from t2t_keras.files import write_whole
+from t2t_keras.files import replacing, write_whole
 from t2t_keras.task import Task
 from t2t_keras.training import devices
 from t2t_keras.training.train_step import micro_batch_gradients
@@ -101,7 +101,7 @@ def write_report(
     replicas = [dict(zip(shares, parts, strict=True)) for parts in zip(*shares.values(), strict=True)]
     texts = [column.name for column in task.columns if column.is_text]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
+    with replacing(path) as file:
         columns = {name: np.concatenate(share).reshape(-1, share[0].shape[-1]) for name, share in shares.items()}
         is_pair = next(iter(columns.values())).any(axis=1)  # Other rows are padding.
         np.savez(file, **{name: ids[is_pair] for name, ids in columns.items()})

@@ -140,7 +140,7 @@ def _make_diagnose(
         return [text.decode(errors="replace") for text in tokenizer.detokenize(tf.constant(ids)).numpy()]
 
     def diagnose(batch, step: int, scale: float) -> str:
-        path = model_dir / "not_finite" / f"update-{step:09d}-worker-{devices.process_index(strategy)}.npz"
+        path = model_dir / run_folder.NOT_FINITE / f"update-{step:09d}-worker-{devices.process_index(strategy)}.npz"
         iterations = int(adam.iterations.numpy())
         return diagnosis.write_report(path, strategy, model, task, config, batch, iterations=iterations, scale=scale, text_of=text_of)
 
@@ -169,6 +169,7 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
     run_folder.check(model_dir)
     with warnings_only(not chief), files.exclusive(model_dir / "lock", str(model_dir)) if chief else contextlib.nullcontext():
         if chief:
+            run_folder.check_before_writing(model_dir)
             options = _prepare_folders(model_dir, options, dry_run)
         devices.wait_for_workers(strategy)  # Until the chief has prepared the folders.
         if not (chief or dry_run):
