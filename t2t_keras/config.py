@@ -125,6 +125,12 @@ class TrainConfig:
     train_steps: int = option(100_000, "Total number of updates (section 5.2).")
     warmup_steps: int = option(4000, "Number of updates over which the learning rate increases (section 5.3).")
     learning_rate_factor: float = option(1.0, "Factor on the learning rate of section 5.3.")
+    cooldown_steps: int = option(
+        0,
+        "Number of updates up to --train_steps over which the learning rate also falls linearly to 0, as in Zhai et al. (2022); 0, as in "
+        "the paper, has none. A run that is resumed with more --train_steps goes back to the rate of section 5.3 until its new last "
+        "updates.",
+    )
     label_smoothing: float = option(0.1, "Label smoothing, epsilon_ls, over the whole vocabulary (section 5.4).")
     clip_norm: float = option(0.0, "Maximum global norm of the gradient; 0, as in the paper, does not clip it.")
     batch_tokens: int = option(25_000, "Tokens of one update on each side, padding included (section 5.1), on all devices together.")
@@ -193,6 +199,8 @@ class TrainConfig:
         ):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
         _require(self, self.learning_rate_factor > 0, "learning_rate_factor", "a positive factor")
+        cooldown = "a cooldown of 0 or more updates, at most all of them"
+        _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
         _require(self, self.dtype in ("float32", "bfloat16", "float16"), "dtype", "float32, bfloat16 or float16")
         _require(

@@ -116,10 +116,17 @@ MUTANTS = (
     ),
     Mutant(
         "--learning_rate_factor is ignored",
-        "t2t_keras/training/run.py",
-        "options.train.warmup_steps, options.train.learning_rate_factor)",
-        "options.train.warmup_steps)",
+        "t2t_keras/training/optimizer.py",
+        "config.warmup_steps, config.learning_rate_factor)",
+        "config.warmup_steps)",
         ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[learning_rate_factor]",),
+    ),
+    Mutant(
+        "--cooldown_steps is ignored",
+        "t2t_keras/training/optimizer.py",
+        "if config.cooldown_steps else schedule",
+        "if False else schedule",
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[cooldown_steps]",),
     ),
     Mutant(
         "--deterministic is ignored",

@@ -1,11 +1,14 @@
 """Section 5.3: lrate = d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5), and Adam's constants."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.training.optimizer import TransformerSchedule, adam
+from t2t_keras.config import TrainConfig
+from t2t_keras.training.optimizer import Cooldown, TransformerSchedule, adam, schedule_of
 
 
 def rate(schedule, step: int) -> float:
@@ -43,6 +46,31 @@ def test_the_factor_multiplies_the_whole_rate():
         assert rate(TransformerSchedule(512, 4000, factor=2.5), step) == pytest.approx(2.5 * rate(TransformerSchedule(512, 4000), step))
 
 
+def test_the_rate_falls_to_zero_over_the_last_updates_by_hand():
+    """Width 1 and a warm-up of one update: the paper's rate at step n is 1 / √n. Four of ten updates are the cooldown."""
+    schedule = Cooldown(TransformerSchedule(1, 1), train_steps=10, cooldown_steps=4)
+    expected = {1: 1.0, 4: 0.5, 6: 6**-0.5, 7: 7**-0.5, 8: 0.75 * 8**-0.5, 9: 0.5 / 3, 10: 0.25 * 10**-0.5, 11: 0.0, 12: 0.0}
+    assert {step: rate(schedule, step) for step in expected} == pytest.approx(expected)
+
+
+def test_a_cooldown_during_the_warm_up_multiplies_the_rising_rate():
+    schedule = Cooldown(TransformerSchedule(1, 4), train_steps=4, cooldown_steps=4)  # The paper's rates are 1/8, 2/8, 3/8 and 4/8.
+    assert [rate(schedule, step) for step in (1, 2, 3, 4)] == pytest.approx([4 / 32, 6 / 32, 6 / 32, 4 / 32])
+
+
+def test_the_schedule_of_a_run_is_the_paper_s_unless_it_has_a_cooldown():
+    config = TrainConfig(train_steps=10, warmup_steps=2, learning_rate_factor=3.0)
+    assert schedule_of(4, config).get_config() == TransformerSchedule(4, 2, 3.0).get_config()
+    cooled = schedule_of(4, dataclasses.replace(config, cooldown_steps=5))
+    assert [rate(cooled, step) for step in (4, 9, 10)] == pytest.approx([3 / 4, 0.4 * 3 / 6, 0.2 * 1.5 * 10**-0.5])
+
+
+@pytest.mark.parametrize("cooldown_steps", [0, -1, 11])
+def test_a_cooldown_that_the_run_has_no_updates_for_is_refused(cooldown_steps):
+    with pytest.raises(ValueError, match=f"^Expected 1 to 10 .* Received: cooldown_steps={cooldown_steps}"):
+        Cooldown(TransformerSchedule(8), 10, cooldown_steps)
+
+
 def test_adam_has_the_papers_constants():
     optimizer = adam(TransformerSchedule(512))
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
@@ -67,6 +95,9 @@ def test_schedule_and_optimizer_survive_serialisation():
     restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
     assert restored.get_config() == schedule.get_config() == {"d_model": 128, "warmup_steps": 77, "factor": 0.5}
     assert float(again.learning_rate) == rate(schedule, 1)
+    cooled = Cooldown(schedule, 100, 30)
+    restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(cooled))
+    assert restored.get_config() == cooled.get_config() and rate(restored, 91) == rate(cooled, 91) == pytest.approx(rate(schedule, 91) / 3)
 
 
 @pytest.mark.parametrize("sizes", [{"d_model": 0}, {"d_model": -4}, {"d_model": 512, "warmup_steps": 0}])

@@ -260,6 +260,11 @@ def dtype(found) -> str:
     return found.model.encode(tf.constant([[5, 6, 7]])).keys_values[0][0].dtype.name
 
 
+def last_rate(found) -> float:
+    """The learning rate of the eighth update, the last one."""
+    return float(found.optimizer._learning_rate(7))
+
+
 def initial_weights(found) -> bytes:
     return b"".join(weight.numpy().tobytes() for weight in found.model.trainable_variables)
 
@@ -434,6 +439,7 @@ ROWS = {
         "learning_rate_factor": [
             Row(3.0, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(3 * 8**-0.5 * 4000**-1.5))
         ],
+        "cooldown_steps": [Row(3, of_parts(last_rate), pytest.approx(8**-0.5 * 8 * 4000**-1.5 / 3))],
         "label_smoothing": [Row(0.0, smoothing, 1.0)],
         "clip_norm": [Row(0.01, distance, pytest.approx(0.01, rel=1e-3))],
         "batch_tokens": [Row(120, of_run(largest_update), lambda found: 60 < found <= 120)],

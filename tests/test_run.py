@@ -272,12 +272,13 @@ def test_a_finished_run_that_is_started_again_ends_at_once(copy, start):
 
 def test_a_run_is_resumed_with_its_options_but_for_those_given_which_are_announced(copy):
     """Story: without --warmup_steps, the learning rate was silently another one, and config.json was overwritten."""
-    state, said = resume(copy, train_steps=5, keep_checkpoints=2, valid_sentences=1, beam_size=2)
+    state, said = resume(copy, train_steps=5, cooldown_steps=2, keep_checkpoints=2, valid_sentences=1, beam_size=2)
     assert state.step == 5 and "Using the data in" in said and "Learning" not in said
-    assert "Changed: `train_steps` 4 → 5, `keep_checkpoints` 3 → 2, `valid_sentences` 7 → 1, `beam_size` 3 → 2." in said
+    changes = "`train_steps` 4 → 5, `cooldown_steps` 0 → 2, `keep_checkpoints` 3 → 2, `valid_sentences` 7 → 1, `beam_size` 3 → 2"
+    assert f"Changed: {changes}." in said
     assert [checkpoint.step_of(path) for path in checkpoint.kept(copy)] == [4, 5]
-    assert points(copy)["train/learning_rate"][5] == pytest.approx(8**-0.5 * 5 * TRAIN.warmup_steps**-1.5)
-    changed = dataclasses.replace(TRAIN, train_steps=5, keep_checkpoints=2, valid_sentences=1)
+    assert points(copy)["train/learning_rate"][5] == pytest.approx(8**-0.5 * 5 * TRAIN.warmup_steps**-1.5 / 2)
+    changed = dataclasses.replace(TRAIN, train_steps=5, cooldown_steps=2, keep_checkpoints=2, valid_sentences=1)
     assert run_folder.read(copy) == run_folder.Options(MODEL, changed, dataclasses.replace(DECODE, beam_size=2), DATA)
 
 

@@ -140,6 +140,18 @@ def test_a_finished_row_of_other_options_is_refused(tmp_path, trained, changed):
     assert trained == ["base"]
 
 
+def test_a_result_of_before_cooldowns_is_one_without_a_cooldown(tmp_path, trained):
+    list(table3.train(options_of("base"), tmp_path, strategy=None))
+    path = tmp_path / "base" / table3.RESULT
+    result = json.loads(path.read_text())
+    del result["options"]["cooldown_steps"]
+    path.write_text(json.dumps(result))
+    list(table3.train(options_of("base"), tmp_path, strategy=None))
+    assert trained == ["base"]
+    with pytest.raises(ValueError, match=r"Received: cooldown_steps=3 \(.*: 0\)\. Give another `output_dir`"):
+        list(table3.train(options_of("base", cooldown_steps=3), tmp_path, strategy=None))
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", "{", '{"row": "base"}', None], ids=str)
 def test_a_damaged_result_is_named_in_a_sentence(tmp_path, trained, content):
     list(table3.train(options_of("base"), tmp_path, strategy=None))

@@ -30,7 +30,7 @@ LOGS = "logs"  # In the folder of the table, for TensorBoard's HPARAMS tab.
 # Options of training that determine the result, beside those of the model.
 _DETERMINING = (
     *("train_steps", "warmup_steps", "learning_rate_factor", "label_smoothing", "clip_norm", "batch_tokens", "buckets_per_update", "dtype"),
-    *("seed", "patience", "best_metric"),
+    *("seed", "patience", "best_metric", "cooldown_steps"),
 )
 
 
@@ -51,6 +51,8 @@ def read_result(folder: pathlib.Path) -> Result | None:
     values, expected = read_json(path), {field.name: field.type for field in dataclasses.fields(Result)}
     types = {name: (int, float) if kind is float else kind for name, kind in expected.items()}
     whole = values.keys() == expected.keys() and all(isinstance(values[name], kind) for name, kind in types.items())
+    if whole:
+        values["options"] = {"cooldown_steps": 0} | values["options"]  # Version 0.1 began without this option.
     if not whole or values["row"] not in paper.TABLE_3 or not {*paper.OPTIONS_OF_ROWS, *_DETERMINING} <= values["options"].keys():
         raise ValueError(f"{path} is not the result of a row. Remove it, and run the same command again to score the row.")
     return Result(**values)

@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_keras.compat import adam_averages
+from t2t_keras.config import TrainConfig
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -33,6 +34,48 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self):
         return {"d_model": self.d_model, "warmup_steps": self.warmup_steps, "factor": self.factor}
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate that falls linearly to 0 over the last updates of a run (Zhai et al. 2022, section 3.5).
+
+    The rate of another schedule is multiplied by the number of updates left, this one included, over `cooldown_steps`, at most by 1.
+
+    Args:
+        schedule: the other schedule.
+        train_steps: number of updates of the run.
+        cooldown_steps: number of updates over which the rate falls.
+
+    Raises:
+        ValueError: `cooldown_steps` is not in [1, `train_steps`].
+    """
+
+    def __init__(self, schedule: keras.optimizers.schedules.LearningRateSchedule, train_steps: int, cooldown_steps: int):
+        if not 1 <= cooldown_steps <= train_steps:
+            raise ValueError(f"Expected 1 to {train_steps} updates of a cooldown. Received: cooldown_steps={cooldown_steps}.")
+        self.schedule, self.train_steps, self.cooldown_steps = schedule, train_steps, cooldown_steps
+
+    def __call__(self, step):
+        left = self.train_steps - ops.cast(step, "float32")
+        return self.schedule(step) * ops.clip(left / self.cooldown_steps, 0.0, 1.0)
+
+    def get_config(self):
+        return {
+            "schedule": keras.saving.serialize_keras_object(self.schedule),
+            "train_steps": self.train_steps,
+            "cooldown_steps": self.cooldown_steps,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])})
+
+
+def schedule_of(d_model: int, config: TrainConfig) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Returns the learning rate schedule of a run."""
+    schedule = TransformerSchedule(d_model, config.warmup_steps, config.learning_rate_factor)
+    return Cooldown(schedule, config.train_steps, config.cooldown_steps) if config.cooldown_steps else schedule
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

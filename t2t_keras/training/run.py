@@ -102,8 +102,7 @@ def _make_model(strategy, options: run_folder.Options) -> tuple:
     """Makes the model and its optimizer in the strategy's scope."""
     with strategy.scope():
         model = make(registry.architecture(options.architecture), options.model, _policy(options.train.dtype))
-        schedule = optimizer.TransformerSchedule(options.model.d_model, options.train.warmup_steps, options.train.learning_rate_factor)
-        adam = optimizer.adam(schedule)
+        adam = optimizer.adam(optimizer.schedule_of(options.model.d_model, options.train))
         adam.build(model.trainable_variables)
     return model, adam
 
