@@ -2171,9 +2171,16 @@ MUTANTS = (
     Mutant(
         "an error in the data loses the update before it",
         "t2t_keras/training/loop.py",
-        "                    finally:  # Also if the data has an error.",
-        "                    except ZeroDivisionError:\n                        pass\n                    else:",
-        ("tests/test_training.py::test_an_update_is_counted_although_the_data_of_the_next_has_an_error",),
+        "            if running:\n                self._log(",
+        "            if False:\n                self._log(",
+        ("tests/test_training.py::test_an_error_loses_no_update_that_was_made",),
+    ),
+    Mutant(
+        "a run that is no longer finite loses the updates before",
+        "t2t_keras/training/loop.py",
+        "            self._save_last_good_state()\n",
+        "",
+        ("tests/test_training.py::test_updates_that_are_not_finite_lose_none_before_them",),
     ),
     Mutant(
         "several blocks of logits are in memory at once",

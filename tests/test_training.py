@@ -431,6 +431,29 @@ def test_after_so_many_updates_in_a_row_that_are_not_finite_the_run_stops_and_sa
     assert steps_on_disk(tmp_path) == []
 
 
+@pytest.mark.parametrize("finite", [True, False])
+def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp_path, finite):
+    """The state before them is saved, if its weights are finite, and is that of a run without them."""
+
+    def switch(run):
+        run.model.switch.assign(1.0)
+        if not finite:
+            run.model.out.bias.assign(np.full(toy.VOCAB_SIZE, np.inf))
+
+    def start(**options):
+        run = Run(folder, tmp_path, make_model=NotFinite, max_skipped=3, log_steps=1, checkpoint_steps=100, valid_steps=4, **options)
+        return run.state
+
+    with logged() as said, pytest.raises(loop.NotFiniteError, match="3 updates in a row, up to 7,"):
+        start(at_step={1: lambda run: run.model.switch.assign(0.0), 4: switch})
+    assert steps_on_disk(tmp_path) == [4] * finite
+    assert ("The state before them, of update 4, is saved." in said) == finite
+    if finite:
+        state = json.loads(str(np.load(checkpoint.path_of(tmp_path, 4))["state"]))
+        assert (state["step"], state["skipped"], state["measured"], state["validated_step"]) == (4, 0, {}, 4)
+        assert state["position"] == json.loads(str(np.load(checkpoint.path_of(finished[0], 4))["state"]))["position"]
+
+
 def test_skipped_updates_are_counted_and_told(folder, tmp_path):
     def switch_off(run):
         run.model.switch.assign(0.0)
@@ -514,19 +537,24 @@ def test_slow_updates_do_not_run_ahead(folder, tmp_path, monkeypatch, started):
     assert ahead == {1: True, 2: False, 3: False, 4: False}
 
 
-def test_an_update_is_counted_although_the_data_of_the_next_has_an_error(folder, tmp_path, monkeypatch, started):
-    counted, plain_errors = [], itertools.count(1)
+@pytest.mark.parametrize("step", [4, 5, 7])
+def test_an_error_loses_no_update_that_was_made(folder, finished, tmp_path, monkeypatch, step):
+    """Of the data that an update reads, also while the one before runs, or of a validation. What follows equals an uninterrupted run."""
+    figures, reading = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}, itertools.count(1)
 
-    def raise_at_the_third():
-        if next(plain_errors) == 3:
-            raise ValueError("damaged")
-        return contextlib.nullcontext()
+    def damaged():
+        raise ValueError("damaged")
 
-    monkeypatch.setattr(TrainState, "count_update", lambda state, *args: counted.append(args[1]) or setattr(state, "step", state.step + 1))
-    monkeypatch.setattr(loop.shards, "plain_errors", raise_at_the_third)
-    with pytest.raises(ValueError, match="damaged"):
-        Run(folder, tmp_path, checkpoint_steps=100, valid_steps=100)
-    assert len(counted) == 2
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="^damaged$"):
+        if step == 4:
+            figures[4] = damaged
+        else:
+            patch.setattr(loop.shards, "plain_errors", lambda: damaged() if next(reading) > step else contextlib.nullcontext())
+        Run(folder, tmp_path, figures=figures, checkpoint_steps=100, log_steps=1)
+    assert steps_on_disk(tmp_path) == [step]
+    resumed = Run(folder, tmp_path, figures={**figures, 4: 4.0}, checkpoint_steps=100)
+    assert_close(resumed.weights, finished[1].weights, 0)
+    assert list(resumed.validated) == [at for at in (4, 6, 8) if at >= step]
 
 
 def test_a_signal_lets_the_update_that_runs_ahead_finish_and_saves_after_it(folder, tmp_path, started):

@@ -17,7 +17,8 @@ from t2t_keras.training import devices
 from t2t_keras.training.train_step import micro_batch_gradients
 
 
-def _all_finite(values) -> bool:
+def all_finite(values) -> bool:
+    """Returns whether all floating-point tensors of a structure are finite."""
     tensors = [value for value in tf.nest.flatten(values) if tf.is_tensor(value) and value.dtype.is_floating]
     return all(bool(tf.reduce_all(tf.math.is_finite(tensor))) for tensor in tensors)
 
@@ -32,8 +33,8 @@ def _watched(model) -> Iterator[list[str]]:
 
         def watched(*args, **kwargs):
             outputs = call(*args, **kwargs)
-            if not _all_finite(outputs):
-                finite_inputs = _all_finite((args, kwargs))
+            if not all_finite(outputs):
+                finite_inputs = all_finite((args, kwargs))
                 found.append(f"the output of {layer.path}" + ("" if finite_inputs else ", and its input already"))
             return outputs
 
@@ -57,16 +58,16 @@ def first_not_finite(model, task: Task, config: TrainConfig, columns: dict, **pl
         A description such as "the output of transformer/encoder_0", or "" if all values are finite.
     """
     for variable in model.trainable_variables:
-        if not _all_finite(tf.convert_to_tensor(variable)):
+        if not all_finite(tf.convert_to_tensor(variable)):
             return f"the weight {variable.path}"
     with _watched(model) as found:
         gradients, sums = micro_batch_gradients(model, task, config, columns, **place)
     if found:
         return found[0]
-    if not _all_finite(sums[task.objective]):
+    if not all_finite(sums[task.objective]):
         return "the loss, while every layer's output is finite"
     for variable, gradient in reversed(list(zip(model.trainable_variables, gradients, strict=True))):
-        if not _all_finite(gradient):
+        if not all_finite(gradient):
             return f"the gradient of {variable.path}, while every layer's output is finite"
     return ""
 

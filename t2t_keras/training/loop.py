@@ -7,6 +7,8 @@ A thread makes the updates. The next one starts before the figures of the last a
 a validation, a checkpoint or histograms no update runs ahead, so weights and state are those of the same update.
 """
 
+import contextlib
+import copy
 import dataclasses
 import math
 import pathlib
@@ -26,7 +28,7 @@ from t2t_keras.reporting import histograms, scalars
 from t2t_keras.reporting.console import ProgressBar
 from t2t_keras.reporting.profiler import Profiler
 from t2t_keras.task import Task
-from t2t_keras.training import cost, device_memory, devices
+from t2t_keras.training import cost, device_memory, devices, diagnosis
 from t2t_keras.training.device_memory import SplittingTrainStep
 from t2t_keras.training.interruption import Interruption, StoppedError
 from t2t_keras.training.state import TrainState
@@ -140,13 +142,13 @@ class _Trainer:
                             self._save_checkpoint()
                         if finished:
                             break
-                        running = self._start_update(batches)
+                        with self._saving_after_an_error():
+                            running = self._start_update(batches)
                     following = None
-                    try:
-                        if self._may_run_ahead():
+                    if self._may_run_ahead():
+                        with self._saving_after_an_error(running):
                             following = self._start_update(batches, after=running)
-                    finally:  # Also if the data has an error.
-                        self._log(*self._finish_update(running))
+                    self._log(*self._finish_update(running))
                     running = following
             self._update_pictures()
         del batches  # TensorFlow can take 10 s to stop reading ahead. Workers that exit meanwhile would be reported as crashed.
@@ -174,6 +176,7 @@ class _Trainer:
         self.batches = _make_batches(self.strategy, self.config, self.folder, batching.Position(*state.position))
         self.train_step = _make_train_step(self.strategy, self.model, self.optimizer, self.task, self.config, self.batches.element_spec)
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
+        self.last_good_state = copy.deepcopy(state)
         self.started = self.saved_at - state.seconds  # When a run without interruptions would have started.
         self.finished_update_at, self.update_seconds = self.saved_at, 0.0
 
@@ -235,8 +238,36 @@ class _Trainer:
         self._save(checkpoint.STEP, self.config.keep_checkpoints)
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
 
+    @contextlib.contextmanager
+    def _saving_after_an_error(self, running: _Update | None = None) -> Iterator[None]:
+        """Saves the state if reading the data or a validation fails, which change neither weights nor state.
+
+        Args:
+            running: the update that runs meanwhile, if any. It is finished first.
+        """
+        try:
+            yield
+        except Exception:
+            if running:
+                self._log(*self._finish_update(running))
+            if self._steps() != self.saved_steps:
+                self._save_checkpoint()
+            raise
+
+    def _save_last_good_state(self) -> None:
+        """Saves the state before the updates that were skipped last, which had the same weights, unless a checkpoint has these.
+
+        A resumed run makes those updates again, perhaps with other options.
+        """
+        variables = [tf.convert_to_tensor(variable) for variable in (*self.model.weights, *self.optimizer.variables)]
+        if self.last_good_state.step > self.saved_steps[0] and diagnosis.all_finite(variables):
+            self.state = self.last_good_state
+            self._save_checkpoint()
+            logger.info(f"The state before them, of update {self.state.step:,}, is saved.")
+
     def _validate(self) -> None:
-        metrics = self._unless_stopped(lambda: self.validate(self.state.step))
+        with self._saving_after_an_error():
+            metrics = self._unless_stopped(lambda: self.validate(self.state.step))
         if metrics is None:
             return
         score = 0.0  # On workers other than the chief, which do not translate.
@@ -284,6 +315,8 @@ class _Trainer:
         metrics, next_scale = update.result.result()
         norms = metrics.pop("weight_gradient_norms", None)
         metrics = {name: float(value) for name, value in metrics.items()}
+        if not metrics["finite"] and not self.state.skipped_in_a_row:
+            self.last_good_state = copy.deepcopy(self.state)
         self.state.loss_scale = LossScale(*map(float, next_scale))
         before, self.finished_update_at = max(update.started, self.finished_update_at), time.monotonic()
         self.update_seconds = self.finished_update_at - before
@@ -293,10 +326,11 @@ class _Trainer:
         return metrics, norms
 
     def _report_skipped(self, batch: dict, scale: float) -> None:
-        """Warns that an update was skipped; raises `NotFiniteError` after `max_skipped` in a row."""
+        """Warns that an update was skipped; after `max_skipped` in a row, saves the last good state and raises `NotFiniteError`."""
         step, in_a_row = self.state.step, self.state.skipped_in_a_row
         logger.warning(f"Update {step:,} was skipped: the loss or the gradient is not finite (loss scale {scale:g}).")
         if in_a_row >= self.config.max_skipped:
+            self._save_last_good_state()
             raise NotFiniteError(
                 f"{in_a_row} updates in a row, up to {step:,}, were not finite. "
                 f"{self.diagnose(self.train_step.split_to_fit(batch), step, scale)} "
