@@ -46,6 +46,7 @@ setuptools.setup(
         "client": ["requests>=2.32"],
         "ctranslate2": ["ctranslate2>=4.8"],
         "bench": ["ctranslate2>=4.8", "keras-hub>=0.32", "torch>=2.6", "transformers>=4.56"],
+        "mutation": ["cosmic-ray>=8.4,<9"],
         "rouge": ["rouge-score>=0.1.2"],
         "test": [
             "apache-beam>=2.77",

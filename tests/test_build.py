@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 PACKAGES = {
     "absl": "absl-py",
     "apache_beam": "apache-beam",
+    "cosmic_ray": "cosmic-ray",
     "ctranslate2": "ctranslate2",
     "google": "protobuf",
     "grpc": "grpcio",
@@ -24,6 +25,7 @@ PACKAGES = {
     "matplotlib": "matplotlib",
     "num2words": "num2words",
     "numpy": "numpy",
+    "parso": "parso",
     "pytest": "pytest",
     "requests": "requests",
     "rouge_score": "rouge-score",
