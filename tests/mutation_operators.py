@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import cosmic_ray.ast
-import cosmic_ray.mutating
 import cosmic_ray.plugins
 import parso
 from cosmic_ray.operators.operator import Operator
@@ -269,8 +268,18 @@ def mutants(text: str) -> list[Mutant]:
 
 def mutated(text: str, mutant: Mutant) -> str | None:
     """The file with a mutant; None where it means the same or nothing."""
+    tree, operator, left = cosmic_ray.ast.get_ast(text), _operator(mutant.operator), mutant.occurrence
+    for node in cosmic_ray.ast.ast_nodes(tree):
+        number = len(list(operator.mutation_positions(node)))
+        if left < number:
+            place = next((index for index, each in enumerate(node.parent.children) if each is node), None) if node.parent else None
+            new = operator.mutate(node, left)
+            if place is not None:
+                node.parent.children[place : place + 1] = [] if new is None else [new]
+            break
+        left -= number
+    changed = tree.get_code()
     with contextlib.suppress(SyntaxError, ValueError):
-        changed = cosmic_ray.mutating.mutate_code(text, _operator(mutant.operator), mutant.occurrence)
-        if changed is not None and ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text)):
+        if ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text)):
             return changed
     return None
