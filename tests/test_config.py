@@ -26,6 +26,19 @@ def test_the_defaults_are_the_base_model_and_its_training_and_search():
     assert (decode.beam_size, decode.alpha, decode.extra_length) == (4, 0.6, 50)  # 6.1
 
 
+def test_other_defaults_are_those_that_the_documentation_tells():
+    names = ("micro_batch_tokens", "buckets_per_update", "seed", "dtype", "damaged_records", "best_metric", "deterministic")
+    train, decode, data = TrainConfig(), DecodeConfig(), DataConfig()
+    assert [getattr(train, name) for name in names] == [8192, 4, 1, "float32", "stop", "bleu", False]
+    assert (train.checkpoint_steps, train.valid_steps, train.log_steps, train.valid_sentences) == (1000, 1000, 100, 500)
+    assert (train.attention_images, train.max_skipped, train.learning_rate_factor) == (1, 20, 1.0)
+    off = ("clip_norm", "device_tflops", "histogram_steps", "patience", "max_hours", "parent", "data_service", "profile_steps")
+    assert not any(getattr(train, name) for name in off)
+    assert (decode.max_input, data.max_length, data.builtin_pairs, data.vocab_sample) == (1024, 256, 40_000, 2_000_000)
+    assert (data.subwords, data.normalization, data.character_coverage, data.skip_bad_lines) == ("bpe", "identity", 0.9995, False)
+    assert (data.train_split, data.valid_split) == ("train", "validation")
+
+
 def test_the_special_ids_are_four_different_ones_and_padding_is_zero():
     assert config.PAD == 0 and {config.PAD, config.UNK, config.BOS, config.EOS} == {0, 1, 2, 3}
 
@@ -85,6 +98,17 @@ INVALID = [
     (DataConfig, {"vocab_sample": 0}),
     (TrainConfig, {"seed": -1}),
     (TrainConfig, {"histogram_steps": -1}),
+    *((TrainConfig, {name: 0}) for name in ("buckets_per_update", "max_skipped")),
+    *((TrainConfig, {name: -1}) for name in ("attention_images", "max_hours", "device_tflops")),
+    (TrainConfig, {"damaged_records": "ask"}),
+    (DecodeConfig, {"alpha": 100.0}),
+    (DataConfig, {"max_length": 2**15}),
+    (DataConfig, {"vocab_sample": 100}),
+    (DataConfig, {"source_language": "en", "target_language": "en"}),
+    (DataConfig, {"dataset": "builtin", "source_language": "de", "target_language": "en"}),
+    (DataConfig, {"normalization": "lower"}),
+    (DataConfig, {"subwords": "unigram"}),
+    (DataConfig, {"subwords": "wordpiece", "normalization": "nfkc"}),
     *((TrainConfig, {"profile_steps": steps}) for steps in ("10", "20,10", "0,5", "10,20,", "1,x", "١,٢", " 1,2")),
 ]
 
@@ -113,7 +137,20 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
         (TrainConfig, {"checkpoint_minutes": 0.0}),
         (TrainConfig, {"label_smoothing": 0.0, "dtype": "bfloat16"}),
         (DecodeConfig, {"beam_size": 1, "alpha": 0.0, "extra_length": 0}),
+        (TrainConfig, {"profile_steps": "1,1", "seed": 0, "dtype": "float16", "damaged_records": "skip"}),
+        (TrainConfig, {name: 1 for name in ("train_steps", "warmup_steps", "batch_tokens", "buckets_per_update", "micro_batch_tokens")}),
+        (TrainConfig, {name: 1 for name in ("keep_checkpoints", "valid_steps", "log_steps", "max_skipped")}),
+        (TrainConfig, {"deterministic": True}),
+        (TrainConfig, {"data_service": "grpc://localhost:5050"}),
+        (DecodeConfig, {"max_input": 2, "alpha": 99.9}),
         (DataConfig, {"dataset": "builtin"}),
+        (DataConfig, {"dataset": "builtin", "source_language": "en", "target_language": "de"}),
+        (DataConfig, {"max_length": 2, "vocab_sample": 101, "builtin_pairs": 1, "character_coverage": 1.0}),
+        (DataConfig, {"max_length": 2**15 - 1, "character_coverage": 1e-6}),
+        (DataConfig, {"subwords": "bpe", "normalization": "nfkc_cf"}),
+        (DataConfig, {"subwords": "wordpiece", "normalization": "identity"}),
+        *((DataConfig, {"normalization": name}) for name in ("nmt_nfkc", "nfkc", "nmt_nfkc_cf")),
+        *((ModelConfig, {name: 1}) for name in ("encoder_layers", "decoder_layers", "d_ff", "num_heads", "d_k", "d_v")),
         (DataConfig, {"dataset": "wmt14_translate/de-en", "source_language": "en", "target_language": "de"}),
         (DataConfig, {"train_source": "a.en", "train_target": "a.de", "valid_source": "b.en", "valid_target": "b.de"}),
     ],
@@ -191,6 +228,22 @@ def test_a_whole_number_that_no_machine_has_room_for_is_refused_in_every_field()
     for name in ("encoder_layers", "decoder_layers", "vocab_size", "d_model"):
         with pytest.raises(ValueError, match=f"Expected at most .* Received: {name}=100000000"):
             ModelConfig(**{name: 10**8})
+
+
+@pytest.mark.parametrize(
+    ("group", "limits"),
+    [
+        (ModelConfig, {"vocab_size": 2**24, "encoder_layers": 1000, "decoder_layers": 1000, "d_model": 2**16, "d_ff": 2**20}),
+        (ModelConfig, {"num_heads": 2**12, "d_k": 2**16, "d_v": 2**16, "learned_positions": 2**20, "attention_window": 2**16}),
+        (DecodeConfig, {"beam_size": 2**12, "extra_length": 2**16, "max_input": 2**16}),
+        (TrainConfig, {"train_steps": 2**31 - 1}),
+    ],
+)
+def test_the_largest_value_of_an_option_is_accepted_and_the_next_is_not(group, limits):
+    group(**limits)
+    for name, limit in limits.items():
+        with pytest.raises(ValueError, match=f"^Expected at most {limit:,}. Received: {name}={limit + 1}"):
+            group(**{name: limit + 1})
 
 
 def test_a_message_stays_short_whatever_the_value():
