@@ -271,7 +271,8 @@ class Watch:
     def _at(self, place: str) -> None:
         if place not in self.places:
             self.places.append(place)
-        (self.folder / "now").write_text(str(self.places.index(place)))
+        (self.folder / "next").write_text(str(self.places.index(place)))
+        (self.folder / "next").replace(self.folder / "now")  # At once: programs read it.
         module = sys.modules.get(f"{PACKAGE}._reached")
         if module:
             module.seen.clear()
@@ -368,8 +369,7 @@ def _keep(path: pathlib.Path, folder: pathlib.Path, names: dict[int, str]) -> st
     found = json.loads((folder / "tests.json").read_text())
     by_place = collections.defaultdict(set)
     lines = (folder / "reached").read_text().splitlines() if (folder / "reached").exists() else []
-    for line in lines:
-        place, block = line.split()
+    for place, block in map(str.split, lines):
         by_place[found["places"][int(place)]].add(names[int(block)])
     kept = {"digest": _digest(path), "tests": found["tests"], "reached": {place: sorted(each) for place, each in by_place.items()}}
     target = KEPT / "reach" / f"{path.stem}.json"
