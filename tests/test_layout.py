@@ -61,7 +61,10 @@ def layout(figure) -> list:
     """Everything that a figure shows, as `described`."""
     with figures.drawing():
         figure.draw(figure.canvas.get_renderer())
-    inches = lambda places: np.round(np.asarray(places, float).reshape(-1) / figure.dpi, 3).tolist()
+
+    def inches(places) -> list[float]:
+        return np.round(np.asarray(places, float).reshape(-1) / figure.dpi, 3).tolist()
+
     found = [[["figure", color(figure.get_facecolor())], [*figure.get_size_inches().round(3).tolist(), float(figure.dpi)]]]
     for axes in figure.axes:
         found.append([["axes", axes.axison], inches(axes.bbox.corners())])
