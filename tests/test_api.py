@@ -10,8 +10,10 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import t2t_keras
+from t2t_keras import api
 from t2t_keras.config import TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.training import run as training_run
@@ -112,6 +114,35 @@ def test_an_alignment_has_a_row_for_each_sub_word_that_sums_to_one(translator):
     best, *_ = translator.n_best("one hundred", n=2, alignment=True)
     assert best.alignment.shape == (len(best.pieces), len(best.source_pieces))
     np.testing.assert_allclose(best.alignment.sum(axis=1), 1, atol=1e-5)
+
+
+class Signatures:
+    """Two sentences and two translations of each, of unequal lengths: no two of their figures are the same."""
+
+    @staticmethod
+    def translate_with_options(**inputs):
+        Signatures.inputs = {name: value.numpy().tolist() for name, value in inputs.items()}
+        return {
+            "text": tf.constant([["a", "b"], ["c", "d"]]),
+            "score": tf.constant([[-1.0, -2.0], [-3.0, -4.0]]),
+            "pieces": tf.constant([[["▁a", "x", "</s>"], ["▁b", "</s>", ""]], [["▁c", "", ""], ["▁d", "</s>", ""]]]),
+            "source_pieces": tf.constant([["▁1", ""], ["▁2", "</s>"]]),
+            "alignment": tf.reshape(tf.range(24.0), [2, 2, 3, 2]),
+            "error": tf.constant(["", ""]),
+        }
+
+
+def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_and_alignment():
+    stand_in = api.TextTranslator(None, Signatures)
+    found = stand_in.n_best(["1", "2"], n=2, alpha=0.25, prefix="p", alignment=True)
+    assert Signatures.inputs == {
+        "text": [b"1", b"2"], "alpha": [0.25] * 2, "max_length": [0] * 2, "n_best": [2] * 2, "prefix": [b"p"] * 2, "alignment": [True] * 2
+    }  # fmt: skip
+    expected = [("a", -1, "▁a x </s>", "▁1", [[0], [2], [4]]), ("b", -2, "▁b </s>", "▁1", [[6], [8]])]
+    expected += [("c", -3, "▁c", "▁2 </s>", [[12, 13]]), ("d", -4, "▁d </s>", "▁2 </s>", [[18, 19], [20, 21]])]
+    assert [
+        (each.text, each.score, " ".join(each.pieces), " ".join(each.source_pieces), each.alignment.tolist()) for each in sum(found, [])
+    ] == expected
 
 
 def test_options_of_the_n_best_have_their_effects(translator):

@@ -107,6 +107,48 @@ def test_the_picture_of_a_run_shows_loss_quality_rate_and_speed_with_their_units
     assert list(speed.get_xdata()) == [10, 20, 30] and list(speed.get_ydata()) == [1000, 2000, 3000]
 
 
+@pytest.mark.parametrize(
+    ("tag", "title"),
+    [("valid/bleu", "best BLEU 30.0 at update 2,000"), ("valid/loss", "best validation loss 10.000 at update 10")],
+)
+def test_the_title_has_the_best_validation_which_need_not_be_the_first_or_the_last(tag, title):
+    figure = curves.figure({"mine": {tag: {5: 20.0, 10: 10.0, 2000: 30.0, 3000: 25.0, 4000: math.nan}}})
+    assert figure.get_suptitle() == f"Training of mine: {title}"
+
+
+def test_the_axis_of_a_loss_leaves_out_the_first_updates_of_each_run():
+    """The first twentieth of a curve, whose loss is several times higher."""
+    first = {"train/loss": {step: 9.0 if step < 2 else 5.0 - step / 100 for step in range(40)}, "valid/loss": {20: 3.0, 40: 2.0}}
+    second = {"train/loss": {step: 8.0 if step < 2 else 4.0 for step in range(40)}, "train/learning_rate": {1: 2.0, 40: 0.5}}
+    for runs in ({"a": first}, {"a": first, "b": second}, {"b": second, "a": first}):
+        axes = {axes.get_title(loc="left"): axes for axes in curves.figure(runs).axes}
+        assert axes["Loss"].get_ylim()[1] == pytest.approx(1.05 * 4.98)
+        assert axes["Loss"].get_xlim() == (0, pytest.approx(1.02 * 40))
+    assert axes["Learning rate"].get_ylim()[1] > 2 and axes["Speed"].get_ylim()[0] == 0
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> list[dict]:
+    """The scalars of each picture, which is not drawn."""
+    found = []
+    monkeypatch.setattr(curves, "picture", lambda runs: found.append(runs) or b"a picture")
+    return found
+
+
+def test_each_run_is_drawn_under_its_own_name(model_dir, tmp_path, drawn):
+    for name, loss in (("second", 5.0), ("first", 7.0)):
+        shutil.copytree(model_dir, tmp_path / name / "mine")
+        train_points(tmp_path / name / "mine", [30], loss=loss * 30)
+    train_points(model_dir, [30], loss=0.5 * 30)
+    folders = [tmp_path / "second" / "mine", model_dir, tmp_path / "first" / "mine", tmp_path / "first" / ".." / "second" / "mine"]
+    curves.compare(folders, tmp_path / "all.png")
+    [runs] = drawn
+    assert {name: scalars["train/loss"][30] for name, scalars in runs.items()} == {"second/mine": 5, "runs/mine": 0.5, "first/mine": 7}
+    assert (tmp_path / "all.png").read_bytes() == b"a picture"
+    curves.update(model_dir)
+    assert drawn[1] == {"mine": curves.read(model_dir)}
+
+
 def test_without_bleu_the_picture_shows_perplexity():
     figure = curves.figure({"mine": {"train/perplexity": {1: 9.0, 2: 5.0}, "valid/perplexity": {2: 6.0}}})
     assert len(lines(figure)["Perplexity"]) == 2

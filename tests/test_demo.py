@@ -15,7 +15,7 @@ import pytest
 import stand_in
 from werkzeug.test import Client
 
-from t2t_keras import client
+from t2t_keras import api, client
 from t2t_keras.visualization import demo
 from t2t_keras.visualization.demo import Demo, Translation
 
@@ -60,6 +60,46 @@ def test_a_sentence_is_answered_with_its_translations_and_their_alignment(app):
     assert first["alignment"] == np.eye(3).tolist()
     assert ask(app, "one two", prefix="x")[1]["translations"][0]["text"] == "x owt"
     assert ask(app, "  \n ")[1]["translations"] == []
+
+
+ANSWERS = [
+    Translation("eins zwei", -0.5, ["▁eins", "▁zwei", "</s>"], ["▁one", "</s>"], [[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]]),
+    Translation("drei", -1.5, ["▁drei", "</s>"], ["▁one", "</s>"], [[0.125, 0.875], [1.0, 0.0]]),
+]
+
+
+def test_a_translator_s_translations_have_each_its_own_score_sub_words_and_alignment():
+    class Translator:
+        def n_best(self, text, n, *, prefix, alignment):
+            assert (text, n, prefix, alignment) == ("one", 2, "e", True)
+            arrays = [np.array(each.alignment, np.float32) for each in ANSWERS]
+            return [
+                api.Translation(each.text, each.score, tuple(each.pieces), tuple(each.source_pieces), array)
+                for each, array in zip(ANSWERS, arrays, strict=True)
+            ]
+
+    assert demo.from_translator(Translator())("one", "e", 2) == ANSWERS
+
+
+def test_a_server_s_translations_have_each_its_own_score_sub_words_and_alignment():
+    """A server pads the sub-words of all translations of all sentences to one length, and the alignments likewise."""
+
+    def predict(signature, inputs):
+        assert signature == "translate_with_options"
+        assert {name: value for name, [value] in inputs.items()} == {
+            "text": "one", "alpha": -1.0, "max_length": 0, "n_best": 2, "prefix": "e", "alignment": True
+        }  # fmt: skip
+        weights = [[[*row, 0.0] for row in each.alignment] + [[0.0] * 3] * (4 - len(each.pieces)) for each in ANSWERS]
+        return {
+            "text": [[each.text for each in ANSWERS] + ["", ""]],
+            "score": [[each.score for each in ANSWERS] + [0.0, 0.0]],
+            "pieces": [[each.pieces + [""] * (4 - len(each.pieces)) for each in ANSWERS]],
+            "source_pieces": [[*ANSWERS[0].source_pieces, ""]],
+            "alignment": [weights],
+            "error": [""],
+        }
+
+    assert demo.from_server(predict)("one", "e", 2) == ANSWERS
 
 
 @pytest.mark.parametrize(
@@ -166,6 +206,7 @@ def test_the_program_serves_a_run(tmp_path):
         try:
             address = next(line.split()[1] for line in process.stderr if line.startswith("Open "))
             assert requests.get(f"{address}settings", timeout=30).json() == {"title": "run_1", "n_best": 2}
+            assert requests.get(f"{address}settings", headers={"Host": "evil.example"}, timeout=30).status_code == 403
             body = {"text": "one", "prefix": "zw", "page": "p", "number": 1}
             translations = requests.post(f"{address}translate", json=body, timeout=60).json()["translations"]
             assert len(translations) == 2 and all(each["text"].startswith("zw") for each in translations)

@@ -94,6 +94,13 @@ def test_the_threads_of_an_operation_are_the_cores_divided_by_the_micro_batches_
     assert devices.threads_of_an_operation(cpu_devices, same) == expected
 
 
+@pytest.mark.parametrize(("cores", "batch_tokens", "expected"), [(8, 1001, 4), (8, 1000, 8), (7, 2000, 3), (1, 2000, 1)])
+def test_a_micro_batch_that_is_not_full_counts_and_threads_are_rounded_down_to_one_at_least(monkeypatch, cores, batch_tokens, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    config = TrainConfig(batch_tokens=batch_tokens, micro_batch_tokens=1000, buckets_per_update=1)
+    assert devices.threads_of_an_operation(1, config) == expected
+
+
 @pytest.mark.parametrize(
     ("gpus", "before", "environment", "config", "expected"),
     [

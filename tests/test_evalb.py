@@ -105,6 +105,17 @@ def test_a_corpus_has_the_sums_of_its_sentences():
     }  # fmt: skip
 
 
+def test_sentences_with_two_crossing_brackets_or_less_are_counted():
+    gold = line("(S (A (P a) (P b)) (A (P c) (P d)) (A (P e) (P f)) (A (P g) (P h)))")
+    parsed = ("(P a)", "(B (P b) (P c))", "(B (P d) (P e))", "(B (P f) (P g))", "(P h)")
+    found = []
+    for number in range(4):
+        flat = (part if index <= number else part.replace("(B (P", "(P").replace("))", ")") for index, part in enumerate(parsed))
+        scores = score_sentence(gold, line(f"(S {' '.join(flat)})"))
+        found.append((scores.crossing, scores.no_crossing, scores.few_crossing))
+    assert found == [(0, 1, 1), (1, 0, 1), (2, 0, 1), (3, 0, 0)]
+
+
 def test_long_sentences_are_not_among_the_short_ones():
     """Punctuation counts for the length, and traces do not."""
     words = [" ".join(f"(P w{number})" for number in range(39)) + end for end in ("(. .)", "(. .) (-NONE- *)", "(. .) (, ,)")]

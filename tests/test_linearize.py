@@ -6,8 +6,9 @@ import pytest
 from test_trees import random_tree
 
 from t2t_keras.parsing.baseline import right_branching
+from t2t_keras.parsing.evalb import DELETED
 from t2t_keras.parsing.linearize import phrases, tag_of, to_tokens, to_tree
-from t2t_keras.parsing.trees import TOP, Tree, preterminals, read_trees, walk
+from t2t_keras.parsing.trees import TOP, TRACE, Tree, preterminals, read_trees, walk
 
 
 def repaired(tokens: str, words: str) -> tuple[str, bool]:
@@ -120,6 +121,13 @@ def test_punctuation_has_its_tag_and_no_other_word_has_one_of_these(word, tag, e
     """Story: EVALB leaves out words by their tags. A tag of punctuation on another word made it refuse the whole sentence."""
     assert tag_of(word, tag) == expected
     assert to_tree([tag], [word])[0].children[0].label == expected
+
+
+def test_each_mark_of_punctuation_has_the_tag_that_evalb_leaves_out():
+    marks = {",": ",", ".": ". ? !", "``": "`` `", "''": "''", ":": ": ; -- - ..."}
+    for tag, words in marks.items():
+        assert {word: tag_of(word, "NN") for word in words.split()} == dict.fromkeys(words.split(), tag)
+    assert set(marks) == DELETED - {TOP, TRACE}
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def test_an_operation_has_one_thread_unless_the_user_has_chosen():
         assert given[process_environment.THREADS] == expected
 
 
-@pytest.mark.parametrize(("dtype", "expected"), [("float32", "0"), ("bfloat16", "None")])
-def test_programs_choose_before_tensorflow_is_imported(dtype, expected):
+@pytest.mark.parametrize(("flag", "expected"), [("--dtype=float32", "0"), ("--dtype=bfloat16", "None"), ("--int8", "None")])
+def test_programs_choose_before_tensorflow_is_imported(flag, expected):
     code = f"""if True:
         import os, sys
         from t2t_keras.cli import flags as options
@@ -47,7 +47,7 @@ def test_programs_choose_before_tensorflow_is_imported(dtype, expected):
             options.trained_model()
             print(os.environ.get("{process_environment.ONEDNN}"), os.environ["{process_environment.THREADS}"], "tensorflow" in sys.modules)
         options.run(main)"""
-    command = [sys.executable, "-c", code, f"--model_dir={RUN}", f"--dtype={dtype}"]
+    command = [sys.executable, "-c", code, f"--model_dir={RUN}", flag]
     chosen = (process_environment.ONEDNN, process_environment.THREADS)
     environment = {name: value for name, value in os.environ.items() if name not in chosen}
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)

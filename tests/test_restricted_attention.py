@@ -23,6 +23,7 @@ from t2t_keras.layers.masks import padding_mask
 from t2t_keras.layers.restricted_attention import RestrictedSelfAttention, computed_scores, restricted_attention
 from t2t_keras.layers.stacks import DecoderLayer, EncoderLayer
 from t2t_keras.model import flops
+from t2t_keras.model.encoder import TransformerEncoder
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.training import device_memory
 from t2t_keras.visualization.attention import attention_of
@@ -345,6 +346,9 @@ def test_the_largest_micro_batch_is_the_one_that_needs_most_memory_with_the_wind
     )
     assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, ModelConfig()))[8192] == (1, 8192, 16)
     assert device_memory.largest_shapes(info, train, 1, functools.partial(flops.memory_cost, WINDOW_64))[8192] == (2, 5000, 16)
+    small = dataclasses.replace(WINDOW_64, vocab_size=20, d_model=8, d_ff=8, num_heads=1, d_k=4, d_v=4)
+    for model, lengths in ((Transformer(small), (5000, 16)), (TransformerEncoder(small), (5000,))):
+        assert model.memory_cost(2, *lengths) == flops.memory_cost(WINDOW_64, 2, *lengths)
     assert flops.memory_cost(WINDOW_64, 1, 8000, 16) == pytest.approx(2 * flops.memory_cost(WINDOW_64, 1, 4000, 16), rel=0.01)
     assert flops.memory_cost(ModelConfig(attention_window=1000), 3, 40, 16) >= flops.memory_cost(ModelConfig(), 3, 40, 16)
 

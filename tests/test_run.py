@@ -176,6 +176,11 @@ def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment
     assert wide(tf.constant(lines[:1]))["text"].numpy()[0].decode() != lines[0]
 
 
+def test_the_cost_of_a_run_is_that_of_all_its_devices(prepared, tmp_path, monkeypatch, messages):
+    handed_over(monkeypatch, tmp_path, prepared, number=2, train=dataclasses.replace(TRAIN, device_tflops=0.5))
+    assert "s × 2 device(s) × 0.5 TFLOPS" in messages[-1]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_a_run_computes_in_the_dtype_that_was_asked_for_and_keeps_its_weights_in_float32(prepared, tmp_path, monkeypatch, dtype):
     found = handed_over(monkeypatch, tmp_path, prepared, train=dataclasses.replace(TRAIN, dtype=dtype))

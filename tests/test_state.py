@@ -5,6 +5,7 @@ import json
 import math
 
 import pytest
+from toy import TASK
 
 from t2t_keras.training.state import TrainState
 from t2t_keras.training.train_step import SUMS, LossScale
@@ -30,6 +31,16 @@ def test_operations_that_an_older_version_did_not_count_stay_unknown():
     state.count_update({**dict.fromkeys(SUMS, 1.0), "finite": True}, (0, 8), 0, 1.0)
     assert math.isnan(state.flops)
     assert math.isnan(TrainState.read(as_written(state)).flops)
+
+
+def test_a_point_has_the_speed_since_the_last_point_and_the_loss_scale():
+    state = TrainState(step=10, target_tokens=1e6, loss_scale=LossScale(512.0, 7.0))
+    for tokens, seconds in ((600.0, 1.5), (300.0, 2.5)):
+        state.count_update({**dict.fromkeys((*TASK.sums, *SUMS), 1.0), "target_tokens": tokens, "finite": True}, (0, 1), 0, seconds)
+    found = state.pop_summary({"learning_rate": 0.25, "gradient_norm": 0.75}, TASK)
+    names = ("updates_per_second", "target_tokens_per_second")
+    assert [found[f"utilization/{name}"] for name in names] == [2 / 4, 900 / 4]
+    assert [found[f"train/{name}"] for name in ("loss_scale", "learning_rate", "gradient_norm")] == [512, 0.25, 0.75]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.custom_scalar import layout_pb2
-from tensorboard.plugins.hparams import metadata
+from tensorboard.plugins.hparams import api_pb2, metadata
 
 from t2t_keras import run_folder
-from t2t_keras.config import TrainConfig
+from t2t_keras.config import ModelConfig, TrainConfig
 from t2t_keras.reporting import hparams, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 
@@ -155,6 +155,16 @@ def test_the_hparams_tab_has_every_option_and_the_scores_of_validation(tmp_path)
     row = metadata.parse_session_start_info_plugin_data(session.plugin_data.content)
     assert row.hparams["d_model"].number_value == 512 and row.hparams["dtype"].string_value == "float32"
     assert row.hparams.keys() == names and row.group_name == str(tmp_path)
+
+
+def test_options_given_as_numbers_of_numpy_are_shown_too(tmp_path):
+    """As a search over options in Python gives them."""
+    options = run_folder.Options(model=ModelConfig(dropout=np.float64(0.25)), train=TrainConfig(dtype=np.str_("bfloat16")))
+    columns, row = (Summary.FromString(each).value[0].metadata for each in hparams.summaries(options, tmp_path))
+    types = {info.name: info.type for info in metadata.parse_experiment_plugin_data(columns.plugin_data.content).hparam_infos}
+    values = metadata.parse_session_start_info_plugin_data(row.plugin_data.content).hparams
+    assert (types["dropout"], values["dropout"].number_value) == (api_pb2.DATA_TYPE_FLOAT64, 0.25)
+    assert (types["dtype"], values["dtype"].string_value) == (api_pb2.DATA_TYPE_STRING, "bfloat16")
 
 
 def kinds(folder) -> dict:

@@ -257,6 +257,12 @@ def test_a_sample_too_small_to_learn_from_is_refused_by_the_name_of_its_option()
         learn(text(400, seed=1), sample=DataConfig(vocab_sample=100).vocab_sample)
 
 
+def test_sub_words_are_learned_from_long_lines_too(kind):
+    """SentencePiece leaves out lines of more than 4,192 bytes unless told otherwise."""
+    lines = [b"xylophone " * 1000, *text(200, seed=1)]
+    assert "▁xylophone" in vocabulary.load(learn(lines, kind=kind)).pieces
+
+
 def test_what_stops_the_text_is_not_taken_for_a_fault_of_the_vocabulary(kind):
     """A file that breaks while it is read, or Ctrl-C."""
 

@@ -331,6 +331,31 @@ evaluation.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chr
     assert (scores["bleu"], scores["chrf"], scores["perplexity"]) == (1.5, None, None)
 
 
+@pytest.mark.parametrize("existing", [False, True], ids=["translates", "has translations"])
+def test_evaluating_loads_the_model_that_it_reports_and_passes_on_what_was_asked_for(tmp_path, existing):
+    """Story: had --checkpoint and --dtype been printed and not used, no test would have failed."""
+    (tmp_path / "config.json").write_text(CONFIG)
+    for name in ("source", "hypothesis", "0", "1"):
+        (tmp_path / name).write_text(f"{name} a\n{name} B\n")
+    code = """
+loading.load = lambda **model: {**model, "model_dir": str(model["model_dir"])}
+evaluation.evaluate = lambda *arguments, **options: (["one", "two"], {"arguments": arguments, "options": options})
+perplexity.perplexity = lambda *arguments: {"arguments": arguments}
+"""
+    flags = [f"--model_dir={tmp_path}", f"--source={tmp_path}/source", f"--reference={tmp_path}/0", f"--reference={tmp_path}/1"]
+    flags += [f"--hypothesis={tmp_path}/hypothesis"] * existing + ["--lowercase", "--tokenize=char", "--batch_size=7", "--json"]
+    search = {"beam_size": 3, "alpha": 0.5, "max_input": 30, "extra_length": 9}
+    flags += ["--checkpoint=best", "--dtype=bfloat16", "--int8", *(f"--{name}={value}" for name, value in search.items())]
+    result = subprocess.run(stand_in(STAND_IN.format(code), "evaluate", *flags), capture_output=True, env=ENVIRONMENT)
+    assert result.returncode == 0, result.stderr.decode()
+    found = json.loads(result.stdout)
+    loaded = {"model_dir": str(tmp_path), "which": "best", "dtype": "bfloat16", "int8": True, **search}
+    of_model = found["perplexity"] if existing else found
+    assert of_model["arguments"] == [loaded, *([f"{name} a", f"{name} B"] for name in ("source", "0", "1"))]
+    assert existing or found["options"] == {"lowercase": True, "tokenize": "char", "batch_size": 7}
+    assert (found["checkpoint"], found["dtype"], found["int8"]) == ("best", "bfloat16", True)
+
+
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
@@ -537,3 +562,167 @@ def test_a_flag_that_is_needed_is_asked_for(name):
     assert result.returncode == 1
     assert f"--{NEEDED.get(name, 'model_dir')}" in result.stderr.decode()
     assert "Traceback" not in result.stderr.decode()
+
+
+# Modules that stand in for those that work; each call of `told` prints its arguments as a line of JSON.
+TELLING = """
+import dataclasses, json, pathlib
+from types import SimpleNamespace
+
+def told(*arguments, **options):
+    print(json.dumps([*arguments, options], default=str), flush=True)
+
+def module(name, **members):
+    made = types.ModuleType(f"t2t_keras.{name}")
+    vars(made).update(members)
+    sys.modules[made.__name__] = made
+
+model = SimpleNamespace(config=SimpleNamespace(beam_size=9), truncated=None)
+loading.load = lambda **options: told("load", **options) or model
+"""
+OF_MODEL = ["--model_dir={0}", "--checkpoint=best", "--dtype=bfloat16", "--int8", "--beam_size=3", "--alpha=0.5"]
+LOADED = {"model_dir": "{0}", "which": "best", "dtype": "bfloat16", "int8": True, "beam_size": 3, "alpha": 0.5}
+# For a program: the modules, its flags, and the calls.
+CALLS = {
+    "translate": (
+        "translator.translate_lines = lambda translate, lines, **options: told('lines', list(lines), **options) or []",
+        [*OF_MODEL, "--batch_size=7"],
+        [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096}]],
+    ),
+    "parse": (
+        "module('parsing.parser', parse_lines=lambda model, lines, **options: told('lines', list(lines), **options) or [])",
+        [*OF_MODEL, "--batch_size=7"],
+        [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096}]],
+    ),
+    "export": (
+        "module('export.savedmodel', export_run=lambda *folder, **options: told('export', *folder, **options))\n"
+        "module('export.ctranslate2_format')",
+        [*OF_MODEL, "--export_dir={0}/out"],
+        [["export", "{0}/out", LOADED]],
+    ),
+    "export ": (
+        "module('export.savedmodel')\n"
+        "module('export.ctranslate2_format', write=lambda found, *others: told('write', found is model, *others))",
+        ["--model_dir={0}", "--checkpoint=2", "--format=ctranslate2", "--quantization=int8_float32", "--export_dir={0}/out"],
+        [
+            ["load", {"model_dir": "{0}", "which": "2", "dtype": "float32", "int8": False}],
+            ["write", True, "{0}/out", "int8_float32", {}],
+        ],
+    ),
+    "client": (
+        "from t2t_keras import client\n"
+        "client.connect = lambda model: told('connect', *dataclasses.astuple(model)) or 'predict'\n"
+        "client.retrying = lambda *given: told('retrying', *given) or 'again'\n"
+        "client.translate_lines = lambda predict, lines, search, **sizes: told(predict, *dataclasses.astuple(search), **sizes) or []",
+        ["--server=http://h:1", "--model_name=m", "--model_version=3", "--timeout=2.5", "--attempts=6", "--batch_size=7", "--parallel=5"]
+        + ["--n_best=2", "--alpha=0.25", "--max_length=8", "--prefix=p"],
+        [
+            ["connect", "http://h:1", "m", 3, 2.5, {}],
+            ["retrying", "predict", 6, {}],
+            ["again", 2, 0.25, 8, "p", {"batch_size": 7, "parallel": 5}],
+        ],
+    ),
+    "train": (
+        "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda _: True)\n"
+        "module('training.run', train=lambda folder, chosen, **options: told(folder, chosen.data_dir, chosen.model.d_ff, **options))",
+        ["--model_dir={0}/run", "--data_dir={0}/data", "--cpu_devices=3", "--train_steps=9", "--d_ff=77", "--dry_run"],
+        [["{0}/run", "{0}/data", 77, {"strategy": [3, 9], "dry_run": True}]],
+    ),
+    "prepare": (
+        "module('data.prepare', write='write', prepare=lambda data, *others, **options: told(data.builtin_pairs, *others[:3], **options))\n"
+        "module('data.beam_pipeline', writer=lambda *options: ['beam', *options])",
+        ["--data_dir={0}/data", "--dataset=builtin", "--builtin_pairs=50", "--vocab_size=321", "--seed=9"]
+        + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--beam_exchange=gs://x"],
+        [[50, 321, 9, "{0}/data", {"write_train": ["beam", "FlinkRunner", "--a --b", "gs://x"]}]],
+    ),
+    "attention": (
+        "module('visualization.attention', attention_of=lambda model, *pair: told(*pair) or SimpleNamespace(by_words=lambda: 'words'))\n"
+        "module('visualization.attention_pictures', line_picture=lambda *of: ['lines', *of], heat_maps=lambda *of: ['maps', *of])\n"
+        "module('visualization.figures', save=lambda picture, path: told(picture, path.name))\n"
+        "module('visualization.attention_page', page=lambda shown: f'{len(shown)} shown')",
+        [*OF_MODEL, "--output={0}/out", "--layer=5", "--heads=3,1", "--words", "--format=svg", "--attention=cross"],
+        [
+            ["load", LOADED],
+            ["one", None, {}],
+            [["lines", "words", "cross", 4, [2, 0]], "001_cross_layer_5_lines.svg", {}],
+            [["maps", "words", "cross", 4, [2, 0]], "001_cross_layer_5_heat_maps.svg", {}],
+        ],
+    ),
+    "demo": (
+        "import t2t_keras\n"
+        "t2t_keras.load = lambda folder: told('load', folder) or 'model'\n"
+        "server = SimpleNamespace(port=5, serve_forever=lambda: told('for ever'))\n"
+        "module('visualization.demo', LOOPBACK=('localhost', '127.0.0.1'), "
+        " from_translator=lambda loaded: lambda *given: told(loaded, *given),"
+        " Demo=lambda translate, **options: told('demo', **options),"
+        " serve=lambda demo, *where: told('serve', *where) or server)",
+        ["--model_dir={0}", "--n_best=3", "--host=0.0.0.0", "--port=81"],
+        [
+            ["load", "{0}", {}],
+            ["model", "a", "", 3, {}],
+            ["demo", {"title": "{0.name}", "n_best": 3, "hosts": []}],
+            ["serve", "0.0.0.0", 81, {}],
+            ["for ever", {}],
+        ],
+    ),
+    "demo ": (
+        "from t2t_keras import client\n"
+        "client.connect = lambda model: [model.server, model.name]\n"
+        "server = SimpleNamespace(port=5, serve_forever=lambda: None)\n"
+        "module('visualization.demo', LOOPBACK=('localhost', '127.0.0.1'), "
+        " from_server=lambda predict: lambda *given: told(*predict, *given),"
+        " Demo=lambda translate, **options: told('demo', **options),"
+        " serve=lambda demo, *where: told('serve', *where) or server)",
+        ["--server=http://user:secret@h:1", "--model_name=m"],
+        [
+            ["http://user:secret@h:1", "m", "a", "", 4, {}],
+            ["demo", {"title": "m at http://***@h:1", "n_best": 4, "hosts": ["localhost", "127.0.0.1"]}],
+            ["serve", "localhost", 8000, {}],
+        ],
+    ),
+    "table1": (
+        "module('experiments.table1', Settings=lambda *sizes: list(sizes), measure=lambda *given: told(*given) or {'machine': 'mine'},"
+        " table=lambda results, least: told('table', least), picture=lambda results, least: ['picture', least])\n"
+        "module('visualization.figures', save=lambda *given: told(*given))",
+        ["--d=8", "--heads=2", "--window=5", "--kernel=7", "--lengths=32,4,16", "--fit_from=16", "--rounds=3"]
+        + ["--json={0}/json", "--output={0}/png"],
+        [[[8, 2, 5, 7], [4, 16, 32], 3, "{0}/json", {}], ["table", 16, {}], [["picture", 16], "{0}/png", {}]],
+    ),
+    "table3": (
+        "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
+        "def train(rows, output_dir, strategy):\n"
+        "    told(*([row, each.data_dir, each.model.d_ff, each.model.num_heads] for row, each in rows.items()), output_dir, strategy)\n"
+        "    yield from rows\n"
+        "module('experiments.table3', LOGS='tb', train=train, write=lambda folder: told('write', folder) or ['a.md'])",
+        ["--rows=base, A1", "--output_dir={0}", "--data_dir={0}/d", "--cpu_devices=2", "--train_steps=5", "--divide_widths=4"],
+        [
+            [["base", "{0}/d", 512, 8], ["A1", "{0}/d", 512, 1], "{0}", [2, 5], {}],
+            ["write", "{0}", {}],
+            ["write", "{0}", {}],
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
+    """Without TensorFlow. A flag that is parsed and then forgotten is seen by no test of what does the work."""
+    (tmp_path / "config.json").write_text(CONFIG)
+    code, flags, calls = CALLS[case]
+    command = stand_in(STAND_IN.format(TELLING + code), case.strip(), *(flag.format(tmp_path) for flag in flags))
+    result = subprocess.run(command, input=b"one\n", capture_output=True, env=ENVIRONMENT)
+    assert result.returncode == 0, result.stderr.decode()
+    assert [json.loads(line) for line in result.stdout.splitlines() if line.startswith(b"[")] == filled(calls, tmp_path)
+
+
+def filled(value, folder: pathlib.Path):
+    """The same with the name of the folder in place of {0}."""
+    if isinstance(value, dict):
+        return {name: filled(each, folder) for name, each in value.items()}
+    if isinstance(value, list):
+        return [filled(each, folder) for each in value]
+    return value.format(folder) if isinstance(value, str) else value
+
+
+def test_fewer_translations_than_the_beam_holds_are_printed_if_fewer_are_asked_for(shouting):
+    assert shouting("--n_best=1", input=b"one\ntwo\n").stdout == b"1\t-0.5000\tONE\n2\t-0.5000\tTWO\n"

@@ -32,6 +32,7 @@ from toy import (
 
 from t2t_keras.config import BOS, EOS
 from t2t_keras.data import batching
+from t2t_keras.layers.inference import mode
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.training import devices
 from t2t_keras.training.train_step import LossScale, dropout_seeds, make_train_step, make_validation
@@ -187,6 +188,25 @@ def test_validation_is_the_mean_over_all_tokens_by_numpy_on_any_number_of_device
     for _ in range(2):  # It can be asked again and again.
         sums = validation()
         assert sums["loss"] / sums["target_tokens"] == pytest.approx(np.mean(losses), rel=1e-6)
+
+
+def test_validation_computes_in_the_mode_of_inference_and_an_update_does_not():
+    """TensorFlow keeps each hand-written gradient that it traces until the process ends."""
+
+    class Watched(Toy):
+        def call(self, inputs, training=False):
+            modes.append(mode().inference)
+            return super().call(inputs, training=training)
+
+    modes, strategy = [], strategy_of(1)
+    dataset = tf.data.Dataset.from_generator(lambda: iter(UPDATES), output_signature=SUMS)
+    with strategy.scope():
+        model = Watched()
+    make_validation(strategy, model, toy.TASK, devices.distribute(strategy, dataset, 30))()
+    assert set(modes) == {True}
+    modes.clear()
+    on_devices(UPDATES[:1], replicas=1, micro_batch_tokens=30, make_model=Watched)
+    assert set(modes) == {False}
 
 
 class Overflowing(Toy):

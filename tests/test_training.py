@@ -22,7 +22,7 @@ from t2t_keras.data import batching, shards
 from t2t_keras.training import device_memory, devices, interruption, loop
 from t2t_keras.training.interruption import StoppedError
 from t2t_keras.training.state import TrainState
-from t2t_keras.training.train_step import SUMS
+from t2t_keras.training.train_step import SUMS, LossScale
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -82,10 +82,33 @@ class Run:
 
     def start(self, step: int, validated_step: int) -> None:
         """As of `TensorBoardWriter`."""
-        self.forgotten.append(step)
+        self.forgotten.append((step, validated_step))
 
     def curve(self, name: str) -> dict:
         return {step: metrics[name] for step, metrics in self.points if name in metrics}
+
+
+@pytest.fixture
+def pretended(monkeypatch) -> list[toy.Pretended]:
+    """The updates that were asked for; they are pretended."""
+    made = []
+    monkeypatch.setattr(loop, "make_train_step", pretended_train_step(made))
+    return made
+
+
+class Clock:
+    """In place of the module `time`: it stands still unless it is told to go on, or goes on by so many seconds with each look at it."""
+
+    def __init__(self, tick: float = 0.0):
+        self.now, self.tick = 1000.0, tick
+
+    def monotonic(self) -> float:
+        self.now += self.tick
+        return self.now
+
+    def wait(self, seconds: float) -> float:
+        self.now += seconds
+        return 1.0  # As the figure of a validation.
 
 
 NO_BLEU = {
@@ -267,6 +290,36 @@ def test_minutes_without_a_checkpoint_bring_one(folder, tmp_path):
     assert steps_on_disk(tmp_path) == [1, 2, 3]
 
 
+def test_a_checkpoint_comes_after_so_many_minutes_since_the_last_one(folder, tmp_path, monkeypatch, pretended):
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+    monkeypatch.setattr(loop, "RUN_AHEAD_SECONDS", -1.0)
+    waits = {1: lambda run: clock.wait(59), 3: lambda run: clock.wait(1), 5: lambda run: clock.wait(59), 6: lambda run: clock.wait(2)}
+    Run(folder, tmp_path, checkpoint_steps=0, checkpoint_minutes=1.0, valid_steps=100, log_steps=1, keep_checkpoints=9, at_step=waits)
+    assert steps_on_disk(tmp_path) == [3, 6, 8]
+
+
+def test_seconds_and_the_estimated_cost_are_of_all_devices_and_all_starts(folder, tmp_path, monkeypatch, pretended):
+    """Each validation takes 10 s, and nothing else takes any time."""
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+    options = {"figures": dict.fromkeys(range(9), lambda: clock.wait(10)), "replicas": 2, "log_steps": 1, "device_tflops": 0.5}
+    assert Run(folder, tmp_path, train_steps=3, **options).state.seconds == 20
+    clock.wait(1e6)
+    resumed = Run(folder, tmp_path, train_steps=5, **options)
+    assert resumed.curve("train/estimated_flops") == {4: 20 * 2 * 0.5e12, 5: 30 * 2 * 0.5e12}
+    assert resumed.state.seconds == 40
+
+
+def test_updates_that_overlap_are_timed_once_and_a_validation_between_them_is_not(folder, tmp_path, monkeypatch, pretended):
+    """The clock is looked at when an update starts and when it is finished. The second starts before the first is finished."""
+    clock, seconds, count_update = Clock(tick=1.0), [], TrainState.count_update
+    monkeypatch.setattr(loop, "time", clock)
+    monkeypatch.setattr(TrainState, "count_update", lambda state, *args: seconds.append(args[-1]) or count_update(state, *args))
+    Run(folder, tmp_path, checkpoint_steps=100, valid_steps=4, train_steps=6, figures={4: lambda: clock.wait(100)})
+    assert seconds == [2, 2, 2, 1, 2, 1]
+
+
 def test_the_state_of_a_checkpoint_is_the_place_after_its_updates(folder, finished):
     """The updates that come from there are those that an uninterrupted reading gives next."""
     with np.load(checkpoint.path_of(finished[0], 7)) as archive:
@@ -297,8 +350,14 @@ def test_state_is_all_json(finished):
 
 
 def test_points_after_the_checkpoint_are_forgotten_before_a_run_goes_on(folder, tmp_path):
-    assert Run(folder, tmp_path, train_steps=4).forgotten == [0]
-    assert Run(folder, tmp_path).forgotten == [4]
+    assert Run(folder, tmp_path, train_steps=4).forgotten == [(0, 0)]
+    assert Run(folder, tmp_path).forgotten == [(4, 4)]
+
+
+def test_a_validation_after_the_last_saved_one_is_forgotten_although_its_update_was_saved(folder, tmp_path, pretended):
+    with pytest.raises(SystemError):
+        Run(folder, tmp_path, figures={4: killed})  # Update 3 and the validation of update 2 are saved.
+    assert Run(folder, tmp_path).forgotten == [(3, 2)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -452,6 +511,26 @@ def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp
         state = json.loads(str(np.load(checkpoint.path_of(tmp_path, 4))["state"]))
         assert (state["step"], state["skipped"], state["measured"], state["validated_step"]) == (4, 0, {}, 4)
         assert state["position"] == json.loads(str(np.load(checkpoint.path_of(finished[0], 4))["state"]))["position"]
+
+
+def test_a_skipped_update_is_told_and_diagnosed_with_its_own_loss_scale(folder, tmp_path, monkeypatch, messages):
+    """And not with the lower one of the next update."""
+    make = pretended_train_step([], finite=False)
+
+    def make_train_step(*args):
+        train_step = make(*args)
+
+        def update(batch, loss_scale, apply):
+            metrics, _ = train_step(batch, loss_scale, apply)
+            return metrics, LossScale(loss_scale.scale / 2)
+
+        return update
+
+    monkeypatch.setattr(loop, "make_train_step", make_train_step)
+    with pytest.raises(ValueError, match="diagnosed at 3 with 256 "):
+        Run(folder, tmp_path, max_skipped=3, dtype="float16", valid_steps=100)
+    told = [line for line in messages if "was skipped" in line]
+    assert [line.partition("loss scale ")[2] for line in told] == ["1024).", "512).", "256)."]
 
 
 def test_skipped_updates_are_counted_and_told(folder, tmp_path):

@@ -299,6 +299,31 @@ def test_long_translations_of_short_sources_are_searched_a_few_at_a_time(model, 
     assert seen == [([9, 4], translator_module.MAX_ROWS, translator_module.MAX_TOKENS, 6)]
 
 
+def test_pairs_are_scored_a_few_at_a_time_by_their_longer_side(model, monkeypatch):
+    """Each token of the target has logits, and each of both sides has activations."""
+    seen = []
+
+    def in_sub_batches(function, rows, lengths, *, max_rows, max_tokens, outputs):
+        seen.append((lengths.numpy().tolist(), max_rows, max_tokens))
+        return sub_batches.in_sub_batches(function, rows, lengths, max_rows=max_rows, max_tokens=max_tokens, outputs=outputs)
+
+    monkeypatch.setattr(translator_module, "in_sub_batches", in_sub_batches)
+    source, target = (
+        tf.ragged.constant([[5] * (length - 1) + [EOS] for length in lengths], tf.int32, row_splits_dtype=tf.int64)
+        for lengths in ((7, 2, 3), (2, 5, 3))
+    )
+    log_probs = Translator(model, None, DecodeConfig()).log_probs(source, target)
+    assert seen == [([7, 5, 3], translator_module.MAX_ROWS, translator_module.MAX_SCORED)]
+    assert log_probs.row_lengths().numpy().tolist() == [2, 5, 3]
+
+
+def test_perplexity_is_of_all_pairs_however_many_are_read_at_once(translator, monkeypatch):
+    lines = english(300)[:14]
+    whole = perplexity(translator, lines[:7], lines[7:])
+    monkeypatch.setattr("t2t_keras.evaluation.perplexity._PAIRS", 3)
+    assert perplexity(translator, lines[:7], lines[7:]) == pytest.approx(whole, rel=1e-5)
+
+
 def test_the_search_has_few_lengths_of_sources(model, monkeypatch):
     """Story: for files of a thousand lines, oneDNN compiled so many kernels in bfloat16 that the search took a fifth more time."""
     encode, lengths = Transformer.encode, []

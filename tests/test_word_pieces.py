@@ -133,6 +133,20 @@ def test_characters_of_words_too_rare_to_learn_from_have_pieces(monkeypatch):
     assert "▁Zyzzyva" not in learned.pieces
 
 
+@pytest.mark.parametrize(("wanted", "expected"), [(95, 97), (9000, 10_000), (20_000, 10_000), (10, 10)])
+def test_learning_looks_for_the_number_of_occurrences_that_gives_few_more_pieces_than_wanted(monkeypatch, wanted, expected):
+    """10,000 / k pieces occur k times or more: 97 of them at least 103 times, which is within 5% above 95."""
+    tried = []
+
+    def learn_with_thresh(counts, threshold, params):
+        tried.append(threshold)
+        return [str(number) for number in range(10_000 // threshold)]
+
+    monkeypatch.setattr(word_pieces.learner, "learn_with_thresh", learn_with_thresh)
+    assert len(word_pieces._learn_pieces([("a", 3), ("the", 1000)], wanted)) == expected
+    assert len(tried) == len(set(tried)) <= 10
+
+
 def test_pieces_have_at_most_16_characters():
     learned = learn([b"abcdefghijklmnopqrstuvwxyz0123456789" * 3] * 9, 300)
     assert max(map(len, learned.pieces[FIRST:])) <= 16
