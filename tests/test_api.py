@@ -145,6 +145,40 @@ def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_an
     ] == expected
 
 
+def test_pairs_are_scored_in_their_order_so_many_at_once():
+    sizes = []
+
+    class Scores:
+        @staticmethod
+        def score(source, target):
+            sizes.append(len(source))
+            return {"log_prob": -10.0 * tf.strings.to_number(source) - tf.strings.to_number(target)}
+
+    scored = api.TextTranslator(None, Scores)
+    assert scored.score(list("12345"), list("67890"), batch_size=2) == [-16, -27, -38, -49, -50] and sizes == [2, 2, 1]
+    assert scored.score("3", "4") == -34
+
+
+def test_the_newest_export_is_the_one_of_the_highest_number(tmp_path):
+    for version in ("9", "10", "x"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "saved_model.pb").touch()
+    assert api._export_in(tmp_path) == tmp_path / "10"
+    assert api._export_in(tmp_path / "9") == tmp_path / "9"
+
+
+def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(loading, "load", lambda *arguments, **options: given.append((*arguments, options)) or "a translator")
+    monkeypatch.setattr("t2t_keras.evaluation.evaluate.evaluate", lambda *arguments, **options: ([], (*arguments, options)))
+    monkeypatch.setattr("t2t_keras.export.savedmodel.export_run", lambda *arguments, **options: (*arguments, options))
+    run = t2t_keras.Run(tmp_path)
+    counted = {"lowercase": True, "tokenize": "char"}
+    assert run.evaluate(("a",), ("b",), ("c",), checkpoint=7, **counted) == ("a translator", ["a"], ["b"], ["c"], counted)
+    assert given == [(tmp_path, "7", {})]
+    assert run.export(tmp_path / "out", "best", int8=True) == (tmp_path / "out", tmp_path, "best", {"int8": True})
+
+
 def test_options_of_the_n_best_have_their_effects(translator):
     forced = translator.n_best("one", n=2, prefix="zwei")
     assert all(each.text.startswith("zwei") for each in forced)

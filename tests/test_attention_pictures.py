@@ -19,6 +19,7 @@ from test_tools import complaint, tool
 
 from t2t_keras.config import BOS, EOS, DecodeConfig
 from t2t_keras.decoding.loading import load
+from t2t_keras.visualization import attention as attention_module
 from t2t_keras.visualization import attention_page, attention_pictures, figures
 from t2t_keras.visualization.attention import KINDS, SentenceAttention, Tokens, attention_of, record_attention
 
@@ -167,6 +168,14 @@ def test_the_words_are_those_between_the_spaces_and_rows_still_sum_to_1(translat
         np.testing.assert_allclose(words.weights(kind).sum(axis=-1), 1, atol=1e-5)
     again = words.by_words()
     np.testing.assert_allclose(again.cross, words.cross, atol=1e-6)
+
+
+def test_special_tokens_are_words_of_their_own_beside_a_piece_that_begins_no_word_too(translator):
+    pieces = translator.tokenizer.pieces
+    inside = next(index for index in range(EOS + 257, len(pieces)) if not pieces[index].startswith("▁"))
+    found = attention_module._tokens(translator.tokenizer, [BOS, inside, inside, EOS, inside])
+    assert found.sizes == (1, 2, 1, 1)
+    assert found.words == ("<s>", 2 * pieces[inside], "</s>", pieces[inside])
 
 
 # Pictures.

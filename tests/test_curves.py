@@ -225,6 +225,13 @@ def test_the_projector_gets_the_embeddings_of_the_best_validation_with_their_sub
     assert '"projector/vectors.tsv"' in config and '"projector/subwords.tsv"' in config
 
 
+def test_the_projector_gets_the_first_sub_words_with_their_own_embeddings(tmp_path, matrix, monkeypatch):
+    monkeypatch.setattr(embedding_projector, "MAX_SUBWORDS", 2)
+    embedding_projector.write(tmp_path, ("a", "b", "c", "d"), matrix + 0.125)
+    assert np.loadtxt(tmp_path / "projector" / "vectors.tsv", delimiter="\t").tolist() == [[0.125, 1.125, 2.125], [3.125, 4.125, 5.125]]
+    assert (tmp_path / "projector" / "subwords.tsv").read_text().splitlines() == ["sub-word\tid", "a\t0", "b\t1"]
+
+
 def program(*arguments: str, cwd: pathlib.Path) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "tools/curves.py"), *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True)

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import types
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from toy import SUMS, TRAIN, Toy, assert_close, by_one_tape, joined, random_upda
 
 from t2t_keras.config import EOS
 from t2t_keras.data import batching, shards
+from t2t_keras.reporting import scalars
 from t2t_keras.training import device_memory, devices
 from t2t_keras.training.train_step import LossScale, make_train_step
 
@@ -187,6 +189,18 @@ def test_the_largest_micro_batch_of_every_range_of_lengths_runs_and_changes_no_w
     shapes = collections.Counter(tuple(shape) for shape in model.tried)
     assert shapes.keys() == {(4, 8), (3, 12), (2, 20), (1, 40)} and set(shapes.values()) == {2}
     assert_close(weights_of(model), before, 0)
+
+
+def test_the_peak_memory_is_that_of_the_fullest_gpu(folder, messages, monkeypatch):
+    gpus = [types.SimpleNamespace(name=f"/device:GPU:{index}") for index in range(3)]
+    peaks = {"GPU:0": {"peak": 2**30}, "GPU:1": {"peak": 5 * 2**29}, "GPU:2": {"peak": 0}}
+    strategy = strategy_of(1)
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: {"GPU": gpus}[kind])
+    monkeypatch.setattr(tf.config.experimental, "get_memory_info", peaks.get)
+    update = device_memory.SplittingTrainStep(strategy, lambda batch, scale, apply: ({"target_tokens": 1.0}, scale), toy.cost)
+    device_memory.run_largest_micro_batches(strategy, update, shards.read_info(folder), TRAIN, 1)
+    assert messages and all(line.endswith(" s, peak memory 2.50 GiB.") for line in messages)
+    assert scalars.peak_memory()["utilization/peak_gpu_memory_gib"] == 2.5
 
 
 def test_cost_grows_with_rows_and_lengths_and_faster_than_the_lengths():

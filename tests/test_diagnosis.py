@@ -82,7 +82,9 @@ class Poisoned(Toy):
         return keras.ops.where(keras.ops.any(source == VOCAB_SIZE - 1, axis=1)[:, None, None], np.nan, logits)
 
 
-def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path):
+def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path, monkeypatch):
+    """Of the fourth worker, whose replicas are the seventh and the eighth."""
+    monkeypatch.setattr(devices, "process_index", lambda strategy: 3)
     strategy = strategy_of(2)
     with strategy.scope():
         model = Poisoned()
@@ -99,7 +101,7 @@ def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path):
         TRAIN,
         batch,
         iterations=41,
-        scale=1.0,
+        scale=2.0,
         text_of=lambda ids: [str(row[row > 0].tolist()) for row in ids],
     )
     assert str(tmp_path / "not_finite" / "update-42.npz") in told and "the loss" in told
@@ -107,5 +109,19 @@ def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path):
         np.testing.assert_array_equal(archive["source"], source)
         np.testing.assert_array_equal(archive["target"], target)
     [finding] = json.loads((tmp_path / "not_finite" / "update-42.json").read_text())
-    assert (finding["replica"], finding["micro_batch"], finding["step"]) == (1, 1, 41)
-    assert [pair[0] for pair in finding["pairs"]] == [str(row[row > 0].tolist()) for row in source[6:]]
+    assert (finding["replica"], finding["micro_batch"], finding["step"], finding["scale"]) == (7, 1, 41, 2.0)
+    assert finding["pairs"] == [[str(row[row > 0].tolist()) for row in pair] for pair in zip(source[6:], target[6:], strict=True)]
+
+
+def test_the_report_s_summary_names_what_was_not_finite_in_the_first_micro_batch(tmp_path, monkeypatch):
+    strategy = strategy_of(1)
+    found = {2: "the second", 1: "the first", 0: ""}
+    monkeypatch.setattr(diagnosis, "first_not_finite", lambda *_, micro_batch, **place: found[micro_batch])
+    ids = tf.constant([[[5, 3, 0]], [[6, 3, 0]], [[7, 8, 3]], [[0, 0, 0]]])
+    place = {"iterations": 1, "scale": 1.0, "text_of": lambda ids: [str(row.tolist()) for row in ids]}
+    told = diagnosis.write_report(tmp_path / "x.npz", strategy, None, TASK, TRAIN, {"source": ids, "target": ids}, **place)
+    assert told.startswith("First value that is not finite: the first.")
+    findings = json.loads((tmp_path / "x.json").read_text())
+    assert [(each["micro_batch"], each["first"], each["pairs"]) for each in findings] == [
+        (1, "the first", [["[6, 3]", "[6, 3]"]]), (2, "the second", [["[7, 8, 3]", "[7, 8, 3]"]])
+    ]  # fmt: skip

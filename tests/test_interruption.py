@@ -85,6 +85,7 @@ def test_work_that_is_not_told_to_end_gives_its_result_and_its_errors():
 
 def test_a_time_limit_is_a_request_as_well_and_counts_from_the_start_of_the_process(monkeypatch):
     with Interruption(max_hours=10) as stop:
+        monkeypatch.setattr(interruption, "STARTED", time.monotonic() - 9.9 * 3600)
         assert stop.reason == ""
         monkeypatch.setattr(interruption, "STARTED", time.monotonic() - 10 * 3600)
         assert stop.reason == "reached the time limit max_hours=10"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from test_tools import ENVIRONMENT, STAND_IN, stand_in
 
 from t2t_keras.evaluation.scores import exactly_right
 
@@ -34,6 +35,37 @@ def test_a_wrong_option_is_told_in_a_line_before_tensorflow_says_anything(tmp_pa
     [said] = result.stderr.splitlines()
     assert result.returncode == 1 and said.startswith("Error: ") and "alpha=-5" in said
     assert not (tmp_path / "run").exists()
+
+
+def test_its_last_line_has_each_figure_under_its_name(tmp_path):
+    """Of four sentences, three of them short. Nothing is trained."""
+    code = """
+from types import SimpleNamespace
+def module(name, **members):
+    made = sys.modules[f"t2t_keras.{name}"] = types.ModuleType(f"t2t_keras.{name}")
+    vars(made).update(members)
+texts = {"test": (["a", "b c d e", "f", "g h"], ["A", "B", "F", "G"])}
+found = ["A", "B", "?", "?"]
+scores = {"exact_match": 0.5, "bleu": 1.5, "signature": "s", "chrf": 2.5, "perplexity": 3.5, "decode_seconds": 4.5}
+module("data.prepare", read_text=lambda folder, split: texts[split])
+module("training.devices", make_strategy=lambda config: config.dtype)
+module("training.run", train=lambda folder, chosen, strategy: SimpleNamespace(seconds=61.26))
+loading.load = lambda folder: "translator"
+translator.translate_lines = lambda translator, lines: [{"text": line.upper()} for line in lines]
+evaluation.evaluate = lambda translator, *sides: (found, scores) if sides == texts["test"] else None
+"""
+    command = stand_in(STAND_IN.format(code), "quickstart", f"--model_dir={tmp_path}", "--dtype=bfloat16")
+    result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert 0 <= told.pop("seconds") < 30
+    assert told == {
+        "exact_match": 0.5, "exact_match_short": 1 / 3, "bleu": 1.5, "signature": "s", "chrf": 2.5, "perplexity": 3.5,
+        "dtype": "bfloat16", "training_seconds": 61.3, "model_dir": str(tmp_path),
+    }  # fmt: skip
+    said = result.stderr
+    assert "2 of 4 new sentences are exactly right, BLEU 1.50." in said and "1 of the 3 sentences of at most 3 words" in said
+    assert "wrong: f → ? (expected: F)" in said and "twenty-one → TWENTY-ONE" in said
 
 
 @pytest.mark.slow

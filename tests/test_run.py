@@ -136,13 +136,13 @@ def prepared(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-def handed_over(monkeypatch, model_dir, prepared, **options) -> types.SimpleNamespace:
-    """What `training_run.train` makes of prepared data and hands to the loop, which is not run."""
+def handed_over(monkeypatch, model_dir, prepared, state=None, **options) -> types.SimpleNamespace:
+    """What `training_run.train` makes of prepared data and hands to the loop, which is not run and returns a state."""
     found = types.SimpleNamespace()
 
     def train_loop(strategy, model, optimizer, task, config, **others):
         vars(found).update(model=model, optimizer=optimizer, config=config, **others)
-        return TrainState()
+        return state or TrainState()
 
     monkeypatch.setattr(loop, "train", train_loop)
     train(model_dir, data=DataConfig(), data_dir=prepared, **options)
@@ -176,9 +176,39 @@ def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment
     assert wide(tf.constant(lines[:1]))["text"].numpy()[0].decode() != lines[0]
 
 
-def test_the_cost_of_a_run_is_that_of_all_its_devices(prepared, tmp_path, monkeypatch, messages):
-    handed_over(monkeypatch, tmp_path, prepared, number=2, train=dataclasses.replace(TRAIN, device_tflops=0.5))
-    assert "s × 2 device(s) × 0.5 TFLOPS" in messages[-1]
+def test_a_run_tells_the_devices_the_time_and_the_cost_of_all_of_them(prepared, tmp_path, monkeypatch, messages):
+    state = TrainState(step=1234, seconds=90.0)
+    handed_over(monkeypatch, tmp_path, prepared, state, number=2, train=dataclasses.replace(TRAIN, device_tflops=0.5))
+    assert any("float32, 2 device(s): CPU:0, CPU:1; 400 tokens per side and update" in line for line in messages)
+    assert messages[-2] == "1,234 updates in 1.5 minutes, all resumes included."
+    assert "90 s × 2 device(s) × 0.5 TFLOPS" in messages[-1]
+
+
+def test_an_update_is_diagnosed_with_its_own_step_scale_and_text(prepared, tmp_path, monkeypatch):
+    """Its random numbers follow from the updates that changed weights, which are fewer than all updates."""
+    found = handed_over(monkeypatch, tmp_path, prepared)
+    monkeypatch.setattr(training_run.diagnosis, "write_report", lambda *given, **place: (given, place))
+    found.optimizer.iterations.assign(5)
+    (path, _, model, task, config, batch), place = found.diagnose("a batch", 7, 512.0)
+    assert (path, batch) == (tmp_path / "not_finite" / "update-000000007-worker-0.npz", "a batch")
+    assert (model, task.name, config) == (found.model, "translation", TRAIN)
+    text_of, ids = place.pop("text_of"), [read_ids(tmp_path, line) for line in ("one", "two")]
+    assert place == {"iterations": 5, "scale": 512.0} and text_of(ids) == ["one", "two"]
+
+
+def read_ids(model_dir, line: str) -> list[int]:
+    """The sub-words of a line, padded to ten."""
+    ids = BytePairs((model_dir / "subwords.model").read_bytes()).tokenize([line])[0].numpy().tolist()
+    return ids + [0] * (10 - len(ids))
+
+
+def test_tensorboard_has_the_graph_the_charts_and_what_each_curve_shows(run):
+    events = [event for path in (run[0] / "logs").glob("events*") for event in tf.compat.v1.train.summary_iterator(str(path))]
+    assert sum(event.HasField("graph_def") for event in events) == 1
+    values = {value.tag: value for event in events for value in event.summary.value}
+    assert {"custom_scalars__config__", "_hparams_/experiment", "_hparams_/session_start_info"} < values.keys()
+    described = {metric.name: metric.valid for metric in registry.task("translation").metrics if metric.valid}
+    assert {name: values[f"valid/{name}"].metadata.summary_description for name in described} == described
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

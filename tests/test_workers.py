@@ -151,6 +151,34 @@ def test_the_launcher_says_what_it_expects(arguments):
     assert result.returncode == 1 and "Expected a number of workers and a command" in result.stderr
 
 
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (75, 75), (-signal.SIGKILL, 128 + signal.SIGKILL)])
+def test_the_launcher_passes_signals_on_to_all_workers_and_exits_with_their_code(monkeypatch, code, expected):
+    from tools import workers as launcher
+
+    class Worker:
+        def __init__(self, number):
+            self.send_signal = lambda sent: received.append((number, sent))
+
+    def start(number, command):
+        assert (number, command) == (3, ["python", "train.py", "--x"])
+        return [Worker(index) for index in range(number)]
+
+    def wait(workers):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            handlers[number](number, None)
+        return code
+
+    received, handlers = [], {}
+    monkeypatch.setattr(launcher, "start", start)
+    monkeypatch.setattr(launcher, "wait", wait)
+    monkeypatch.setattr(launcher.signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(sys, "argv", ["workers.py", "3", "python", "train.py", "--x"])
+    with pytest.raises(SystemExit) as ended:
+        launcher.main()
+    assert ended.value.code == expected
+    assert received == [(worker, number) for number in (signal.SIGTERM, signal.SIGINT) for worker in range(3)]
+
+
 def test_if_a_worker_fails_the_launcher_ends_the_others_with_its_code(monkeypatch):
     from tools import workers as launcher
 
