@@ -157,6 +157,31 @@ def test_what_befalls_all_requests_is_said_once(servers, requests, messages):
     assert 2 <= len(messages) < 8
 
 
+def test_a_server_that_goes_away_again_is_told_again(messages):
+    away = iter([True, False, True, False])
+
+    def predict(signature, inputs):
+        if next(away):
+            raise client.NoAnswerError("away")
+        return {}
+
+    patient = client.retrying(predict, 2, sleep=lambda seconds: None)
+    assert patient("serving_default", {}) == patient("serving_default", {}) == {}
+    assert len(messages) == 2
+
+
+@pytest.mark.parametrize(("code", "again"), [(429, True), (502, True), (503, True), (504, True), (500, False), (400, False)])
+def test_what_a_busy_server_or_its_proxy_answers_is_asked_for_again_and_nothing_else(monkeypatch, code, again):
+    from requests import Response, Session
+
+    answer = Response()
+    answer.status_code, answer._content = code, b"come back later"
+    monkeypatch.setattr(Session, "post", lambda session, url, **options: answer)
+    with pytest.raises(client.ServerError, match=f"come back later .HTTP {code}") as told:
+        client.connect(client.Model("http://localhost:1", "translate"))("serving_default", {"text": ["one"]})
+    assert isinstance(told.value, client.NoAnswerError) == again
+
+
 def test_no_two_clients_wait_equally_long_and_none_longer_than_half_a_minute():
     def predict(signature, inputs):
         raise client.NoAnswerError("away")

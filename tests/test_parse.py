@@ -163,6 +163,17 @@ def test_scores_are_printed_to_two_decimals(tmp_path):
     assert rows["sentences"] == ["1", "1"] and rows["tagging accuracy"] == ["100.00", "100.00"]
 
 
+def test_scores_of_all_sentences_come_before_those_of_short_ones(tmp_path):
+    long = f"(TOP (S {' '.join(f'(NN w{number})' for number in range(41))}))"
+    for flags in (["--json"], []):
+        result = scored(tmp_path, f"{GOLD}\n{long}\n", f"{PARSED}\n{long}\n", *flags)
+        if flags:
+            every, short = (json.loads(result.stdout)[name] for name in ("all", "short"))
+            assert (every["sentences"], every["recall"], short["sentences"], short["recall"]) == (2, 80, 1, 75)
+        else:
+            assert b"recall                  80.00          75.00\n" in result.stdout
+
+
 def test_a_treebank_file_scores_100_against_itself_and_its_cleaned_trees(tmp_path):
     clean = "(TOP (S (NP (NNP Ada)) (VP (VBZ owns) (NP (DT a) (NN kettle))) (. .)))\n\n(TOP (NP (NN tea)))\n"
     for parsed in (TREES, clean):
@@ -193,6 +204,7 @@ def test_sentences_that_are_not_scored_are_counted_and_named(tmp_path):
     assert (scores["sentences"], scores["errors"], scores["skipped"], round(scores["recall"])) == (4, 2, 1, 75)
     said = result.stderr.decode().splitlines()
     assert said[0].startswith(f"Not scored: {tmp_path}/parsed, line 2: ") and said[1].startswith("3 of 4 sentences are not scored")
+    assert ": 2 with other words" in said[1] and "; 1 without words" in said[1]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from types import SimpleNamespace
 def module(name, **members):
     made = sys.modules[f"t2t_keras.{name}"] = types.ModuleType(f"t2t_keras.{name}")
     vars(made).update(members)
-texts = {"test": (["a", "b c d e", "f", "g h"], ["A", "B", "F", "G"])}
+texts = {"test": (["a", "b c d e", "f e d", "g h"], ["A", "B", "F", "G"])}
 found = ["A", "B", "?", "?"]
 scores = {"exact_match": 0.5, "bleu": 1.5, "signature": "s", "chrf": 2.5, "perplexity": 3.5, "decode_seconds": 4.5}
 module("data.prepare", read_text=lambda folder, split: texts[split])
@@ -65,7 +65,7 @@ evaluation.evaluate = lambda translator, *sides: (found, scores) if sides == tex
     }  # fmt: skip
     said = result.stderr
     assert "2 of 4 new sentences are exactly right, BLEU 1.50." in said and "1 of the 3 sentences of at most 3 words" in said
-    assert "wrong: f → ? (expected: F)" in said and "twenty-one → TWENTY-ONE" in said
+    assert "wrong: f e d → ? (expected: F)" in said and "twenty-one → TWENTY-ONE" in said
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Table 1 by hand: exponents of known powers, operations and paths of small layers; and that measurements are continued."""
 
+import dataclasses
 import os
 import pathlib
 import subprocess
@@ -68,6 +69,26 @@ def test_measurements_are_continued_and_make_a_table_and_a_picture(measured, tmp
     figures.save(table1.picture(again, 8), tmp_path / "table1.svg")
     drawn = (tmp_path / "table1.svg").read_text()
     assert all(layer.name in drawn for layer in table1.LAYERS.values()) and "n^2.00" in drawn
+
+
+def test_the_table_is_in_milliseconds_and_mebibytes_and_so_is_the_picture():
+    """The second of three lengths is the one nearest to the first that the exponents are fitted to."""
+    layers = dict.fromkeys(table1.LAYERS)
+    results = {
+        "settings": dataclasses.asdict(table1.Settings(d=8, heads=2, window=4)),
+        "seconds": {name: {"64": [0.001, 0.009, 0.0025], "256": [0.03, 0.09, 0.04], "1024": [0.64, 0.5, 1.5]} for name in layers},
+        "memory": {name: {"64": 2**20, "256": 3 * 2**20, "1024": 12 * 2**20} for name in layers},
+        "sequential": dict.fromkeys(layers, 4),
+        "paths": {name: [7, 3] if name in ("convolutional", "separable") else [5] for name in layers},
+    }
+    _, _, *rows = table1.table(results, 256).splitlines()
+    for (name, layer), row in zip(table1.LAYERS.items(), rows, strict=True):
+        path = "3 dilated, 7 not" if name in ("convolutional", "separable") else "5"
+        measured = "40 | 640 | 2.00 | 12 | 1.00"
+        assert row == f"| {layer.name} | O({layer.complexity}) | {measured} | O({layer.sequential}) | 4 | O({layer.path}) | {path} |"
+    assert "| 2.5 | 640 |" in table1.table(results, 64)
+    time, memory = ([list(line.get_ydata()) for line in axes.lines] for axes in table1.picture(results, 256).axes)
+    assert time == [pytest.approx([2.5, 40, 640])] * len(layers) and memory == [[1, 3, 12]] * len(layers)
 
 
 def test_measurements_of_other_settings_are_not_continued(measured, tmp_path):

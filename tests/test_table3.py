@@ -13,7 +13,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from t2t_keras import run_folder
-from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.experiments import paper, table3, table3_report
 from t2t_keras.experiments.table3_report import Result
 from t2t_keras.training import run
@@ -61,8 +61,29 @@ def test_the_csv_table_has_every_figure_and_the_options_of_the_row():
     assert rows[2]["paper_learned_positions"] == "1024" and rows[2]["paper_parameters_in_millions"] == ""
 
 
-def test_the_picture_is_a_png():
+def test_the_picture_has_our_differences_from_base_above_the_paper_s(monkeypatch):
+    drawn, new_figure = [], table3_report.figures.new_figure
+    monkeypatch.setattr(table3_report.figures, "new_figure", lambda: drawn.append(new_figure()) or drawn[-1])
     assert table3_report.picture(RESULTS).startswith(b"\x89PNG")
+    [axes] = drawn[0].axes
+    assert [label.get_text().partition(":")[0] for label in axes.get_yticklabels()] == ["A1", "E"]
+    ours, theirs = ([bar.get_width() for bar in bars] for bars in axes.containers)
+    assert (ours, theirs) == (pytest.approx([-1.0, 0.4]), pytest.approx([-0.9, -0.1]))
+
+
+def test_a_row_has_the_scores_of_its_last_checkpoint_on_the_validation_set_with_the_search_of_section_6_2(tmp_path, monkeypatch):
+    given, speeds = [], {"utilization/target_tokens_per_second": {1: 5.0, 2: 100.0, 3: 7.0}, "utilization/updates_per_second": {1: 1.0}}
+    scores = {"perplexity": 9.0, "bleu": 30.0, "signature": "nrefs:1", "chrf": 50.0}
+    monkeypatch.setattr(table3, "load", lambda *arguments, **options: given.append((*arguments, options)))
+    monkeypatch.setattr(table3, "evaluate", lambda translator, *sides: ([], scores))
+    monkeypatch.setattr(table3.prepare, "read_text", lambda *arguments: given.append(arguments) or ([], []))
+    monkeypatch.setattr(table3, "read_scalars", lambda folder: speeds if folder == tmp_path / "logs" else {})
+    options = dataclasses.replace(options_of("base")["base"], decode=DecodeConfig(beam_size=9))
+    result = table3._score("base", tmp_path, options, TrainState(step=10, seconds=3600.0, flops=5.0))
+    search = {"beam_size": 4, "alpha": 0.6, "extra_length": 50, "max_input": 1024}
+    assert given == [(tmp_path, "latest", search), (options.data_folder(tmp_path), "valid")]
+    assert dataclasses.replace(result, options={}) == Result("base", 10, 9.0, 30.0, "nrefs:1", 63_045_632, 7.0, 5.0, 3600.0, {})
+    assert table3.read_result(tmp_path) == result
 
 
 @pytest.fixture
