@@ -496,7 +496,7 @@ def blocks_of(mutant: Sampled) -> set[str]:
 def chosen(mutant: Sampled, known: list[Test], limit: float) -> tuple[list[str], float, int]:
     """The tests that reach a mutant, those first that reach little else and are quick; their seconds; how many there are in all.
 
-    Those beyond `limit` seconds are left out, but for the first ten.
+    Those beyond `limit` seconds are left out, but for the first three.
     """
     changed = blocks_of(mutant)
     ranked = []
@@ -512,7 +512,7 @@ def chosen(mutant: Sampled, known: list[Test], limit: float) -> tuple[list[str],
         best.setdefault(test.name.partition("::")[0], rank)
     taken, seconds = [], 0.0
     for index, (_, test) in enumerate(ranked):
-        if index < 10 or seconds + test.seconds <= limit:
+        if index < 3 or seconds + test.seconds <= limit:
             taken.append(test)
             seconds += test.seconds
     order = {test.name: place for place, (_, test) in enumerate(ranked)}

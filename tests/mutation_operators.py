@@ -19,7 +19,7 @@ THEIRS = (
     *(f"ReplaceComparisonOperator_{pair}" for pair in ("Is_IsNot", "IsNot_Is")),
     *(f"ReplaceUnaryOperator_Delete_{name}" for name in ("Not", "USub", "Invert")),
     *("ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd", "AddNot", "NumberReplacer"),
-    *("ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "ExceptionReplacer", "RemoveDecorator", "ZeroIterationForLoop"),
+    *("ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "RemoveDecorator", "ZeroIterationForLoop"),
 )  # fmt: skip
 # What no test can see: checks of the programmer, and the encoding that is the default.
 UNSEEN_KEYWORDS = {"strict", "encoding", "frozen"}
@@ -198,6 +198,14 @@ class SwapMembership(_Own):
                     yield node.children[index], index, index + 1, swapped
 
 
+class CatchNothing(_Own):
+    """An `except` lets every error pass."""
+
+    def changes(self, node):
+        if node.type == "except_clause" and _code(node.children[1]) != "()":
+            yield node.children[1], 1, 2, "()"
+
+
 class RemoveBound(_Own):
     """A slice begins at the beginning, or ends at the end."""
 
@@ -210,7 +218,18 @@ class RemoveBound(_Own):
 
 OURS = {
     cls.__name__: cls
-    for cls in (DeleteStatement, RemoveKeyword, SwapArguments, Unwrap, SwapNames, DropOperand, FixCondition, SwapMembership, RemoveBound)
+    for cls in (
+        DeleteStatement,
+        RemoveKeyword,
+        SwapArguments,
+        Unwrap,
+        SwapNames,
+        DropOperand,
+        FixCondition,
+        SwapMembership,
+        CatchNothing,
+        RemoveBound,
+    )
 }
 
 

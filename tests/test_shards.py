@@ -279,6 +279,21 @@ def test_a_number_that_cannot_be_in_the_index_is_told_with_its_line(tmp_path, sm
         shards.read_records(tmp_path)
 
 
+@pytest.mark.parametrize(("column", "limit"), [("length", 2**31), ("pairs", 2**31), ("fingerprint", 2**62)])
+def test_numbers_of_the_index_below_their_limit_are_read(tmp_path, column, limit):
+    shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
+    path, place = tmp_path / shards.RECORDS, shards.COLUMNS.index(column)
+    header, record = (line.split("\t") for line in path.read_text().splitlines())
+    for value in (0, limit - 1, limit):
+        record[place] = str(value)
+        path.write_text("\t".join(header) + "\n" + "\t".join(record) + "\n")
+        if value == limit:
+            with pytest.raises(ValueError, match=f"{path} is missing or damaged: line 2"):
+                shards.read_records(tmp_path)
+        else:
+            assert shards.read_records(tmp_path)[0, place] == value
+
+
 def test_records_that_overlap_or_lie_in_no_shard_are_told(tmp_path, small_shards):
     shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
     path = tmp_path / shards.RECORDS

@@ -1,6 +1,7 @@
 """Table 1 by hand: exponents of known powers, operations and paths of small layers; and that measurements are continued."""
 
 import dataclasses
+import json
 import os
 import pathlib
 import subprocess
@@ -95,6 +96,39 @@ def test_measurements_of_other_settings_are_not_continued(measured, tmp_path):
     table1.measure(table1.Settings(d=8, heads=2, window=4), [8], 1, tmp_path / "table1.json")
     with pytest.raises(ValueError, match="'window': 2.*Received: .*'window': 4"):
         table1.measure(table1.Settings(d=8, heads=2, window=2), [8], 1, tmp_path / "table1.json")
+
+
+def test_the_settings_are_those_of_the_base_model():
+    assert str(table1.Settings()) == "d = 512, 8 heads, r = 64, k = 3"
+
+
+def test_memory_is_the_peak_above_what_the_process_has_before(monkeypatch, capsys):
+    """Of each length, in increasing order, after a short one that builds the graph."""
+    lengths, peaks = [], iter([1500, 1900, 2600])
+    monkeypatch.setattr(table1, "step_of", lambda layer, settings: lambda length: lambda: lengths.append((layer.name, settings.d, length)))
+    monkeypatch.setattr(table1, "resident_memory", lambda: 1000 if len(lengths) == 1 else 0)
+    monkeypatch.setattr(table1, "peak_memory", lambda: next(peaks))
+    table1.work(json.dumps(["recurrent", {"d": 16, "heads": 2}, [64, 32, 128]]))
+    assert json.loads(capsys.readouterr().out) == {"32": 500, "64": 900, "128": 1600}
+    assert lengths[0][2] < 32 and lengths[1:] == [("Recurrent (LSTM)", 16, length) for length in (32, 64, 128)]
+
+
+def test_the_table_has_the_medians_the_exponents_and_the_counts():
+    seconds = {str(n): [1e-7 * n**2, 2e-7 * n**2, 9e-7 * n**2] for n in (64, 128, 512)}
+    memory = {str(n): 2**20 * n for n in (64, 128, 512)}
+    names = list(table1.LAYERS)
+    results = {
+        "seconds": dict.fromkeys(names, seconds),
+        "memory": dict.fromkeys(names, memory),
+        "sequential": {name: place + 1 for place, name in enumerate(names)},
+        "paths": {name: [1000 + place] for place, name in enumerate(names)} | {"separable": [2000, 11]},
+    }
+    head, line, *rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table1.table(results, 120).splitlines()]
+    assert head[:5] == ["layer", "complexity", "time, n = 128 (ms)", "n = 512 (ms)", "∝ n^"]
+    assert head[5:7] == ["memory, n = 512 (MiB)", "∝ n^"] and len(head) == 11
+    assert line == ["---", "---", *["---:"] * 5, "---", "---:", "---", "---:"]
+    assert rows[0] == ["Self-attention", "O(n² · d)", "3.3", "52", "2.00", "512", "1.00", "O(1)", "1", "O(1)", "1,000"]
+    assert rows[4][7:] == ["O(1)", "5", "O(log_k n)", "11 dilated, 2,000 not"]
 
 
 @pytest.mark.parametrize(("wrong", "named"), [({"d": 10, "heads": 4}, "d=10, heads=4"), ({"kernel": 4}, "kernel=4")])
