@@ -154,6 +154,12 @@ def test_without_bleu_the_picture_shows_perplexity():
     assert len(lines(figure)["Perplexity"]) == 2
 
 
+def test_without_bleu_and_perplexity_it_shows_the_first_other_figure_of_validation():
+    points = {name: {1: 0.5, 2: 0.75} for name in ("train/gradient_norm", "train/right_tags", "valid/loss", "valid/right_tags", "valid/z")}
+    figure = curves.figure({"mine": points})
+    assert len(lines(figure)["Right tags"]) == 2 and list(lines(figure)) == ["Loss", "Right tags", "Learning rate", "Speed"]
+
+
 def test_a_picture_is_drawn_where_values_are_not_finite_or_few():
     for points in ({1: math.nan, 2: math.inf}, {1: math.nan, 2: 1.0}, {1: 1.0}):
         content = curves.picture({"mine": {"train/loss": points, "train/perplexity": points, "train/learning_rate": points}})
