@@ -1,6 +1,7 @@
 """Sub-words (section 5.1): text survives the way to ids and back, whatever is in it."""
 
 import codecs
+import collections
 import hashlib
 import os
 import pathlib
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, PAD, UNK, DataConfig
 from t2t_keras.text import byte_pairs, vocabulary
+from t2t_keras.text.subwords import draw_sample
 from t2t_keras.text.word_pieces import WordPieces
 
 ESCAPE, UNDERSCORE = "\ue0f0", "▁"
@@ -249,6 +251,13 @@ def test_a_sample_of_the_text_gives_the_same_model_in_every_process(kind):
 
 def test_another_seed_learns_from_another_sample(kind):
     assert learned_from_a_sample(1, kind) != learned_from_a_sample(2, kind)
+
+
+def test_every_line_is_drawn_with_the_same_probability():
+    lines = [str(index).encode() for index in range(6)]
+    drawn = collections.Counter(line for seed in range(2000) for line in draw_sample(lines, 3, seed))
+    assert all(abs(number - 1000) < 100 for number in drawn.values()) and len(drawn) == 6  # Four and a half standard deviations.
+    assert draw_sample(lines, 6, 1) == draw_sample(lines, 7, 1) == [line.decode() for line in lines]
 
 
 def test_a_sample_too_small_to_learn_from_is_refused_by_the_name_of_its_option():
