@@ -205,6 +205,8 @@ class Child:
         code = 70
         try:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             output = os.open(self.folder / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             null = os.open(os.devnull, os.O_RDONLY)
             for source, target in ((null, 0), (output, 1), (output, 2)):
@@ -347,20 +349,23 @@ def reach(jobs: int, words: list[str]) -> None:
             copies.append(root)
         names = {number: name for name, number in numbers.items()}
         import_packages()
-        while waiting or running:
-            while waiting and copies:
-                path, root = waiting.pop(0), copies.pop()
-                for name in ("reached", "tests.json"):
-                    (root.parent / name).unlink(missing_ok=True)
-                running[Child(root, [f"tests/{path.name}"], Watch(root.parent))] = (path, root, time.monotonic())
-            for child, (path, root, started) in list(running.items()):
-                outcome = child.ended()
-                if outcome is not None:
-                    del running[child]
-                    copies.append(root)
-                    said = _keep(path, root.parent, names)
-                    print(f"{path.name:35} {said} {outcome.seconds:6.1f} s of {time.monotonic() - started:6.1f} s", flush=True)
-            time.sleep(0.1)
+        try:
+            while waiting or running:
+                while waiting and copies:
+                    path, root = waiting.pop(0), copies.pop()
+                    for name in ("reached", "tests.json"):
+                        (root.parent / name).unlink(missing_ok=True)
+                    running[Child(root, [f"tests/{path.name}"], Watch(root.parent))] = (path, root)
+                for child, (path, root) in list(running.items()):
+                    outcome = child.ended()
+                    if outcome is not None:
+                        del running[child]
+                        copies.append(root)
+                        print(f"{path.name:35} {_keep(path, root.parent, names)} {outcome.seconds:6.1f} s", flush=True)
+                time.sleep(0.1)
+        finally:
+            for child in running:
+                child.stop()
 
 
 def _keep(path: pathlib.Path, folder: pathlib.Path, names: dict[int, str]) -> str:
@@ -649,6 +654,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60, help="seconds of tests for one mutant")
     parser.add_argument("--again", action="store_true", help="run those too that were not caught")
     given = parser.parse_intermixed_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that the children end, too.
     if given.command == "reach":
         reach(given.jobs, given.words)
     elif given.command == "run":

@@ -102,6 +102,13 @@ def test_texts_types_declarations_and_messages_are_left_alone():
     assert mutants('import a\nx: dict[1, 2]\nlog.info("%d", 1)\nassert x == 1, 2\n') == {"pass"}
 
 
+@pytest.mark.parametrize("file, old, new", mutation.reasons())
+def test_a_reason_is_of_lines_that_are_there(file, old, new):
+    lines = [" ".join(line.split()) for line in (mutation.ROOT / file).read_text(encoding="utf-8").splitlines()]
+    assert all(line in lines for line in old.splitlines()) and new != old
+    assert mutation.reasons()[file, old, new].endswith(".")
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> pathlib.Path:
     root = tmp_path_factory.mktemp("repository")
