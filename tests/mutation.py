@@ -563,9 +563,7 @@ def run(seed: int, number: int, jobs: int, limit: float, words: list[str], again
     print(f"{len(waiting)} mutants to run, {len(known)} tests.", flush=True)
     import_packages()
     with tempfile.TemporaryDirectory() as folder, open(KEPT / "verdicts.jsonl", "a", encoding="utf-8") as file:
-        copies = [copy(pathlib.Path(folder) / str(index) / "copy") for index in range(jobs)]
-        for root in copies:
-            (root.parent / "clean").mkdir()
+        clean, copies = copy(pathlib.Path(folder) / "clean"), [copy(pathlib.Path(folder) / str(index) / "copy") for index in range(jobs)]
         running = {}
 
         def note(mutant: Sampled, names: list[str], number: int, verdict: str, output: str, seconds: float) -> None:
@@ -601,18 +599,18 @@ def run(seed: int, number: int, jobs: int, limit: float, words: list[str], again
                         del running[child]
                         output = (root.parent / "output").read_text(errors="replace")
                         note(mutant, names, number, _verdict(outcome, output, len(names)), output, outcome.seconds)
-                        copies.append(_restored(root, mutant.file))
+                        copies.append(_restored(root, clean, mutant.file))
                 time.sleep(0.05)
         finally:
             for child in running:
                 child.stop()
 
 
-def _restored(root: pathlib.Path, file: str) -> pathlib.Path:
-    """The copy as it was: a mutant may have changed other files too."""
-    shutil.copy2(ROOT / file, root / file)
+def _restored(root: pathlib.Path, clean: pathlib.Path, file: str) -> pathlib.Path:
+    """The copy as it was: a mutant may have changed the tests' data too."""
+    shutil.copy2(clean / file, root / file)
     shutil.rmtree(root / "tests/data")
-    shutil.copytree(ROOT / "tests/data", root / "tests/data")
+    shutil.copytree(clean / "tests/data", root / "tests/data")
     return root
 
 
