@@ -40,7 +40,7 @@ PACKAGE = "t2t_keras"
 KEPT = ROOT / ".mutation"
 REASONS = ROOT / "tests/mutation_reasons.toml"
 # About the text of the code, which a mutant changes; and the machinery of faults itself.
-NOT_ASKED = {"test_mutants.py", "test_mutation.py", "test_build.py", "test_paper.py"}
+NOT_ASKED = {"test_mutants.py", "test_mutation.py", "test_build.py"}
 # What tests import, so that a child need not. None of these starts TensorFlow's runtime, which no child would survive.
 IMPORTED = (
     "numpy", "tensorflow", "keras", "tensorflow_text", "sacrebleu", "sentencepiece", "matplotlib.pyplot", "tensorflow_datasets",

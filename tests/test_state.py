@@ -20,6 +20,10 @@ def test_what_was_written_is_what_is_read():
         assert as_written(TrainState.read(as_written(state))) == as_written(state)
 
 
+def test_the_largest_number_is_read():
+    assert TrainState.read({"step": 2**63 - 1, "measured": {"loss": 1}}).step == 2**63 - 1
+
+
 def test_a_field_that_a_checkpoint_lacks_is_as_at_the_start():
     read = TrainState.read({"step": 7})
     assert dataclasses.replace(read, flops=0.0) == TrainState(step=7)
@@ -31,6 +35,61 @@ def test_operations_that_an_older_version_did_not_count_stay_unknown():
     state.count_update({**dict.fromkeys(SUMS, 1.0), "finite": True}, (0, 8), 0, 1.0)
     assert math.isnan(state.flops)
     assert math.isnan(TrainState.read(as_written(state)).flops)
+
+
+def update(**metrics) -> dict:
+    return {**dict.fromkeys((*TASK.sums, *SUMS), 1.0), "finite": True} | metrics
+
+
+def test_updates_are_counted_with_what_they_had():
+    state = TrainState(step=5)
+    state.count_update(update(target_tokens=30.0, flops=7.0), (0, 6), 2, 1.5)
+    for position in ((1, 0), (1, 1)):
+        state.count_update(update(target_tokens=0.0, flops=0.0, finite=False), position, 1, 1.0)
+    assert (state.step, state.position, state.target_tokens, state.flops, state.damaged_records) == (8, (1, 1), 30, 21.0, 4)
+    assert (state.skipped, state.skipped_in_a_row) == (2, 2)
+    state.count_update(update(), (1, 2), 0, 1.0)
+    assert (state.skipped, state.skipped_in_a_row) == (2, 0)
+
+
+def test_the_best_validation_is_the_first_of_the_highest_score():
+    state = TrainState()
+    found = []
+    for step, score in ((10, -2.0), (20, -1.0), (30, -1.0), (40, -1.5)):
+        state.step = step
+        found.append((state.count_validation(score), state.validated_step, state.best, state.best_step, state.validations_since_best))
+    assert found == [(True, 10, -2.0, 10, 0), (True, 20, -1.0, 20, 0), (False, 30, -1.0, 20, 1), (False, 40, -1.0, 20, 2)]
+
+
+@pytest.mark.parametrize(
+    ("state", "dtype", "scale"),
+    [
+        (TrainState(), "float16", (1024.0, 0.0)),
+        (TrainState(), "bfloat16", (1.0, 0.0)),
+        (TrainState(step=1), "float16", (1024.0, 0.0)),
+        (TrainState(step=1, dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float16", (8.0, 3.0)),
+        (TrainState(step=1, dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float32", (1.0, 0.0)),
+        (TrainState(dtype="float16", loss_scale=LossScale(8.0, 3.0)), "float16", (1024.0, 0.0)),
+    ],
+)
+def test_the_loss_scale_starts_anew_with_a_run_and_with_another_dtype(state, dtype, scale):
+    state.set_dtype(dtype)
+    assert (state.dtype, tuple(state.loss_scale)) == (dtype, scale)
+
+
+def test_a_point_has_means_over_the_updates_since_the_last():
+    state = TrainState()
+    for tokens in (60.0, 20.0):
+        counted = {"target_tokens": tokens, "loss": 3 * tokens, "real_tokens": 2 * tokens, "positions": 4 * tokens, "flops": 1e12}
+        state.count_update(update(**counted), (0, 1), 3, 2.0)
+    found = state.pop_summary({"learning_rate": 0.25, "gradient_norm": 0.75}, TASK)
+    names = ("train/loss", "utilization/padding_share", "utilization/real_token_share", "utilization/tflops")
+    assert [found[name] for name in names] == [3.0, 0.5, 0.5, 1.5]
+    names = ("train/target_tokens_seen", "train/flops", "utilization/damaged_records", "train/skipped_updates")
+    assert [found[name] for name in names] == [80, 6e12, 6, 0]
+    assert state.measured == {}
+    state.count_update(update(target_tokens=0.0), (0, 2), 0, 1.0)
+    assert "train/loss" not in state.pop_summary({"learning_rate": 0.25, "gradient_norm": 0.75}, TASK)
 
 
 def test_a_point_has_the_speed_since_the_last_point_and_the_loss_scale():
@@ -47,7 +106,8 @@ def test_a_point_has_the_speed_since_the_last_point_and_the_loss_scale():
     "state",
     [
         {"speed": 1}, {"step": -1}, {"step": 1.5}, {"step": "1"}, {"step": True}, {"step": 2**70}, {"position": [1]}, {"position": 3},
-        {"position": [1, "2"]}, {"dtype": 32}, {"best": "high"}, {"measured": [1]}, {"measured": {"loss": []}}, {"loss_scale": [1.0]},
+        {"position": [1, 2, 3]}, {"measured": {"loss": 1.0, "z": "x"}}, {"step": 2**63}, {"position": [1, "2"]}, {"dtype": 32},
+        {"best": "high"}, {"measured": [1]}, {"measured": {"loss": []}}, {"loss_scale": [1.0]},
     ],
 )  # fmt: skip
 def test_a_state_of_other_fields_or_types_is_refused_in_a_sentence(state):
