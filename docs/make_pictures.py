@@ -62,7 +62,8 @@ def attention(run: pathlib.Path, sentence: str) -> None:
 def demo_page(run: pathlib.Path, sentence: str) -> None:
     """The demo page with a sentence typed and a word pointed at."""
     translate = demo.from_translator(t2t_keras.load(run))
-    translate(sentence, "", 4)  # Compiles, as the program does before it opens the page.
+    demo.warm_up(translate, 4)
+    translate(sentence, "", 4)  # A person who types it sends its beginnings first.
     server = demo.serve(demo.Demo(translate, title="English to German"))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with chromium(880) as browser:

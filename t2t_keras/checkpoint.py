@@ -374,5 +374,8 @@ def _load_average(paths: list[pathlib.Path], model, names: Names, partial: bool)
             means[name] = np.add(means.get(name, 0), array, dtype=np.float64)
     for name, array in arrays.items():
         means[name] = (means[name] / len(paths)).astype(array.dtype)
+        if not np.isfinite(means[name]).all():
+            received = f"the weight {name.removeprefix('model/')} with infinity or NaN"
+            raise ValueError(f"Expected finite weights in {', '.join(map(str, paths))}. Received: {received}. Choose another `checkpoint`.")
     assign(variables, means, source=path, partial=partial)
     return left, state

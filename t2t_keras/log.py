@@ -2,9 +2,17 @@
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator
 
 logger = logging.getLogger("t2t_keras")
+# Control characters but line feeds and tabs, and what changes the direction of text: a terminal obeys them.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Returns a text with its control characters escaped, as in "\\x1b[2J": values of a file may come from anybody."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import dataclasses
 import os
 import pathlib
 import reprlib
+from collections.abc import Iterable
 
 from t2t_keras import checkpoint, registry
 from t2t_keras.config import FILES, TEXTS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, check_types, from_json, to_json
@@ -94,7 +95,7 @@ class Options:
         rows = [("option", "value", "from"), ("-" * 6, "-" * 5, "-" * 4)]
         values = {name: value for group in self.groups.values() for name, value in vars(group).items()}
         rows += [
-            (option, str(value).replace("|", "\\|"), self.sources.get(option, "default"))
+            (option, str(value).replace("|", "\\|").replace("\n", "\\n"), self.sources.get(option, "default"))
             for option, value in ({ARCHITECTURE: self.architecture} | values | {"data_dir": self.data_dir}).items()
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -276,6 +277,28 @@ def stored(model_dir: pathlib.Path, data_dir: str | os.PathLike) -> str:
     """Returns the path of a data folder in the form of `Options.data_dir`."""
     path = os.path.abspath(data_dir)
     return "" if path == os.path.abspath(model_dir / DATA) else path
+
+
+def check_given(model_dir: pathlib.Path, options: Options, names: Iterable[str], purpose: str) -> None:
+    """Checks options that name something outside of a run's folder: only those given in this start are used, because a folder, with its
+    options, may come from somebody else.
+
+    Args:
+        model_dir: the run's folder.
+        options: from `resolve`.
+        names: the options that are going to be used.
+        purpose: what for; the message says it.
+
+    Raises:
+        ValueError: options are known from the folder only. The message shows their values.
+    """
+    values = {name: value for group in options.groups.values() for name, value in vars(group).items()} | {"data_dir": options.data_dir}
+    unknown = [f"`{name}={values[name]}`" for name in names if values[name] and options.sources.get(name) == "run"]
+    if unknown:
+        raise ValueError(
+            f"Expected {', '.join(unknown)} to be given again, or other values, to {purpose}. Received only the values in "
+            f"{model_dir / CONFIG}, which may be somebody else's."
+        )
 
 
 def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:

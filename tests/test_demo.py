@@ -1,9 +1,11 @@
 """The demo page: its server answers and refuses as promised, and in a browser a person can type, point, select and force a beginning."""
 
+import contextlib
 import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -351,3 +353,74 @@ def test_an_unexpected_failure_of_the_model_is_answered_as_json(messages):
 
     assert ask(Demo(fails, title=""))[0] == 500
     assert len(messages) == 1
+
+
+# Whoever reaches the port.
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """A server for three connections and half a second, and a function that opens a connection to it."""
+    monkeypatch.setattr(demo, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(demo, "MAX_SECONDS", 0.5)
+    server = demo.serve(Demo(echo, title="", n_best=1))
+    threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+    with contextlib.ExitStack() as connections:
+        yield lambda: connections.enter_context(socket.create_connection(("localhost", server.port), timeout=10))
+        server.shutdown()
+        server.server_close()
+
+
+def answer(connection) -> bytes:
+    """All that arrives until the server closes the connection."""
+    with contextlib.suppress(ConnectionResetError):
+        return b"".join(iter(lambda: connection.recv(4096), b""))
+    return b""
+
+
+REQUEST = b"GET /settings HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_requests_that_do_not_arrive_are_few_and_end_soon(served):
+    """Story: 900 half-sent requests were 900 threads, for ever."""
+    before = threading.active_count()
+    half = [served() for _ in range(30)]
+    for connection in half:
+        connection.send(REQUEST[:20])
+    refused = [connection for connection in half[3:] if b"503" in answer(connection)]
+    assert len(refused) == 27 and threading.active_count() <= before + 3
+    started = time.monotonic()
+    assert [answer(connection) for connection in half[:3]] == [b""] * 3
+    assert time.monotonic() - started < 5
+    wait_until(lambda: threading.active_count() <= before)
+    connection = served()
+    connection.send(REQUEST)
+    assert b'{"title": "", "n_best": 1}' in answer(connection)
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"]
+)
+def test_a_request_that_arrives_byte_by_byte_ends_too(served, head):
+    connection, started = served(), time.monotonic()
+    connection.send(head)
+    with contextlib.suppress(ConnectionError):
+        while time.monotonic() < started + 5:
+            connection.send(b" ")
+            time.sleep(0.05)
+    assert time.monotonic() < started + 4
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "http://localhost:8001", "null", "http://localhost"])
+def test_a_page_of_another_origin_gets_no_translation(app, origin):
+    status, found = ask(app, headers={"Origin": origin})
+    assert status == 403 and found["error"] == f"Expected a request of the page at localhost:8000. Received one of {origin}."
+    assert ask(app, headers={"Origin": "http://LOCALHOST:8000"})[0] == 200
+    assert ask(Demo(echo, title="", hosts=()), headers={"Origin": "https://demo.example"}, base_url="http://demo.example")[0] == 200
+
+
+def test_warming_up_translates_short_and_long_sentences():
+    asked = []
+    demo.warm_up(lambda *asked_for: asked.append(asked_for), 3)
+    assert [(len(text.split()), prefix, n) for text, prefix, n in asked] == [(words, "", 3) for words in demo.WARM_UP_WORDS]
+    assert min(demo.WARM_UP_WORDS) == 1 and max(demo.WARM_UP_WORDS) >= 40

@@ -1,16 +1,28 @@
 """A run's folder from somebody else is data: nothing in it is executed, followed out of the folder, or asked over the network."""
 
+import contextlib
+import dataclasses
+import json
+import math
 import os
 import pathlib
 import shutil
+import socket
+import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import t2t_keras
-from t2t_keras import files, run_folder
-from t2t_keras.data import prepare
+from t2t_keras import checkpoint, files, run_folder
+from t2t_keras.cli import flags
+from t2t_keras.data import prepare, shards
+from t2t_keras.decoding import loading, sub_batches, translator
 from t2t_keras.export import savedmodel
+from t2t_keras.log import logger, printable
+from t2t_keras.model import flops
+from t2t_keras.training import run as training_run
 
 RUN = pathlib.Path(__file__).parent / "data" / "run_1"
 
@@ -185,8 +197,6 @@ def test_preparing_refuses_a_link_in_the_data_folder(tmp_path, outside, name):
 
 
 def test_a_shard_does_not_write_into_a_file_that_has_another_name_elsewhere(tmp_path, outside):
-    from t2t_keras.data import shards
-
     os.link(outside, tmp_path / "shard")
     shards.Shard(tmp_path / "shard", 100).close()
     assert outside.read_text() == "mine"
@@ -197,6 +207,187 @@ def test_an_export_is_written_into_a_new_folder(tmp_path, outside, monkeypatch):
     seen = []
     monkeypatch.setattr(savedmodel, "_write", lambda folder, translator, about: seen.append((folder, list(folder.iterdir()))))
     monkeypatch.setattr(savedmodel, "MAX_BYTES", 2**60)
-    translator = t2t_keras.decoding.loading.load(RUN)
-    assert savedmodel.export(translator, tmp_path, {}) == tmp_path / "1"
+    assert savedmodel.export(loading.load(RUN), tmp_path, {}) == tmp_path / "1"
     assert seen[0][1] == [] and seen[0][0].parent == tmp_path and [path.name for path in outside.parent.iterdir()] == ["mine"]
+
+
+# Addresses and files outside of the folder.
+
+
+def recorded(run: pathlib.Path, **options) -> pathlib.Path:
+    """Writes options into the config.json of a run."""
+    contents = json.loads((run / "config.json").read_text())
+    for name, value in options.items():
+        (contents if name == "data_dir" else contents["data" if hasattr(t2t_keras.DataConfig, name) else "train"])[name] = value
+    (run / "config.json").write_text(json.dumps(contents))
+    return run
+
+
+@contextlib.contextmanager
+def listening():
+    """A server's address, and whether somebody has connected to it."""
+    with socket.create_server(("localhost", 0)) as server:
+        server.settimeout(0.2)
+
+        def was_reached() -> bool:
+            with contextlib.suppress(TimeoutError):
+                server.accept()[0].close()
+                return True
+            return False
+
+        yield f"grpc://localhost:{server.getsockname()[1]}", was_reached
+
+
+def prepare_folders(run: pathlib.Path, **given) -> run_folder.Options:
+    data_dir = given.pop("data_dir", "")
+    return training_run._prepare_folders(run, run_folder.resolve(run, given, data_dir), dry_run=True)
+
+
+def test_a_data_service_is_asked_only_if_it_is_given(run):
+    """Story: a run from somebody else connected to the address in its config.json."""
+    with listening() as (address, was_reached):
+        recorded(run, data_service=address)
+        with pytest.raises(ValueError, match=f"Expected `data_service={address}` to be given again, .* {run}/config.json, which may be"):
+            t2t_keras.train(run, train_steps=2001)
+        assert not was_reached()
+        prepare_folders(run, data_service=address)
+        assert was_reached()
+        assert prepare_folders(run, data_service="").train.data_service == "" and not was_reached()
+
+
+def test_text_and_folders_outside_are_used_only_if_they_are_given(run, outside):
+    source = {f"{split}_{side}": str(outside) for split in ("train", "valid") for side in ("source", "target")}
+    recorded(run, dataset="", **source, subwords_file=str(outside), data_dir=str(outside.parent / "new"))
+    values = f"`data_dir={outside.parent}/new`, `train_source={outside}`, .*`subwords_file={outside}` to be given again"
+    with pytest.raises(ValueError, match=f"Expected {values}.* to prepare {outside.parent}/new again"):
+        prepare_folders(run)
+    with pytest.raises(ValueError, match=f"Expected `train_source={outside}`"):
+        prepare_folders(run, data_dir=outside.parent / "new")
+    with pytest.raises(ValueError, match=f"Expected `valid_source={outside}`, `valid_target={outside}`, `subwords_file={outside}` to be"):
+        prepare_folders(run, data_dir=outside.parent / "new", train_source=str(outside), train_target=str(outside))
+    assert [path.name for path in outside.parent.iterdir()] == ["mine"]
+    with pytest.raises(ValueError, match="`dataset=wmt14_translate/de-en` to be given again"):
+        prepare_folders(recorded(run, dataset="wmt14_translate/de-en", source_language="de", target_language="en", data_dir="",
+                                 **dict.fromkeys((*source, "subwords_file"), "")))  # fmt: skip
+
+
+def test_the_weights_of_a_parent_are_read_only_if_it_is_given(run, tmp_path):
+    child = shutil.copytree(RUN, tmp_path / "child", ignore=lambda *_: ["checkpoints"])
+    recorded(child, parent=str(run))
+    with pytest.raises(ValueError, match=f"Expected `parent={run}` to be given again, .* to start from the weights of another run"):
+        prepare_folders(child)
+    shutil.copytree(RUN / "checkpoints", child / "checkpoints")  # From here on the parent is not needed.
+    shutil.rmtree(run)
+    assert prepare_folders(child).train.parent == str(run)
+
+
+# What a run's folder asks for.
+
+
+def test_a_search_that_does_not_fit_into_memory_is_refused_before_the_weights_are_read(run, monkeypatch):
+    """Story: `beam_size: 4096` took 3.2 GB for one sentence."""
+    monkeypatch.setattr(loading, "free_memory", lambda: 2e9)
+    contents = json.loads((run / "config.json").read_text())
+    contents["decode"] = {"beam_size": 4096}
+    (run / "config.json").write_text(json.dumps(contents))
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "load", None)
+        expected = r"Expected a search that fits into the free memory, 2\.0 GB\. Received: beam_size=4096, extra_length=50, which may take "
+        with pytest.raises(ValueError, match=expected):
+            loading.load(run)
+    assert loading.load(run, beam_size=4).config.beam_size == 4
+
+
+def test_the_memory_of_a_search_grows_with_the_square_of_the_beams_and_with_length():
+    """Measured for tests/data/run_1: 0.36 GB of 512 beams and 0.76 GB of 1,024 for 22 sub-words."""
+    config = run_folder.read(RUN).model
+    for beams, measured in ((512, 0.36e9), (1024, 0.76e9)):
+        assert measured / 2 < flops.search_memory(config, beams, 22) < 2 * measured
+    base = t2t_keras.ModelConfig()
+    states = 2 * 6 * 4 * 100 * 8 * 128 * 4  # Two states of six layers, four beams and a hundred sub-words of 8 · (64 + 64) numbers.
+    assert states < flops.search_memory(base, 4, 100) < 1.2 * states
+
+
+@pytest.mark.parametrize(("beams", "expected"), [(1, (32, 4096)), (4, (32, 4096)), (63, (32, 4096)), (64, (8, 1024)), (512, (1, 16))])
+def test_with_many_beams_fewer_sentences_are_searched_at_once(monkeypatch, beams, expected):
+    asked = []
+
+    def stop(*args, max_rows, max_tokens, **options):
+        asked.append((max_rows, max_tokens))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(translator, "in_sub_batches", stop)
+    loaded = loading.load(RUN, beam_size=beams)
+    with pytest.raises(ZeroDivisionError):
+        loaded.n_best(tf.constant(["one"]))
+    assert asked == [expected]
+
+
+@pytest.mark.parametrize(
+    ("files_", "expected"),
+    [
+        ({}, math.inf),
+        ({"proc/meminfo": "MemTotal:  9 kB\nMemFree:  1 kB\nMemAvailable:    5 kB\n"}, 5 * 1024),
+        ({"memory.max": "4000\n", "memory.current": "3000\n", "memory.stat": "anon 2500\nactive_file 70\ninactive_file 500\n"}, 1500),
+        ({"memory.max": "max\n", "memory.current": "3000\n", "memory.stat": "inactive_file 500\n"}, 5 * 1024),
+        ({"memory/memory.limit_in_bytes": "4000\n", "memory/memory.usage_in_bytes": "3000\n",
+          "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 400\n"}, 1400),
+    ],
+)  # fmt: skip
+def test_the_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path, files_, expected):
+    files_ = {"proc/meminfo": "MemAvailable:    5 kB\n"} | files_ if files_ else {}
+    for name, content in files_.items():
+        path = tmp_path / (name if "proc" in name else f"sys/fs/cgroup/{name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert sub_batches.free_memory(tmp_path) == expected
+    assert 2**20 < sub_batches.free_memory() < 2**50
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_numbers_are_named_when_they_are_loaded(run, value):
+    """Story: they translated every sentence to nothing, without a word."""
+    model = loading.load(run).model
+    weight = model.trainable_variables[1]
+    array = weight.numpy()
+    array.flat[3] = value
+    weight.assign(array)
+    path = checkpoint.path_of(run, 2001)
+    checkpoint.write(path, model, None, {"step": 2001})
+    for which in ("latest", "average"):
+        with pytest.raises(
+            ValueError, match=rf"Expected finite weights in .*{path}\. Received: the weight {weight.path} with .*`checkpoint`"
+        ):
+            loading.load(run, which)
+    assert loading.load(run, "2000")
+
+
+# Terminals.
+
+
+def test_control_characters_are_shown_and_not_obeyed(run, capsys, monkeypatch):
+    """Story: an option's value cleared the terminal."""
+    evil = "\x1b[2J\x1b]0;evil\x07\x9b\r\u202e\nname"
+    escaped = r"\x1b[2J\x1b]0;evil\x07\x9b\r\u202e"
+    recorded(run, data_service=evil)
+    options = run_folder.read(run)
+    assert f"{evil[:-5]}\\nname" in options.table()  # A row is a line.
+
+    def main():
+        logger.info(f"Options:\n{options.table()}")
+        run_folder.check_given(run, dataclasses.replace(options, sources={"data_service": "run"}), ["data_service"], "read")
+
+    monkeypatch.setattr(sys, "argv", ["program"])
+    monkeypatch.setattr(logger, "handlers", [])
+    with pytest.raises(SystemExit) as ended:
+        flags.run(main)
+    assert ended.value.code == 1
+    shown = capsys.readouterr().err
+    assert shown.count(escaped) == 2 and "| data_service" in shown and "Error: Expected" in shown
+    assert not any(character in shown for character in evil.replace("\n", "").replace("name", "")[0] + "\x07\x9b\r\u202e")
+
+
+def test_text_that_people_write_is_shown_as_it_is():
+    for text in ("a\n\tb", "ü ß ½ 😀 مرحبا می‌خواهم 👩‍👩‍👧"):
+        assert printable(text) == text
+    assert printable("\udc80\u2028\u2066\x00\x7f") == r"\udc80\u2028\u2066\x00\x7f"

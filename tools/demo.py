@@ -23,8 +23,8 @@ _N_BEST = flags.DEFINE_integer(
 )
 
 
-def _warm_up(translate) -> int:
-    """Compiles the search, and returns how many translations it can show: `n_best`, or by default 4 or the model's beam size."""
+def _number_shown(translate) -> int:
+    """Returns how many translations can be shown: `n_best`, or by default 4 or the model's beam size."""
     n_best = _N_BEST.value or 4
     while True:
         try:
@@ -59,7 +59,9 @@ def demo() -> None:
             name = model_dir.resolve().name
             translate = page.from_translator(t2t_keras.load(model_dir))
     hosts = page.LOOPBACK if _HOST.value in page.LOOPBACK or _HOST.value == "::1" else ()
-    server = page.serve(page.Demo(translate, title=name, n_best=_warm_up(translate), hosts=hosts), _HOST.value, _PORT.value)
+    n_best = _number_shown(translate)
+    server = page.serve(page.Demo(translate, title=name, n_best=n_best, hosts=hosts), _HOST.value, _PORT.value)
+    page.warm_up(translate, n_best)
     shown = f"[{_HOST.value}]" if ":" in _HOST.value else _HOST.value
     print(f"Open http://{shown}:{server.port}/ in a browser. Ctrl-C ends the program.", file=sys.stderr, flush=True)
     server.serve_forever()

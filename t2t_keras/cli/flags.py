@@ -20,7 +20,7 @@ from t2t_keras import __version__, registry, run_folder
 from t2t_keras.config import FORMER_NAMES, DecodeConfig, with_current_names
 from t2t_keras.decoding import process_environment
 from t2t_keras.experiments import paper
-from t2t_keras.log import logger
+from t2t_keras.log import logger, printable
 from t2t_keras.training.interruption import EXIT_CODE, StoppedError
 
 # Where the configs are in a checkout, and in an installation.
@@ -255,14 +255,16 @@ def name_programs(text: str) -> str:
 
 
 def name_flags(text: str) -> str:
-    """Replaces the options in a message of the library, written as `option` or option=value, by their flags."""
+    """Returns a message of the library as a program shows it: options, written as `option` or option=value, are flags, and control
+    characters are escaped.
+    """
 
     def flag(found: re.Match) -> str:
         option = found["quoted"] or found["assigned"]
         value = found["value"] or "=" * bool(found["assigned"])
         return f"--{option}{value}" if option in flags.FLAGS else found[0]
 
-    return re.sub(r"`(?P<quoted>\w+)(?P<value>=[^`]*)?`|(?<![\w\-/.,='])(?P<assigned>\w+)=", flag, text)
+    return re.sub(r"`(?P<quoted>\w+)(?P<value>=[^`]*)?`|(?<![\w\-/.,='])(?P<assigned>\w+)=", flag, printable(text))
 
 
 class _MessageFormatter(Formatter):

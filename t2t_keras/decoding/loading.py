@@ -3,8 +3,12 @@
 import dataclasses
 import pathlib
 
+import tensorflow as tf
+
 from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras.config import DecodeConfig
 from t2t_keras.decoding.int8 import Int8
+from t2t_keras.decoding.sub_batches import PARALLEL, free_cores, free_memory
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.log import logger
 from t2t_keras.model.protocols import EncoderDecoder, make
@@ -26,6 +30,17 @@ def read_tokenizer(model_dir: pathlib.Path, config) -> Subwords:
     return tokenizer
 
 
+def _check_memory(model: EncoderDecoder, config: DecodeConfig) -> None:
+    """Raises `ValueError` if the searches for short sentences that run at the same time may take more memory than is free, on a CPU."""
+    at_once = max(PARALLEL, free_cores())
+    needed, free = at_once * model.search_memory(config.beam_size, config.extra_length + 2), free_memory()
+    if needed > free and not tf.config.list_physical_devices("GPU"):
+        raise ValueError(
+            f"Expected a search that fits into the free memory, {free / 1e9:.1f} GB. Received: beam_size={config.beam_size}, "
+            f"extra_length={config.extra_length}, which may take {needed / 1e9:,.1f} GB. Give a smaller `beam_size` or `extra_length`."
+        )
+
+
 def load_with_state(
     model_dir: pathlib.Path, which: str, *, dtype: str = "float32", int8: bool = False, **decode_options
 ) -> tuple[Translator, dict]:
@@ -38,6 +53,7 @@ def load_with_state(
     model = trained = make(architecture, model_config)
     if not isinstance(model, EncoderDecoder):
         raise ValueError(f"Expected a run that translates. Received: {model_dir}, whose architecture is {architecture.name}.")
+    _check_memory(model, decode_config)
     loaded, state = checkpoint.load(model_dir, which, trained)
     logger.info(f"Using the {loaded}.")
     if dtype != "float32":

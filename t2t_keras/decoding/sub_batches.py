@@ -1,6 +1,10 @@
 """Splits a batch into sub-batches of similar lengths, which bounds memory and needs little padding."""
 
+import contextlib
+import math
 import os
+import pathlib
+import re
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -13,6 +17,31 @@ MIN_ROWS = 4  # A core's share of a batch has at least this many rows, because p
 def free_cores() -> int:
     """Returns the number of cores to divide a batch among: all of this process, up to 8. On a GPU it is 1, which does not divide it."""
     return 1 if tf.config.list_physical_devices("GPU") else min(len(os.sched_getaffinity(0)), MAX_CORES)
+
+
+def free_memory(root: pathlib.Path = pathlib.Path("/")) -> float:
+    """Returns the memory in bytes that this process can still take, of the machine and of its control group (as of a container); infinity
+    where the system, unlike Linux, does not say it.
+
+    Args:
+        root: the folder that has `proc` and `sys`.
+    """
+
+    def number(path: str, field: str = "") -> float:
+        found = re.search(rf"^{field}\D*(\d+)", (root / path).read_text(), re.MULTILINE)
+        return float(found[1]) if found else math.inf  # "max": no limit.
+
+    free = [math.inf]
+    with contextlib.suppress(OSError):
+        free.append(1024 * number("proc/meminfo", "MemAvailable:"))
+    for folder, limit, usage, cache in (
+        ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "),
+        ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
+    ):
+        with contextlib.suppress(OSError):  # The group of a container is the root of its file system.
+            used = number(f"{folder}/{usage}") - number(f"{folder}/memory.stat", cache)
+            free.append(number(f"{folder}/{limit}") - used)
+    return min(free)
 
 
 def in_sub_batches(

@@ -23,6 +23,7 @@ from t2t_keras.text.lines import one_line
 from t2t_keras.text.subwords import Subwords
 
 MAX_ROWS, MAX_TOKENS = 32, 4096  # Limits of a sub-batch in the search: sentences, and sub-words of a side with padding.
+MANY_BEAMS = 32  # With more, a sub-batch has fewer sentences, because the memory for one grows with the square of its beams.
 SOURCE_MULTIPLE = 4  # The search pads sources to a multiple of this length, because oneDNN compiles kernels for each length.
 MAX_SCORED = 1024  # Limit of a sub-batch in scoring: sub-words with padding. Each one has V logits.
 
@@ -139,13 +140,14 @@ class Translator(tf.Module):
         """
         rows = {"source": source, "alpha": alpha, "max_length": max_length, "n_best": n_best, **inputs}
         beam_size = self.config.beam_size
+        fewer = max(beam_size // MANY_BEAMS, 1) ** 2
         ids, lengths, scores, order = in_sub_batches(
             self._search,
             rows,
             # Both need memory: a row may ask for a long translation of a short source.
             tf.maximum(tf.cast(source.row_lengths(), tf.int32), max_length),
-            max_rows=MAX_ROWS,
-            max_tokens=MAX_TOKENS,
+            max_rows=max(MAX_ROWS // fewer, 1),
+            max_tokens=MAX_TOKENS // fewer,
             cores=self.cores,
             outputs=[
                 tf.TensorSpec([None], tf.int32),

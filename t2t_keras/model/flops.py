@@ -35,6 +35,21 @@ def memory_cost(config: ModelConfig, rows: int, source: int, target: int = 0) ->
     return rows * (source + target + scores / 770)
 
 
+def search_memory(config: ModelConfig, beams: int, length: int) -> int:
+    """Estimates the bytes that a beam search in float32 takes for one sentence, at its last token.
+
+    Every beam attends to the keys of all beams, so the attention weights of a layer grow with the square of their number.
+
+    Args:
+        config: the sizes of the network.
+        beams: number of hypotheses, W.
+        length: maximum length of a translation, T.
+    """
+    scores, copies = beams * beams * length, 4
+    states = 2 * config.decoder_layers * beams * length * config.num_heads * (config.d_k + config.d_v)  # Of this step and the next one.
+    return 4 * (copies * (config.num_heads * scores + beams * config.vocab_size) + states) + 8 * scores
+
+
 def forward(config: ModelConfig, rows, source, target):
     """Counts the operations of a forward pass, padding included.
 

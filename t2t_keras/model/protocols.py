@@ -109,6 +109,15 @@ class EncoderDecoder(SequenceModel):
         """
         raise NotImplementedError
 
+    def search_memory(self, beams: int, length: int) -> int:
+        """Estimates the bytes that a search takes for one sentence. By default it counts the logits; a large state adds to them.
+
+        Args:
+            beams: number of hypotheses, W.
+            length: maximum length of a translation, T.
+        """
+        return 12 * beams * self.config.vocab_size
+
     def align(self, target, memory):
         """Aligns a target with its source. Optional: a model without alignments does not define it.
 

@@ -140,6 +140,10 @@ class Transformer(EncoderDecoder):
         """See `SequenceModel.memory_cost` and `flops.memory_cost`."""
         return flops.memory_cost(self.config, rows, source, target)
 
+    def search_memory(self, beams: int, length: int) -> int:
+        """See `EncoderDecoder.search_memory` and `flops.search_memory`."""
+        return flops.search_memory(self.config, beams, length)
+
     @property
     def embedding_matrix(self):
         """E, [V, D]."""

@@ -19,7 +19,7 @@ import keras
 import tensorflow as tf
 
 from t2t_keras import checkpoint, files, registry, run_folder
-from t2t_keras.config import TrainConfig
+from t2t_keras.config import FILES, TrainConfig
 from t2t_keras.data import batching, data_service, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
 from t2t_keras.log import logger, warnings_only
@@ -63,6 +63,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     """
     model, train, data = options.model, options.train, options.data
     if train.data_service:
+        run_folder.check_given(model_dir, options, ["data_service"], "read the data from a service")
         data_service.check(train.data_service)
     before = run_folder.read(model_dir) if run_folder.check(model_dir) else None
     resumed = bool(before and checkpoint.kept(model_dir))
@@ -73,6 +74,11 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     folder = options.data_folder(model_dir)
     if before and not data.names_corpus:
         options = dataclasses.replace(options, data=before.data)
+    if train.parent and not resumed:
+        run_folder.check_given(model_dir, options, ["parent"], "start from the weights of another run")
+    if not (folder / prepare.CORPUS).exists():
+        outside = ["data_dir", *(["dataset"] if options.data.dataset != "builtin" else []), *FILES]
+        run_folder.check_given(model_dir, options, outside, f"prepare {folder} again")
     named = data if (folder / prepare.CORPUS).exists() else options.data
     prepare.prepare(named, model.vocab_size, train.seed, folder, options.task)
     if not options.data.names_corpus:

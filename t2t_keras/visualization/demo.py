@@ -3,20 +3,27 @@
 The page is one file, `demo.html`. It sends each sentence as JSON to `/translate` of the server that it came from, and to nowhere else.
 """
 
+import contextlib
 import dataclasses
+import io
 import json
 import pathlib
 import threading
+import time
+import urllib.parse
 from collections.abc import Callable
 
 from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, UnsupportedMediaType
-from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+from werkzeug.serving import BaseWSGIServer, ThreadedWSGIServer, WSGIRequestHandler
 from werkzeug.wrappers import Request, Response
 
 from t2t_keras.log import logger
 
 PAGE = pathlib.Path(__file__).with_name("demo.html")
 MAX_REQUEST = 64 * 1024  # Bytes.
+MAX_CONNECTIONS = 32  # At the same time; each has a thread.
+MAX_SECONDS = 10.0  # For the whole of a request to arrive, and for each part of an answer to be taken.
+WARM_UP_WORDS = (1, 5, 10, 20, 40)
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _HEADERS = {
     # The page loads nothing from other hosts, and no other page may show it in a frame.
@@ -87,6 +94,12 @@ def from_server(predict: Callable[[str, dict[str, list]], dict[str, list]]) -> T
     return translate
 
 
+def warm_up(translate: Translate, n: int) -> None:
+    """Translates sentences of several lengths, because the first one of a length is several times slower than those after it."""
+    for words in WARM_UP_WORDS:
+        translate(" ".join(["a"] * words), "", n)
+
+
 class Demo:
     """The web application (WSGI): the page at `/`, translations at `/translate`.
 
@@ -116,6 +129,9 @@ class Demo:
             name = host if host.endswith("]") else host.rpartition(":")[0] or host  # Without its port.
             if self._hosts and name not in self._hosts:
                 raise Forbidden(f"Expected one of the hosts {', '.join(sorted(self._hosts))}. Received: {request.host}.")
+            origin = request.headers.get("Origin")
+            if origin is not None and urllib.parse.urlsplit(origin.lower()).netloc != host:
+                raise Forbidden(f"Expected a request of the page at {request.host}. Received one of {origin}.")
             if request.path == "/" and request.method in ("GET", "HEAD"):
                 return Response(PAGE.read_bytes(), mimetype="text/html", headers=_HEADERS)
             if request.path == "/settings" and request.method == "GET":
@@ -157,9 +173,58 @@ class Demo:
         return self._json({"number": number, "translations": [dataclasses.asdict(each) for each in found]})
 
 
-class _QuietHandler(WSGIRequestHandler):
+class _UntilDeadline(io.RawIOBase):
+    """What arrives at a connection within `MAX_SECONDS`; later reads raise `TimeoutError`."""
+
+    def __init__(self, connection):
+        self._connection, self._deadline = connection, time.monotonic() + MAX_SECONDS
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        self._connection.settimeout(max(self._deadline - time.monotonic(), 0.001))
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(MAX_SECONDS)  # For answers.
+
+
+class _Handler(WSGIRequestHandler):
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(_UntilDeadline(self.connection))
+
     def log_request(self, code="-", size="-") -> None:
         """Requests hold what a person types, and are not logged."""
+
+    def log_error(self, format, *args) -> None:
+        """Requests that do not arrive in time are not logged either."""
+
+
+class _Server(ThreadedWSGIServer):
+    """Serves at most `MAX_CONNECTIONS` at a time; others are told at once to try again."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self._free = threading.Semaphore(MAX_CONNECTIONS)
+
+    def process_request(self, request, client_address) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        body = json.dumps({"error": "Too many connections. Try again."})
+        head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close"
+        request.settimeout(0)  # Whoever does not take the answer at once does not get it.
+        with contextlib.suppress(OSError):
+            request.sendall(f"{head}\r\n\r\n{body}".encode())
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request, client_address) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
 
 def serve(demo: Demo, host: str = "localhost", port: int = 0) -> BaseWSGIServer:
@@ -174,6 +239,6 @@ def serve(demo: Demo, host: str = "localhost", port: int = 0) -> BaseWSGIServer:
         OSError: the port is taken, or the host is not this machine's.
     """
     try:
-        return make_server(host, port, demo, threaded=True, request_handler=_QuietHandler)
+        return _Server(host, port, demo, _Handler)
     except SystemExit as error:  # Werkzeug's answer to a port that is taken.
         raise OSError(f"Could not listen on {host}:{port}. Give another `port`.") from error
