@@ -23,7 +23,7 @@ PAGE = pathlib.Path(__file__).with_name("demo.html")
 MAX_REQUEST = 64 * 1024  # Bytes.
 MAX_CONNECTIONS = 32  # At the same time; each has a thread.
 MAX_SECONDS = 10.0  # For the whole of a request to arrive, and for each part of an answer to be taken.
-WARM_UP_WORDS = (1, 5, 10, 20, 40)
+WARM_UP_WORDS = (1, 20)
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _HEADERS = {
     # The page loads nothing from other hosts, and no other page may show it in a frame.
@@ -95,7 +95,7 @@ def from_server(predict: Callable[[str, dict[str, list]], dict[str, list]]) -> T
 
 
 def warm_up(translate: Translate, n: int) -> None:
-    """Translates sentences of several lengths, because the first one of a length is several times slower than those after it."""
+    """Translates a short and a long sentence, so that the first person need not wait for graphs and kernels to be made."""
     for words in WARM_UP_WORDS:
         translate(" ".join(["a"] * words), "", n)
 
