@@ -71,23 +71,29 @@ def making_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
         raise
 
 
+def check_no_link(path: pathlib.Path) -> None:
+    """Raises `ValueError` if a path is a link, through which a program would write to another place."""
+    if path.is_symlink():
+        raise ValueError(
+            f"Expected files and folders that are no links. Received: {path}, a link to {os.readlink(path)}. "
+            "Replace the link with what it stands for, or give another folder."
+        )
+
+
 def check_no_links(*paths: pathlib.Path) -> None:
     """Checks files and folders before a program writes to them; removes what a killed `replacing` left.
 
     Args:
-        paths: the files and folders; those that do not exist are skipped. All that the folders hold is checked too.
+        paths: the files and folders, which this process has locked; those that do not exist are skipped. All that the folders hold is
+            checked too.
 
     Raises:
-        ValueError: there is a link, through which the program would write to another place.
+        ValueError: there is a link.
     """
     for top in paths:
         below = (pathlib.Path(folder) / name for folder, folders, names in os.walk(top) for name in folders + names)
         for path in (top, *below):
-            if path.is_symlink():
-                raise ValueError(
-                    f"Expected files and folders that are no links. Received: {path}, a link to {os.readlink(path)}. "
-                    "Replace the link with what it stands for, or give another folder."
-                )
+            check_no_link(path)
             if re.search(rf"\.{UNFINISHED}$", path.name) and path.is_file():
                 path.unlink()
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from t2t_keras import checkpoint, registry
 from t2t_keras.config import FILES, TEXTS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, check_types, from_json, to_json
-from t2t_keras.files import check_no_links, describe, read_json, write_whole
+from t2t_keras.files import check_no_link, check_no_links, describe, read_json, write_whole
 
 CONFIG, SUBWORDS, DATA, LOGS, NOT_FINITE = "config.json", "subwords.model", "data", "logs", "not_finite"
 CURVES = ("curves.png", "curves.csv")
@@ -150,7 +150,8 @@ def check_before_writing(model_dir: pathlib.Path) -> None:
 
     The folder itself may be a link, and the user's own files in it may be links.
     """
-    names = (CONFIG, SUBWORDS, DATA, LOGS, NOT_FINITE, checkpoint.FOLDER, *CURVES)
+    check_no_link(model_dir / DATA)  # What it holds is checked under its own lock, before it is written.
+    names = (CONFIG, SUBWORDS, LOGS, NOT_FINITE, checkpoint.FOLDER, *CURVES)
     check_no_links(*(model_dir / name for name in names))
 
 

@@ -162,7 +162,7 @@ def test_what_a_kill_left_is_removed_and_the_user_s_files_stay(tmp_path, outside
 
 @pytest.mark.parametrize(
     "name",
-    ["config.json", "subwords.model", "curves.csv", "curves.png", "logs", "logs/projector", "logs/unfinished", "data", "data/train",
+    ["config.json", "subwords.model", "curves.csv", "curves.png", "logs", "logs/projector", "logs/unfinished", "data",
      "checkpoints", "not_finite"],
 )  # fmt: skip
 def test_training_refuses_a_link_where_something_of_the_run_belongs(run, outside, name):
