@@ -55,7 +55,7 @@ def _shown(rows: int, lengths: Sequence[int]) -> str:
 
 
 class SplittingTrainStep:
-    """A train step that splits micro-batches when a device runs out of memory. The update stays the same.
+    """A train step that splits micro-batches when a device runs out of memory. The update stays the same, but for the dropout masks.
 
     It remembers the cost of what did not fit, and splits micro-batches of that cost from then on. Trying an update again is safe:
     memory runs out in forward and backward passes, before the optimizer changes any weight. The optimizer itself takes less memory,
