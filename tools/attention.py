@@ -66,7 +66,7 @@ def _read(path: str) -> list[str]:
 
     if not path:
         return list(lines.read_lines(sys.stdin.buffer))
-    with pathlib.Path(path).expanduser().open("rb") as file:
+    with lines.opened(path) as file:
         return list(lines.read_lines(file))
 
 

@@ -9,7 +9,6 @@ python tools/parse.py --score --gold='wsj/23/*.mrg' --parsed=trees
 import contextlib
 import dataclasses
 import json
-import pathlib
 import sys
 
 from absl import flags
@@ -142,7 +141,7 @@ def _parses(target):
     from t2t_keras.parsing.trees import split_words
     from t2t_keras.text import lines
 
-    with pathlib.Path(_INPUT.value).expanduser().open("rb") if _INPUT.value else contextlib.nullcontext(sys.stdin.buffer) as source:
+    with lines.opened(_INPUT.value) if _INPUT.value else contextlib.nullcontext(sys.stdin.buffer) as source:
         at_keyboard = source.isatty()
         if _RIGHT_BRANCHING.value:
             from t2t_keras.parsing.baseline import right_branching

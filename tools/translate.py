@@ -5,7 +5,6 @@ python tools/translate.py --model_dir=runs/x --input=text.en --output=text.de
 """
 
 import contextlib
-import pathlib
 import sys
 
 from absl import flags
@@ -27,22 +26,20 @@ options.define_trained_model()
 
 def translate() -> None:
     model = options.trained_model()
+    if _N_BEST.value > model["beam_size"]:
+        raise ValueError(f"Expected --n_best of at most --beam_size, {model['beam_size']}. Received: --n_best={_N_BEST.value}.")
     import tqdm
 
     from t2t_keras.text import lines
 
     with contextlib.ExitStack() as files:
-        source = files.enter_context(pathlib.Path(_INPUT.value).expanduser().open("rb")) if _INPUT.value else sys.stdin.buffer
+        source = files.enter_context(lines.opened(_INPUT.value)) if _INPUT.value else sys.stdin.buffer
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
         with options.without_noise():
             from t2t_keras.decoding.loading import load
             from t2t_keras.decoding.translator import translate_lines
 
             translator = load(**model)
-        if _N_BEST.value > translator.config.beam_size:
-            raise ValueError(
-                f"Expected --n_best of at most --beam_size, {translator.config.beam_size}. Received: --n_best={_N_BEST.value}."
-            )
         function = translator.n_best if _N_BEST.value else translator
         at_keyboard = source.isatty()
         if at_keyboard:

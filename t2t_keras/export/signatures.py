@@ -49,6 +49,11 @@ class Signatures(tf.Module):
         self._pieces = translator.tokenizer.pieces
 
     @property
+    def beam_size(self) -> int:
+        """The largest `n_best`."""
+        return self.translator.config.beam_size
+
+    @property
     def _longest(self) -> int:
         config = self.translator.config
         return config.max_input + config.extra_length

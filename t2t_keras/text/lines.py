@@ -35,6 +35,20 @@ def count(file: BinaryIO) -> int | None:
     return number
 
 
+def opened(path: str) -> BinaryIO:
+    """Opens a file of text for reading.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    try:
+        return pathlib.Path(path).expanduser().open("rb")
+    except OSError as error:
+        raise OSError(
+            f"Expected a file of text. Received: {path}, which cannot be read: {error.strerror} (working directory: {pathlib.Path.cwd()})."
+        ) from error
+
+
 @contextlib.contextmanager
 def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
     """Opens a file for writing under the name PATH.partial, and renames it when the `with` block ends without an error.
