@@ -14,6 +14,8 @@ from t2t_keras.files import read_json
 
 TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name text.
 FILES = (*TEXTS, "subwords_file")  # Options of `DataConfig` that name files, whose contents count.
+# Options of `DataConfig` for any corpus.
+TEXT_OPTIONS = ("max_length", "subwords", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines")
 # Former names of options, which version 0.1 still accepts.
 FORMER_NAMES = {
     "device_tokens": "micro_batch_tokens",

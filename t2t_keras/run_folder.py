@@ -12,12 +12,27 @@ import reprlib
 from collections.abc import Iterable
 
 from t2t_keras import checkpoint, registry
-from t2t_keras.config import FILES, TEXTS, DataConfig, DecodeConfig, ModelConfig, TrainConfig, check_types, from_json, to_json
+from t2t_keras.config import (
+    FILES,
+    TEXT_OPTIONS,
+    TEXTS,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    TrainConfig,
+    check_types,
+    from_json,
+    to_json,
+)
 from t2t_keras.files import check_no_link, check_no_links, describe, read_json, write_whole
 
 CONFIG, SUBWORDS, DATA, LOGS, NOT_FINITE = "config.json", "subwords.model", "data", "logs", "not_finite"
 CURVES = ("curves.png", "curves.csv")
 SAVED_MODEL = "saved_model.pb"  # The file that makes a folder an export.
+OF_RUN = "run: "  # In `Options.sources`, before where the resumed run has an option from.
+LOCK = "lock"  # In the folder of a run and in a data folder.
+CORPUS = "corpus.json"  # What a data folder was prepared from. A folder that has it is complete.
+MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
 VERSION = 1
 ARCHITECTURE = "architecture"  # Its key in `config.json`, and the option.
 TRANSFORMER = "transformer"  # The architecture where none is named.
@@ -54,8 +69,8 @@ class Options:
         data: group of options. If they name no corpus, they are those of the run or of the prepared data.
         data_dir: absolute path of the data folder; empty for `data` in the run's folder.
         architecture: its name; see `registry`.
-        sources: where values come from, by option: "command line", "flagfile NAME", "given" or "run". An option that is missing here
-            has its default.
+        sources: where values come from, by option: "command line", "flagfile NAME", "given", "data folder", "parent" or, in a resumed
+            run, "run: " and where the run had it from. An option that is missing here has its default.
     """
 
     model: object = ModelConfig()
@@ -139,7 +154,7 @@ def check(model_dir: pathlib.Path) -> bool:
     version = written.get("version", 0)  # 0: older than version numbers.
     if "model" not in written or type(version) is not int:
         raise ValueError(f"{path} is not the {CONFIG} of a run. Give another `model_dir`.")
-    known = {"version", ARCHITECTURE, "model", "train", "decode", "data", "data_dir", "parent", "subwords", "records"}
+    known = {"version", ARCHITECTURE, "model", "train", "decode", "data", "data_dir", "parent", "subwords", "records", "sources"}
     if version > VERSION or not set(written) <= known:
         raise ValueError(f"{path} was written by another version of this program. Use that one.")
     return True
@@ -196,7 +211,16 @@ def read(model_dir: pathlib.Path) -> Options:
     data_dir = read_json(model_dir / CONFIG).get("data_dir", "")
     if not isinstance(data_dir, str):
         raise ValueError(f"Expected 'data_dir' in {model_dir / CONFIG} to be a path. Received: {data_dir}.")
-    return Options(*options, data_dir, architecture_of(model_dir))
+    return Options(*options, data_dir, architecture_of(model_dir), _sources(model_dir))
+
+
+def _sources(model_dir: pathlib.Path) -> dict[str, str]:
+    """Returns where a run had its options from, as `Options.sources`."""
+    earlier = dict.fromkeys(option_names(architecture_of(model_dir)) | {ARCHITECTURE, "data_dir"}, "unknown")
+    sources = read_json(model_dir / CONFIG).get("sources", earlier)  # Earlier versions did not write them.
+    if not isinstance(sources, dict) or not all(isinstance(source, str) and source.isprintable() for source in sources.values()):
+        raise ValueError(f"Expected 'sources' in {model_dir / CONFIG} to be text by option. Received: {reprlib.repr(sources)}.")
+    return sources
 
 
 def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: dict[str, str] | None = None) -> Options:
@@ -227,8 +251,10 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
             f"Received: architecture={given[ARCHITECTURE]}. Give another `{'parent' if parent else 'model_dir'}`."
         )
     _check_names(given, before.architecture)
-    chosen = {}
     origins = dict.fromkeys(given, "given") | ({"data_dir": "given"} if data_dir else {}) | (sources or {})
+    data_dir = stored(model_dir, data_dir) if data_dir else before.data_dir
+    prepared = {} if is_run else _of_data_folder(Options(data_dir=data_dir).data_folder(model_dir), given)
+    given, origins, chosen = prepared | given, dict.fromkeys(prepared, "data folder") | origins, {}
     for name, group in groups_of(before.architecture).items():
         own = {field.name: given[field.name] for field in dataclasses.fields(group) if field.name in given}
         try:
@@ -242,9 +268,84 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
     if parent:
         origins = dict.fromkeys({*vars(before.model), ARCHITECTURE}, "parent") | origins
     if is_run:
-        origins = dict.fromkeys(option_names(before.architecture) | {ARCHITECTURE, "data_dir"}, "run") | origins
-    data_dir = stored(model_dir, data_dir) if data_dir else before.data_dir
+        names = option_names(before.architecture) | {ARCHITECTURE, "data_dir"}
+        origins = {name: OF_RUN + before.sources.get(name, "default") for name in names} | origins
     return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins)
+
+
+def recorded_options(folder: pathlib.Path) -> dict:
+    """Returns the options that a data folder was prepared with, of text files their names and hashes.
+
+    Raises:
+        ValueError: `corpus.json` is damaged.
+    """
+    path = folder / CORPUS
+    try:
+        options = read_json(path, MAX_CORPUS).get("options")
+    except ValueError as error:
+        raise ValueError(f"{error} Remove {folder} and prepare again.") from error
+    if not isinstance(options, dict):
+        raise ValueError(f"{path} is damaged: it has no options. Remove {folder} and prepare again.")
+    # Older versions wrote "pairs", and had byte-pair encoding and translation only.
+    return {"subwords": "bpe", "task": "translation"} | {
+        "builtin_pairs" if name == "pairs" else name: value for name, value in options.items()
+    }
+
+
+def prepared_with(folder: pathlib.Path) -> DataConfig:
+    """Returns the options that a data folder was prepared with, except the text files: only their contents are recorded.
+
+    Raises:
+        ValueError: `corpus.json` is damaged.
+    """
+    recorded = recorded_options(folder)
+    names = {field.name for field in dataclasses.fields(DataConfig)} - set(FILES)
+    try:
+        return DataConfig(**{name: recorded[name] for name in names & set(recorded)})
+    except ValueError as error:
+        raise ValueError(f"{folder / CORPUS} is damaged: {error} Remove {folder} and prepare again.") from error
+
+
+def _of_data_folder(folder: pathlib.Path, given: dict) -> dict:
+    """Returns the options that a new run takes from its data folder.
+
+    Args:
+        folder: the data folder; without `corpus.json`, the run takes none.
+        given: the given options, which must not differ.
+
+    Raises:
+        ValueError: a given option differs, or `corpus.json` is damaged.
+    """
+    if not (folder / CORPUS).exists():
+        return {}
+    recorded = recorded_options(folder)
+    prepared = {name: value for name, value in vars(prepared_with(folder)).items() if name in recorded}
+    if "vocab_size" in recorded:
+        prepared["vocab_size"] = recorded["vocab_size"]
+    if differ := [name for name in prepared if given.get(name, prepared[name]) != prepared[name]]:
+        expected, received = (", ".join(f"{name}={values[name]}" for name in differ) for values in (prepared, given))
+        raise ValueError(
+            f"Expected {expected}, with which {folder} was prepared. Received: {received}. Leave out what differs, or give another "
+            "`data_dir` or `model_dir`."
+        )
+    same_dataset = given.get("dataset") == recorded.get("dataset")  # Both may be of text files.
+    return {name: value for name, value in prepared.items() if same_dataset or name in ("vocab_size", *TEXT_OPTIONS)}
+
+
+def check_has_text(model_dir: pathlib.Path, options: Options) -> None:
+    """Checks that a new run has text: options name it, or its data folder is prepared or is being prepared.
+
+    Raises:
+        FileNotFoundError: there is neither a run in the folder nor text for a new one.
+    """
+    folder = options.data_folder(model_dir)
+    if not (options.data.names_corpus or check(model_dir) or (folder / CORPUS).exists() or (folder / LOCK).exists()):
+        texts = " and ".join(f"`train_{side}`" for side in options.task.texts)
+        missing = f"prepared data in {folder}" if options.data_dir else f"run in {model_dir}"
+        raise FileNotFoundError(
+            f"There is no {missing}. To resume a run, give its `model_dir`; for a new one, give {texts}, `dataset`, or a prepared "
+            "`data_dir`."
+        )
 
 
 def _child_of(parent: pathlib.Path) -> Options:
@@ -348,10 +449,16 @@ def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, rec
     if options.train.parent and not parent:
         parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.parent), checkpoint.AVERAGE)}
     described = {"data_dir": options.data_dir, "subwords": describe(subwords), "records": describe(records)}
+    sources = {name: source.removeprefix(OF_RUN) for name, source in options.sources.items()}
     write_whole(
         model_dir / CONFIG,
         to_json(
-            version=VERSION, architecture=options.architecture, **options.groups, **described, **({"parent": parent} if parent else {})
+            version=VERSION,
+            architecture=options.architecture,
+            **options.groups,
+            **described,
+            **({"parent": parent} if parent else {}),
+            sources=sources,
         ).encode(),
     )
     write_whole(model_dir / SUBWORDS, subwords.read_bytes())

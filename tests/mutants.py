@@ -199,11 +199,11 @@ MUTANTS = (
         ("tests/test_tensorboard.py::test_what_describes_a_run_is_written_once_however_often_it_resumes",),
     ),
     Mutant(
-        "a moved run is another row of the HPARAMS tab",
+        "the trial of the HPARAMS tab is named by the options, and runs with the same merge",
         "t2t_keras/reporting/hparams.py",
-        'data.session_start_info.group_name = ""',
-        "pass",
-        ("tests/test_tensorboard.py::test_a_run_whose_folder_was_moved_stays_one_row_of_the_hparams_tab",),
+        ', trial_id="")',
+        ")",
+        ("tests/test_tensorboard.py::test_a_copy_of_a_run_is_another_trial_and_trials_have_the_names_of_tensorboard_s_runs",),
     ),
     Mutant(
         "each start of a run writes a graph",
@@ -890,8 +890,8 @@ MUTANTS = (
     Mutant(
         "other workers keep their own options",
         "t2t_keras/training/run.py",
-        "        if not (chief or dry_run):\n",
-        "        if False:\n",
+        "options if dry_run else run_folder.read(model_dir)",
+        "options",
         ("tests/test_run.py::test_other_workers_take_the_options_of_the_chief_s_folder",),
     ),
     Mutant(
@@ -904,8 +904,8 @@ MUTANTS = (
     Mutant(
         "somebody's config.json is replaced",
         "t2t_keras/training/run.py",
-        "    run_folder.check(model_dir)\n    with warnings_only",
-        "    with warnings_only",
+        "            run_folder.check(model_dir)\n            run_folder.check_has",
+        "            run_folder.check_has",
         ("tests/test_run.py::test_a_folder_of_somebody_s_own_files_stays_as_it_is",),
     ),
     Mutant(
@@ -1115,7 +1115,7 @@ MUTANTS = (
     Mutant(
         "a run does not keep what its data was prepared with",
         "t2t_keras/training/run.py",
-        "        data = prepare.prepared_with(folder)",
+        "        data = run_folder.prepared_with(folder)",
         "        data = options.data",
         ("tests/test_run.py::test_a_run_keeps_what_its_data_was_prepared_with",),
     ),
@@ -1128,9 +1128,9 @@ MUTANTS = (
     ),
     Mutant(
         "a corpus.json of other types is a traceback",
-        "t2t_keras/data/prepare.py",
-        "if not isinstance(options, dict):",
-        "if options is None:",
+        "t2t_keras/run_folder.py",
+        '    if not isinstance(options, dict):\n        raise ValueError(f"{path} is damaged',
+        '    if options is None:\n        raise ValueError(f"{path} is damaged',
         ("tests/test_prepare.py::test_a_folder_whose_corpus_json_is_damaged_is_told",),
     ),
     Mutant(
@@ -2135,7 +2135,7 @@ MUTANTS = (
     ),
     Mutant(
         "data of a version without word pieces is refused",
-        "t2t_keras/data/prepare.py",
+        "t2t_keras/run_folder.py",
         '{"subwords": "bpe", "task"',
         '{"task"',
         ("tests/test_prepare.py::test_a_folder_of_a_version_without_word_pieces_has_byte_pair_encoding",),
@@ -2349,8 +2349,8 @@ MUTANTS = (
     Mutant(
         "the architecture is not written to the folder of a run",
         "t2t_keras/run_folder.py",
-        "version=VERSION, architecture=options.architecture, ",
-        "version=VERSION, ",
+        "            architecture=options.architecture,\n",
+        "",
         ("tests/test_architecture.py::test_it_trains_on_two_devices_and_resumes_to_the_last_bit",),
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 import bz2
 import codecs
+import dataclasses
 import gzip
 import hashlib
 import io
@@ -117,6 +118,36 @@ def test_unequal_numbers_of_lines_are_told_with_the_first_line_that_has_no_partn
     counts = f"6 in {first},{second} and 3 in {short}" if swapped else f"3 in {short} and 6 in {first},{second}"
     assert counts in message
     assert f"line 2 of {second}" in message
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_unequal_numbers_of_lines_are_found_by_counting_with_the_same_message(file, swapped, compress):
+    pack = gzip.compress if compress else bytes
+    short, first, second = file(pack(b"a\nb\nc")), file(pack(b"A\nB\n")), file(pack(b"C\nD\nE\nF"))
+    sides = (f"{first},{second}", short) if swapped else (short, f"{first},{second}")
+    message = refusal(*sides)
+    for data in (DataConfig("a", "b", *sides), DataConfig(*sides, file("x"), file("y"))):
+        data = data if data.train_source != "a" else dataclasses.replace(data, train_source=short, train_target=short)
+        with pytest.raises(ValueError) as refused:
+            corpora.check_files(data)
+        assert str(refused.value) == message
+
+
+def test_counting_finds_missing_and_broken_files_and_passes_what_reading_passes(file):
+    one, same = file("a\nb"), file(gzip.compress(b"\nb\n"))
+    data = DataConfig(one, same, f"{one},{same}", f"{same},{one}")
+    corpora.check_files(data)
+    corpora.check_files(DataConfig(dataset="builtin"))
+    for changed, told in (
+        ({"train_target": "gone.txt"}, "No such file: 'gone.txt'"),
+        ({"valid_source": file("")}, "is empty"),
+        ({"valid_source": file(gzip.compress(b"x\n" * 2000)[:-9])}, "is a broken gzip file: it could be read up to line"),
+        ({"train_source": file(codecs.BOM_UTF16_LE + "a\nb".encode("utf-16-le"))}, "is in UTF-16"),
+        ({"valid_source": "", "valid_target": ""}, "no validation text"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=told):
+            corpora.check_files(dataclasses.replace(data, **changed))
 
 
 def test_no_pair_comes_after_the_files_differ(file):

@@ -13,6 +13,7 @@ import tensorflow as tf
 import t2t_keras
 from t2t_keras.config import TrainConfig
 from t2t_keras.training import devices
+from t2t_keras.training.interruption import OtherWorkerError
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -59,6 +60,48 @@ def test_with_several_workers_a_strategy_is_over_all_and_is_made_before_devices_
     machine(gpus=gpus, tf_config=tf_config)
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: pytest.fail("TensorFlow would start before its cluster."))
     assert devices.make_strategy(3) == ("MultiWorkerMirroredStrategy",)
+
+
+@pytest.fixture
+def worker(monkeypatch):
+    """(whether it is the chief, what the chief broadcasts) → a worker of two; the list has what it broadcasts itself."""
+
+    def of(chief: bool, received: float = 0.0) -> list[float]:
+        sent = []
+        monkeypatch.setattr(devices, "is_chief", lambda strategy: chief)
+        monkeypatch.setattr(devices, "several_workers", lambda strategy: True)
+        monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: (sent.append(value), value if chief else received)[1])
+        return sent
+
+    return of
+
+
+def test_what_the_chief_cannot_do_ends_the_other_workers_in_a_sentence(worker):
+    """Story: a wrong option ended in 25 lines of the traceback of a collective operation."""
+
+    def fail():
+        raise ValueError("Expected another option.")
+
+    sent = worker(chief=True)
+    with pytest.raises(ValueError, match="Expected another option."):
+        devices.chief_first(None, fail)
+    assert sent == [1.0] and devices.chief_first(None, lambda: "options") == "options" and sent == [1.0, 0.0]
+    worker(chief=False, received=1.0)
+    with pytest.raises(OtherWorkerError, match="The chief could not prepare the run"):
+        devices.chief_first(None, lambda: pytest.fail("only the chief prepares"))
+    worker(chief=False, received=0.0)
+    assert devices.chief_first(None, lambda: pytest.fail("only the chief prepares")) is None
+
+
+def test_an_end_of_another_worker_is_told_in_a_sentence_and_other_errors_stay(worker, monkeypatch):
+    worker(chief=True)
+    with pytest.raises(OtherWorkerError, match="Another worker has ended"), devices.plain_errors(None):
+        raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: Socket closed")
+    with pytest.raises(tf.errors.ResourceExhaustedError), devices.plain_errors(None):
+        raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+    monkeypatch.setattr(devices, "several_workers", lambda strategy: False)
+    with pytest.raises(tf.errors.UnavailableError), devices.plain_errors(None):
+        raise tf.errors.UnavailableError(None, None, "of a data service")
 
 
 def test_the_strategy_made_has_a_replica_on_each_device():

@@ -214,6 +214,12 @@ def test_what_a_person_did_wrong_is_one_line_without_a_traceback(error):
     assert (result.returncode, result.stdout, result.stderr) == (1, "", "Error: This and that. Do so.\n")
 
 
+def test_that_another_worker_has_ended_is_told_in_a_line_with_a_code_of_its_own():
+    main = 'from t2t_keras.training.interruption import OtherWorkerError; raise OtherWorkerError("Another worker has ended.")'
+    result = program(main=main)
+    assert (result.returncode, result.stdout, result.stderr) == (69, "", "Error: Another worker has ended.\n")
+
+
 def test_the_traceback_of_it_is_there_for_who_asks():
     result = program("--traceback", main='raise ValueError("This and that.")')
     assert result.returncode == 1 and "Traceback" in result.stderr
@@ -317,7 +323,7 @@ def test_a_folder_of_that_name_does_not_hide_a_config(tmp_path):
 def test_an_unknown_config_names_those_there_are():
     result = program("--flagfile=no_such_config")
     assert result.returncode == 1
-    assert "no_such_config" in result.stderr and "Traceback" not in result.stderr
+    assert result.stderr.startswith("Error: ") and "no_such_config" in result.stderr and "Traceback" not in result.stderr
     assert all(path.stem in result.stderr for path in CONFIGS)
 
 

@@ -19,7 +19,7 @@ import toy
 from logged import logged
 from test_lock import HOLDER
 
-from t2t_keras import files, registry
+from t2t_keras import files, registry, run_folder
 from t2t_keras.config import EOS, DataConfig
 from t2t_keras.data import builtin_corpus, corpora, prepare, shards
 from t2t_keras.text import vocabulary
@@ -303,7 +303,7 @@ def test_a_folder_knows_the_options_that_it_was_prepared_with(data, folder, buil
     changed = {"max_length": 100, "skip_bad_lines": True}
     made = DataConfig(dataset="builtin", builtin_pairs=150, **changed) if builtin else dataclasses.replace(data, **changed)
     run(made, folder)
-    assert prepare.prepared_with(folder) == (made if builtin else DataConfig(**changed))
+    assert run_folder.prepared_with(folder) == (made if builtin else DataConfig(**changed))
 
 
 def test_a_folder_that_an_older_version_prepared_is_used_without_its_text_alone(data, folder):
@@ -330,7 +330,7 @@ def test_a_folder_of_a_version_without_word_pieces_has_byte_pair_encoding(data, 
     del described["options"]["subwords"]
     (folder / prepare.CORPUS).write_text(json.dumps(described))
     assert run(data, folder) == [f"Using the data in {folder}."]
-    assert prepare.prepared_with(folder).subwords == "bpe"
+    assert run_folder.prepared_with(folder).subwords == "bpe"
     with pytest.raises(ValueError, match="`subwords` was bpe, and is now wordpiece"):
         run(dataclasses.replace(data, subwords="wordpiece"), folder)
 

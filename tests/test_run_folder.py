@@ -260,7 +260,92 @@ def test_the_table_of_options_tells_where_each_value_comes_from(tmp_path):
     records.write_bytes(b"r")
     run_folder.write(tmp_path, first, subwords, records)
     again = run_folder.resolve(tmp_path, {"alpha": 0.4}, sources={"alpha": "command line"})
-    assert again.sources["d_ff"] == again.sources["num_heads"] == "run" and again.sources["alpha"] == "command line"
+    assert (again.sources["d_ff"], again.sources["num_heads"]) == ("run: flagfile small", "run: default")
+    assert again.sources["alpha"] == "command line"
+    assert re.search(r"\| d_ff +\| 100 +\| run: flagfile small \|", again.table())
+    run_folder.write(tmp_path, again, subwords, records)
+    third = run_folder.resolve(tmp_path, {})
+    assert (third.sources["d_ff"], third.sources["alpha"]) == ("run: flagfile small", "run: command line")
+
+
+def test_where_a_run_of_before_had_its_options_from_is_not_known(tmp_path):
+    write(tmp_path)
+    rewrite(tmp_path, lambda written: written.pop("sources"))
+    assert set(run_folder.resolve(tmp_path, {}).sources.values()) == {"run: unknown"}
+
+
+@pytest.mark.parametrize("sources", [["d_ff"], {"d_ff": 3}, {"d_ff": "\x1b[2J"}, {"d_ff": "a\nb"}], ids=str)
+def test_sources_that_are_no_plain_text_are_refused(tmp_path, sources):
+    write(tmp_path)
+    rewrite(tmp_path, lambda written: written.update(sources=sources))
+    with pytest.raises(ValueError, match="Expected 'sources' in .*config.json"):
+        run_folder.read(tmp_path)
+
+
+# The data folder of a new run.
+
+
+def prepared(folder: pathlib.Path, **recorded) -> pathlib.Path:
+    """A data folder that was prepared with these options."""
+    folder.mkdir(parents=True)
+    options = {"task": "translation", "vocab_size": 2000, "max_length": 100, "subwords": "wordpiece", "normalization": "identity"}
+    (folder / "corpus.json").write_text(json.dumps({"options": options | recorded}))
+    return folder
+
+
+def test_a_new_run_takes_what_its_data_folder_was_prepared_with(tmp_path):
+    """Story: `prepare.py --vocab_size=2000`, then `train.py --data_dir`, failed with --vocab_size=37000, which nobody gave."""
+    folder = prepared(tmp_path / "data", dataset="builtin", builtin_pairs=500, seed=4)
+    alone = run_folder.resolve(tmp_path / "run", {"d_ff": 8}, str(folder))
+    assert alone.model == ModelConfig(2000, d_ff=8)
+    assert alone.data == DataConfig(max_length=100, subwords="wordpiece")  # The dataset is compared only if it is given.
+    assert {name: source for name, source in alone.sources.items() if source == "data folder"}.keys() == {
+        *("vocab_size", "max_length", "subwords", "normalization")
+    }
+    assert re.search(r"\| vocab_size +\| 2000 +\| data folder \|", alone.table())
+    named = run_folder.resolve(tmp_path / "run", {"dataset": "builtin", "max_length": 100}, str(folder))
+    assert named.data == DataConfig(dataset="builtin", builtin_pairs=500, max_length=100, subwords="wordpiece")
+    assert named.sources["max_length"] == "given"
+    text = run_folder.resolve(tmp_path / "run", {"train_source": "a", "train_target": "b"}, str(folder))  # Reading tells that it differs.
+    assert text.data == DataConfig(train_source="a", train_target="b", max_length=100, subwords="wordpiece")
+
+
+def test_a_data_folder_in_the_run_s_place_counts_too_and_a_run_s_own_options_come_first(tmp_path):
+    prepared(tmp_path / "run" / "data")
+    assert run_folder.resolve(tmp_path / "run", {}).model.vocab_size == 2000
+    write(tmp_path / "run", dataclasses.replace(OPTIONS, data_dir=""))
+    assert run_folder.resolve(tmp_path / "run", {}).model.vocab_size == 340
+
+
+def test_options_that_the_data_was_not_prepared_with_are_told_with_both_values(tmp_path):
+    folder = prepared(tmp_path / "data", dataset="builtin", builtin_pairs=500)
+    with pytest.raises(ValueError) as refused:  # 256 is the default, and was given.
+        run_folder.resolve(tmp_path / "run", {"vocab_size": 340, "max_length": 256, "d_ff": 8}, str(folder))
+    assert str(refused.value).startswith(
+        f"Expected max_length=100, vocab_size=2000, with which {folder} was prepared. Received: max_length=256, vocab_size=340. "
+    )
+    with pytest.raises(ValueError, match="Expected builtin_pairs=500, .* Received: builtin_pairs=7"):
+        run_folder.resolve(tmp_path / "run", {"builtin_pairs": 7}, str(folder))
+
+
+def test_a_folder_without_a_run_is_not_taken_for_a_new_one_that_lacks_text(tmp_path):
+    """Story: --model_dir=runs/typo said that there was no training text, and left a lock behind."""
+
+    def check(given: dict, data_dir: str = "") -> None:
+        run_folder.check_has_text(tmp_path / "typo", run_folder.resolve(tmp_path / "typo", given, data_dir))
+
+    with pytest.raises(FileNotFoundError, match=f"There is no run in {tmp_path}/typo. .* `train_source` and `train_target`, `dataset`"):
+        check({"train_steps": 7})
+    with pytest.raises(FileNotFoundError, match=f"There is no prepared data in {tmp_path}/gone. "):
+        check({}, str(tmp_path / "gone"))
+    check({"dataset": "builtin"})
+    check({}, str(prepared(tmp_path / "data")))
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "lock").touch()  # Of one who prepares it.
+    check({}, str(tmp_path / "half"))
+    assert not (tmp_path / "typo").exists()
+    write(tmp_path / "typo")
+    check({})
 
 
 def test_a_run_of_options_under_their_former_names_is_read(tmp_path):

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
 
 from t2t_keras import run_folder
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
@@ -206,6 +207,10 @@ def test_tensorboard_compares_the_rows_and_forgets_those_that_are_gone(tmp_path)
     events = EventAccumulator(str(tmp_path / table3.LOGS / "A1"))
     events.Reload()
     assert {"bleu", "perplexity", "parameters", "target_tokens_per_second", "flops"} <= set(events.Tags()["tensors"])
+    [content] = (events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content,)
+    row = metadata.parse_session_start_info_plugin_data(content)
+    assert row.hparams["row"].string_value == "A1" and row.hparams["num_heads"].number_value == 1
+    assert row.group_name == ""  # TensorBoard puts the name of the folder there.
 
 
 def table3_py(*flags: str) -> subprocess.CompletedProcess:
@@ -222,6 +227,8 @@ def table3_py(*flags: str) -> subprocess.CompletedProcess:
         (["--label_smoothing=0", "--dataset=builtin"], "--label_smoothing"),
         (["--beam_size=2", "--dataset=builtin"], "--beam_size"),
         (["--divide_widths=0.5"], "--divide_widths"),
+        (["--divide_layers=3", "--rows=base,C2,C4", "--dataset=builtin"], "C2 and C4, which"),
+        (["--rows=base"], "--train_source"),
     ],
 )
 def test_wrong_rows_and_options_that_rows_set_are_refused_in_a_line(tmp_path, flags, named):

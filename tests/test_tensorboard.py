@@ -5,9 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.context import RequestContext
+from tensorboard.plugins import base_plugin
 from tensorboard.plugins.custom_scalar import layout_pb2
-from tensorboard.plugins.hparams import api_pb2, metadata
+from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups, metadata
 
 from t2t_keras import run_folder
 from t2t_keras.config import ModelConfig, TrainConfig
@@ -93,7 +96,7 @@ OPTIONS = run_folder.Options()
 
 def board_of(folder, options=OPTIONS, **others) -> TensorBoardWriter:
     """A writer with all that a run writes once."""
-    return TensorBoardWriter(folder, once=[*hparams.summaries(options, folder), scalars.layout(OPTIONS.task.metrics)], **others)
+    return TensorBoardWriter(folder, once=[*hparams.summaries(options), scalars.layout(OPTIONS.task.metrics)], **others)
 
 
 def once_written(folder) -> list[tuple]:
@@ -129,6 +132,23 @@ def test_a_run_whose_folder_was_moved_stays_one_row_of_the_hparams_tab(tmp_path)
     assert path.read_bytes() == content
 
 
+def test_a_copy_of_a_run_is_another_trial_and_trials_have_the_names_of_tensorboard_s_runs(tmp_path):
+    """Story: the trial was an absolute path, cut off, of the folder where the run was once, and a copy merged with its original."""
+    options = dataclasses.replace(OPTIONS, train=TrainConfig(parent=str(tmp_path / "parent")))
+    for name in ("a/logs", "b/logs"):
+        board_of(tmp_path / name, options).start(0, 0)
+    contents = b"".join(path.read_bytes() for path in tmp_path.rglob("events.*"))
+    assert str(tmp_path).encode() not in contents and b"parent" in contents
+    multiplexer = plugin_event_multiplexer.EventMultiplexer()
+    multiplexer.AddRunsFromDirectory(str(tmp_path))
+    multiplexer.Reload()
+    provider = data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path))
+    context = backend_context.Context(base_plugin.TBContext(multiplexer=multiplexer, data_provider=provider))
+    request = api_pb2.ListSessionGroupsRequest(start_index=0, slice_size=9, allowed_statuses=api_pb2.Status.values())
+    handler = list_session_groups.Handler(RequestContext(), context, "", request)
+    assert [group.name for group in handler.run().session_groups] == ["a/logs", "b/logs"]
+
+
 def test_options_that_changed_replace_those_in_the_hparams_tab(tmp_path):
     board_of(tmp_path).start(0, 0)
     draw(tmp_path, [10])
@@ -145,22 +165,22 @@ def loss_steps_of(folder) -> list[int]:
     return [event.step for event in events for value in event.summary.value if value.tag == "train/loss"]
 
 
-def test_the_hparams_tab_has_every_option_and_the_scores_of_validation(tmp_path):
+def test_the_hparams_tab_has_every_option_and_the_scores_of_validation():
     """As TensorBoard's own plugin reads them."""
-    experiment, session = (Summary.FromString(each).value[0].metadata for each in hparams.summaries(OPTIONS, tmp_path))
+    experiment, session = (Summary.FromString(each).value[0].metadata for each in hparams.summaries(OPTIONS))
     columns = metadata.parse_experiment_plugin_data(experiment.plugin_data.content)
     names = {"architecture", *run_folder.option_names()}
     assert {info.name for info in columns.hparam_infos} == names
     assert [info.name.tag for info in columns.metric_infos] == ["valid/bleu", "valid/loss", "valid/perplexity"]
     row = metadata.parse_session_start_info_plugin_data(session.plugin_data.content)
     assert row.hparams["d_model"].number_value == 512 and row.hparams["dtype"].string_value == "float32"
-    assert row.hparams.keys() == names and row.group_name == str(tmp_path)
+    assert row.hparams.keys() == names
 
 
-def test_options_given_as_numbers_of_numpy_are_shown_too(tmp_path):
+def test_options_given_as_numbers_of_numpy_are_shown_too():
     """As a search over options in Python gives them."""
     options = run_folder.Options(model=ModelConfig(dropout=np.float64(0.25)), train=TrainConfig(dtype=np.str_("bfloat16")))
-    columns, row = (Summary.FromString(each).value[0].metadata for each in hparams.summaries(options, tmp_path))
+    columns, row = (Summary.FromString(each).value[0].metadata for each in hparams.summaries(options))
     types = {info.name: info.type for info in metadata.parse_experiment_plugin_data(columns.plugin_data.content).hparam_infos}
     values = metadata.parse_session_start_info_plugin_data(row.plugin_data.content).hparams
     assert (types["dropout"], values["dropout"].number_value) == (api_pb2.DATA_TYPE_FLOAT64, 0.25)

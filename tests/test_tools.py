@@ -468,8 +468,24 @@ def test_preparing_into_no_folder_is_refused(tmp_path):
 
 def test_a_missing_file_is_told_in_a_line(text, tmp_path):
     flags = [*train_flags(text, tmp_path / "run"), f"--train_target={text}/trian.back"]
-    assert "trian.back" in complaint(tool("train", *flags))
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["lock"]
+    assert "trian.back" in complaint(subprocess.run(stand_in(STAND_IN.format(""), "train", *flags), capture_output=True, env=ENVIRONMENT))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["train", "prepare"])
+def test_text_of_unequal_length_is_told_at_once(text, tmp_path, name):
+    """Before TensorFlow is imported."""
+    flags = [flag for flag in train_flags(text, tmp_path / "run") if name == "train" or "model_dir" not in flag]
+    flags += [f"--valid_target={text}/train1.back"] + [f"--data_dir={tmp_path}/data"] * (name == "prepare")
+    said = complaint(subprocess.run(stand_in(STAND_IN.format(""), name, *flags), capture_output=True, env=ENVIRONMENT))
+    assert f"40 in {text}/valid.en and 150 in {text}/train1.back" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_is_not_there_is_told_at_once_and_no_folder_is_made(tmp_path):
+    command = stand_in(STAND_IN.format(""), "train", f"--model_dir={tmp_path}/typo")
+    assert f"There is no run in {tmp_path}/typo." in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
+    assert not list(tmp_path.iterdir())
 
 
 def test_files_of_unequal_length_are_told_in_a_line(trained, text):
@@ -497,10 +513,19 @@ def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, na
     assert named in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
 
 
-def test_more_translations_than_the_beam_holds_are_refused(trained):
-    result = tool("translate", f"--model_dir={trained[0]}", "--n_best=3", stdin=b"one\n")
-    assert (result.returncode, result.stdout) == (1, b"")
-    assert "--beam_size, 2" in result.stderr.decode() and "Traceback" not in result.stderr.decode()
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--n_best=3"], "Expected --n_best of at most --beam_size, 2. Received: --n_best=3."),
+        (["--n_best=3", "--beam_size=1"], "--beam_size, 1."),
+        (["--input=gone"], "Expected a file of text. Received: gone, which cannot be read: No such file or directory"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_translated_is_told_before_the_model_is_loaded(tmp_path, flags, named):
+    (tmp_path / "config.json").write_text('{"version": 1, "model": {}, "decode": {"beam_size": 2}}')
+    command = stand_in(STAND_IN.format(""), "translate", f"--model_dir={tmp_path}", *flags)
+    assert named in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
 
 
 @pytest.mark.parametrize(("name", "flag"), [("translate", "--n_best=-1"), ("translate", "--batch_size=0"), ("train", "--cpu_devices=0")])

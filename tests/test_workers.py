@@ -145,6 +145,28 @@ def test_workers_inherit_the_environment_of_a_person_and_no_more():
     assert set(result.stdout.split()) - set(environment) - {"LC_CTYPE"} == {"TF_CONFIG"}
 
 
+# A program whose chief and whose other worker say and do these, in Python.
+TWO = "import json, os, sys, time\nif json.loads(os.environ['TF_CONFIG'])['task']['index'] == 0:\n    {}\nelse:\n    {}"
+SAY = "print('Error: {}', file=sys.stderr); sys.exit({})"
+
+
+@pytest.mark.parametrize(
+    ("chief", "other", "code", "said"),
+    [
+        (SAY.format("a", 1), SAY.format("a", 1), 1, ["Error: a"]),
+        (SAY.format("a", 1), f"time.sleep(1); {SAY.format('the chief has ended', 69)}", 1, ["Error: a"]),
+        (f"time.sleep(1); {SAY.format('a', 1)}", SAY.format("the chief could not", 69), 1, ["Error: a"]),
+        (f"time.sleep(1); {SAY.format('another has ended', 69)}", SAY.format("b", 1), 1, ["Error: another has ended", "Error: b"]),
+        ("os.kill(os.getpid(), 9)", "print('Careful.', file=sys.stderr)", 137, ["Careful.", "Worker 0 was ended by SIGKILL."]),
+    ],
+    ids=["both", "the chief", "the chief, which ends last", "the other worker", "a kill"],
+)
+def test_the_launcher_tells_the_cause_alone(chief, other, code, said):
+    command = [sys.executable, str(ROOT / "tools/workers.py"), "2", sys.executable, "-c", TWO.format(chief, other)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == code and sorted(result.stderr.splitlines()) == said
+
+
 @pytest.mark.parametrize("arguments", [[], ["2"], ["two", "python"], ["0", "python"]])
 def test_the_launcher_says_what_it_expects(arguments):
     result = subprocess.run([sys.executable, str(ROOT / "tools" / "workers.py"), *arguments], capture_output=True, text=True)

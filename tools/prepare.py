@@ -11,6 +11,7 @@ from absl import flags
 
 from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
+from t2t_keras.data import corpora
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder to prepare the data in.", required=True)
 _RUNNER = flags.DEFINE_string(
@@ -32,6 +33,9 @@ def prepare() -> None:
     chosen.task.check_text(chosen.data)
     if not _DATA_DIR.value:
         raise ValueError("Expected a folder as --data_dir. Received none.")
+    folder = pathlib.Path(_DATA_DIR.value).expanduser()
+    if not (folder / run_folder.CORPUS).exists():
+        corpora.check_files(chosen.data, chosen.task.texts)
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.data import prepare
 
@@ -42,8 +46,8 @@ def prepare() -> None:
         except ImportError as error:
             raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
         write = beam_pipeline.writer(_RUNNER.value, _OPTIONS.value, _EXCHANGE.value)
-    folder = pathlib.Path(_DATA_DIR.value).expanduser()
-    prepare.prepare(chosen.data, chosen.model.vocab_size, chosen.train.seed, folder, chosen.task, write_train=write)
+    with options.without_noise():
+        prepare.prepare(chosen.data, chosen.model.vocab_size, chosen.train.seed, folder, chosen.task, write_train=write)
 
 
 def main() -> None:

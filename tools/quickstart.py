@@ -63,7 +63,7 @@ def quickstart() -> None:
     if "dtype" not in chosen.sources:
         train, sources = dataclasses.replace(chosen.train, dtype=fastest_dtype()), {**chosen.sources, "dtype": "measured"}
         chosen = dataclasses.replace(chosen, train=train, sources=sources)
-    state = run.train(model_dir, chosen, strategy=strategy)
+    state = run.train(model_dir, chosen, strategy=strategy, quiet=options.without_noise)
     with options.without_noise():
         translator = load(model_dir)
     sources, references = prepare.read_text(model_dir / "data", "test")

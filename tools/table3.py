@@ -6,6 +6,7 @@ python tools/table3.py --rows=base,A1,A16 --dataset=wmt14_translate/de-en --sour
 """
 
 import dataclasses
+import itertools
 import os
 import pathlib
 
@@ -14,6 +15,7 @@ from absl import flags
 from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DecodeConfig
+from t2t_keras.data import corpora
 from t2t_keras.experiments import paper
 from t2t_keras.log import logger
 
@@ -47,12 +49,22 @@ def train() -> None:
     if not names or not set(names) <= set(paper.TABLE_3):
         raise ValueError(f"Expected --rows to name rows of Table 3: {', '.join(paper.TABLE_3)}; or all. Received: {','.join(_ROWS.value)}.")
     rows = {row: _options(row, output_dir) for row in names}
+    for one, other in itertools.combinations(rows, 2):
+        if (rows[one].model, rows[one].train) == (rows[other].model, rows[other].train):
+            raise ValueError(
+                f"Expected rows that differ. Received: {one} and {other}, which --divide_widths and --divide_layers make the same model. "
+                "Leave one of them out of --rows, or choose smaller divisors."
+            )
+    for row, chosen in rows.items():
+        run_folder.check_has_text(output_dir / row, chosen)
+    if chosen.data.train_source:
+        corpora.check_files(chosen.data, chosen.task.texts)
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import table3
         from t2t_keras.training import devices
 
     files, config = [], next(iter(rows.values())).train
-    for _ in table3.train(rows, output_dir, strategy=devices.make_strategy(_CPU_DEVICES.value, config)):
+    for _ in table3.train(rows, output_dir, strategy=devices.make_strategy(_CPU_DEVICES.value, config), quiet=options.without_noise):
         files = table3.write(output_dir)
     files = files or table3.write(output_dir)  # Nothing was left to train.
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")

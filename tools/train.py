@@ -8,12 +8,13 @@ python tools/train.py --model_dir=runs/base      # Resumes a run with its own op
 
 import os
 import pathlib
+import sys
 
 from absl import flags
 
 from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
-from t2t_keras.training.interruption import EXIT_CODE
+from t2t_keras.data import corpora
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run: options, sub-words, checkpoints, TensorBoard logs.", required=True)
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: the run's, or model_dir/data.")
@@ -29,11 +30,14 @@ def train() -> None:
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     given, sources = options.with_table_3(options.given_run(), options.sources())
     chosen = run_folder.resolve(model_dir, given, os.path.expanduser(_DATA_DIR.value), sources)
+    run_folder.check_has_text(model_dir, chosen)
+    if chosen.data.train_source:
+        corpora.check_files(chosen.data, chosen.task.texts)
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, run
 
     strategy = devices.make_strategy(_CPU_DEVICES.value, chosen.train)
-    run.train(model_dir, chosen, strategy=strategy, dry_run=_DRY_RUN.value)
+    run.train(model_dir, chosen, strategy=strategy, dry_run=_DRY_RUN.value, quiet=options.without_noise)
     if devices.is_chief(strategy) and not _DRY_RUN.value:
         translates = chosen.task.name == "translation"
         print(f"Trained. Translate with: {options.command('translate')} --model_dir={model_dir} < text" if translates else "Trained.")
@@ -43,9 +47,8 @@ def main() -> None:
     try:
         options.run(train)
     except SystemExit as ended:
-        if "TF_CONFIG" in os.environ and ended.code in (0, EXIT_CODE):
-            from t2t_keras.training import devices
-
+        devices = sys.modules.get("t2t_keras.training.devices")  # Imported if TensorFlow was used.
+        if "TF_CONFIG" in os.environ and devices and isinstance(ended.code, int):
             devices.exit_worker(ended.code)
         raise
 

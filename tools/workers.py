@@ -12,9 +12,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 from t2t_keras import __version__
+from t2t_keras.training.interruption import OTHER_WORKER_EXIT_CODE
 
 GRACE_SECONDS = 30  # Until the others are killed, after a worker has failed.
 
@@ -30,29 +32,62 @@ def free_ports(number: int) -> list[int]:
     return ports
 
 
-def start(number: int, command: list[str], environment: dict | None = None) -> list[subprocess.Popen]:
+class Errors(threading.Thread):
+    """Passes on what a worker writes to stderr, but for lines that begin with "Error: ", which it holds.
+
+    Args:
+        worker: the process, whose stderr is a pipe.
+
+    Attributes:
+        held: these lines.
+    """
+
+    def __init__(self, worker: subprocess.Popen):
+        super().__init__(daemon=True)
+        self.held, self._pipe = [], worker.stderr
+        self.start()
+
+    def run(self) -> None:
+        for line in self._pipe:
+            if line.startswith(b"Error: "):
+                self.held.append(line)
+            else:
+                sys.stderr.buffer.write(line)
+                sys.stderr.buffer.flush()
+
+
+def start(number: int, command: list[str], environment: dict | None = None, stderr: int | None = None) -> list[subprocess.Popen]:
     """Starts the workers and returns their processes; the first is the chief.
 
     Args:
         number: of workers.
         command: program and arguments.
         environment: environment variables besides TF_CONFIG; `None` takes those of this process.
+        stderr: of workers other than the chief, as for `subprocess.Popen`.
     """
     environment = os.environ if environment is None else environment
     addresses = [f"127.0.0.1:{port}" for port in free_ports(number)]
     configs = [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in range(number)]
     environments = [{**environment, "TF_CONFIG": json.dumps(config)} for config in configs]
     # In sessions of their own, so that Ctrl-C reaches only the launcher, which passes it on.
-    return [subprocess.Popen(command, env=environment, start_new_session=True) for environment in environments]
+    return [
+        subprocess.Popen(command, env=environment, start_new_session=True, stderr=stderr if index else None)
+        for index, environment in enumerate(environments)
+    ]
 
 
 def wait(workers: list[subprocess.Popen]) -> int:
-    """Waits for all workers and returns the first exit code that is not 0. Kills the others `GRACE_SECONDS` after a worker has failed."""
+    """Waits for all workers and returns the first exit code that is not 0, and of those the first that has a cause of its own.
+
+    Kills the others `GRACE_SECONDS` after a worker has failed.
+    """
     first, failed_at = 0, 0.0
     while True:
         codes = [worker.poll() for worker in workers]
-        if not first and any(codes):
-            first, failed_at = next(code for code in codes if code), time.monotonic()
+        if first in (0, OTHER_WORKER_EXIT_CODE) and set(codes) - {None, 0, first}:
+            first, failed_at = next(code for code in codes if code not in (None, 0, first)), failed_at or time.monotonic()
+            if first < 0:
+                print(f"Worker {codes.index(first)} was ended by {signal.Signals(-first).name}.", file=sys.stderr)
         if None not in codes:
             return first
         if first and time.monotonic() - failed_at > GRACE_SECONDS:
@@ -76,7 +111,8 @@ def main() -> None:
         return
     if len(sys.argv) < 3 or not sys.argv[1].isdecimal() or int(sys.argv[1]) < 1:
         sys.exit(f"Expected a number of workers and a command. Received: {' '.join(sys.argv[1:]) or 'nothing'}.\n\n{help_text()}")
-    workers = start(int(sys.argv[1]), sys.argv[2:])
+    workers = start(int(sys.argv[1]), sys.argv[2:], stderr=subprocess.PIPE)
+    errors = [Errors(worker) for worker in workers[1:]]
 
     def pass_on(number, frame) -> None:
         for worker in workers:
@@ -85,6 +121,10 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, pass_on)
     code = wait(workers)
+    for each in errors:
+        each.join(timeout=5)
+    if workers[0].returncode != 1:  # Else the chief has said what is wrong, and the others say the same, or that the chief has ended.
+        sys.stderr.buffer.writelines(dict.fromkeys(line for each in errors for line in each.held))
     sys.exit(code if code >= 0 else 128 - code)
 
 

@@ -21,7 +21,7 @@ from t2t_keras.config import FORMER_NAMES, DecodeConfig, with_current_names
 from t2t_keras.decoding import process_environment
 from t2t_keras.experiments import paper
 from t2t_keras.log import logger, printable
-from t2t_keras.training.interruption import EXIT_CODE, StoppedError
+from t2t_keras.training.interruption import EXIT_CODE, OTHER_WORKER_EXIT_CODE, OtherWorkerError, StoppedError
 
 # Where the configs are in a checkout, and in an installation.
 CONFIGS = [pathlib.Path(__file__).parents[2] / name for name in ("configs", "t2t_keras_configs")]
@@ -114,9 +114,9 @@ def trained_model() -> dict:
     values = {name: flags.FLAGS[name].value for name in ("model_dir", "checkpoint", "dtype", "int8")}
     model_dir, search = pathlib.Path(values.pop("model_dir")).expanduser(), given(DecodeConfig)
     DecodeConfig(**search)
-    model, _ = run_folder.groups(model_dir, "model", "decode")
+    model, decode = run_folder.groups(model_dir, "model", "decode")
     process_environment.choose(model, values["dtype"], values["int8"])
-    return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **search}
+    return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **vars(decode), **search}
 
 
 def define_table_3() -> None:
@@ -226,7 +226,7 @@ def _find_flagfile(name: str) -> str:
         if path.exists():
             return str(path)
     known = sorted({path.stem for folder in CONFIGS for path in folder.glob("*.flags")})
-    sys.exit(f"Expected a flagfile or one of the configs {', '.join(known)}. Received: {name}.")
+    sys.exit(f"Error: Expected a flagfile or one of the configs {', '.join(known)}. Received: {name}.")
 
 
 def _find_flagfiles(arguments: list[str]) -> list[str]:
@@ -343,11 +343,11 @@ def run(main, operands: str = "") -> None:
         except BrokenPipeError:  # The reader of a pipe such as `… | head` has ended; discard the rest of the buffer.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 141
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, OtherWorkerError) as error:
             if flags.FLAGS["traceback"].value:
                 raise
             print(f"Error: {name_flags(str(error))}", file=sys.stderr)
-            return 1
+            return OTHER_WORKER_EXIT_CODE if isinstance(error, OtherWorkerError) else 1
 
     program = sys.modules[main.__module__]
     if program.__name__ != "__main__":  # An installed command: --help shows the flags of its module.

@@ -21,12 +21,14 @@ from collections.abc import Iterable, Iterator
 from t2t_keras.config import TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus
 from t2t_keras.files import describe
+from t2t_keras.log import logger
 
 Pair = tuple[bytes, ...]  # A line of each side; most often two.
 Hashes = dict[pathlib.Path, str]  # SHA-256 by file.
 BOM = b"\xef\xbb\xbf"
 
 _BUFFER = 2**20  # Bytes.
+_QUICKLY_COUNTED = 2**28  # Bytes of text whose lines are counted within a second or two.
 # First bytes of files that are not UTF-8 text: what such a file is, and the command that converts it to text.
 _NOT_TEXT = {
     b"\xff\xfe": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
@@ -147,6 +149,62 @@ def _not_utf8(path: pathlib.Path, number: int, error: UnicodeDecodeError) -> str
     return f"{path}, line {number} is not UTF-8: {found}. Convert the file (iconv -f … -t UTF-8)"
 
 
+def _unequal(names: tuple[str, ...], counts: list[int], path: pathlib.Path, number: int) -> str:
+    """Returns the message for sides of so many lines, of which that line is the first without a partner."""
+    return (
+        f"Expected as many lines of source as of target. Received: {counts[0]:,} in {names[0]} and {counts[1]:,} in {names[1]}; "
+        f"the first without a partner is line {number} of {path}."
+    )
+
+
+def _count(path: pathlib.Path) -> int:
+    """Counts the lines of a plain or gzip file, several times as fast as `_lines` reads them. Raises its errors."""
+    number, last = 0, b""
+    try:
+        with path.open("rb") as plain:
+            file = gzip.open(plain) if plain.peek(2).startswith(b"\x1f\x8b") else plain
+            while block := file.read(_BUFFER):
+                if not last:
+                    _check_is_text(path, block)
+                number, last = number + block.count(b"\n"), block[-1:]
+    except (EOFError, zlib.error, OSError):
+        last = b""
+    if not last:  # Empty, or broken somewhere: reading lines tells where.
+        return sum(1 for _ in _lines([path], Report(), {}))
+    return number + (last != b"\n")
+
+
+def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target")) -> None:
+    """Checks what is quickly found out about a corpus of text files: they are there, and both sides have as many lines.
+
+    It takes about 0.6 s for a million pairs, 3 s if they are compressed.
+
+    Args:
+        data: names the corpus; a dataset is not checked.
+        sides: the sides that a pair has.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: `data` names no text for a split, a file is empty or broken, or the sides differ in their number of lines.
+        OSError: a file cannot be read.
+    """
+    if data.dataset:
+        return
+    splits = [_names(data, split, sides) for split in ("valid", "train")]
+    files = [[expand(names) for names in split] for split in splits]
+    if sum(path.stat().st_size for split in files for paths in split for path in paths) > _QUICKLY_COUNTED:
+        logger.info("Counting the lines of the text …")
+    for names, paths_of_sides in zip(splits, files, strict=True):
+        numbers = [[_count(path) for path in paths] for paths in paths_of_sides]
+        counts = [sum(side) for side in numbers]
+        if len(set(counts)) > 1:
+            longer = counts.index(max(counts))
+            place, left = 0, min(counts)
+            while left >= numbers[longer][place]:
+                place, left = place + 1, left - numbers[longer][place]
+            raise ValueError(_unequal(names, counts, paths_of_sides[longer][place], left + 1))
+
+
 def text(names: str) -> list[str]:
     """Returns all lines of text files, including blank ones.
 
@@ -195,10 +253,7 @@ def _aligned(names: tuple[str, ...], sides: list[Iterator], report: Report, skip
             rest = 1 + sum(1 for _ in both)
             counts = [number - 1, number - 1]
             counts[1 - shorter] += rest
-            raise ValueError(
-                f"Expected as many lines of source as of target. Received: {counts[0]:,} in {names[0]} and {counts[1]:,} in {names[1]}; "
-                f"the first without a partner is line {lines[1 - shorter][1]} of {lines[1 - shorter][0]}."
-            )
+            raise ValueError(_unequal(names, counts, *lines[1 - shorter][:2]))
         good = True
         for path, line_number, line in lines:
             try:
@@ -260,6 +315,18 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
             report.empty += 1
 
 
+def _names(data: DataConfig, split: str, sides: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the text files of a split, for each side as the option has them. Raises `ValueError` if there are none."""
+    names = tuple(getattr(data, f"{split}_{side}") for side in sides)
+    if not all(names):
+        options = " and ".join(f"`{split}_{side}`" for side in sides)
+        advice = f"Give {options}, `dataset`, or a prepared `data_dir`."
+        if split == "valid":
+            advice = f"Give {options}: for instance the last 1,000 lines of the training files, removed from those files."
+        raise ValueError(f"There is no {'training' if split == 'train' else 'validation'} text. {advice}")
+    return names
+
+
 def pairs(
     data: DataConfig, split: str, seed: int, report: Report, hashes: Hashes | None = None, sides: tuple[str, ...] = ("source", "target")
 ) -> Iterator[Pair]:
@@ -283,14 +350,7 @@ def pairs(
         return (tuple(line.encode() for line in pair[: len(sides)]) for pair in chosen)
     if data.dataset:
         return (pair[: len(sides)] for pair in tfds_pairs(data, getattr(data, f"{split}_split"), report))
-    names = [getattr(data, f"{split}_{side}") for side in sides]
-    if not all(names):
-        options = " and ".join(f"`{split}_{side}`" for side in sides)
-        advice = f"Give {options}, `dataset`, or a prepared `data_dir`."
-        if split == "valid":
-            advice = f"Give {options}: for instance the last 1,000 lines of the training files, removed from those files."
-        raise ValueError(f"There is no {'training' if split == 'train' else 'validation'} text. {advice}")
-    return text_pairs(*names, report=report, skip_bad_lines=data.skip_bad_lines, hashes=hashes)
+    return text_pairs(*_names(data, split, sides), report=report, skip_bad_lines=data.skip_bad_lines, hashes=hashes)
 
 
 def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:

@@ -17,29 +17,19 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from t2t_keras import files
-from t2t_keras.config import FILES, TEXTS, DataConfig
+from t2t_keras.config import TEXT_OPTIONS, TEXTS, DataConfig
 from t2t_keras.data import corpora, shards
-from t2t_keras.files import read_json, write_whole
+from t2t_keras.files import write_whole
 from t2t_keras.log import logger
+from t2t_keras.run_folder import CORPUS, LOCK, recorded_options
 from t2t_keras.task import Task
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
 
 SUBWORDS = "subwords.model"
-CORPUS = "corpus.json"
-LOCK = "lock"
-MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
 PAIRS_AT_ONCE = 8192  # Pairs in one call of the tokenizer.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 _HASHED = re.compile(r" [0-9a-f]{64}'")  # The hash at the end of a file's record, see `corpora.identity`.
-_TEXT_OPTIONS = (
-    "max_length",
-    "subwords",
-    "normalization",
-    "character_coverage",
-    "vocab_sample",
-    "skip_bad_lines",
-)  # Options for any corpus.
 # What TensorFlow raises if the disk is full, if a permission is missing, and at the system's limit of a file's size.
 _WRITE_ERRORS = (tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError, tf.errors.OutOfRangeError)
 
@@ -67,36 +57,7 @@ def _options(data: DataConfig, vocab_size: int, seed: int, task: Task, hashes: c
     if data.subwords_file:
         path = pathlib.Path(data.subwords_file).expanduser()
         own["subwords_file"] = f"{path.name} {files.describe(path)}"
-    return {**corpora.identity(data, seed, hashes), **own, **{name: getattr(data, name) for name in _TEXT_OPTIONS}}
-
-
-def _recorded_options(folder: pathlib.Path) -> dict:
-    """Reads the options in `corpus.json`."""
-    path = folder / CORPUS
-    try:
-        options = read_json(path, MAX_CORPUS).get("options")
-    except ValueError as error:
-        raise ValueError(f"{error} Remove {folder} and prepare again.") from error
-    if not isinstance(options, dict):
-        raise ValueError(f"{path} is damaged: it has no options. Remove {folder} and prepare again.")
-    # Older versions wrote "pairs", and had byte-pair encoding and translation only.
-    return {"subwords": "bpe", "task": "translation"} | {
-        "builtin_pairs" if name == "pairs" else name: value for name, value in options.items()
-    }
-
-
-def prepared_with(folder: pathlib.Path) -> DataConfig:
-    """Returns the options that a folder was prepared with, except the text files: only their contents are recorded.
-
-    Raises:
-        ValueError: `corpus.json` is damaged.
-    """
-    recorded = _recorded_options(folder)
-    names = {field.name for field in dataclasses.fields(DataConfig)} - set(FILES)
-    try:
-        return DataConfig(**{name: recorded[name] for name in names & set(recorded)})
-    except ValueError as error:
-        raise ValueError(f"{folder / CORPUS} is damaged: {error} Remove {folder} and prepare again.") from error
+    return {**corpora.identity(data, seed, hashes), **own, **{name: getattr(data, name) for name in TEXT_OPTIONS}}
 
 
 def encode(
@@ -158,7 +119,7 @@ def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: 
     Raises:
         ValueError: options differ, and the message names each of them; or `corpus.json` is damaged.
     """
-    recorded, asked = _recorded_options(folder), _options(data, vocab_size, seed, task)
+    recorded, asked = recorded_options(folder), _options(data, vocab_size, seed, task)
     names = [*asked, *sorted(set(recorded) - set(asked))]
     if not data.names_corpus:
         names = ["task", *(field.name for field in dataclasses.fields(DataConfig) if getattr(data, field.name) != field.default)]

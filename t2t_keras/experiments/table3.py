@@ -1,15 +1,15 @@
 """Trains rows of Table 3 (section 6.2) one after another and scores them. Interrupted, it resumes where it was."""
 
+import contextlib
 import dataclasses
 import json
 import pathlib
 import shutil
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 import tensorflow as tf
-from tensorboard.plugins.hparams import api as hparams
 
 from t2t_keras import run_folder
 from t2t_keras.config import DecodeConfig
@@ -20,6 +20,7 @@ from t2t_keras.experiments import paper, table3_report
 from t2t_keras.experiments.table3_report import Result
 from t2t_keras.files import read_json, write_whole
 from t2t_keras.log import logger
+from t2t_keras.reporting import hparams
 from t2t_keras.reporting.event_files import read_scalars
 from t2t_keras.training import run
 from t2t_keras.training.loop import NotFiniteError
@@ -102,13 +103,16 @@ def _score(row: str, folder: pathlib.Path, options: run_folder.Options, state: T
     return result
 
 
-def train(rows: dict[str, run_folder.Options], output_dir: pathlib.Path, *, strategy) -> Iterator[Result]:
+def train(
+    rows: dict[str, run_folder.Options], output_dir: pathlib.Path, *, strategy, quiet: Callable = contextlib.nullcontext
+) -> Iterator[Result]:
     """Trains and scores rows, except those that have their result. A row that fails does not keep the others from training.
 
     Args:
         rows: the options of each row, by its name.
         output_dir: each row has its run in a folder of its name there.
         strategy: from `devices.make_strategy`.
+        quiet: see `run.train`.
 
     Yields:
         The result of each row that was trained, in the order of `rows`.
@@ -128,12 +132,13 @@ def train(rows: dict[str, run_folder.Options], output_dir: pathlib.Path, *, stra
             logger.info(f"Row {number} of {len(rows)}: {row}{estimate}.")
             keras.backend.clear_session()  # Frees the graphs of the row before.
             try:
-                state = run.train(output_dir / row, options, strategy=strategy)
+                state = run.train(output_dir / row, options, strategy=strategy, quiet=quiet)
             except NotFiniteError as error:
                 logger.error(f"{row}: {error}")
                 failed.append(row)
                 continue
-            result = results[row] = _score(row, output_dir / row, options, state)
+            with quiet():
+                result = results[row] = _score(row, output_dir / row, options, state)
             seconds.append(result.seconds)
             yield result
         logger.info(f"{row}: perplexity {result.perplexity:.2f}, BLEU {result.bleu:.2f}, {result.parameters:,} parameters.")
@@ -167,7 +172,7 @@ def write(output_dir: pathlib.Path) -> list[str]:
         metrics = {name: value for name, value in values.items() if isinstance(value, int | float) and name != "updates"}
         with tf.summary.create_file_writer(str(output_dir / LOGS / result.row)).as_default(step=result.updates):
             options = {name: result.options[name] for name in paper.OPTIONS_OF_ROWS}
-            hparams.hparams({"row": result.row} | options, trial_id=result.row)
+            tf.summary.experimental.write_raw_pb(hparams.row({"row": result.row} | options))
             for name, value in metrics.items():
                 tf.summary.scalar(name, float(value))
     return list(files)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
 
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import api, api_pb2, metadata, plugin_data_pb2
@@ -12,16 +11,22 @@ from t2t_keras import run_folder
 _TYPES = {bool: api_pb2.DATA_TYPE_BOOL, int: api_pb2.DATA_TYPE_FLOAT64, float: api_pb2.DATA_TYPE_FLOAT64, str: api_pb2.DATA_TYPE_STRING}
 
 
-def summaries(options: run_folder.Options, model_dir: pathlib.Path) -> list[bytes]:
-    """The columns of the table and the run's row in it, each as a serialized `Summary`.
+def row(values: dict) -> bytes:
+    """A row of the table, as a serialized `Summary`.
+
+    Its name is empty, which TensorBoard replaces by the name that it gives the run: the folder, relative to its `--logdir`.
 
     Args:
-        options: all of the run's.
-        model_dir: tells the run from others with the same options.
+        values: options by name.
     """
+    return api.hparams_pb(values, trial_id="").SerializeToString()
+
+
+def summaries(options: run_folder.Options) -> list[bytes]:
+    """The columns of the table and the run's row in it, each as a serialized `Summary`."""
     fields = [(group, field) for group in options.groups.values() for field in dataclasses.fields(group)]
     values = {field.name: field.type(getattr(group, field.name)) for group, field in fields}  # NumPy's numbers are options, too.
-    values = {run_folder.ARCHITECTURE: options.architecture} | values
+    values = {run_folder.ARCHITECTURE: options.architecture} | values | {"parent": os.path.basename(options.train.parent)}
     task = options.task
     shown = sorted(task.metrics, key=lambda metric: metric.name != task.best_metrics[0])  # The one that selects checkpoints comes first.
     titles = {metric.name: metric.title if metric.title.isupper() else metric.title.lower() for metric in shown if metric.valid}
@@ -36,14 +41,12 @@ def summaries(options: run_folder.Options, model_dir: pathlib.Path) -> list[byte
         metadata=metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(experiment=experiment)),
         tensor=metadata.NULL_TENSOR,
     )
-    row = api.hparams_pb(values, trial_id=os.path.abspath(model_dir))
-    return [columns.SerializeToString(), row.SerializeToString()]
+    return [columns.SerializeToString(), row(values)]
 
 
 def comparable(content: bytes) -> plugin_data_pb2.HParamsPluginData:
-    """What a summary says apart from when the run started and where its folder was then."""
+    """What a summary says apart from when the run started."""
     data = plugin_data_pb2.HParamsPluginData.FromString(content)
     if data.HasField("session_start_info"):
         data.session_start_info.start_time_secs = 0
-        data.session_start_info.group_name = ""
     return data

@@ -12,12 +12,14 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
 from t2t_keras.compat import number_collective_keys
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching
+from t2t_keras.training.interruption import OtherWorkerError
 
 MICRO_BATCHES_AT_ONCE = 2  # How many a CPU computes at a time: many operations are too small for all cores.
 CHIEF_EXIT_SECONDS = 3.0  # How much later than the other workers the chief exits. After 10 s TensorFlow reports them as crashed.
@@ -159,6 +161,42 @@ def any_worker(strategy, flag: bool) -> bool:
 def wait_for_workers(strategy) -> None:
     """Returns when all workers have called it."""
     broadcast_from_chief(strategy, 0.0)
+
+
+def chief_first(strategy, prepare: Callable):
+    """Calls a function on the chief, while the other workers wait.
+
+    Returns:
+        The result of the function on the chief, `None` in other workers.
+
+    Raises:
+        interruption.OtherWorkerError: in other workers, if the function raises an error on the chief.
+    """
+    result = error = None
+    if is_chief(strategy):
+        try:
+            result = prepare()
+        except Exception as raised:
+            error = raised
+    failed = broadcast_from_chief(strategy, float(error is not None))
+    if error:
+        raise error
+    if failed:
+        raise OtherWorkerError("The chief could not prepare the run. Its own message says why.")
+    return result
+
+
+@contextlib.contextmanager
+def plain_errors(strategy) -> Iterator[None]:
+    """Turns TensorFlow's errors in one worker after another one has ended into an `interruption.OtherWorkerError`."""
+    try:
+        yield
+    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError) as error:
+        if not several_workers(strategy):
+            raise
+        raise OtherWorkerError(
+            "Another worker has ended or cannot be reached. Its own message says why. Run the same command again in all workers."
+        ) from error
 
 
 def exit_worker(code: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 # Exit code of a stopped run, EX_TEMPFAIL of sysexits.h: the same command, run again, resumes.
 EXIT_CODE = 75
+OTHER_WORKER_EXIT_CODE = 69  # Of a run whose other worker has ended, EX_UNAVAILABLE of sysexits.h.
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ECHO_SECONDS = 0.5  # A terminal, a launcher and a service manager may each send the same signal once.
 STARTED = time.monotonic()  # About when the process started: programs import this module early.
@@ -15,6 +16,10 @@ STARTED = time.monotonic()  # About when the process started: programs import th
 
 class StoppedError(Exception):
     """Raised when a run was stopped early and has saved its state."""
+
+
+class OtherWorkerError(Exception):
+    """Raised in a worker because another one has ended."""
 
 
 class _Discarded(BaseException):

@@ -82,8 +82,8 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     named = data if (folder / prepare.CORPUS).exists() else options.data
     prepare.prepare(named, model.vocab_size, train.seed, folder, options.task)
     if not options.data.names_corpus:
-        data = prepare.prepared_with(folder)
-        sources = dict.fromkeys(dataclasses.asdict(data), "data_dir") | options.sources
+        data = run_folder.prepared_with(folder)
+        sources = dict.fromkeys(dataclasses.asdict(data), "data folder") | options.sources
         options = dataclasses.replace(options, data=data, sources=sources)
     written = shards.read_info(folder / "train")["vocab_size"]
     if written != model.vocab_size:
@@ -152,7 +152,14 @@ def _make_diagnose(
     return diagnose
 
 
-def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry_run: bool = False) -> TrainState | None:
+def train(
+    model_dir: pathlib.Path,
+    options: run_folder.Options,
+    *,
+    strategy,
+    dry_run: bool = False,
+    quiet: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
+) -> TrainState | None:
     """Prepares the data if necessary, then trains or resumes the run in `model_dir`.
 
     Args:
@@ -160,6 +167,7 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
         options: from `run_folder.resolve`. If they name no corpus, it is the run's, or the one that the data folder was prepared from.
         strategy: from `devices.make_strategy`.
         dry_run: prepare the data, run the largest micro-batches, and return `None`. An existing run keeps its options.
+        quiet: makes a context to prepare the data in and to load the sub-words, in which programs hide what native code says.
 
     Returns:
         The state at the end of the run.
@@ -169,23 +177,27 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
             whose weights need other options, which the message names, or files that are not a run's.
         BlockingIOError: another process trains in `model_dir`.
         interruption.StoppedError: the run was stopped early and has saved its state.
+        interruption.OtherWorkerError: another worker has ended.
     """
-    chief = devices.is_chief(strategy)
-    run_folder.check(model_dir)
-    with warnings_only(not chief), files.exclusive(model_dir / "lock", str(model_dir)) if chief else contextlib.nullcontext():
-        if chief:
+    with warnings_only(not devices.is_chief(strategy)), devices.plain_errors(strategy), contextlib.ExitStack() as held:
+
+        def prepare_folders() -> run_folder.Options:
+            run_folder.check(model_dir)
+            run_folder.check_has_text(model_dir, options)
+            held.enter_context(files.exclusive(model_dir / run_folder.LOCK, str(model_dir)))
             run_folder.check_before_writing(model_dir)
-            options = _prepare_folders(model_dir, options, dry_run)
-        devices.wait_for_workers(strategy)  # Until the chief has prepared the folders.
-        if not (chief or dry_run):
-            options = run_folder.read(model_dir)  # The chief's options.
+            return _prepare_folders(model_dir, options, dry_run)
+
+        with quiet():
+            prepared = devices.chief_first(strategy, prepare_folders)
+            options = prepared or (options if dry_run else run_folder.read(model_dir))  # The chief's options.
+            tokenizer = read_tokenizer(model_dir, options.model)
         config, task, folder = options.train, options.task, options.data_folder(model_dir)
         keras.utils.set_random_seed(config.seed)
         if config.deterministic:
             tf.config.experimental.enable_op_determinism()
             # Otherwise the three gradients of the embedding matrix are added in the order in which they are ready.
             tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
-        tokenizer = read_tokenizer(model_dir, options.model)
         model, adam = _make_model(strategy, options)
         if config.parent and not checkpoint.kept(model_dir):
             _start_from(pathlib.Path(config.parent), model)
@@ -207,12 +219,12 @@ def train(model_dir: pathlib.Path, options: run_folder.Options, *, strategy, dry
             tensorboard=TensorBoardWriter(
                 model_dir / run_folder.LOGS,
                 config=options.table(),
-                once=[*hparams.summaries(options, model_dir), scalars.layout(task.metrics)],
+                once=[*hparams.summaries(options), scalars.layout(task.metrics)],
                 graph=lambda: _graph(model, task),
                 descriptions=scalars.descriptions(task.metrics),
             ),
             update_pictures=pictures.updates(model_dir, model, tokenizer.pieces),
         )
-    logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
-    logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops))
+        logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
+        logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops))
     return state
