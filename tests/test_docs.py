@@ -118,6 +118,28 @@ def test_the_parameters_in_the_page_on_table_3_are_those_of_the_rows():
     }
 
 
+def test_the_training_time_of_multi30k_is_that_of_the_measured_speeds_on_every_page():
+    """Story: it had four values."""
+    results, flags = text_of(ROOT / "docs/results.md"), text_of(ROOT / "configs/multi30k_en_de.flags")
+    tokens, updates = (int(re.search(rf"^--{name}=(\d+)$", flags, re.MULTILINE)[1]) for name in ("batch_tokens", "train_steps"))
+    speeds = [int(each.replace(",", "")) for each in re.findall(r"^\| t2t_keras \| ([\d,]+) \|", results, re.MULTILINE)[:2]]
+    seconds = [tokens / speed for speed in speeds]  # Of an update in bfloat16 and in float32.
+    bfloat16, float32 = (f"{updates * each / 3600:.1f}" for each in seconds)
+    said = " ".join(results.split())
+    assert f"of {tokens:,} tokens a side, takes {seconds[0]:.2f} s in bfloat16 and {seconds[1]:.2f} s in float32, and all" in said
+    assert f"all {updates:,} updates take {bfloat16} and {float32} hours" in said and f"[now {bfloat16} h]" in said
+    assert f"the updates take about {bfloat16} hours" in flags
+    assert f"in {float32} hours on the two cores of the [results]" in text_of(README)
+
+
+def test_the_page_on_table_3_counts_its_rows():
+    page = text_of(ROOT / "docs/table3.md")
+    asked = re.search(r"`--rows=([^`]+)`: 29,000", page)[1].split(",")
+    section = page[page.index("rows on Multi30k") :]
+    assert f"## {['Ten', 'Eleven', 'Twelve'][len(asked) - 10]} rows on Multi30k" in page
+    assert re.findall(r"^\| (\w[\w.]*) \|", section[: section.index("Signature:")], re.MULTILINE)[1:] == asked
+
+
 def test_the_page_on_cost_has_the_figures_of_table_2():
     def cost(flops: float | None) -> str:
         mantissa, exponent = f"{flops or 0:.1e}".split("e+")
