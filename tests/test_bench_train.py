@@ -239,6 +239,7 @@ def test_ratios_and_shares_of_the_ceiling_are_medians_over_rounds():
     assert found["peers"]["quick"]["ceiling_share"] == pytest.approx(80 / 2.5 / 100)
     assert found["ours"]["tokens_per_second"] == 600 and (found["ours"]["slowest"], found["ours"]["fastest"]) == (300, 600)
     assert found["peers"]["quick"]["tokens_per_second"] == 240
+    assert (found["peers"]["quick"]["ours_beside"], found["peers"]["slow"]["ours_beside"]) == (600, 600)
     assert found["peers"]["broken"] == {"error": "no memory"}
     json.dumps(found)
 
@@ -254,9 +255,9 @@ def test_the_table_has_the_fastest_first_and_says_what_was_not_measured():
     found = results.summary(FOUND, tokens=6_000, operations=80.0)
     found["peers"]["quick"]["difference"] = 2e-6
     head, line, *rows = results.table(found).splitlines()
-    assert {text.count("|") for text in (head, line, *rows[:3])} == {8}
+    assert {text.count("|") for text in (head, line, *rows[:3])} == {9}
     assert [row.split("|")[1].strip() for row in rows[:3]] == ["t2t_keras", "quick", "slow"]
-    assert rows[1] == "| quick | 2,400 (1,000 to 3,000) | 2.50 | 5.00 | 4.0 | 32% | 2e-06 |"
+    assert rows[1] == "| quick | 2,400 (1,000 to 3,000) | 6,000 | 2.50 | 5.00 | 4.0 | 32% | 2e-06 |"
     assert rows[-1] == "Not measured: broken: no memory"
 
 
