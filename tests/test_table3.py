@@ -96,7 +96,7 @@ def trained(monkeypatch):
 
     rows = Trained()
 
-    def train(model_dir, options, *, strategy):
+    def train(model_dir, options, *, strategy, quiet):
         """As the real one, it makes no update of a run that has them all."""
         if model_dir.name == rows.stop:
             raise StoppedError("Stopped.")

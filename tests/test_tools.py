@@ -649,8 +649,9 @@ CALLS = {
     ),
     "train": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda _: True)\n"
-        "module('training.run', train=lambda folder, chosen, **options: told(folder, chosen.data_dir, chosen.model.d_ff, **options))",
-        ["--model_dir={0}/run", "--data_dir={0}/data", "--cpu_devices=3", "--train_steps=9", "--d_ff=77", "--dry_run"],
+        "module('training.run', train=lambda folder, chosen, quiet, **options: "
+        "told(folder, chosen.data_dir, chosen.model.d_ff, **options))",
+        ["--model_dir={0}/run", "--data_dir={0}/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9", "--d_ff=77", "--dry_run"],
         [["{0}/run", "{0}/data", 77, {"strategy": [3, 9], "dry_run": True}]],
     ),
     "prepare": (
@@ -715,11 +716,12 @@ CALLS = {
     ),
     "table3": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
-        "def train(rows, output_dir, strategy):\n"
+        "def train(rows, output_dir, strategy, quiet):\n"
         "    told(*([row, each.data_dir, each.model.d_ff, each.model.num_heads] for row, each in rows.items()), output_dir, strategy)\n"
         "    yield from rows\n"
         "module('experiments.table3', LOGS='tb', train=train, write=lambda folder: told('write', folder) or ['a.md'])",
-        ["--rows=base, A1", "--output_dir={0}", "--data_dir={0}/d", "--cpu_devices=2", "--train_steps=5", "--divide_widths=4"],
+        ["--rows=base, A1", "--dataset=builtin", "--output_dir={0}", "--data_dir={0}/d", "--cpu_devices=2", "--train_steps=5"]
+        + ["--divide_widths=4"],
         [
             [["base", "{0}/d", 512, 8], ["A1", "{0}/d", 512, 1], "{0}", [2, 5], {}],
             ["write", "{0}", {}],

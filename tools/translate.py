@@ -9,6 +9,7 @@ import sys
 
 from absl import flags
 
+from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
 
 _INPUT = flags.DEFINE_string("input", "", "File to translate, one sentence per line; empty: standard input.")
@@ -26,8 +27,10 @@ options.define_trained_model()
 
 def translate() -> None:
     model = options.trained_model()
-    if _N_BEST.value > model["beam_size"]:
-        raise ValueError(f"Expected --n_best of at most --beam_size, {model['beam_size']}. Received: --n_best={_N_BEST.value}.")
+    [search] = run_folder.groups(model["model_dir"], "decode")
+    beam_size = model.get("beam_size", search.beam_size)
+    if _N_BEST.value > beam_size:
+        raise ValueError(f"Expected --n_best of at most --beam_size, {beam_size}. Received: --n_best={_N_BEST.value}.")
     import tqdm
 
     from t2t_keras.text import lines
