@@ -87,8 +87,8 @@ class TextTranslator:
             TypeError: `text` is neither a string nor a sequence of strings.
             ValueError: an option is invalid, or a sentence is too long.
         """
-        texts, found, beam_size = _listed(text), [], self._signatures.beam_size
-        if not 1 <= n <= beam_size:
+        texts, found, beam_size = _listed(text), [], getattr(self._signatures, "beam_size", None)
+        if beam_size and not 1 <= n <= beam_size:  # An export says so itself.
             raise ValueError(f"n_best: expected 1 to {beam_size}, the beam size. Received: {n}.")
         for first in range(0, len(texts), batch_size):
             found += self._n_best(texts[first : first + batch_size], n, OWN_ALPHA if alpha is None else alpha, prefix, alignment)
@@ -199,7 +199,6 @@ def _signatures(export: pathlib.Path) -> tuple[Callable, object]:
         saved_model = model  # Signatures do not keep their model alive.
         translate_with_options = staticmethod(model.signatures["translate_with_options"])
         score = staticmethod(model.signatures["score"])
-        beam_size = model.signatures["translate_with_options"].output_shapes["text"][1]
 
     return lambda text: model.signatures["serving_default"](text=text), Signatures
 
