@@ -122,6 +122,13 @@ MUTANTS = (
         ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[learning_rate_factor]",),
     ),
     Mutant(
+        "AutoGraph converts the train step",
+        "t2t_keras/training/train_step.py",
+        "tf.TensorSpec([], tf.bool)], autograph=False)",
+        "tf.TensorSpec([], tf.bool)])",
+        ("tests/test_train_step.py::test_autograph_converts_neither_training_nor_validation_nor_reading",),
+    ),
+    Mutant(
         "--cooldown_steps is ignored",
         "t2t_keras/training/optimizer.py",
         "if config.cooldown_steps else schedule",

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import re
 import types
 
 import numpy as np
@@ -180,6 +181,8 @@ def test_the_largest_micro_batch_of_every_range_of_lengths_runs_and_changes_no_w
     strategy, model, update = built(10**6, 2, spec)
     before = weights_of(model)
     device_memory.run_largest_micro_batches(strategy, update, info, TRAIN, 2)
+    assert messages.pop(0) == "Building the graph of the training step …"
+    assert re.fullmatch(r"Built in \d+\.\d s\. TensorFlow optimizes it before the first micro-batch …", messages.pop(0))
     assert [line.rpartition(",")[0] for line in messages] == [
         "Largest micro-batch of lengths up to 8: 4 x (8 + 8) tokens",
         "Largest micro-batch of lengths up to 16: 3 x (12 + 12) tokens",

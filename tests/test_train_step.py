@@ -209,6 +209,31 @@ def test_validation_computes_in_the_mode_of_inference_and_an_update_does_not():
     assert set(modes) == {False}
 
 
+class Converted(Toy):
+    """The toy, which records whether AutoGraph converts what it calls."""
+
+    def call(self, inputs, training=False):
+        self.converted.add(tf.__internal__.autograph.control_status_ctx().status.name)
+        return super().call(inputs, training=training)
+
+
+def test_autograph_converts_neither_training_nor_validation_nor_reading(folder, monkeypatch):
+    """It doubles the time of tracing."""
+    read, cut_rows = [], batching.cut_rows
+    monkeypatch.setattr(
+        batching, "cut_rows", lambda *args: (read.append(tf.__internal__.autograph.control_status_ctx()), cut_rows(*args))[1]
+    )
+    strategy = strategy_of(1)
+    with strategy.scope():
+        model, optimizer = Converted(), sgd()
+        optimizer.build(model.trainable_variables)
+    model.converted = set()
+    batches = devices.distribute(strategy, batching.batches(folder, batch_tokens=60, seed=0, epochs=1), 30)
+    make_train_step(strategy, model, optimizer, toy.TASK, TRAIN, batching.columns_of(batches.element_spec)).get_concrete_function()
+    make_validation(strategy, model, toy.TASK, batches)()
+    assert model.converted == {found.status.name for found in read} == {"DISABLED"}
+
+
 class Overflowing(Toy):
     """The toy, where a source with one word has logits too large for any float."""
 

@@ -59,7 +59,7 @@ def sort_key(length, *others):
     return strip * 2**17 + tf.where(strip % 2 == 1, -target_length, target_length)
 
 
-@tf.function  # Compiles the loop also where automatic conversion to a graph is off, as within `Dataset.from_generator`.
+@tf.function  # Compiles the loops, which `batches`, without AutoGraph, would not.
 def cut(longer, batch_tokens: int):
     """Cuts sorted pairs greedily into batches with rows × padded length ≤ batch_tokens on each side.
 
@@ -189,6 +189,7 @@ def _batch(window: dict, index, names: Iterable[str]) -> dict:
     return {**columns, "position": after, "damaged": tf.where(index == 0, window["damaged"], 0)}
 
 
+@tf.autograph.experimental.do_not_convert
 def batches(
     folder: pathlib.Path,
     *,

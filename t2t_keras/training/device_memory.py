@@ -72,6 +72,13 @@ class SplittingTrainStep:
         self._strategy, self._train_step, self.cost, self._counted = strategy, train_step, cost, counted
         self._cost_limit = float("inf")
 
+    def build(self) -> None:
+        """Builds the graph of the train step, and logs how long it takes."""
+        logger.info("Building the graph of the training step …")
+        started = time.monotonic()
+        self._train_step.get_concrete_function()
+        logger.info(f"Built in {time.monotonic() - started:.1f} s. TensorFlow optimizes it before the first micro-batch …")
+
     def __call__(self, batch: dict, loss_scale: LossScale, apply: bool = True) -> tuple[dict, LossScale]:
         """Makes an update; see `make_train_step` for the arguments and the result.
 
@@ -107,7 +114,7 @@ class SplittingTrainStep:
 
 
 def run_largest_micro_batches(strategy, train_step: SplittingTrainStep, info: dict, config: TrainConfig, replicas: int) -> None:
-    """Runs a dummy micro-batch of each of the `largest_shapes` on every device, without changing any weight.
+    """Builds the graph, and runs a dummy micro-batch of each of the `largest_shapes` on every device, without changing any weight.
 
     Micro-batches that do not fit are thus found and split before the first update. Logs the time and the peak memory of each.
 
@@ -116,6 +123,7 @@ def run_largest_micro_batches(strategy, train_step: SplittingTrainStep, info: di
         train_step: the train step to run.
         info, config, replicas: see `largest_shapes`.
     """
+    train_step.build()
     shapes, devices_here = largest_shapes(info, config, replicas, train_step.cost), strategy.num_replicas_in_sync
     counted = [name for name, counts in info["columns"].items() if counts]
 

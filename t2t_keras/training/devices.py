@@ -230,6 +230,7 @@ def distribute(strategy, dataset: tf.data.Dataset, micro_batch_tokens: int, buck
         [micro-batches, rows, T], …}. They stay in the host's memory.
     """
 
+    @tf.autograph.experimental.do_not_convert
     def of_process(context):
         own = strategy.num_replicas_in_sync // context.num_input_pipelines
         replicas, first = (strategy.num_replicas_in_sync, context.input_pipeline_id * own) if shared else (own, 0)

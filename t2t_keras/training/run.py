@@ -125,7 +125,8 @@ def _start_from(parent: pathlib.Path, model) -> None:
 def _graph(model, task: Task) -> tf.Graph:
     """Returns the network as a graph, from the counted columns, such as source and shifted target, to logits."""
     ids = [tf.TensorSpec([None, None], tf.int32, column.name) for column in task.columns if column.counted]
-    return tf.function(lambda *columns: model(columns if len(ids) > 1 else columns[0])).get_concrete_function(*ids).graph
+    network = tf.function(lambda *columns: model(columns if len(ids) > 1 else columns[0]), autograph=False)
+    return network.get_concrete_function(*ids).graph
 
 
 def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) -> None:

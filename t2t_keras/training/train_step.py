@@ -205,7 +205,7 @@ def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig,
 
     number = tf.TensorSpec([], tf.float32)
 
-    @tf.function(input_signature=[element_spec, LossScale(number, number), tf.TensorSpec([], tf.bool)])
+    @tf.function(input_signature=[element_spec, LossScale(number, number), tf.TensorSpec([], tf.bool)], autograph=False)
     def train_step(batch, loss_scale, apply):
         step, rate = optimizer.iterations.value, optimizer.learning_rate
         gradients, scale, metrics = strategy.run(replica_gradients, (batch, step, rate, loss_scale.scale))
@@ -232,7 +232,7 @@ def make_validation(strategy, model, task: Task, batches) -> Callable[[], dict[s
 
         return _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, _zero_sums(task), _micro_batches_at_once(strategy)))
 
-    @tf.function(input_signature=[batches.element_spec])
+    @tf.function(input_signature=[batches.element_spec], autograph=False)
     def sums_of(batch):
         return _of_first_replica(strategy, strategy.run(replica_sums, (batch,)))
 
