@@ -29,7 +29,7 @@ from t2t_keras.cli import flags as options
 from t2t_keras.config import EOS, PAD, DecodeConfig, ModelConfig, from_json, to_json
 from t2t_keras.decoding import process_environment
 from t2t_keras.experiments import paper
-from t2t_keras.experiments.machine import cpu
+from t2t_keras.machine import cpu
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of a training run.")
 _SOURCE = flags.DEFINE_string("source", "", "With --model_dir: text to translate, one sentence per line.")

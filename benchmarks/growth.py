@@ -25,8 +25,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from benchmarks.growth_experiments import data, decoding, training
 from benchmarks.growth_experiments.results import picture, table
 from t2t_keras.cli import flags as options
-from t2t_keras.experiments.machine import cpu
 from t2t_keras.files import write_whole
+from t2t_keras.machine import cpu
 from tools import workers
 
 GROUPS = {"training": training.EXPERIMENTS, "data": data.EXPERIMENTS, "decoding": decoding.EXPERIMENTS}

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Registers the operations of an export's tokenizer.
 
-from t2t_keras import registry, run_folder
+from t2t_keras import gpus, registry, run_folder
 from t2t_keras.checkpoint import BEST, STEP, kept
 from t2t_keras.config import FORMER_NAMES, with_current_names
 from t2t_keras.decoding import loading
@@ -190,6 +190,7 @@ def _load_run(model_dir: pathlib.Path, checkpoint: str, **options) -> TextTransl
 
 def _signatures(export: pathlib.Path) -> tuple[Callable, object]:
     """Loads a SavedModel and returns the arguments of `TextTranslator`."""
+    gpus.share()
     model = tf.saved_model.load(str(export))
     missing = {"serving_default", "translate_with_options", "score"} - set(model.signatures)
     if missing:

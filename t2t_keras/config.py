@@ -146,6 +146,9 @@ class TrainConfig:
         0.0, "Sustained TFLOPS of one device, for the paper's estimate of the training cost (Table 2: 9.5 for a P100); 0 makes none."
     )
     dtype: str = option("float32", "Type of the layers' arithmetic: float32, bfloat16, or float16 with loss scaling. Weights stay float32.")
+    tf32: bool = option(
+        True, "Round the factors of float32 products to TF32 on GPUs that can, as TensorFlow does by default: faster, and less exact."
+    )
     parent: str = option("", "Folder of a run whose weights, averaged over its newest checkpoints, a new run starts from; empty for none.")
     seed: int = option(1, "Seed of the initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Make runs with the same seed on the same machine bit-identical; slower.")

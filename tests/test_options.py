@@ -246,6 +246,7 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         patch.setattr(checkpoint, "identity", lambda parent, which: {})
         patch.setattr(tf.config.experimental, "enable_op_determinism", lambda: found["called"].append("determinism"))
         patch.setattr(tf.config.optimizer, "set_experimental_options", found["called"].append)
+        patch.setattr(tf.config.experimental, "enable_tensor_float_32_execution", lambda enabled: found.update(tf32=enabled))
         patch.setattr(data_service, "check", found["called"].append)
         run = handed_over(patch, lab.fresh(), data_dir, train=config)
         found["metrics"] = run.validate(1)
@@ -450,6 +451,7 @@ ROWS = {
         ],
         "device_tflops": [Row(2.0, of_run(lambda found: list(found.run.curve("train/estimated_flops"))), [8])],
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
+        "tf32": [Row(False, of_parts(lambda found: found.tf32), False)],
         "parent": [Row("parent", of_parts(lambda found: found.called), ["parent average"])],
         "seed": [
             Row(4, of_parts(initial_weights), ANOTHER),

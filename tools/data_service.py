@@ -50,8 +50,10 @@ def serve() -> None:
     with options.without_noise():
         from tensorflow.data.experimental import service
 
+        from t2t_keras import gpus
         from t2t_keras.data import data_service
 
+    gpus.hide()
     address = f"{_HOST.value}:{_PORT.value}"
     data_service.check_free(_PORT.value)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # As for SIGTERM: Python's own handler would wait for `join`.

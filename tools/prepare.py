@@ -37,8 +37,10 @@ def prepare() -> None:
     if not (folder / run_folder.CORPUS).exists():
         corpora.check_files(chosen.data, chosen.task.texts)
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
+        from t2t_keras import gpus
         from t2t_keras.data import prepare
 
+    gpus.hide()
     write = prepare.write
     if _RUNNER.value:
         try:

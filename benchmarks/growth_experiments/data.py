@@ -6,7 +6,7 @@ import time
 
 from benchmarks.growth_experiments.experiment import Experiment, Panel
 from benchmarks.growth_experiments.training import of_width
-from t2t_keras.experiments.machine import peak_memory, resident_memory
+from t2t_keras.machine import peak_memory, resident_memory
 
 SEED = 1
 VOCAB_SIZE = 800

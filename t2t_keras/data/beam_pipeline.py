@@ -19,6 +19,7 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from t2t_keras import gpus
 from t2t_keras.data import corpora, prepare, shards
 from t2t_keras.files import replacing
 from t2t_keras.task import Task
@@ -55,6 +56,7 @@ class _Encode(beam.DoFn):
         self.model, self.max_length, self.seed, self.number, self.task = model, max_length, seed, number, task
 
     def setup(self):
+        gpus.hide()
         self.tokenizer = vocabulary.load(self.model)
 
     def process(self, chunk):

@@ -5,7 +5,7 @@ import pathlib
 
 import tensorflow as tf
 
-from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras import checkpoint, gpus, registry, run_folder
 from t2t_keras.config import DecodeConfig
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.sub_batches import PARALLEL, free_cores, free_memory
@@ -45,10 +45,12 @@ def load_with_state(
     model_dir: pathlib.Path, which: str, *, dtype: str = "float32", int8: bool = False, **decode_options
 ) -> tuple[Translator, dict]:
     """Loads a model as `load` does, and also returns the `state` of the newest checkpoint that it read."""
-    model_config, decode_config = run_folder.groups(model_dir, "model", "decode")
+    model_config, train_config, decode_config = run_folder.groups(model_dir, "model", "train", "decode")
     architecture = registry.architecture(run_folder.architecture_of(model_dir))
     decode_config = dataclasses.replace(decode_config, **decode_options)
     checkpoint.check_size(model_dir, which, model_config.num_weights)
+    gpus.share()
+    gpus.choose_float32(train_config.tf32)
     tokenizer = read_tokenizer(model_dir, model_config)
     model = trained = make(architecture, model_config)
     if not isinstance(model, EncoderDecoder):

@@ -26,11 +26,11 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from t2t_keras.experiments.machine import cpu, peak_memory, resident_memory
 from t2t_keras.files import read_json, write_whole
 from t2t_keras.layers.attention import MultiHeadAttention, scaled_dot_product_attention
 from t2t_keras.layers.restricted_attention import RestrictedSelfAttention, restricted_attention
 from t2t_keras.log import logger
+from t2t_keras.machine import cpu, peak_memory, resident_memory
 from t2t_keras.visualization import figures
 
 _SHORTEST = 0.05  # Seconds of a measurement; faster calls are repeated.

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from t2t_keras import checkpoint, files, registry, run_folder
+from t2t_keras import checkpoint, files, gpus, registry, run_folder
 from t2t_keras.config import FILES, TrainConfig
 from t2t_keras.data import batching, data_service, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
@@ -195,6 +195,7 @@ def train(
             tokenizer = read_tokenizer(model_dir, options.model)
         config, task, folder = options.train, options.task, options.data_folder(model_dir)
         keras.utils.set_random_seed(config.seed)
+        gpus.choose_float32(config.tf32)
         if config.deterministic:
             tf.config.experimental.enable_op_determinism()
             # Otherwise the three gradients of the embedding matrix are added in the order in which they are ready.

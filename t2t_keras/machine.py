@@ -1,0 +1,55 @@
+"""The machine that a process runs on: its processor, and what the process may use of cores and memory. Memory: Linux only."""
+
+import os
+import pathlib
+
+_CGROUP = pathlib.Path("/sys/fs/cgroup")  # Limits of a container.
+
+
+def _limit(file: str) -> list[str]:
+    """Returns the words of a file with limits of a container; none if there is no limit."""
+    path = _CGROUP / file
+    words = path.read_text().split() if path.exists() else []
+    return [] if words[:1] == ["max"] else words
+
+
+def cores() -> int:
+    """Returns how many cores this process may use: those of its affinity or, in a container, as many as it has time for."""
+    number = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = _limit("cpu.max")  # Microseconds of all cores, in a period of so many microseconds.
+    return max(min(number, int(limit[0]) // int(limit[1])), 1) if limit else number
+
+
+def memory() -> int:
+    """Returns how much memory this process may use, in bytes: that of the machine or, in a container, its limit."""
+    size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = _limit("memory.max")
+    return min(size, int(limit[0])) if limit else size
+
+
+def cpu() -> dict:
+    """Returns `cpu`, the name of the processor; `cores`, how many of them this process may use; and `flags`, its vector extensions."""
+    file = pathlib.Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    fields = {name.strip(): value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}
+    known = set(fields.get("flags", "").split())
+    wanted = ("avx", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
+    return {"cpu": fields.get("model name", "unknown"), "cores": cores(), "flags": [name for name in wanted if name in known]}
+
+
+def _status(field: str) -> int:
+    """Returns a field of the memory statistics of this process, in bytes."""
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return 1024 * int(line.split()[1])
+    raise ValueError(f"Expected {field} in /proc/self/status, as Linux has it. Received none.")
+
+
+def resident_memory() -> int:
+    """Returns the resident memory of this process, in bytes."""
+    return _status("VmRSS")
+
+
+def peak_memory() -> int:
+    """Returns the largest resident memory of this process so far, in bytes."""
+    return _status("VmHWM")
