@@ -180,8 +180,9 @@ def test_the_launcher_passes_signals_on_to_all_workers_and_exits_with_their_code
     class Worker:
         def __init__(self, number):
             self.send_signal = lambda sent: received.append((number, sent))
+            self.stderr, self.returncode = [], code
 
-    def start(number, command):
+    def start(number, command, stderr):
         assert (number, command) == (3, ["python", "train.py", "--x"])
         return [Worker(index) for index in range(number)]
 
