@@ -181,7 +181,11 @@ def test_training_refuses_a_link_where_something_of_the_run_belongs(run, outside
 def test_the_folder_of_a_run_may_be_a_link_and_so_may_the_user_s_files_in_it(run, tmp_path, outside):
     (run / "notes").symlink_to(outside)
     (tmp_path / "link").symlink_to(run)
+    being_prepared = run / "data" / f"corpus.json.{'a' * 16}.tmp"  # By another process, which holds the lock of that folder.
+    being_prepared.parent.mkdir()
+    being_prepared.touch()
     run_folder.check_before_writing(tmp_path / "link")
+    assert being_prepared.exists()
 
 
 @pytest.mark.parametrize("name", ["subwords.model", "train", "valid/info.json", "valid.source.txt"])
