@@ -27,7 +27,7 @@ def translate_function(model: Transformer, alpha: float, cores: int = 0) -> Call
     @functools.cache
     def search_of(beam_size: int):
         translator = Translator(model, None, DecodeConfig(beam_size=beam_size), frozen=True)
-        translator.cores = cores or translator.cores
+        translator.limits = translator.limits._replace(cores=cores or translator.limits.cores)
 
         @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)])
         def search(source, max_lengths):

@@ -8,7 +8,7 @@ import json
 import pathlib
 import re
 
-from t2t_keras.config import ModelConfig, TrainConfig
+from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
 from t2t_keras.experiments import paper
 from t2t_keras.model import flops
 
@@ -69,6 +69,7 @@ def facts() -> dict:
         "share": SHARE,
         "buckets": TrainConfig().buckets_per_update,
         "microBatchTokens": TrainConfig().micro_batch_tokens,
+        "longest": DataConfig().max_length,
         "models": {name: facts_of(name) for name in paper.TABLE_3},
         "hardware": {
             "NVIDIA P100 (the paper's 9.5 TFLOPS)": {"rate": P100 / 1e12, "share": SHARE, "shares": shares},

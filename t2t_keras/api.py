@@ -46,17 +46,18 @@ class TextTranslator:
     Args:
         translate: [B] string → {"text", "score"} [B].
         signatures: object with `translate_with_options` and `score`; see `export.signatures.Signatures`.
+        batch_size: number of sentences to translate at once, unless a call says otherwise.
     """
 
-    def __init__(self, translate: Callable, signatures):
-        self._translate, self._signatures = translate, signatures
+    def __init__(self, translate: Callable, signatures, batch_size: int = 64):
+        self._translate, self._signatures, self._batch_size = translate, signatures, batch_size
 
-    def translate(self, text: Text, batch_size: int = 64) -> str | list[str]:
+    def translate(self, text: Text, batch_size: int = 0) -> str | list[str]:
         """Translates a sentence or a list of sentences.
 
         Args:
             text: a sentence, or a list of sentences. A line break within a sentence counts as a space.
-            batch_size: number of sentences translated at once.
+            batch_size: number of sentences translated at once; 0 is what fills the cores or the GPU, and 64 for an export.
 
         Returns:
             The best translation, or a list of the best translations.
@@ -64,7 +65,7 @@ class TextTranslator:
         Raises:
             TypeError: `text` is neither a string nor a sequence of strings.
         """
-        found = [result["text"] for result in translate_lines(self._translate, _listed(text), batch_size=batch_size)]
+        found = [result["text"] for result in translate_lines(self._translate, _listed(text), batch_size=batch_size or self._batch_size)]
         return found[0] if isinstance(text, str) else found
 
     def n_best(
@@ -185,7 +186,7 @@ def load(path: str | os.PathLike, checkpoint: str | int = "average", **options) 
 
 def _load_run(model_dir: pathlib.Path, checkpoint: str, **options) -> TextTranslator:
     translator = loading.load(model_dir, checkpoint, **options)
-    return TextTranslator(translator, Signatures(translator))
+    return TextTranslator(translator, Signatures(translator), translator.limits.batch_size)
 
 
 def _signatures(export: pathlib.Path) -> tuple[Callable, object]:

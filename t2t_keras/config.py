@@ -142,6 +142,9 @@ class TrainConfig:
     micro_batch_tokens: int = option(
         8192, "Tokens on each side, padding included, that one device processes at once; larger batches are split."
     )
+    micro_batches_at_once: int = option(
+        0, "Number of micro-batches that a device computes at a time; 0: one on a GPU, and on a CPU as cores and memory allow.", 64
+    )
     device_tflops: float = option(
         0.0, "Sustained TFLOPS of one device, for the paper's estimate of the training cost (Table 2: 9.5 for a P100); 0 makes none."
     )
@@ -201,6 +204,7 @@ class TrainConfig:
             "max_hours",
             "histogram_steps",
             "device_tflops",
+            "micro_batches_at_once",
         ):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
         _require(self, self.learning_rate_factor > 0, "learning_rate_factor", "a positive factor")
@@ -239,11 +243,19 @@ class DecodeConfig:
     alpha: float = option(0.6, "Exponent of the length penalty (section 6.1): score = log P / ((5 + |Y|) / 6)^alpha.")
     extra_length: int = option(50, "Maximum length of a translation minus the length of its source, in sub-words (section 6.1).", 2**16)
     max_input: int = option(1024, "Maximum length of a source in sub-words, end token included; longer sources are truncated.", 2**16)
+    search_rows: int = option(
+        0, "Maximum number of sentences in a step of the search; 0: 256 on a GPU, otherwise 32. In an export 0 is 32.", 2**12
+    )
+    search_cores: int = option(
+        0, "Number of cores that a batch is divided among; 0: all of this process, or 1 on a GPU. In an export 0 is 1.", 2**10
+    )
 
     def __post_init__(self):
         check_types(self)
         _require(self, self.beam_size >= 1, "beam_size", "at least one hypothesis")
         _require(self, self.extra_length >= 0, "extra_length", "0 or more")
+        for name in ("search_rows", "search_cores"):
+            _require(self, getattr(self, name) >= 0, name, "a positive number, or 0 for that of the machine")
         _require(self, self.max_input >= 2, "max_input", "room for one sub-word and the end token")
         _require(self, 0 <= self.alpha < 100, "alpha", "an exponent of at least 0, usually at most 1")
 

@@ -1,15 +1,21 @@
 """The calculator page: its facts are those of the network, and a browser computes the paper's hours with them."""
 
+import functools
 import importlib.util
 import json
+import math
 import pathlib
 import re
 import shutil
 
 import pytest
 
+from t2t_keras import machine
+from t2t_keras.config import TrainConfig
+from t2t_keras.data import shards
 from t2t_keras.experiments import paper
 from t2t_keras.model import flops
+from t2t_keras.training import device_memory, devices
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "calculator.html"
@@ -54,6 +60,37 @@ def test_memory_is_near_that_of_the_measurements(length, gib):
     weights = model["weights"]["constant"] + 32_000 * model["weights"]["vocabulary"]
     activations = model["activations"]["constant"] + length * model["activations"]["length"]
     assert (found["fixedBytes"] + found["bytesPerWeight"] * weights + 4096 * activations) / 2**30 == pytest.approx(gib, rel=0.06)
+
+
+def bytes_of(config: TrainConfig, replicas: int, longest: int, together: int, vocabulary: int = 37_000) -> float:
+    """The page's memory of base."""
+    found = facts()
+    model = found["models"]["base"]
+    micro = min(config.micro_batch_tokens, config.batch_tokens / math.lcm(found["buckets"], replicas))
+    weights = model["weights"]["constant"] + vocabulary * model["weights"]["vocabulary"]
+    activations = model["activations"]["constant"] + model["activations"]["length"] * longest
+    return found["fixedBytes"] + found["bytesPerWeight"] * weights + together * micro * activations
+
+
+@pytest.mark.parametrize(("replicas", "micro_batch_tokens"), [(1, 8192), (1, 2048), (2, 8192), (3, 8192), (8, 8192)])
+def test_the_micro_batch_is_the_largest_that_the_program_runs_first(replicas, micro_batch_tokens):
+    """Story: the page took sentences of the average length, and --dry_run those of the greatest."""
+    config = TrainConfig(micro_batch_tokens=micro_batch_tokens)
+    info = {"source_longest": 256, "target_longest": 256, "columns": shards.SIDES}
+    cost = functools.partial(flops.memory_cost, paper.model("base", vocab_size=37_000))
+    rows, source, target = device_memory.largest_shapes(info, config, replicas, cost)[256]
+    assert source == target and 240 <= source <= 256
+    page = (bytes_of(config, replicas, 256, 1) - bytes_of(config, replicas, 256, 0)) / (
+        bytes_of(TrainConfig(), 1, 256, 1) - bytes_of(TrainConfig(), 1, 256, 0)
+    )
+    assert rows * source / 6250 == pytest.approx(page, rel=0.05)
+
+
+def test_memory_is_near_that_of_the_rehearsal():
+    """docs/scale.md: base on 2 cores, which compute two micro-batches at a time; the windows of the data are not in the page's number."""
+    [peak] = re.findall(r"\| train: an update .*? \| ([0-9.]+) GiB \|", (DOCS / "scale.md").read_text(encoding="utf-8"))
+    at_once = devices.micro_batches_at_once(TrainConfig(), 1) if machine.cores() == 2 else 2
+    assert bytes_of(TrainConfig(), 1, facts()["longest"], at_once) / 2**30 == pytest.approx(float(peak) - 520 / 1024, rel=0.1)
 
 
 def test_the_utilization_that_the_hours_of_the_paper_mean(maker):

@@ -183,7 +183,7 @@ def test_the_largest_micro_batch_of_every_range_of_lengths_runs_and_changes_no_w
     device_memory.run_largest_micro_batches(strategy, update, info, TRAIN, 2)
     assert messages.pop(0) == "Building the graph of the training step …"
     assert re.fullmatch(r"Built in \d+\.\d s\. TensorFlow optimizes it before the first micro-batch …", messages.pop(0))
-    assert [line.rpartition(",")[0] for line in messages] == [
+    assert [line.rpartition(" tokens")[0] + " tokens" for line in messages] == [
         "Largest micro-batch of lengths up to 8: 4 x (8 + 8) tokens",
         "Largest micro-batch of lengths up to 16: 3 x (12 + 12) tokens",
         "Largest micro-batch of lengths up to 32: 2 x (20 + 20) tokens",
@@ -204,6 +204,27 @@ def test_the_peak_memory_is_that_of_the_fullest_gpu(folder, messages, monkeypatc
     device_memory.run_largest_micro_batches(strategy, update, shards.read_info(folder), TRAIN, 1)
     assert messages and all(line.endswith(" s, peak memory 2.50 GiB.") for line in messages)
     assert scalars.peak_memory()["utilization/peak_gpu_memory_gib"] == 2.5
+
+
+def test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is_told(folder, messages, monkeypatch):
+    """Story: on a CPU an update computed two micro-batches at a time, and --dry_run told the memory of none."""
+    train = dataclasses.replace(TRAIN, batch_tokens=180, buckets_per_update=3, micro_batches_at_once=2)
+    info, made = {**shards.read_info(folder), "source_longest": 8, "target_longest": 8}, []
+
+    def train_step(batch, scale, apply):
+        made.append([ids.shape[:2] for ids in strategy.experimental_local_results(batch["source"])])
+        return {"target_tokens": 1.0}, scale
+
+    train_step.cost = toy.cost
+    monkeypatch.setattr(device_memory.machine, "peak_memory", lambda: 3.5 * 2**30)
+    for replicas, expected in ((1, 2), (3, 1)):  # Three devices get a bucket each.
+        strategy = strategy_of(replicas)
+        device_memory.run_largest_micro_batches(strategy, train_step, info, train, replicas)
+        assert made.pop() == [(expected, 10)] * replicas
+    assert [re.sub(r"[0-9.]+ s,", "TIME,", line) for line in messages] == [
+        "Largest micro-batch of lengths up to 8: 10 x (6 + 6) tokens, 2 at a time, TIME, peak memory 3.50 GiB.",
+        "Largest micro-batch of lengths up to 8: 10 x (6 + 6) tokens, TIME, peak memory 3.50 GiB.",
+    ]
 
 
 def test_cost_grows_with_rows_and_lengths_and_faster_than_the_lengths():

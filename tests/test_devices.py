@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import t2t_keras
+from t2t_keras import machine as machine_module
 from t2t_keras.config import TrainConfig
 from t2t_keras.training import devices
 from t2t_keras.training.interruption import OtherWorkerError
@@ -125,7 +126,7 @@ def test_more_virtual_cpu_devices_after_tensorflow_was_used_are_refused():
 
 @pytest.mark.parametrize(
     ("cores", "cpu_devices", "buckets", "expected"),
-    [(8, 1, 1, 8), (8, 1, 2, 4), (8, 1, 5, 4), (8, 2, 2, 4), (8, 2, 4, 2), (8, 4, 1, 2), (2, 4, 4, 1)],
+    [(8, 1, 1, 8), (8, 1, 2, 4), (8, 1, 4, 2), (8, 1, 20, 1), (8, 2, 2, 4), (8, 2, 4, 2), (8, 4, 1, 2), (2, 1, 4, 1), (2, 4, 4, 1)],
 )
 def test_the_threads_of_an_operation_are_the_cores_divided_by_the_micro_batches_computed_at_a_time(
     monkeypatch, cores, cpu_devices, buckets, expected
@@ -175,7 +176,40 @@ def test_threads_stay_as_they_are_once_tensorflow_has_been_used(monkeypatch):
     devices.make_strategy(1, TrainConfig(buckets_per_update=2))
 
 
-@pytest.mark.parametrize(("workers", "expected"), [(1, 4), (2, 4), (4, 8)])
+@pytest.mark.parametrize(
+    ("cores", "gib", "cpu_devices", "option", "expected"),
+    [
+        (1, 64, 1, 0, 2),
+        (2, 64, 1, 0, 2),
+        (2, 64, 2, 0, 2),
+        (16, 64, 1, 0, 8),  # The memory is enough for eight.
+        (16, 256, 1, 0, 16),
+        (16, 256, 4, 0, 4),
+        (16, 8, 1, 0, 2),
+        (16, 256, 1, 3, 3),
+        (16, 256, 0, 0, 1),  # On GPUs.
+        (16, 256, 0, 2, 2),
+    ],
+)
+def test_micro_batches_at_a_time_follow_from_cores_memory_and_device_unless_they_are_given(
+    monkeypatch, cores, gib, cpu_devices, option, expected
+):
+    """Story: a CPU computed two at a time, whether it had two cores or sixty-four."""
+    monkeypatch.setattr(machine_module, "cores", lambda: cores)
+    monkeypatch.setattr(machine_module, "memory", lambda: gib * 2**30)
+    config = TrainConfig(micro_batch_tokens=8192, micro_batches_at_once=option)
+    assert devices.micro_batches_at_once(config, cpu_devices) == expected
+
+
+@pytest.mark.parametrize(("devices_here", "expected"), [(["/cpu:0"], 3), (["/cpu:0", "/cpu:1", "/cpu:2"], 2), (["/gpu:0", "/gpu:1"], 1)])
+def test_a_strategy_computes_as_many_at_a_time_as_its_devices_can(monkeypatch, devices_here, expected):
+    monkeypatch.setattr(machine_module, "cores", lambda: 3)
+    names = [name.replace("/cpu", "/device:CPU").replace("/gpu", "/device:GPU") for name in devices_here]
+    strategy = types.SimpleNamespace(extended=types.SimpleNamespace(worker_devices=names))
+    assert devices.at_once(strategy, TrainConfig(micro_batch_tokens=100)) == expected
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(1, 2), (2, 4), (4, 8)])
 def test_workers_share_the_micro_batches_of_an_update(monkeypatch, workers, expected):
     """Four workers compute one micro-batch each, on all cores of their machines."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))

@@ -227,7 +227,7 @@ def hands_over(lab, config) -> types.SimpleNamespace:
     shutil.rmtree(data_dir / "valid")
     damaged(lab.data_dir / "valid", data_dir / "valid")
 
-    def validation(strategy, model, task, batches):
+    def validation(strategy, model, task, batches, at_once):
         found["valid_batches"] = batches
         return lambda: dict.fromkeys((*task.sums, *train_step.SUMS), 1.0)
 
@@ -235,7 +235,7 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         found["called"].append(f"{parent} {which}")
         return "parent", Left([], [])
 
-    def translated(translator, lines):
+    def translated(translator, lines, **options):
         found["translated"] += lines
         return [{"text": line} for line in lines]
 
@@ -322,6 +322,20 @@ def gradient_norms(lab, config) -> int:
     return measured[0]
 
 
+def at_once(lab, config) -> list:
+    """How many iterations of the loop over micro-batches run at a time."""
+    seen = []
+
+    def loop(condition, body, variables, parallel_iterations):
+        seen.append(parallel_iterations)
+        return variables
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_step.tf, "while_loop", loop)
+        toy.on_devices(toy.random_updates([3]), replicas=1, micro_batch_tokens=10**6, train=config)
+    return seen
+
+
 def distance(lab, config) -> float:
     """How far the weights move in an update at a rate of 1."""
     model = toy.Toy()
@@ -348,6 +362,14 @@ def searched(lab, config, endless: bool = False) -> tuple[str, int]:
 
 def translation(lab, config) -> str:
     return lab.kept(searched, config)[0]
+
+
+def limits_of(config):
+    return Translator(Copier(MODEL), None, config).limits
+
+
+def limits(lab, config) -> tuple[int, int]:
+    return limits_of(config)[:2]
 
 
 def steps_beyond_source(lab, config) -> int:
@@ -449,6 +471,7 @@ ROWS = {
             Row(20, of_run(largest_micro_batch), lambda found: 8 < found <= 20),
             Row(40, of_parts(validated), lambda found: 0 < found[1] <= 40, usual={"damaged_records": "skip"}),
         ],
+        "micro_batches_at_once": [Row(1, at_once, [1])],
         "device_tflops": [Row(2.0, of_run(lambda found: list(found.run.curve("train/estimated_flops"))), [8])],
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
         "tf32": [Row(False, of_parts(lambda found: found.tf32), False)],
@@ -495,6 +518,8 @@ ROWS = {
         "alpha": [Row(6.0, translation, lambda found: found.startswith(LINE))],
         "extra_length": [Row(2, steps_beyond_source, 2)],
         "max_input": [Row(4, translation, lambda found: len(found) > 2 and LINE.startswith(found) and found != LINE, {"beam_size": 1})],
+        "search_rows": [Row(3, limits, (3, 384))],
+        "search_cores": [Row(7, lambda lab, config: limits_of(config).cores, 7)],
     },
     DataConfig: {
         "train_source": [Row("other-train.source", of_data(lambda found: side(found.train, 0)), side(OTHER_TRAIN, 0))],

@@ -27,7 +27,7 @@ BRACKETS = "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S\n(NP NN )NP\n"
 # of a sentence with the word "broken", and reads three words.
 NOUNS = STAND_IN.format("""
 class Translator:
-    config = types.SimpleNamespace(max_input=3)
+    config, limits = types.SimpleNamespace(max_input=3), types.SimpleNamespace(batch_size=64)
     def n_best(self, line):
         if line == "stop":
             raise ValueError("Told to stop.")

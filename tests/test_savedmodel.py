@@ -41,7 +41,7 @@ print(json.dumps([[text.decode() for text in found["text"].numpy()], found["scor
 @pytest.fixture(scope="module")
 def translator():
     translator = stand_in.translator(DECODE)
-    translator.cores = 5
+    translator.limits = translator.limits._replace(cores=5)
     return translator
 
 
@@ -143,6 +143,23 @@ def test_an_export_divides_no_batch(version):
     nodes = [node for graph in saved.meta_graphs for function in graph.graph_def.library.function for node in function.node_def]
     found = {node.attr["parallel_iterations"].i for node in nodes if node.op in ("While", "StatelessWhile")}
     assert sub_batches.PARALLEL in found and 5 not in found
+
+
+class _SavedError(Exception):
+    """Ends an export where it is written."""
+
+
+def test_an_export_has_the_rows_and_cores_that_it_is_given(translator, tmp_path, monkeypatch):
+    """Story: the server's GPU searched 32 rows at a time, as two cores do."""
+
+    def save(*arguments, **options):
+        raise _SavedError
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    given = Translator(translator.model, translator.tokenizer, dataclasses.replace(DECODE, search_rows=256, search_cores=3))
+    with pytest.raises(_SavedError):
+        savedmodel.export(given, tmp_path, {})
+    assert given.limits == (256, 32768, 3)
 
 
 def test_every_warm_up_request_runs(version, loaded):

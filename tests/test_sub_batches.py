@@ -1,11 +1,10 @@
 """Every row is worked on once, no sub-batch is larger than its limits, and a batch is divided among the cores."""
 
-import os
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_keras import machine
 from t2t_keras.decoding import sub_batches
 from t2t_keras.decoding.sub_batches import in_sub_batches
 
@@ -68,9 +67,38 @@ def test_a_batch_is_divided_among_the_cores(cores, rows, expected):
     assert [len(batch) for batch in batches if batch] == expected
 
 
-def test_sub_batches_on_more_cores_have_the_same_memory_together():
-    for cores, expected in ((1, 8), (2, 8), (4, 4), (8, 2)):
-        assert len(sub_batches_of([10] * 160, max_rows=32, max_tokens=80, cores=cores)[0]) == expected
+@pytest.mark.parametrize(
+    ("gpus", "cores", "gib", "rows", "own_cores", "expected"),
+    [
+        (0, 2, 23, 0, 0, (32, 4096, 2)),
+        (0, 1, 2, 0, 0, (32, 4096, 1)),
+        (0, 64, 256, 0, 0, (32, 4096, 64)),
+        (0, 16, 8, 0, 0, (32, 1024, 16)),  # Sub-batches on more cores need no more memory than there is.
+        (0, 16, 64, 128, 0, (128, 8192, 16)),
+        (0, 16, 64, 0, 3, (32, 4096, 3)),
+        (1, 16, 64, 0, 0, (256, 32768, 1)),
+        (1, 16, 64, 500, 2, (500, 64000, 2)),
+    ],
+)
+def test_limits_follow_from_cores_memory_and_device_unless_they_are_given(monkeypatch, gpus, cores, gib, rows, own_cores, expected):
+    """Story: constants tuned on two cores gave a GPU 32 rows a step, and 64 cores the work of 8."""
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * gpus)
+    monkeypatch.setattr(machine, "cores", lambda: cores)
+    monkeypatch.setattr(machine, "memory", lambda: gib * 2**30)
+    assert sub_batches.limits_here(rows, own_cores) == expected
+
+
+def test_limits_of_a_server_do_not_depend_on_this_machine(monkeypatch):
+    for name in ("cores", "memory"):
+        monkeypatch.setattr(machine, name, lambda: pytest.fail("It is another machine."))
+    assert sub_batches.limits_of_server() == (32, 4096, 1)
+    assert sub_batches.limits_of_server(256, 4) == (256, 32768, 4)
+
+
+def test_a_batch_fills_all_sub_batches_and_scoring_keeps_its_share():
+    assert [sub_batches.Limits(32, 4096, cores).batch_size for cores in (1, 2, 16)] == [64, 64, 512]
+    assert sub_batches.Limits(256, 32768, 1).batch_size == 512
+    assert [sub_batches.Limits(rows).scored_tokens for rows in (32, 256)] == [1024, 8192]
 
 
 @pytest.mark.parametrize(("cores", "expected"), [(1, 2), (2, 2), (5, 5)])
@@ -84,13 +112,6 @@ def test_a_sub_batch_runs_on_each_core_at_the_same_time(monkeypatch, cores, expe
     monkeypatch.setattr(tf, "while_loop", recorded)
     sub_batches_of([7] * 40, max_rows=32, max_tokens=4096, cores=cores)
     assert seen == [None, expected]
-
-
-@pytest.mark.parametrize(("gpus", "cores", "expected"), [(0, 1, 1), (0, 6, 6), (0, 64, 8), (1, 6, 1)])
-def test_the_cores_are_those_of_the_process_but_with_a_gpu(monkeypatch, gpus, cores, expected):
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * gpus)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
-    assert sub_batches.free_cores() == expected
 
 
 def test_a_row_above_the_limit_is_a_sub_batch_by_itself():

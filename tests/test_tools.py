@@ -55,7 +55,7 @@ finally:
 """
 SHOUTING = STAND_IN.format("""
 class Translator:
-    config = types.SimpleNamespace(beam_size=2, max_input=6)
+    config, limits = types.SimpleNamespace(beam_size=2, max_input=6), types.SimpleNamespace(batch_size=64)
     def __call__(self, line):
         if line == "stop":
             raise ValueError("Told to stop.")
@@ -322,7 +322,7 @@ def test_a_figure_that_is_not_finite_is_null_in_json(tmp_path):
     (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "text").write_text("one\n")
     code = """
-loading.load = lambda **model: None
+loading.load = lambda **model: types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=64))
 evaluation.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chrf": float("inf"), "perplexity": float("nan")})
 """
     flags = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", "--json"]
@@ -528,7 +528,7 @@ def test_what_cannot_be_translated_is_told_before_the_model_is_loaded(tmp_path, 
     assert named in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
 
 
-@pytest.mark.parametrize(("name", "flag"), [("translate", "--n_best=-1"), ("translate", "--batch_size=0"), ("train", "--cpu_devices=0")])
+@pytest.mark.parametrize(("name", "flag"), [("translate", "--n_best=-1"), ("translate", "--batch_size=-1"), ("train", "--cpu_devices=0")])
 def test_a_number_below_the_least_is_refused_by_the_name_of_its_flag(name, flag):
     """Story: --n_best=-1 printed all but the last, and --cpu_devices=0 was TensorFlow's error with a traceback."""
     result = tool(name, "--model_dir=x", flag)

@@ -292,11 +292,10 @@ def test_long_translations_of_short_sources_are_searched_a_few_at_a_time(model, 
         return sub_batches.in_sub_batches(function, rows, lengths, max_rows=max_rows, max_tokens=max_tokens, outputs=outputs)
 
     monkeypatch.setattr(translator_module, "in_sub_batches", in_sub_batches)
-    monkeypatch.setattr(translator_module, "free_cores", lambda: 6)
-    translator = Translator(model, None, DecodeConfig(beam_size=2))
+    translator = Translator(model, None, DecodeConfig(beam_size=2, search_rows=5, search_cores=6))
     source = tf.ragged.constant([[5, EOS], [4, 5, 6, EOS]], tf.int32, row_splits_dtype=tf.int64)
     translator.search(source, tf.zeros([2]), tf.constant([9, 3]), tf.ones([2], tf.int32))
-    assert seen == [([9, 4], translator_module.MAX_ROWS, translator_module.MAX_TOKENS, 6)]
+    assert seen == [([9, 4], 5, 640, 6)]
 
 
 def test_pairs_are_scored_a_few_at_a_time_by_their_longer_side(model, monkeypatch):
@@ -313,7 +312,7 @@ def test_pairs_are_scored_a_few_at_a_time_by_their_longer_side(model, monkeypatc
         for lengths in ((7, 2, 3), (2, 5, 3))
     )
     log_probs = Translator(model, None, DecodeConfig()).log_probs(source, target)
-    assert seen == [([7, 5, 3], translator_module.MAX_ROWS, translator_module.MAX_SCORED)]
+    assert seen == [([7, 5, 3], 32, 1024)]
     assert log_probs.row_lengths().numpy().tolist() == [2, 5, 3]
 
 

@@ -32,7 +32,7 @@ _COMPOUND_SPLIT = flags.DEFINE_string(
 _ROUGE = flags.DEFINE_boolean("rouge", False, "Also compute recall and F1 of ROUGE-1, ROUGE-2 and ROUGE-L.")
 _OUTPUT = flags.DEFINE_string("output", "", "File for the model's translations.")
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object; a score that is not finite is null.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Number of sentences translated at once.", lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Number of sentences translated at once; 0: what fills the machine.", lower_bound=0)
 options.define_trained_model(required=False)
 
 
@@ -88,7 +88,9 @@ def run() -> None:
             if _HYPOTHESIS.value:
                 found["perplexity"] = perplexity(translator, sources, *references)
             else:
-                hypotheses, found = evaluate(translator, sources, *references, **count, batch_size=_BATCH_SIZE.value)
+                hypotheses, found = evaluate(
+                    translator, sources, *references, **count, batch_size=_BATCH_SIZE.value or translator.limits.batch_size
+                )
             found |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
         if output:
             output.write("".join(f"{line}\n" for line in hypotheses).encode())

@@ -32,7 +32,7 @@ _INPUT = flags.DEFINE_string("input", "", "Sentences, one per line, with spaces 
 _OUTPUT = flags.DEFINE_string("output", "", "File for the trees, replaced when all sentences are parsed; empty: standard output.")
 _DRAW = flags.DEFINE_boolean("draw", False, "Draw each tree over several lines, with a blank line after it.")
 _FLUSH = flags.DEFINE_boolean("flush", False, "Parse each line before reading the next, for interactive use by a program; slower.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Number of sentences parsed at once.", lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Number of sentences parsed at once; 0: what fills the machine.", lower_bound=0)
 options.define_trained_model(required=False)
 
 _TEXT = ("input", "output", "draw")
@@ -161,7 +161,7 @@ def _parses(target):
         parses = parse_lines(
             translator,
             lines.read_lines(source),
-            batch_size=_BATCH_SIZE.value,
+            batch_size=_BATCH_SIZE.value or translator.limits.batch_size,
             read_ahead=1 if at_keyboard or _FLUSH.value else 4096,
         )
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.

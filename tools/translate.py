@@ -21,7 +21,7 @@ _N_BEST = flags.DEFINE_integer(
     "Number of translations per line, printed as: line number, tab, score, tab, text; 0: the best, as text only.",
     lower_bound=0,
 )
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Number of sentences translated at once.", lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Number of sentences translated at once; 0: what fills the machine.", lower_bound=0)
 options.define_trained_model()
 
 
@@ -50,7 +50,7 @@ def translate() -> None:
         results = translate_lines(
             lambda text: {**function(text), "truncated": translator.truncated(text)},
             lines.read_lines(source),
-            batch_size=_BATCH_SIZE.value,
+            batch_size=_BATCH_SIZE.value or translator.limits.batch_size,
             read_ahead=1 if at_keyboard or _FLUSH.value else 4096,
         )
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.

@@ -2,21 +2,66 @@
 
 import contextlib
 import math
-import os
 import pathlib
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from t2t_keras import machine
+
 PARALLEL = 2  # At least this many sub-batches may run at the same time; more if the batch is divided among more cores.
-MAX_CORES = 8  # A batch is divided among at most this many cores.
 MIN_ROWS = 4  # A core's share of a batch has at least this many rows, because products with fewer are less efficient.
+ROWS, GPU_ROWS = 32, 256  # Sentences in a sub-batch. A step on a GPU is as long for one as for hundreds.
+TOKENS_OF_ROW = 128  # Sub-words of a side, with padding, that the search has room for with each row.
+SCORED_OF_ROW = 32  # The same for scoring, which has V logits for each.
+# What a sub-batch of 32 rows may need: in base, with 4 beams in float32, 0.4 GB for keys and values, and as much for copies of them.
+MEMORY_OF_SUB_BATCH = 2**31
 
 
-def free_cores() -> int:
-    """Returns the number of cores to divide a batch among: all of this process, up to 8. On a GPU it is 1, which does not divide it."""
-    return 1 if tf.config.list_physical_devices("GPU") else min(len(os.sched_getaffinity(0)), MAX_CORES)
+class Limits(NamedTuple):
+    """How large sub-batches are, and how many run at the same time.
+
+    Attributes:
+        rows: maximum number of rows in a sub-batch.
+        tokens: maximum number of rows × longest length in a sub-batch of the search.
+        cores: number of cores to divide a batch among. 1, as on a GPU, does not divide it.
+    """
+
+    rows: int = ROWS
+    tokens: int = ROWS * TOKENS_OF_ROW
+    cores: int = 1
+
+    @property
+    def scored_tokens(self) -> int:
+        """Maximum number of rows × longest length in a sub-batch of which the logits of all words are kept."""
+        return self.rows * SCORED_OF_ROW
+
+    @property
+    def batch_size(self) -> int:
+        """The number of sentences that fill all sub-batches that run at the same time."""
+        return self.rows * max(PARALLEL, self.cores)
+
+
+def limits_here(rows: int = 0, cores: int = 0) -> Limits:
+    """Returns the limits for this machine. All sub-batches together keep to its memory.
+
+    Args:
+        rows: maximum number of rows in a sub-batch; 0 is 32, or 256 on a GPU.
+        cores: number of cores to divide a batch among; 0 is all of this process, or 1 on a GPU.
+    """
+    gpu = bool(tf.config.list_physical_devices("GPU"))
+    rows = rows or (GPU_ROWS if gpu else ROWS)
+    cores = cores or (1 if gpu else machine.cores())
+    parallel, fit = max(PARALLEL, cores), machine.memory() * ROWS // (MEMORY_OF_SUB_BATCH * rows)
+    return Limits(rows, rows * TOKENS_OF_ROW * min(parallel, max(fit, PARALLEL)) // parallel, cores)
+
+
+def limits_of_server(rows: int = 0, cores: int = 0) -> Limits:
+    """Returns the limits for another machine, which is not known and has other requests at the same time; see `limits_here`."""
+    rows = rows or ROWS
+    return Limits(rows, rows * TOKENS_OF_ROW, cores or 1)
 
 
 def free_memory(root: pathlib.Path = pathlib.Path("/")) -> float:
@@ -54,10 +99,9 @@ def in_sub_batches(
         rows: nest of tensors [B, …].
         lengths: length of each row, [B] int32.
         max_rows: maximum number of rows in a sub-batch.
-        max_tokens: maximum number of rows × longest length in a sub-batch, if `PARALLEL` run at the same time; less if more do. A single
-            row may be longer.
+        max_tokens: maximum number of rows × longest length in a sub-batch. A single row may be longer.
         outputs: a spec for each tensor that `function` returns. Only the first axis may differ between sub-batches.
-        cores: number of cores to divide the rows among; see `free_cores`.
+        cores: number of cores to divide the rows among; see `Limits`.
 
     Returns:
         The results, concatenated along the first axis; and as the last item the order of the rows in them, [B] int32.
@@ -66,7 +110,6 @@ def in_sub_batches(
     lengths = tf.gather(lengths, order)
     number = tf.size(order)
     parallel = max(PARALLEL, cores)
-    max_tokens = max_tokens * PARALLEL // parallel
     if cores > 1:  # As many sub-batches for each core, of about as many rows.
         wanted = -(-number // (cores * max_rows)) * cores
         max_rows = -(-number // tf.clip_by_value(wanted, 1, tf.maximum(number // MIN_ROWS, 1)))

@@ -15,17 +15,15 @@ from t2t_keras.decoding.beam_search import beam_search
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.search_hooks import BEST, Prefix, Scorer, Selector
-from t2t_keras.decoding.sub_batches import free_cores, in_sub_batches
+from t2t_keras.decoding.sub_batches import in_sub_batches, limits_here
 from t2t_keras.layers.inference import inference
 from t2t_keras.layers.masks import shift_right
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.text.lines import one_line
 from t2t_keras.text.subwords import Subwords
 
-MAX_ROWS, MAX_TOKENS = 32, 4096  # Limits of a sub-batch in the search: sentences, and sub-words of a side with padding.
 MANY_BEAMS = 32  # With more, a sub-batch has fewer sentences, because the memory for one grows with the square of its beams.
 SOURCE_MULTIPLE = 4  # The search pads sources to a multiple of this length, because oneDNN compiles kernels for each length.
-MAX_SCORED = 1024  # Limit of a sub-batch in scoring: sub-words with padding. Each one has V logits.
 
 Inputs = dict[str, tf.Tensor]  # [R, …] by name, a row for each sentence.
 
@@ -55,7 +53,7 @@ class Translator(tf.Module):
 
     Attributes:
         models: all models.
-        cores: number of cores to divide a batch among; see `in_sub_batches`. It is fixed when a graph is traced.
+        limits: of sub-batches: those of this machine. They are fixed when a graph is traced.
         weights: returns a scope for calls of the model outside the search, which has its own scope.
     """
 
@@ -74,7 +72,7 @@ class Translator(tf.Module):
         if int8 and len(self.models) > 1:
             raise ValueError(f"Expected one model with `int8`. Received: {len(self.models)} models.")
         self.tokenizer, self.config, self.int8, self.scorers, self.selector = tokenizer, config, int8, scorers, selector
-        self.cores = free_cores()
+        self.limits = limits_here(config.search_rows, config.search_cores)
         values = int8.values if int8 else collections.ChainMap(*map(values_of, self.models)) if frozen else None
         self._search_weights = (lambda: FrozenWeights(values)) if values else inference
         # Constants make only the search faster. Another graph would hold a second copy of the weights.
@@ -146,9 +144,9 @@ class Translator(tf.Module):
             rows,
             # Both need memory: a row may ask for a long translation of a short source.
             tf.maximum(tf.cast(source.row_lengths(), tf.int32), max_length),
-            max_rows=max(MAX_ROWS // fewer, 1),
-            max_tokens=MAX_TOKENS // fewer,
-            cores=self.cores,
+            max_rows=max(self.limits.rows // fewer, 1),
+            max_tokens=self.limits.tokens // fewer,
+            cores=self.limits.cores,
             outputs=[
                 tf.TensorSpec([None], tf.int32),
                 tf.TensorSpec([None], tf.int64),
@@ -183,8 +181,8 @@ class Translator(tf.Module):
             read,
             {"source": source, "target": target},
             tf.cast(tf.maximum(source.row_lengths(), length), tf.int32),
-            max_rows=MAX_ROWS,
-            max_tokens=MAX_SCORED,
+            max_rows=self.limits.rows,
+            max_tokens=self.limits.scored_tokens,
             outputs=[tf.TensorSpec([None], tf.float32)],
         )
         in_order = tf.RaggedTensor.from_row_lengths(log_probs, tf.gather(length, order), validate=False)

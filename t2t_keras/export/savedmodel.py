@@ -23,6 +23,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 import t2t_keras
 from t2t_keras import run_folder
 from t2t_keras.decoding.loading import load_with_state
+from t2t_keras.decoding.sub_batches import limits_of_server
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export.signatures import Signatures
 from t2t_keras.files import exclusive, making_folder, write_whole
@@ -71,7 +72,7 @@ def next_version(export_dir: pathlib.Path) -> int:
 
 def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     """Writes all files of a version into a new folder."""
-    translator.cores = 1  # Those of the server are not known, and its other requests occupy them.
+    translator.limits = limits_of_server(translator.config.search_rows, translator.config.search_cores)
     service = Signatures(translator)
     signatures = {
         "serving_default": service.translate,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from t2t_keras.config import PAD
 from t2t_keras.decoding.sub_batches import in_sub_batches
-from t2t_keras.decoding.translator import MAX_ROWS, MAX_SCORED, Translator
+from t2t_keras.decoding.translator import Translator
 from t2t_keras.layers.masks import shift_right, token_mask
 
 MAX_ALIGNED = 256  # Maximum number of source sub-words for an alignment. A translation may have twice as many.
@@ -162,8 +162,8 @@ class Signatures(tf.Module):
             align,
             {"source": sources, "target": targets},
             tf.cast(sources.row_lengths() + targets.row_lengths(), tf.int32),
-            max_rows=MAX_ROWS,
-            max_tokens=MAX_SCORED,
+            max_rows=self.translator.limits.rows,
+            max_tokens=self.translator.limits.scored_tokens,
             outputs=[tf.TensorSpec([None], tf.float32)],
         )
         weights = tf.reshape(weights, [tf.size(order), max_targets, max_sources])

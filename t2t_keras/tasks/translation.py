@@ -52,7 +52,7 @@ class Translation(Task):
         def validate() -> dict:
             if not sources:
                 return {}
-            hypotheses = [result["text"] for result in translate_lines(greedy, sources)]
+            hypotheses = [result["text"] for result in translate_lines(greedy, sources, batch_size=greedy.limits.batch_size)]
             rows = zip(sources[:SAMPLES], hypotheses, references, strict=False)
             table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
             return {

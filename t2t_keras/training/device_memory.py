@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from t2t_keras import machine
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, shards
 from t2t_keras.log import logger
@@ -47,6 +48,25 @@ def halve_micro_batches(strategy, batch: dict) -> dict:
         return {name: tf.concat(tf.unstack(ids), axis=0) for name, ids in batching.cut_rows(columns, 2).items()}
 
     return strategy.run(halve, (batch,))
+
+
+def repeated(strategy, batch: dict, number: int) -> dict:
+    """Returns an update with each micro-batch `number` times."""
+
+    def repeat(columns):
+        return {name: tf.concat([ids] * number, axis=0) for name, ids in columns.items()}
+
+    if number == 1:
+        return batch
+    return tf.function(lambda batch: strategy.run(repeat, (batch,)), autograph=False)(batch)
+
+
+def _peak_memory(devices_in_use: list) -> float:
+    """Returns the largest memory so far, in GiB: that of the fullest GPU or, without one, of this process."""
+    if not devices_in_use:
+        return machine.peak_memory() / 2**30
+    names = [gpu.name.removeprefix("/device:") for gpu in devices_in_use]
+    return max(tf.config.experimental.get_memory_info(name)["peak"] for name in names) / 2**30
 
 
 def _shown(rows: int, lengths: Sequence[int]) -> str:
@@ -114,9 +134,10 @@ class SplittingTrainStep:
 
 
 def run_largest_micro_batches(strategy, train_step: SplittingTrainStep, info: dict, config: TrainConfig, replicas: int) -> None:
-    """Builds the graph, and runs a dummy micro-batch of each of the `largest_shapes` on every device, without changing any weight.
+    """Builds the graph, and runs dummy micro-batches of each of the `largest_shapes` on every device, without changing any weight.
 
-    Micro-batches that do not fit are thus found and split before the first update. Logs the time and the peak memory of each.
+    There are as many of a shape as a device computes at a time. Those that do not fit are thus found and split before the first update.
+    Logs the time, and the peak memory so far: of a GPU or, on a CPU, of this process.
 
     Args:
         strategy: the strategy of `train_step`.
@@ -136,12 +157,12 @@ def run_largest_micro_batches(strategy, train_step: SplittingTrainStep, info: di
 
     dummies = tf.data.Dataset.from_tensor_slices(list(shapes.values())).map(dummy)
     gpus = tf.config.list_logical_devices("GPU")
+    at_once = min(devices.at_once(strategy, config), devices.of_update(config, replicas))
     batches = devices.distribute(strategy, dummies, config.micro_batch_tokens)
     for (bound, (rows, *lengths)), batch in zip(shapes.items(), batches, strict=True):
         started = time.monotonic()
-        metrics, _ = train_step(batch, LossScale(), apply=False)
+        metrics, _ = train_step(repeated(strategy, batch, at_once), LossScale(), apply=False)
         float(metrics["target_tokens"])  # Waits for the devices.
         seconds = time.monotonic() - started
-        peaks = [tf.config.experimental.get_memory_info(gpu.name.removeprefix("/device:"))["peak"] / 2**30 for gpu in gpus]
-        peak = f", peak memory {max(peaks):.2f} GiB" if peaks else ""
-        logger.info(f"Largest micro-batch of lengths up to {bound}: {_shown(rows, lengths)} tokens, {seconds:.2f} s{peak}.")
+        shown = f"{_shown(rows, lengths)} tokens{f', {at_once} at a time' if at_once > 1 else ''}"
+        logger.info(f"Largest micro-batch of lengths up to {bound}: {shown}, {seconds:.2f} s, peak memory {_peak_memory(gpus):.2f} GiB.")

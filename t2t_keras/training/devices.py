@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
+from t2t_keras import machine
 from t2t_keras.compat import number_collective_keys
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching
 from t2t_keras.training.interruption import OtherWorkerError
 
-MICRO_BATCHES_AT_ONCE = 2  # How many a CPU computes at a time: many operations are too small for all cores.
+MICRO_BATCHES_AT_ONCE = 2  # How many a CPU computes at a time at least: many operations are too small for all cores.
+BYTES_OF_TOKEN = 2**20  # Memory to have for each token of a micro-batch; the big model takes 0.65 MB in sentences of 30 sub-words.
 CHIEF_EXIT_SECONDS = 3.0  # How much later than the other workers the chief exits. After 10 s TensorFlow reports them as crashed.
 
 
@@ -89,10 +91,37 @@ def threads_of_an_operation(cpu_devices: int, config: TrainConfig) -> int:
 
     Each micro-batch on some of the cores is faster than each operation on all of them.
     """
-    micro_batches = max(config.buckets_per_update, -(-config.batch_tokens // config.micro_batch_tokens))
     replicas = cpu_devices * max(_cluster_size(), 1)
-    at_once = cpu_devices * min(max(micro_batches // replicas, 1), MICRO_BATCHES_AT_ONCE)
-    return max(len(os.sched_getaffinity(0)) // at_once, 1)
+    at_once = cpu_devices * min(of_update(config, replicas), micro_batches_at_once(config, cpu_devices))
+    return max(machine.cores() // at_once, 1)
+
+
+def of_update(config: TrainConfig, replicas: int) -> int:
+    """Returns how many micro-batches of an update a device gets, at least."""
+    micro_batches = max(config.buckets_per_update, -(-config.batch_tokens // config.micro_batch_tokens))
+    return max(micro_batches // replicas, 1)
+
+
+def micro_batches_at_once(config: TrainConfig, cpu_devices: int) -> int:
+    """Returns how many micro-batches a device computes at a time.
+
+    It is the option if it is set. A GPU computes one, so that memory holds the activations of one. A CPU computes one on each core, if it
+    has memory for the activations of all, but two at least.
+
+    Args:
+        config: training options.
+        cpu_devices: number of virtual CPU devices; 0 if GPUs train.
+    """
+    if config.micro_batches_at_once or not cpu_devices:
+        return config.micro_batches_at_once or 1
+    fit = machine.memory() // (BYTES_OF_TOKEN * config.micro_batch_tokens)
+    return max(min(machine.cores(), fit) // cpu_devices, MICRO_BATCHES_AT_ONCE)
+
+
+def at_once(strategy, config: TrainConfig) -> int:
+    """Returns how many micro-batches a device of a strategy computes at a time; see `micro_batches_at_once`."""
+    here = strategy.extended.worker_devices
+    return micro_batches_at_once(config, len(here) if all("CPU" in device for device in here) else 0)
 
 
 def virtual_cpu_devices(number: int) -> None:

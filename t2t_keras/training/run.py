@@ -41,7 +41,7 @@ def _validation(strategy, model, tokenizer, folder: pathlib.Path, options: run_f
     budget = max(config.micro_batch_tokens, *shards.counted(shards.read_info(folder / "valid")))
     dataset = batching.batches(folder / "valid", batch_tokens=budget, seed=0, epochs=1, damaged_records=config.damaged_records)
     batches = devices.distribute(strategy, dataset, config.micro_batch_tokens)
-    sums = train_step.make_validation(strategy, model, task, batches)
+    sums = train_step.make_validation(strategy, model, task, batches, devices.at_once(strategy, config))
     texts = prepare.read_text(folder, "valid", task.texts)
     of_chief = task.validation(model, tokenizer, options, texts) if devices.is_chief(strategy) else lambda: {}
 

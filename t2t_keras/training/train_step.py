@@ -16,7 +16,7 @@ from t2t_keras.data.batching import columns_of, trimmed
 from t2t_keras.layers.inference import inference
 from t2t_keras.layers.masks import token_mask
 from t2t_keras.task import Task
-from t2t_keras.training.devices import MICRO_BATCHES_AT_ONCE
+from t2t_keras.training import devices
 
 SUMS = ("target_tokens", "real_tokens", "positions", "flops")  # Of every task, beside its own.
 
@@ -118,14 +118,6 @@ def micro_batch_gradients(
     return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
 
 
-def _micro_batches_at_once(strategy) -> int:
-    """Returns how many micro-batches a device computes at a time: one, so that memory holds the activations of one.
-
-    A CPU computes several, `devices.MICRO_BATCHES_AT_ONCE`.
-    """
-    return MICRO_BATCHES_AT_ONCE if all("CPU" in device for device in strategy.extended.worker_devices) else 1
-
-
 def _sum_over_micro_batches(batch, function: Callable, zeros, at_once: int):
     """Sums `function(micro_batch, columns)` over micro-batches, `at_once` at a time."""
 
@@ -172,7 +164,7 @@ def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig,
         - with `histogram_steps`, "weight_gradient_norms": [weights], not finite if the update is not
         - "finite": whether loss and gradient are finite, boolean
     """
-    variables, at_once = [variable.value for variable in model.trainable_variables], _micro_batches_at_once(strategy)
+    variables, at_once = [variable.value for variable in model.trainable_variables], devices.at_once(strategy, config)
 
     def replica_gradients(batch, step, rate, loss_scale):
         """Returns the gradients summed over all replicas, their scale, and the metrics."""
@@ -217,12 +209,13 @@ def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig,
     return train_step
 
 
-def make_validation(strategy, model, task: Task, batches) -> Callable[[], dict[str, float]]:
+def make_validation(strategy, model, task: Task, batches, at_once: int = 1) -> Callable[[], dict[str, float]]:
     """Makes a function that returns the sums of a dataset: those of the task, and `SUMS`.
 
     Args:
         strategy, model, task: see `make_train_step`.
         batches: the dataset, from `devices.distribute`.
+        at_once: number of micro-batches that a device computes at a time.
     """
 
     def replica_sums(batch):
@@ -230,7 +223,7 @@ def make_validation(strategy, model, task: Task, batches) -> Callable[[], dict[s
             with inference():
                 return _sums(model, task, columns, label_smoothing=0.0, training=False)
 
-        return _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, _zero_sums(task), _micro_batches_at_once(strategy)))
+        return _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, _zero_sums(task), at_once))
 
     @tf.function(input_signature=[batches.element_spec], autograph=False)
     def sums_of(batch):
