@@ -774,8 +774,8 @@ MUTANTS = (
     Mutant(
         "more cores take more memory",
         "t2t_keras/decoding/sub_batches.py",
-        "TOKENS_OF_ROW * min(parallel, max(fit, PARALLEL)) // parallel",
-        "TOKENS_OF_ROW",
+        "TOKENS_OF_ROW * min(rows, ROWS * fit // parallel)",
+        "TOKENS_OF_ROW * rows",
         ("tests/test_sub_batches.py::test_limits_follow_from_cores_memory_and_device_unless_they_are_given",),
     ),
     Mutant(

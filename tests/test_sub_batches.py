@@ -76,6 +76,7 @@ def test_a_batch_is_divided_among_the_cores(cores, rows, expected):
         (0, 16, 8, 0, 0, (32, 1024, 16)),  # Sub-batches on more cores need no more memory than there is.
         (0, 16, 64, 128, 0, (128, 8192, 16)),
         (0, 16, 64, 0, 3, (32, 4096, 3)),
+        (0, 2, 23, 4096, 0, (4096, 22528, 2)),  # As a folder from elsewhere might ask for.
         (1, 16, 64, 0, 0, (256, 32768, 1)),
         (1, 16, 64, 500, 2, (500, 64000, 2)),
     ],

@@ -45,7 +45,7 @@ class Limits(NamedTuple):
 
 
 def limits_here(rows: int = 0, cores: int = 0) -> Limits:
-    """Returns the limits for this machine. All sub-batches together keep to its memory.
+    """Returns the limits for this machine. All sub-batches together keep to the memory of a CPU.
 
     Args:
         rows: maximum number of rows in a sub-batch; 0 is 32, or 256 on a GPU.
@@ -54,8 +54,10 @@ def limits_here(rows: int = 0, cores: int = 0) -> Limits:
     gpu = bool(tf.config.list_physical_devices("GPU"))
     rows = rows or (GPU_ROWS if gpu else ROWS)
     cores = cores or (1 if gpu else machine.cores())
-    parallel, fit = max(PARALLEL, cores), machine.memory() * ROWS // (MEMORY_OF_SUB_BATCH * rows)
-    return Limits(rows, rows * TOKENS_OF_ROW * min(parallel, max(fit, PARALLEL)) // parallel, cores)
+    if gpu:
+        return Limits(rows, TOKENS_OF_ROW * rows, cores)
+    parallel, fit = max(PARALLEL, cores), max(machine.memory() // MEMORY_OF_SUB_BATCH, PARALLEL)
+    return Limits(rows, TOKENS_OF_ROW * min(rows, ROWS * fit // parallel), cores)
 
 
 def limits_of_server(rows: int = 0, cores: int = 0) -> Limits:
