@@ -173,8 +173,8 @@ MUTANTS = (
     Mutant(
         "BLEU in TensorBoard is of lines in reverse",
         "t2t_keras/tasks/translation.py",
-        "for result in translate_lines(greedy, sources)]",
-        "for result in translate_lines(greedy, sources)][::-1]",
+        "for result in translate_lines(greedy, sources, batch_size=greedy.limits.batch_size)]",
+        "for result in translate_lines(greedy, sources, batch_size=greedy.limits.batch_size)][::-1]",
         ("tests/test_run.py::test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment",),
     ),
     Mutant(
