@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
@@ -17,7 +18,7 @@ from t2t_keras.data import prepare
 from t2t_keras.decoding import loading
 from t2t_keras.experiments import paper
 from t2t_keras.text import vocabulary, word_pieces
-from t2t_keras.training.optimizer import TransformerSchedule
+from t2t_keras.training.optimizer import TransformerSchedule, schedule_of
 
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.flags"))
 GROUPS = (ModelConfig, TrainConfig, DecodeConfig, DataConfig)
@@ -69,6 +70,14 @@ def test_a_config_makes_a_schedule_that_peaks_at_its_warm_up(path):
     rates = [float(schedule(step - 1)) for step in (1, train.warmup_steps - 1, train.warmup_steps, train.warmup_steps + 1)]
     assert max(rates) == rates[2]
     assert 1e-4 < rates[2] < 1e-2
+
+
+def test_the_quick_start_s_rate_falls_to_zero_after_its_warm_up():
+    """Section 5.3's warm-up, and then a cooldown to the last update, after which the rate would be 0."""
+    model, train, _, _ = read(next(path for path in CONFIGS if path.stem == "quickstart"))
+    assert train.warmup_steps + train.cooldown_steps == train.train_steps
+    rates = np.array(schedule_of(model.d_model, train)(np.arange(train.train_steps + 1)))
+    assert rates.argmax() == train.warmup_steps - 1 and rates[-2] < max(rates) / 1000 and rates[-1] == 0
 
 
 def test_multi30k_peaks_at_the_rate_of_its_recipe():

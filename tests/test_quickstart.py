@@ -15,7 +15,8 @@ from t2t_keras.evaluation.scores import exactly_right
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = (
     "--encoder_layers=1 --decoder_layers=1 --d_model=8 --d_ff=8 --num_heads=1 --d_k=8 --d_v=8 --builtin_pairs=1000 --train_steps=2 "
-    "--valid_steps=2 --valid_sentences=0 --best_metric=loss --checkpoint_steps=2 --beam_size=1 --extra_length=0 --dtype=float32"
+    "--cooldown_steps=2 --valid_steps=2 --valid_sentences=0 --best_metric=loss --checkpoint_steps=2 --beam_size=1 --extra_length=0 "
+    "--dtype=float32"
 ).split()
 
 
