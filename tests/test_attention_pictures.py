@@ -3,7 +3,6 @@
 import html.parser
 import json
 import pathlib
-import subprocess
 import xml.etree.ElementTree
 
 import matplotlib.image
@@ -11,11 +10,10 @@ import numpy as np
 import numpy_transformer as paper
 import pytest
 import stand_in
-import test_tools
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 from test_oracle import as_in_the_paper, values_of
-from test_tools import complaint, tool
+from test_tools import STAND_IN, complaint, run_stand_in, tool
 
 from t2t_keras.config import BOS, EOS, DecodeConfig
 from t2t_keras.decoding.loading import load
@@ -448,10 +446,8 @@ def test_the_program_writes_the_pictures_and_the_page(tmp_path):
 )
 def test_the_program_refuses_what_cannot_be_before_it_loads_a_model(tmp_path, flags, stdin, named):
     (tmp_path / "two").write_text("eins\nzwei\n")
-    command = test_tools.stand_in(test_tools.STAND_IN.format(""), "attention", f"--model_dir={RUN_1}", f"--output={tmp_path}/out")
-    command += [flag.format(tmp_path) for flag in flags]
-    result = subprocess.run(command, input=stdin, capture_output=True, env=test_tools.ENVIRONMENT)
-    assert named in complaint(result)
+    asked = [f"--model_dir={RUN_1}", f"--output={tmp_path}/out", *(flag.format(tmp_path) for flag in flags)]
+    assert named in complaint(run_stand_in(STAND_IN.format(""), "attention", *asked, input=stdin))
     assert not (tmp_path / "out").exists()
 
 

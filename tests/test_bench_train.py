@@ -15,6 +15,7 @@ import types
 
 import keras
 import numpy as np
+import programs
 import pytest
 import toy
 
@@ -266,7 +267,8 @@ def test_the_table_has_the_fastest_first_and_says_what_was_not_measured():
 
 def program(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "benchmarks/train.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **variables})
+    environment = {**os.environ, **variables}
+    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=ROOT, env=environment)
 
 
 @pytest.mark.parametrize(

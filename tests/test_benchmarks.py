@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 import toy
@@ -82,7 +83,8 @@ def test_all_systems_write_equally_much_and_float32_writes_the_same():
 def rehearsal(code: str, *arguments) -> str:
     """What some code prints with the module as `rehearsal` and the arguments in `sys.argv`."""
     program = f"import pathlib, sys\nfrom benchmarks import wmt14_rehearsal as rehearsal\n{code}"
-    result = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT)
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 from logged import logged
@@ -240,7 +241,7 @@ def test_the_projector_gets_the_first_sub_words_with_their_own_embeddings(tmp_pa
 
 def program(*arguments: str, cwd: pathlib.Path) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "tools/curves.py"), *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, cwd=cwd, capture_output=True, text=True)
 
 
 def test_the_program_compares_runs_and_flags_may_follow_them(model_dir, tmp_path):

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 
+import programs
 import pytest
 
 from t2t_keras import config
@@ -41,7 +42,8 @@ TELL = """print(json.dumps({
 
 def program(*arguments: str, main: str = TELL, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess:
     command = [sys.executable, "-c", PROGRAM.format(main=main), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=cwd, env=environment)
 
 
 def told(*arguments: str, cwd: pathlib.Path = ROOT) -> dict:

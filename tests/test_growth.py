@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import programs
 import pytest
 
 from benchmarks.growth_experiments import data, decoding, training
@@ -104,7 +105,7 @@ def test_base_is_one_of_the_widths():
 
 def growth(*arguments) -> subprocess.CompletedProcess:
     program = [sys.executable, str(ROOT / "benchmarks/growth.py"), *map(str, arguments)]
-    return subprocess.run(program, capture_output=True, text=True, cwd=ROOT)
+    return programs.run(program, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=ROOT)
 
 
 def test_what_a_file_has_is_not_measured_again(tmp_path):

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import programs
 import pytest
 from test_survival import FLAGS
 
@@ -110,7 +111,7 @@ def start_training(model_dir: pathlib.Path, *flags: str) -> subprocess.Popen:
     command = [sys.executable, str(ROOT / "tools" / "train.py"), *FLAGS, f"--model_dir={model_dir}", "--train_steps=1000000", *flags]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen([*command, "--valid_steps=1000000"], env=environment, text=True, start_new_session=True, **pipes)
+    return programs.Popen([*command, "--valid_steps=1000000"], env=environment, text=True, start_new_session=True, **pipes)
 
 
 def assert_stopped(process: subprocess.Popen, model_dir: pathlib.Path, reason: str) -> None:

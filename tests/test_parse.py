@@ -1,14 +1,16 @@
 """The program parse.py as a person runs it, and the parser on a model that stands in."""
 
+import functools
 import json
 import pathlib
 import select
 import subprocess
 import sys
 
+import programs
 import pytest
 import tensorflow as tf
-from test_tools import CONFIG, ENVIRONMENT, ROOT, STAND_IN, complaint, stand_in
+from test_tools import CONFIG, ENVIRONMENT, ROOT, STAND_IN, complaint, run_stand_in
 
 from t2t_keras.parsing.parser import parse_lines
 
@@ -47,8 +49,7 @@ loading.load, translator.translate_lines = lambda **model: Translator(), transla
 
 def parse(*arguments: str, stdin: bytes = b"", cwd=ROOT) -> subprocess.CompletedProcess:
     """Runs parse.py, which must not import TensorFlow to linearize and to score."""
-    command = stand_in(STAND_IN.format(""), "parse", *arguments)
-    return subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=ENVIRONMENT)
+    return run_stand_in(STAND_IN.format(""), "parse", *arguments, input=stdin, cwd=cwd)
 
 
 @pytest.fixture
@@ -56,11 +57,7 @@ def nouns(tmp_path):
     """Runs parse.py with what finds nouns in place of a model."""
     (tmp_path / "config.json").write_text(CONFIG)
 
-    def run(*arguments: str, start=subprocess.run, **options):
-        command = stand_in(NOUNS, "parse", f"--model_dir={tmp_path}", *arguments)
-        return start(command, env=ENVIRONMENT, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
-
-    return run
+    return functools.partial(run_stand_in, NOUNS, "parse", f"--model_dir={tmp_path}")
 
 
 def test_treebank_files_become_text_to_train_with(tmp_path):
@@ -119,7 +116,7 @@ def test_a_picture_has_several_lines_and_a_blank_line_after_it(nouns):
 
 
 def test_flushing_answers_a_line_before_the_next_comes(nouns):
-    with nouns("--flush", start=subprocess.Popen, stdin=subprocess.PIPE) as process:
+    with nouns("--flush", start=programs.Popen, stdin=subprocess.PIPE) as process:
         for line in (b"one\n", b"two\n"):
             process.stdin.write(line)
             process.stdin.flush()
@@ -295,7 +292,7 @@ def test_a_trained_model_parses_what_it_has_learned(tmp_path):
     program = [sys.executable, str(ROOT / "tools/parse.py")]
 
     def run(*command: str, **options) -> subprocess.CompletedProcess:
-        result = subprocess.run(command, capture_output=True, env=ENVIRONMENT, **options)
+        result = programs.run(command, capture_output=True, env=ENVIRONMENT, **options)
         assert result.returncode == 0, result.stderr.decode()
         return result
 

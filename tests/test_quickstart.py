@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import programs
 import pytest
 from test_tools import ENVIRONMENT, STAND_IN, stand_in
 
@@ -22,7 +23,8 @@ TINY = (
 
 def quickstart(*flags: str, script: pathlib.Path = ROOT / "tools/quickstart.py", **options) -> subprocess.CompletedProcess:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, str(script), *flags], capture_output=True, text=True, env=environment, **options)
+    command = [sys.executable, str(script), *flags]
+    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment, **options)
 
 
 def test_short_sentences_are_counted_on_their_own():

@@ -5,10 +5,10 @@ import hashlib
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import numpy as np
+import programs
 import pytest
 import stand_in
 import tensorflow as tf
@@ -181,7 +181,7 @@ def test_every_warm_up_request_runs(version, loaded):
 def test_another_program_without_this_package_translates_and_scores_the_same(version, translator):
     # From another folder, with nothing of this project on its path.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    result = subprocess.run(
+    result = programs.run(
         [sys.executable, "-c", ALONE, str(version)],
         input=json.dumps(LINES).encode(), capture_output=True, env=environment, cwd=version, timeout=120,
     )  # fmt: skip

@@ -5,10 +5,10 @@ import os
 import pathlib
 import random
 import signal
-import subprocess
 import sys
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 
@@ -30,7 +30,7 @@ RANDOM_KILLS = 10  # That land before the last checkpoint, for each dtype.
 def trained(model_dir: pathlib.Path, kills: list, *flags: str) -> list[dict]:
     """How runs in a folder ended, one after the other; see `killed_runs.py`."""
     asked = json.dumps({"flags": [*FLAGS, f"--model_dir={model_dir}", *flags], "kills": kills})
-    result = subprocess.run([sys.executable, str(HERE / "killed_runs.py"), asked], capture_output=True, text=True)
+    result = programs.run([sys.executable, str(HERE / "killed_runs.py"), asked], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout.splitlines()[-1])
 

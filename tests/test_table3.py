@@ -9,6 +9,7 @@ import pathlib
 import subprocess
 import sys
 
+import programs
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
@@ -215,7 +216,8 @@ def test_tensorboard_compares_the_rows_and_forgets_those_that_are_gone(tmp_path)
 
 def table3_py(*flags: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "tools/table3.py"), *flags]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,8 @@ def test_wrong_rows_and_options_that_rows_set_are_refused_in_a_line(tmp_path, fl
 
 def test_train_py_refuses_an_unknown_row(tmp_path):
     command = [sys.executable, str(ROOT / "tools/train.py"), "--model=table3/A9", f"--model_dir={tmp_path}/run", "--dataset=builtin"]
-    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
     assert result.returncode == 1 and "A16" in result.stderr and not (tmp_path / "run").exists()
 
 

@@ -1,5 +1,6 @@
 """The programs as a person runs them: from text files to translations of text, in processes of their own."""
 
+import functools
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import termios
 from importlib.util import find_spec
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Its operations are in exports.
@@ -77,12 +79,14 @@ loading.load, translator.translate_lines = lambda **model: Translator(), transla
 def tool(name: str, *arguments: str, stdin: bytes = b"", cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess:
     """Runs tools/NAME.py; output as bytes, as a file would get it."""
     command = [sys.executable, str(ROOT / "tools" / f"{name}.py"), *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=ENVIRONMENT)
+    return programs.run(command, input=stdin, capture_output=True, cwd=cwd, env=ENVIRONMENT)
 
 
-def stand_in(code: str, name: str, *arguments: str) -> list[str]:
-    """The command that runs tools/NAME.py after some code."""
-    return [sys.executable, "-c", code, str(ROOT / "tools" / f"{name}.py"), *arguments]
+def run_stand_in(code: str, name: str, *arguments: str, start=programs.run, **options):
+    """Runs tools/NAME.py after some code, where TensorFlow is not imported."""
+    command = [sys.executable, "-c", code, str(ROOT / "tools" / f"{name}.py"), *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return start(command, modules=programs.WITHOUT_TENSORFLOW, env=ENVIRONMENT, **{**pipes, **options})
 
 
 def complaint(result: subprocess.CompletedProcess) -> str:
@@ -136,7 +140,9 @@ def test_training_tells_what_it_read_what_it_trains_and_what_to_do_next(trained)
 
 @pytest.fixture(scope="module")
 def translated(trained) -> subprocess.CompletedProcess:
-    return tool("translate", f"--model_dir={trained[0]}", stdin=b"\n".join(LINES_THAT_TRY_IT))
+    """In a process that imports TensorFlow itself, which then says what it says on every machine."""
+    command = [sys.executable, str(ROOT / "tools/translate.py"), f"--model_dir={trained[0]}"]
+    return subprocess.run(command, input=b"\n".join(LINES_THAT_TRY_IT), capture_output=True, env=ENVIRONMENT)
 
 
 def test_every_line_is_answered_by_one_line_whatever_is_in_it(translated):
@@ -174,16 +180,12 @@ def shouting(tmp_path):
     """Runs `translate` with what shouts in place of a model, which takes 6 letters of a line and stops at the line "stop"."""
     (tmp_path / "config.json").write_text(CONFIG)
 
-    def run(*arguments: str, start=subprocess.run, **options):
-        command = stand_in(SHOUTING, "translate", f"--model_dir={tmp_path}", *arguments)
-        return start(command, env=ENVIRONMENT, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
-
-    return run
+    return functools.partial(run_stand_in, SHOUTING, "translate", f"--model_dir={tmp_path}")
 
 
 def test_flushing_answers_a_line_before_the_next_comes(shouting):
     """Story: a program at the other end of a pipe got its first answer when it had sent its last line."""
-    with shouting("--flush", start=subprocess.Popen, stdin=subprocess.PIPE) as process:
+    with shouting("--flush", start=programs.Popen, stdin=subprocess.PIPE) as process:
         for line in (b"one\n", b"two\n"):
             process.stdin.write(line)
             process.stdin.flush()
@@ -255,8 +257,9 @@ def sacrebleu_says(hypothesis, *references, lowercase: bool = False, tokenize: s
     """What the command sacrebleu prints of files; it knows only --lowercase of BLEU."""
     found = {}
     for metric, options in (("bleu", ["-tok", tokenize, *["-lc"] * lowercase]), ("chrf", ["--chrf-lowercase"] * lowercase)):
-        command = [sys.executable, "-m", "sacrebleu", *map(str, references), "-i", str(hypothesis), "-m", metric, *options, "-w", "12"]
-        result = subprocess.run(command, capture_output=True, check=True)
+        arguments = [*map(str, references), "-i", str(hypothesis), "-m", metric, *options, "-w", "12"]
+        command = [sys.executable, "-c", "from sacrebleu.sacrebleu import main; main()", *arguments]
+        result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, check=True)
         found[metric] = json.loads(result.stdout)["score"]
     return found
 
@@ -274,8 +277,7 @@ def test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too(tmp_pa
         (tmp_path / name).write_text(content)
     references = [tmp_path / name for name in ("0", "1")[:number]]
     flags = [f"--{name}={value}" for name, value in options.items()] + [f"--reference={path}" for path in references]
-    command = stand_in(STAND_IN.format(""), "evaluate", f"--hypothesis={tmp_path}/hypothesis", *flags, "--json")
-    result = subprocess.run(command, capture_output=True, env=ENVIRONMENT)
+    result = run_stand_in(STAND_IN.format(""), "evaluate", f"--hypothesis={tmp_path}/hypothesis", *flags, "--json")
     assert (result.returncode, result.stderr) == (0, b"")
     scores = json.loads(result.stdout)
     expected = sacrebleu_says(tmp_path / "hypothesis", *references, **options)
@@ -285,8 +287,8 @@ def test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too(tmp_pa
 
 def score_files(tmp_path, hypothesis: str, *flags: str, **options) -> subprocess.CompletedProcess:
     (tmp_path / "reference").write_text("one\ntwo\n")
-    command = stand_in(STAND_IN.format(""), "evaluate", f"--hypothesis={hypothesis}", f"--reference={tmp_path}/reference", *flags)
-    return subprocess.run(command, capture_output=True, env=ENVIRONMENT, **options)
+    files = [f"--hypothesis={hypothesis}", f"--reference={tmp_path}/reference"]
+    return run_stand_in(STAND_IN.format(""), "evaluate", *files, *flags, **options)
 
 
 def test_translations_are_scored_from_a_pipe(tmp_path):
@@ -326,7 +328,7 @@ loading.load = lambda **model: types.SimpleNamespace(limits=types.SimpleNamespac
 evaluation.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chrf": float("inf"), "perplexity": float("nan")})
 """
     flags = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", "--json"]
-    result = subprocess.run(stand_in(STAND_IN.format(code), "evaluate", *flags), capture_output=True, env=ENVIRONMENT, check=True)
+    result = run_stand_in(STAND_IN.format(code), "evaluate", *flags, check=True)
     scores = json.loads(result.stdout, parse_constant=lambda name: pytest.fail(name))
     assert (scores["bleu"], scores["chrf"], scores["perplexity"]) == (1.5, None, None)
 
@@ -376,8 +378,7 @@ def test_evaluating_finds_out_what_cannot_be_before_it_loads_a_model(tmp_path, f
     (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "text").write_text("one\n")
     asked = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", f"--output={tmp_path}/out"]
-    command = stand_in(STAND_IN.format(""), "evaluate", *asked, *(flag.format(tmp_path) for flag in flags))
-    assert named in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
+    assert named in complaint(run_stand_in(STAND_IN.format(""), "evaluate", *asked, *(flag.format(tmp_path) for flag in flags)))
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "text"}
 
 
@@ -506,11 +507,11 @@ def test_files_of_unequal_length_are_told_in_a_line(trained, text):
 def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, named):
     """TensorFlow takes seconds to import, and then speaks first."""
     arguments = {"translate": [], "export": ["--export_dir=x"]}[name]
-    command = stand_in(STAND_IN.format(""), name, f"--model_dir={tmp_path}", *arguments, flag.format(tmp_path))
+    asked = [f"--model_dir={tmp_path}", *arguments, flag.format(tmp_path)]
     (tmp_path / "config.json").write_text(CONFIG)
     if "{}" in flag:
         (tmp_path / "config.json").unlink()
-    assert named in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
+    assert named in complaint(run_stand_in(STAND_IN.format(""), name, *asked))
 
 
 @pytest.mark.parametrize(
@@ -562,14 +563,16 @@ def test_help_shows_the_program_and_every_option_with_its_default(name):
 def test_help_of_an_installed_program_shows_its_own_name(name):
     command = f"t2t-{name.replace('_', '-')}"
     code = f"import sys; sys.argv = ['/somewhere/bin/{command}', '--help']; from tools import {name}; {name}.main()"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, env=ENVIRONMENT).stdout.decode()
+    shown = programs.run(
+        [sys.executable, "-c", code], modules=programs.WITHOUT_TENSORFLOW, capture_output=True, env=ENVIRONMENT
+    ).stdout.decode()
     assert f"\n{command} --" in shown and "tools/" not in shown
     assert f"--{dict(NEEDED, client='server').get(name, 'model_dir')}:" in shown and "--traceback" not in shown
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "tools").glob("*.py"))])
 def test_every_program_tells_its_version_without_tensorflow(name):
-    result = subprocess.run(stand_in(STAND_IN.format(""), name, "--version"), capture_output=True, env=ENVIRONMENT)
+    result = run_stand_in(STAND_IN.format(""), name, "--version")
     assert (result.returncode, result.stdout.decode(), result.stderr) == (0, f"t2t_keras {__version__}\n", b"")
 
 

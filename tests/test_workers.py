@@ -10,6 +10,7 @@ import sys
 import time
 
 import numpy as np
+import programs
 import pytest
 from test_survival import FLAGS, left
 from toy import TWENTY, adam, assert_moved_alike, by_one_tape, joined, sgd
@@ -21,10 +22,20 @@ ROOT = pathlib.Path(__file__).parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
 
 
+# The launcher, whose workers are forks of it.
+LAUNCHER = """
+import types
+import programs
+from tools import workers
+workers.subprocess = types.SimpleNamespace(Popen=programs.Fork)
+workers.main()
+"""
+
+
 def workers(*command: str) -> subprocess.Popen:
     """Two workers of a Python program."""
-    program = [sys.executable, str(ROOT / "tools" / "workers.py"), "2", sys.executable, *command]
-    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    program = [sys.executable, "-c", LAUNCHER, "2", sys.executable, *command]
+    return programs.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 
 def test_two_workers_go_where_one_tape_goes(tmp_path):
