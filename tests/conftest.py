@@ -1,5 +1,6 @@
 """Virtual CPU devices stand in for GPUs in every test; the default command leaves the slow ones out."""
 
+import collections
 import gc
 import os
 import pathlib
@@ -33,6 +34,13 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if "slow" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="slow; run with -m slow"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Tells what was skipped and why, by number."""
+    reasons = collections.Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
+    for reason, number in reasons.most_common():
+        terminalreporter.write_line(f"Skipped {number}: {reason}")
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs into .venv with what the tests need, then runs the linter and the tests. Arguments go to pytest.
+# Installs into .venv with what the tests need, then runs the linter, and the tests, one on each core. Arguments go to pytest.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$root/tools/venv.sh" "[test]" >&2
@@ -7,4 +7,4 @@ cd "$root"
 .venv/bin/ruff format --check .
 .venv/bin/ruff check .
 .venv/bin/lint-imports --no-logo
-exec .venv/bin/python -m pytest -n 2 --dist loadfile "$@"
+exec .venv/bin/python -m pytest -n logical --dist worksteal "$@"
