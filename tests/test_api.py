@@ -9,6 +9,7 @@ import sys
 
 import keras
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 
@@ -65,7 +66,7 @@ wings = ("t2t_keras.training", "t2t_keras.data", "tensorflow_serving", "tensorfl
 print([name for name in sys.modules if name.startswith(wings)])
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    result = programs.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     assert result.stdout.strip() == "[]"
 
 

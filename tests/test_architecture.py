@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 from toy_architecture import Gru, GruConfig
@@ -187,7 +188,7 @@ program.main()
 
 def run_program(program: str, *arguments: str, **options) -> subprocess.Popen:
     code = PROGRAM.format(tests=str(ROOT / "tests"), root=str(ROOT), program=program)
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    return programs.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def test_help_shows_the_options_of_the_chosen_architecture_alone(folder):
@@ -244,7 +245,7 @@ def with_plugin(tmp_path: pathlib.Path, code: str) -> dict:
 
 def train_help(environment: dict, *arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "tools/train.py"), *arguments, "--help"]
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
+    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
 
 
 def test_an_installed_package_registers_its_architecture_as_a_plugin(tmp_path):

@@ -17,6 +17,7 @@ import time
 import uuid
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 from test_survival import FLAGS
@@ -75,7 +76,7 @@ class Signatures:
         for name in names:
             flags = [f"--port={self.ports[name]}", *([f"--dispatcher={self.address}"] if name != "trainer" else [])]
             command = [sys.executable, str(ROOT / "tools/data_service.py"), *flags]
-            self.processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=self.places / name, env=ENVIRONMENT)
+            self.processes[name] = programs.Popen(command, stdout=subprocess.PIPE, text=True, cwd=self.places / name, env=ENVIRONMENT)
         for name in names:
             expected = f"A worker of {self.address} is ready at grpc://localhost:{self.ports[name]}\n"
             if name == "trainer":
@@ -248,7 +249,7 @@ def test_a_second_dispatcher_or_worker_at_a_port_that_is_taken_is_refused_in_a_l
     port = service.rpartition(":")[2]
     command = [sys.executable, str(ROOT / "tools/data_service.py"), f"--port={port}"]
     second = [
-        subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        programs.Popen([*command, *flags], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
         for flags in ([], [f"--dispatcher={service}"])
     ]
     for process in second:

@@ -13,6 +13,7 @@ import time
 
 import loopback_server
 import numpy as np
+import programs
 import pytest
 import stand_in
 from werkzeug.test import Client
@@ -204,7 +205,7 @@ def test_the_program_serves_a_run(tmp_path):
 
     command = [sys.executable, "tools/demo.py", "--model_dir=tests/data/run_1", "--port=0"]  # The beam size of the run is 2.
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    with programs.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
             address = next(line.split()[1] for line in process.stderr if line.startswith("Open "))
             assert requests.get(f"{address}settings", timeout=30).json() == {"title": "run_1", "n_best": 2}
@@ -218,7 +219,8 @@ def test_the_program_serves_a_run(tmp_path):
 
 def test_the_program_wants_a_run_or_a_server():
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run([sys.executable, "tools/demo.py"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "tools/demo.py"]
+    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 1 and result.stderr == "Error: Expected exactly one of --model_dir and --server. Received: neither.\n"
 
 

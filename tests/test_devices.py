@@ -3,10 +3,10 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import types
 
+import programs
 import pytest
 import tensorflow as tf
 
@@ -256,5 +256,5 @@ def test_a_program_gives_its_options_to_the_strategy_before_it_uses_tensorflow(t
         program.main()"""
     given = [f"--model_dir={tmp_path}", "--dataset=builtin", "--buckets_per_update=3"]
     given += [f"--cpu_devices={cpu_devices}"] if cpu_devices > 1 else []
-    result = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True, cwd=ROOT)
+    result = programs.run([sys.executable, "-c", code, *given], capture_output=True, text=True, cwd=ROOT)
     assert f"asked for {cpu_devices}, 3" in result.stderr

@@ -8,10 +8,10 @@ import dataclasses
 import json
 import pathlib
 import random
-import subprocess
 import sys
 
 import numpy as np
+import programs
 import pytest
 import stand_in
 import tensorflow as tf
@@ -221,7 +221,7 @@ def translator():
 
 def test_an_export_translates_the_same_in_a_process_without_this_package(translator, tmp_path):
     version = savedmodel.export(translator, tmp_path, {})
-    result = subprocess.run([sys.executable, "-c", ALONE, str(version)], input=json.dumps(LINES), capture_output=True, text=True)
+    result = programs.run([sys.executable, "-c", ALONE, str(version)], input=json.dumps(LINES), capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     texts, scores, _ = json.loads(result.stdout.splitlines()[-1])
     expected = translator(tf.constant(LINES))
