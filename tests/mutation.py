@@ -426,18 +426,18 @@ class Sampled(NamedTuple):
     """A mutant of the sample.
 
     Attributes:
-        key: file, function, operator and the changed lines; verdicts are kept by it, also when other lines move.
+        key: file and changed lines; verdicts are kept by it, also when other lines move.
         file: path from the root.
+        removed, added: the changed lines, with single spaces.
         line: counted from 1.
-        removed, added: the changed lines.
         text: the file with the mutant.
     """
 
     key: str
     file: str
-    line: int
     removed: str
     added: str
+    line: int
     text: str
 
 
@@ -465,7 +465,7 @@ def sample(seed: int, number: int, words: list[str] = ()) -> Iterator[Sampled]:
         if key not in seen:
             seen.add(key)
             if not words or any(word in file for word in words):
-                yield Sampled(key, file, mutant.line, removed, added, text)
+                yield Sampled(key, file, removed, added, mutant.line, text)
 
 
 def reasons() -> dict[tuple[str, str, str], str]:
@@ -541,24 +541,17 @@ def verdicts() -> dict[str, dict]:
     return {each["key"]: each for each in map(json.loads, path.read_text().splitlines())} if path.exists() else {}
 
 
-def _verdict(outcome: Outcome, output: str, wanted: int) -> str:
-    if not wanted:
-        return "not reached"
-    if outcome.code == -1:
-        return "out of time"
-    if outcome.code == 5:
-        return "not reached"
-    return "survived" if outcome.code == 0 else "caught"
+def _verdict(code: int) -> str:
+    return {0: "survived", -1: "out of time", 5: "not reached"}.get(code, "caught")
 
 
 def run(seed: int, number: int, jobs: int, limit: float, words: list[str], again: bool) -> None:
     """Runs the tests of each mutant of the sample that has no verdict; `again`: also of those that were not caught."""
-    known, before = tests(), verdicts()
-    left = reasons()
+    known, before, left = tests(), verdicts(), reasons()
     waiting = []
     for mutant in sample(seed, number, words):
         verdict = before.get(mutant.key, {}).get("verdict")
-        if verdict is None or (again and verdict != "caught" and (mutant.file, mutant.removed, mutant.added) not in left):
+        if verdict is None or (again and verdict != "caught" and mutant[1:4] not in left):
             waiting.append(mutant)
     print(f"{len(waiting)} mutants to run, {len(known)} tests.", flush=True)
     import_packages()
@@ -566,18 +559,10 @@ def run(seed: int, number: int, jobs: int, limit: float, words: list[str], again
         clean, copies = copy(pathlib.Path(folder) / "clean"), [copy(pathlib.Path(folder) / str(index) / "copy") for index in range(jobs)]
         running = {}
 
-        def note(mutant: Sampled, names: list[str], number: int, verdict: str, output: str, seconds: float) -> None:
+        def keep(mutant: Sampled, names: list[str], number: int, verdict: str, seconds: float = 0.0, output: str = "") -> None:
             failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - |$)", output, re.MULTILINE)
-            found = {
-                "key": mutant.key,
-                "verdict": verdict,
-                "test": failed and failed[1],
-                "tests": len(names),
-                "of": number,
-                "seconds": round(seconds, 1),
-            }
-            file.write(json.dumps(found) + "\n")
-            file.flush()
+            found = {"verdict": verdict, "test": failed and failed[1], "tests": len(names), "of": number, "seconds": round(seconds, 1)}
+            print(json.dumps({"key": mutant.key, **found}), file=file, flush=True)
             print(f"{verdict:11} {seconds:6.1f} s {len(names):4} of {number:4} tests  {mutant.key[:150]}", flush=True)
 
         try:
@@ -586,11 +571,11 @@ def run(seed: int, number: int, jobs: int, limit: float, words: list[str], again
                     mutant = waiting.pop(0)
                     names, seconds, number = chosen(mutant, known, limit)
                     if not names:
-                        note(mutant, names, number, "not reached", "", 0)
+                        keep(mutant, names, number, "not reached")
                         continue
                     root = copies.pop()
                     (root / mutant.file).write_text(mutant.text, encoding="utf-8")
-                    files = list(dict.fromkeys(name.partition("::")[0] for name in names))
+                    files = dict.fromkeys(name.partition("::")[0] for name in names)
                     child = Child(root, ["-x", *files], Only(names), 60 + 4 * seconds, 240 + 20 * seconds)
                     running[child] = (mutant, root, names, number)
                 for child, (mutant, root, names, number) in list(running.items()):
@@ -598,7 +583,7 @@ def run(seed: int, number: int, jobs: int, limit: float, words: list[str], again
                     if outcome is not None:
                         del running[child]
                         output = (root.parent / "output").read_text(errors="replace")
-                        note(mutant, names, number, _verdict(outcome, output, len(names)), output, outcome.seconds)
+                        keep(mutant, names, number, _verdict(outcome.code), outcome.seconds, output)
                         copies.append(_restored(root, clean, mutant.file))
                 time.sleep(0.05)
         finally:
@@ -621,7 +606,7 @@ def report(seed: int, number: int, words: list[str]) -> None:
     for mutant in sample(seed, number, words):
         kept = found.get(mutant.key, {"verdict": "not run", "tests": 0, "of": 0})
         verdict = kept["verdict"]
-        if verdict in ("survived", "not reached") and (mutant.file, mutant.removed, mutant.added) in left:
+        if verdict in ("survived", "not reached") and mutant[1:4] in left:
             verdict = "with a reason"
         parts = mutant.file.split("/")
         table[parts[1] if len(parts) == 2 else parts[1] + "/"][verdict] += 1
