@@ -551,7 +551,7 @@ def run(seed: int, number: int, jobs: int, limit: float, words: list[str], again
     waiting = []
     for mutant in sample(seed, number, words):
         verdict = before.get(mutant.key, {}).get("verdict")
-        if verdict is None or (again and verdict != "caught" and mutant[1:4] not in left):
+        if (verdict is None or (again and verdict != "caught")) and mutant[1:4] not in left:
             waiting.append(mutant)
     print(f"{len(waiting)} mutants to run, {len(known)} tests.", flush=True)
     import_packages()
@@ -606,7 +606,7 @@ def report(seed: int, number: int, words: list[str]) -> None:
     for mutant in sample(seed, number, words):
         kept = found.get(mutant.key, {"verdict": "not run", "tests": 0, "of": 0})
         verdict = kept["verdict"]
-        if verdict in ("survived", "not reached") and mutant[1:4] in left:
+        if verdict != "caught" and mutant[1:4] in left:
             verdict = "with a reason"
         parts = mutant.file.split("/")
         table[parts[1] if len(parts) == 2 else parts[1] + "/"][verdict] += 1
