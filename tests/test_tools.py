@@ -348,7 +348,7 @@ perplexity.perplexity = lambda *arguments: {"arguments": arguments}
     flags += [f"--hypothesis={tmp_path}/hypothesis"] * existing + ["--lowercase", "--tokenize=char", "--batch_size=7", "--json"]
     search = {"beam_size": 3, "alpha": 0.5, "max_input": 30, "extra_length": 9}
     flags += ["--checkpoint=best", "--dtype=bfloat16", "--int8", *(f"--{name}={value}" for name, value in search.items())]
-    result = subprocess.run(stand_in(STAND_IN.format(code), "evaluate", *flags), capture_output=True, env=ENVIRONMENT)
+    result = run_stand_in(STAND_IN.format(code), "evaluate", *flags)
     assert result.returncode == 0, result.stderr.decode()
     found = json.loads(result.stdout)
     loaded = {"model_dir": str(tmp_path), "which": "best", "dtype": "bfloat16", "int8": True, **search}
@@ -469,7 +469,7 @@ def test_preparing_into_no_folder_is_refused(tmp_path):
 
 def test_a_missing_file_is_told_in_a_line(text, tmp_path):
     flags = [*train_flags(text, tmp_path / "run"), f"--train_target={text}/trian.back"]
-    assert "trian.back" in complaint(subprocess.run(stand_in(STAND_IN.format(""), "train", *flags), capture_output=True, env=ENVIRONMENT))
+    assert "trian.back" in complaint(run_stand_in(STAND_IN.format(""), "train", *flags))
     assert not (tmp_path / "run").exists()
 
 
@@ -478,14 +478,14 @@ def test_text_of_unequal_length_is_told_at_once(text, tmp_path, name):
     """Before TensorFlow is imported."""
     flags = [flag for flag in train_flags(text, tmp_path / "run") if name == "train" or "model_dir" not in flag]
     flags += [f"--valid_target={text}/train1.back"] + [f"--data_dir={tmp_path}/data"] * (name == "prepare")
-    said = complaint(subprocess.run(stand_in(STAND_IN.format(""), name, *flags), capture_output=True, env=ENVIRONMENT))
+    said = complaint(run_stand_in(STAND_IN.format(""), name, *flags))
     assert f"40 in {text}/valid.en and 150 in {text}/train1.back" in said
     assert not list(tmp_path.iterdir())
 
 
 def test_a_run_that_is_not_there_is_told_at_once_and_no_folder_is_made(tmp_path):
-    command = stand_in(STAND_IN.format(""), "train", f"--model_dir={tmp_path}/typo")
-    assert f"There is no run in {tmp_path}/typo." in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
+    result = run_stand_in(STAND_IN.format(""), "train", f"--model_dir={tmp_path}/typo")
+    assert f"There is no run in {tmp_path}/typo." in complaint(result)
     assert not list(tmp_path.iterdir())
 
 
@@ -525,8 +525,7 @@ def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, na
 )
 def test_what_cannot_be_translated_is_told_before_the_model_is_loaded(tmp_path, flags, named):
     (tmp_path / "config.json").write_text('{"version": 1, "model": {}, "decode": {"beam_size": 2}}')
-    command = stand_in(STAND_IN.format(""), "translate", f"--model_dir={tmp_path}", *flags)
-    assert named in complaint(subprocess.run(command, capture_output=True, env=ENVIRONMENT))
+    assert named in complaint(run_stand_in(STAND_IN.format(""), "translate", f"--model_dir={tmp_path}", *flags))
 
 
 @pytest.mark.parametrize(("name", "flag"), [("translate", "--n_best=-1"), ("translate", "--batch_size=-1"), ("train", "--cpu_devices=0")])
@@ -739,8 +738,7 @@ def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     """Without TensorFlow. A flag that is parsed and then forgotten is seen by no test of what does the work."""
     (tmp_path / "config.json").write_text(CONFIG)
     code, flags, calls = CALLS[case]
-    command = stand_in(STAND_IN.format(TELLING + code), case.strip(), *(flag.format(tmp_path) for flag in flags))
-    result = subprocess.run(command, input=b"one\n", capture_output=True, env=ENVIRONMENT)
+    result = run_stand_in(STAND_IN.format(TELLING + code), case.strip(), *(flag.format(tmp_path) for flag in flags), input=b"one\n")
     assert result.returncode == 0, result.stderr.decode()
     assert [json.loads(line) for line in result.stdout.splitlines() if line.startswith(b"[")] == filled(calls, tmp_path)
 
