@@ -157,6 +157,14 @@ def test_what_befalls_all_requests_is_said_once(servers, requests, messages):
     assert 2 <= len(messages) < 8
 
 
+def test_no_more_translations_come_back_than_were_asked_for():
+    """A server answers with as many as its beam holds."""
+    outputs = {"text": [["a", "b", "c"], ["d", "", ""]], "score": [[-1.0, -2.0, -3.0], [-4.0, 0.0, 0.0]], "error": ["", ""]}
+    for number in (1, 2):
+        found = client.translate_batch(lambda signature, inputs: outputs, ["one", "two"], client.Options(n_best=number))
+        assert found[0] == {"text": ["a", "b"][:number], "score": [-1.0, -2.0][:number]} and found[1]["text"][0] == "d"
+
+
 def test_a_server_that_goes_away_again_is_told_again(messages):
     away = iter([True, False, True, False])
 

@@ -161,6 +161,30 @@ def test_without_bleu_and_perplexity_it_shows_the_first_other_figure_of_validati
     assert len(lines(figure)["Right tags"]) == 2 and list(lines(figure)) == ["Loss", "Right tags", "Learning rate", "Speed"]
 
 
+def test_quality_is_bleu_or_perplexity_or_another_figure_of_validation():
+    perplexity = {"train/perplexity": {1: 900.0, 2: 5.0}, "valid/perplexity": {2: 6.0}}
+    bleu, accuracy = {"valid/bleu": {2: 20.0}}, {"train/accuracy": {1: 0.5}, "valid/accuracy": {1: 0.25}, "valid/loss": {1: 1.0}}
+    expected = {"BLEU": ("linear", 1), "Perplexity": ("log", 2), "Accuracy": ("linear", 2)}
+    for (title, (scale, number)), scalars in zip(expected.items(), (perplexity | bleu, perplexity, accuracy), strict=True):
+        axes = curves.figure({"a": scalars}).axes[1]
+        assert (axes.get_title(loc="left"), axes.get_yscale(), len(axes.lines)) == (title, scale, number)
+
+
+def test_several_runs_have_no_smoothed_loss_and_many_points_no_markers():
+    run = {
+        name: {step: 1.0 for step in range(number)}
+        for name, number in (("train/loss", 50), ("train/smoothed_loss", 50), ("valid/loss", 40))
+    }
+    many = run | {"valid/loss": {step: 1.0 for step in range(41)}}
+    assert len(lines(curves.figure({"a": run}))["Loss"]) == 3
+    found = lines(curves.figure({"a": run, "b": many, "c": {"train/loss": {1: 1.0}}}))["Loss"]
+    assert [(len(line.get_xdata()), line.get_marker()) for line in found] == [(50, ""), (50, ""), (1, "o"), (40, "o"), (41, "")]
+
+
+def test_a_dollar_sign_in_the_name_of_a_run_begins_no_formula():
+    assert curves.figure({"a$b$": {"train/loss": {1: 1.0}}}).get_suptitle() == r"Training of a\$b\$"
+
+
 def test_a_picture_is_drawn_where_values_are_not_finite_or_few():
     for points in ({1: math.nan, 2: math.inf}, {1: math.nan, 2: 1.0}, {1: 1.0}):
         content = curves.picture({"mine": {"train/loss": points, "train/perplexity": points, "train/learning_rate": points}})

@@ -70,6 +70,12 @@ def test_chrf_is_what_sacrebleu_says():
     assert "nc:6" in score["chrf_signature"] and "nw:0" in score["chrf_signature"]
 
 
+def test_chrf_can_ignore_case_and_its_signature_tells_so():
+    score = scores.chrf(HYPOTHESES, REFERENCES, lowercase=True)
+    assert score["chrf"] == pytest.approx(sacrebleu.CHRF(lowercase=True).corpus_score(HYPOTHESES, [REFERENCES]).score)
+    assert score["chrf"] != scores.chrf(HYPOTHESES, REFERENCES)["chrf"] and "case:lc" in score["chrf_signature"]
+
+
 def test_rouge_is_the_mean_f1_of_sentences_by_hand():
     """The first: 3 of 4 words, 1 of 3 pairs, "a b d" in order; the second: nothing."""
     found = scores.rouge(["a b x d", "q"], ["a b c d", "z"])
