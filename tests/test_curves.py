@@ -113,7 +113,7 @@ def test_the_picture_of_a_run_shows_loss_quality_rate_and_speed_with_their_units
     [("valid/bleu", "best BLEU 30.0 at update 2,000"), ("valid/loss", "best validation loss 10.000 at update 10")],
 )
 def test_the_title_has_the_best_validation_which_need_not_be_the_first_or_the_last(tag, title):
-    figure = curves.figure({"mine": {tag: {5: 20.0, 10: 10.0, 2000: 30.0, 3000: 25.0, 4000: math.nan}}})
+    figure = curves.figure({"mine": {tag: {1: math.nan, 5: 20.0, 10: 10.0, 2000: 30.0, 3000: 25.0, 4000: math.nan}}})
     assert figure.get_suptitle() == f"Training of mine: {title}"
 
 
