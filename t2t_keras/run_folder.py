@@ -395,7 +395,7 @@ def check_given(model_dir: pathlib.Path, options: Options, names: Iterable[str],
         ValueError: options are known from the folder only. The message shows their values.
     """
     values = {name: value for group in options.groups.values() for name, value in vars(group).items()} | {"data_dir": options.data_dir}
-    unknown = [f"`{name}={values[name]}`" for name in names if values[name] and options.sources.get(name) == "run"]
+    unknown = [f"`{name}={values[name]}`" for name in names if values[name] and options.sources.get(name, "").startswith(OF_RUN)]
     if unknown:
         raise ValueError(
             f"Expected {', '.join(unknown)} to be given again, or other values, to {purpose}. Received only the values in "
@@ -449,7 +449,7 @@ def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, rec
     if options.train.parent and not parent:
         parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.parent), checkpoint.AVERAGE)}
     described = {"data_dir": options.data_dir, "subwords": describe(subwords), "records": describe(records)}
-    sources = {name: source.removeprefix(OF_RUN) for name, source in options.sources.items()}
+    sources = {name: source.removeprefix(OF_RUN) for name, source in sorted(options.sources.items())}
     write_whole(
         model_dir / CONFIG,
         to_json(
@@ -458,7 +458,7 @@ def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, rec
             **options.groups,
             **described,
             **({"parent": parent} if parent else {}),
-            sources=sources,
+            sources={name: source for name, source in sources.items() if source != "default"},
         ).encode(),
     )
     write_whole(model_dir / SUBWORDS, subwords.read_bytes())

@@ -9,7 +9,7 @@ import sys
 
 import programs
 import pytest
-from test_tools import ENVIRONMENT, STAND_IN, stand_in
+from test_tools import STAND_IN, run_stand_in
 
 from t2t_keras.evaluation.scores import exactly_right
 
@@ -57,8 +57,7 @@ loading.load = lambda folder: "translator"
 translator.translate_lines = lambda translator, lines: [{"text": line.upper()} for line in lines]
 evaluation.evaluate = lambda translator, *sides: (found, scores) if sides == texts["test"] else None
 """
-    command = stand_in(STAND_IN.format(code), "quickstart", f"--model_dir={tmp_path}", "--dtype=bfloat16")
-    result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    result = run_stand_in(STAND_IN.format(code), "quickstart", f"--model_dir={tmp_path}", "--dtype=bfloat16", text=True)
     assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout)
     assert 0 <= told.pop("seconds") < 30

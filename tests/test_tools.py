@@ -657,11 +657,12 @@ CALLS = {
         [["{0}/run", "{0}/data", 77, {"strategy": [3, 9], "dry_run": True}]],
     ),
     "prepare": (
+        "module('gpus', hide=lambda: told('no GPU'))\n"
         "module('data.prepare', write='write', prepare=lambda data, *others, **options: told(data.builtin_pairs, *others[:3], **options))\n"
         "module('data.beam_pipeline', writer=lambda *options: ['beam', *options])",
         ["--data_dir={0}/data", "--dataset=builtin", "--builtin_pairs=50", "--vocab_size=321", "--seed=9"]
         + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--beam_exchange=gs://x"],
-        [[50, 321, 9, "{0}/data", {"write_train": ["beam", "FlinkRunner", "--a --b", "gs://x"]}]],
+        [["no GPU", {}], [50, 321, 9, "{0}/data", {"write_train": ["beam", "FlinkRunner", "--a --b", "gs://x"]}]],
     ),
     "attention": (
         "module('visualization.attention', attention_of=lambda model, *pair: told(*pair) or SimpleNamespace(by_words=lambda: 'words'))\n"
@@ -681,7 +682,7 @@ CALLS = {
         "t2t_keras.load = lambda folder: told('load', folder) or 'model'\n"
         "server = SimpleNamespace(port=5, serve_forever=lambda: told('for ever'))\n"
         "module('visualization.demo', LOOPBACK=('localhost', '127.0.0.1'), "
-        " from_translator=lambda loaded: lambda *given: told(loaded, *given),"
+        " from_translator=lambda loaded: lambda *given: told(loaded, *given), warm_up=lambda translate, n_best: told('warm', n_best),"
         " Demo=lambda translate, **options: told('demo', **options),"
         " serve=lambda demo, *where: told('serve', *where) or server)",
         ["--model_dir={0}", "--n_best=3", "--host=0.0.0.0", "--port=81"],
@@ -690,6 +691,7 @@ CALLS = {
             ["model", "a", "", 3, {}],
             ["demo", {"title": "{0.name}", "n_best": 3, "hosts": []}],
             ["serve", "0.0.0.0", 81, {}],
+            ["warm", 3, {}],
             ["for ever", {}],
         ],
     ),
@@ -698,7 +700,7 @@ CALLS = {
         "client.connect = lambda model: [model.server, model.name]\n"
         "server = SimpleNamespace(port=5, serve_forever=lambda: None)\n"
         "module('visualization.demo', LOOPBACK=('localhost', '127.0.0.1'), "
-        " from_server=lambda predict: lambda *given: told(*predict, *given),"
+        " from_server=lambda predict: lambda *given: told(*predict, *given), warm_up=lambda translate, n_best: told('warm', n_best),"
         " Demo=lambda translate, **options: told('demo', **options),"
         " serve=lambda demo, *where: told('serve', *where) or server)",
         ["--server=http://user:secret@h:1", "--model_name=m"],
@@ -706,6 +708,7 @@ CALLS = {
             ["http://user:secret@h:1", "m", "a", "", 4, {}],
             ["demo", {"title": "m at http://***@h:1", "n_best": 4, "hosts": ["localhost", "127.0.0.1"]}],
             ["serve", "localhost", 8000, {}],
+            ["warm", 4, {}],
         ],
     ),
     "table1": (
