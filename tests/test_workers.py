@@ -27,7 +27,7 @@ LAUNCHER = """
 import types
 import programs
 from tools import workers
-workers.subprocess = types.SimpleNamespace(Popen=programs.Fork)
+workers.subprocess = types.SimpleNamespace(Popen=programs.Fork, PIPE=programs.subprocess.PIPE)
 workers.main()
 """
 
