@@ -158,7 +158,7 @@ def _run(arguments: list[str], cwd: str, environment: dict[str, str], new_sessio
         sys.modules["numpy"].random.seed()
     code, first, name = (arguments[1], "", "<string>") if arguments[0] == "-c" else (None, os.path.dirname(arguments[0]), arguments[0])
     sys.argv = ["-c", *arguments[2:]] if code is not None else arguments
-    sys.path[:0] = [first, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path[:0] = [first, *map(os.path.abspath, filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)))]
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     if code is None:
         main.__file__ = name

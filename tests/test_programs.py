@@ -17,7 +17,7 @@ PROGRAMS = {
     "Ctrl-C": "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)",
     "its end": "import atexit, threading; atexit.register(print, 'last'); threading.Timer(0.1, print, ['before']).start()",
     "a group": "import os; print(os.getsid(0) == os.getpid())",
-    "its main module": "import sys; print(__name__, sys.modules['__main__'].__doc__, sys.path[0], 'mine' in sys.path)",
+    "its main module": "import sys; print(__name__, sys.modules['__main__'].__doc__, sys.path[:2])",
 }
 
 

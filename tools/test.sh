@@ -7,4 +7,6 @@ cd "$root"
 .venv/bin/ruff format --check .
 .venv/bin/ruff check .
 .venv/bin/lint-imports --no-logo
-exec .venv/bin/python -m pytest -n logical --dist worksteal "$@"
+cores=$(nproc 2>/dev/null || echo 2)
+# At most eight, each of which takes about 2 GB.
+exec .venv/bin/python -m pytest -n $((cores < 8 ? cores : 8)) --dist worksteal "$@"
