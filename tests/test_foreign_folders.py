@@ -379,7 +379,7 @@ def test_control_characters_are_shown_and_not_obeyed(run, capsys, monkeypatch):
 
     def main():
         logger.info(f"Options:\n{options.table()}")
-        run_folder.check_given(run, dataclasses.replace(options, sources={"data_service": "run"}), ["data_service"], "read")
+        run_folder.check_given(run, dataclasses.replace(options, sources={"data_service": "run: command line"}), ["data_service"], "read")
 
     monkeypatch.setattr(sys, "argv", ["program"])
     monkeypatch.setattr(logger, "handlers", [])
