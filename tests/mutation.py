@@ -17,6 +17,7 @@ import ast
 import collections
 import contextlib
 import difflib
+import functools
 import hashlib
 import importlib
 import json
@@ -26,10 +27,12 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
 import tomllib
+import types
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -226,6 +229,8 @@ class Child:
             os.chdir(root)
             sys.path[:] = [str(root), *(path for path in sys.path if pathlib.Path(path or ".").resolve() not in (ROOT, ROOT / "tests"))]
             sys.argv = ["pytest"]
+            if (root / "tests/programs.py").exists():
+                _serve_programs(root / "tests")
             code = int(pytest.main(["-q", "-p", "no:cacheprovider", f"--basetemp={temporary / 'pytest'}", *arguments], [plugin]))
             sys.stdout.flush()
         finally:
@@ -250,6 +255,21 @@ class Child:
     def stop(self) -> None:
         self.end = 0
         self.ended()
+
+
+def _serve_programs(tests: pathlib.Path) -> None:
+    """Makes the programs that tests run forks of this process; `programs.py` would start another one and import the same again."""
+    sys.path.insert(1, str(tests))
+    import programs
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if not os.fork():
+        ours.close()
+        programs._serve(theirs)
+    theirs.close()
+    forks, others = types.SimpleNamespace(socket=ours), programs._server
+    forks.start = functools.partial(programs._Server.start, forks)
+    programs._server = lambda modules, *key: forks if "tensorflow" in modules else others(modules, *key)
 
 
 def _end_others(folder: pathlib.Path) -> None:
