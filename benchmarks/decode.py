@@ -227,6 +227,8 @@ def work(file: pathlib.Path) -> None:
                 written = translate(sources, size, beam_size)
                 seconds.append(time.perf_counter() - start)
             results.append({**system, "settings": [batch_size, beam_size], "seconds": min(seconds), "written": written})
+            speed = sum(map(len, written)) / min(seconds)
+            print(f"  batch {batch_size}, beam {beam_size}: {speed:,.0f} sub-words/s", flush=True)
     file.with_suffix(".done").write_text(json.dumps(results), encoding="utf-8")
 
 
@@ -293,18 +295,35 @@ def installed(*packages: str) -> dict:
     return versions
 
 
+def progress(text: str) -> None:
+    """Prints a line on stderr, with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
 def launch(task: dict, systems: list[dict], environment: dict) -> list[dict]:
-    """Runs a process and returns its results. If it fails, as on a processor that lacks an instruction set, prints why and returns none."""
+    """Runs a process, shows its results as they come, and returns them.
+
+    If it fails, as on a processor that lacks an instruction set, it prints why and returns none.
+    """
     file = pathlib.Path(task["folder"]) / "task.json"
     file.write_text(json.dumps({**task, "systems": systems}), encoding="utf-8")
     done = file.with_suffix(".done")
     done.unlink(missing_ok=True)
     variables = {"OMP_NUM_THREADS": str(task["threads"]), "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
     command = [*shlex.split(_LAUNCHER.value), sys.executable, __file__, f"--worker={file}"]
-    process = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    names, settings = ({f"{system['engine']} {system['dtype']}" for system in systems}, sum(len(system["settings"]) for system in systems))
+    chosen = " ".join(f"{name}={value}" for name, value in environment.items())
+    progress(f"{', '.join(sorted(names))} {chosen}: {settings} measurement{'s' * (settings > 1)} …")
+    with tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(
+            command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace"
+        ) as process:
+            for line in process.stdout:
+                progress(line.rstrip())
+        errors.seek(0)
+        why = errors.read().strip()[-300:]
     if process.returncode or not done.exists():
-        names = {f"{system['engine']} {system['dtype']}" for system in systems}
-        print(f"{', '.join(sorted(names))} with {environment} failed: {process.stderr.strip()[-300:]}", file=sys.stderr)
+        progress(f"{', '.join(sorted(names))} with {environment} failed: {why}")
         return []
     return json.loads(done.read_text(encoding="utf-8"))
 
@@ -318,6 +337,7 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
     known = cpu()["flags"]
     sets = [name for name, flag in (("AVX", "avx"), ("AVX2", "avx2"), ("AVX512", "avx512f")) if flag in known] or ["GENERIC"]
     cores, best, largest = task["threads"], {}, 16
+    progress("Looking for CTranslate2's fastest instruction set, matrix library and threads.")
     short = {size: rows[-2 if size == "1" else -largest * cores :] for size, rows in task["sources"].items()}
     task = {**task, "sources": short, "largest_batch": largest, "repeats": 2}
     for instructions in sets:
@@ -384,6 +404,7 @@ def measure(task: dict) -> list[dict]:
         processes.append((environment, [{**system, "settings": chosen}]))
     found = collections.defaultdict(list)
     for number in range(_ROUNDS.value):
+        progress(f"Round {number + 1} of {_ROUNDS.value}: {len(processes)} processes.")
         for environment, systems in processes[number % len(processes) :] + processes[: number % len(processes)]:
             for result in launch(task, systems, environment):
                 found[(*result["settings"], f"{result['engine']} {result['dtype']}")].append({**result, "environment": environment})

@@ -176,7 +176,7 @@ class TrainConfig:
     profile_steps: str = option("", "First and last update to profile for TensorBoard, such as 10,20; empty profiles none.")
     patience: int = option(0, "Stop after this many validations without improvement; 0 never stops early.")
     max_skipped: int = option(20, "Stop after this many updates in a row were skipped because their loss or gradient was not finite.")
-    max_hours: float = option(0.0, "Save and stop, as on SIGTERM, this many hours after the start of the process; 0 sets no limit.")
+    max_hours: float = option(0.0, "Save and stop, as on SIGTERM, this many hours after training was started; 0 sets no limit.")
     best_metric: str = option("bleu", "Metric that selects the best checkpoint and that --patience observes; for translation bleu or loss.")
 
     def __post_init__(self):

@@ -24,6 +24,16 @@ MAX_JSON = 2**20  # Maximum size of a JSON file in bytes.
 UNFINISHED = r"[0-9a-f]{16}\.tmp"  # How the names of the files of `replacing` end until they are whole.
 
 
+class WriteError(OSError):
+    """A file could not be written: an `OSError` whose message is a sentence."""
+
+    def __str__(self) -> str:
+        return (
+            f"Could not write {self.filename} ({self.strerror}). What was there before is unchanged: make room, or give permission, and "
+            "run the same command again."
+        )
+
+
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
     """Opens a new file for writing, which replaces `path` at the end of the `with` block.
@@ -45,9 +55,16 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: pathlib.Path, content: bytes) -> None:
-    """Writes a small file atomically; see `replacing`."""
-    with replacing(path) as file:
-        file.write(content)
+    """Writes a small file atomically; see `replacing`.
+
+    Raises:
+        WriteError: the disk is full, or a permission is missing. The old file is unchanged.
+    """
+    try:
+        with replacing(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise WriteError(error.errno, error.strerror, str(path)) from error
 
 
 @contextlib.contextmanager

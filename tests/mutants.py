@@ -180,8 +180,8 @@ MUTANTS = (
     Mutant(
         "a good point beside a torn record is lost",
         "t2t_keras/reporting/tensorboard.py",
-        "                whole = False",
-        "                whole, kept = False, kept[:-1]",
+        "    return parts\n",
+        "    return [[0, parts[-1][0]]]\n",
         ("tests/test_tensorboard.py::test_a_record_that_a_kill_cut_off_is_forgotten_and_all_before_it_stay",),
     ),
     Mutant(
@@ -370,7 +370,7 @@ MUTANTS = (
     Mutant(
         "half a record is read",
         "t2t_keras/reporting/event_files.py",
-        "        if end + 4 > len(content):\n            return\n",
+        "            if start > size:\n                return\n",
         "",
         ("tests/test_curves.py::test_a_point_that_is_being_written_is_left_out",),
     ),
@@ -525,7 +525,7 @@ MUTANTS = (
     Mutant(
         "--max_hours is ignored",
         "t2t_keras/training/loop.py",
-        "Interruption(self.config.max_hours)",
+        "Interruption(self.config.max_hours, self.called_at)",
         "Interruption()",
         ("tests/test_training.py::test_a_time_limit_saves_and_stops",),
     ),

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from t2t_keras.config import EOS, PAD, TrainConfig
 from t2t_keras.data import batching, shards
+from t2t_keras.training import devices
 
 PAIRS, LONGEST, BUDGET = 230, 24, 240
 cut_in_graph = tf.function(lambda source, target, batch_tokens: batching.cut(tf.maximum(source, target), batch_tokens))
@@ -159,6 +160,34 @@ def test_a_window_of_few_pairs_is_one_shard(batches, monkeypatch):
     listed = batches()
     assert sorted(itertools.chain(*composition(listed))) == list(range(PAIRS))
     assert listed[-1]["position"].tolist() == [8, 0]
+
+
+def test_windows_of_documents_hold_fewer_pairs(folder, monkeypatch):
+    """And those of sentences as many as before: up to 256 sub-words a pair."""
+    info = {"shards": [""] * 512, "pairs": 2**23, "source_tokens": 0, "target_tokens": 0, "columns": shards.SIDES}
+    sizes = (60, 256, 512, 2 * 8192)
+    assert [batching.windows_per_epoch({**info, "source_tokens": 2**23 * size}) for size in sizes] == [16, 16, 32, 512]
+
+
+def test_offsets_in_a_window_of_more_than_two_thousand_million_tokens_are_right(folder, monkeypatch):
+    """Story: they were int32. Only the lengths are here."""
+    lengths, none = tf.fill([40_000], 65_535), tf.constant([], tf.int32)
+    read = {f"{side}_{kind}": value for side in shards.SIDES for kind, value in (("lengths", lengths), ("ids", none))}
+    monkeypatch.setattr(shards, "read", lambda *args: {**read, "damaged": tf.constant(0)})
+    window = batching._read_window(folder, shards.read_info(folder), tf.constant(0, tf.int64), 2**17, 1, "stop")
+    np.testing.assert_array_equal(window["source_starts"], 65_535 * np.arange(40_000))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 8])
+def test_threads_are_shared_by_as_many_micro_batches_as_an_update_is_split_into(number, monkeypatch):
+    """Story: of 3 buckets on 2 devices, `split` made 3 micro-batches for each and the threads were those of one."""
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda process: set(range(64)))
+    for replicas in (1, 2, 3, 4):
+        ids = tf.ones([number, 4, 10], tf.int32)
+        split = batching.split({"source": ids, "target": ids}, buckets=number, replicas=replicas, micro_batch_tokens=40)
+        config = TrainConfig(batch_tokens=40 * number, micro_batch_tokens=40, buckets_per_update=number)
+        at_once = replicas * min(split["source"].shape[1], devices.MICRO_BATCHES_AT_ONCE)
+        assert devices.threads_of_an_operation(replicas, config) == 64 // at_once, replicas
 
 
 def test_pairs_of_equal_lengths_meet_others_in_every_epoch(tmp_path):

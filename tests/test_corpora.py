@@ -172,6 +172,15 @@ def test_a_name_with_brackets_is_found_though_it_looks_like_a_glob(file):
     assert read(file("a", "news[2014].en"), file("b", "news[2014].de"))[0] == [(b"a", b"b")]
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_file_without_line_ends_is_named_with_its_line(file, pack):
+    """Story: it was read as one line, until memory was full. A document of 8,192 long words is none."""
+    document = b"word" * 8 * 8192
+    assert read(file(pack(document + b"\n")), file("one\n"))[0] == [(document, b"one")]
+    name = file(pack(b"one\n" + 5 * document))
+    assert f"Received: a longer one, line 2 of {name}." in refusal(name, file("eins\nzwei\n"))
+
+
 @pytest.mark.parametrize("empty", [b"", gzip.compress(b"")], ids=["plain", "gzip"])
 def test_an_empty_file_is_named(file, empty):
     name = file(empty)

@@ -7,6 +7,8 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tracemalloc
+import types
 
 import numpy as np
 import programs
@@ -14,7 +16,7 @@ import pytest
 import tensorflow as tf
 from logged import logged
 
-from t2t_keras.reporting import curves, embedding_projector, pictures
+from t2t_keras.reporting import curves, embedding_projector, event_files, pictures
 from t2t_keras.reporting.event_files import read_scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 
@@ -40,6 +42,10 @@ def model_dir(tmp_path) -> pathlib.Path:
     (folder / "config.json").write_text('{"version": 1, "model": {}}')
     train_points(folder, [10, 20, 30]).write(20, {"valid/loss": THIRD, "valid/bleu": 12.5, "valid/samples": "| text |"})
     return folder
+
+
+def update(model_dir: pathlib.Path) -> None:
+    curves.update(model_dir, read_scalars(model_dir / "logs"))
 
 
 def table(model_dir: pathlib.Path) -> list[dict]:
@@ -70,8 +76,40 @@ def test_a_point_that_is_being_written_is_left_out(model_dir):
         assert len(found) < len(whole) or length > 200
 
 
+def test_only_what_has_been_written_since_is_read_again(model_dir, monkeypatch):
+    """Also where the last record was incomplete, and of a further file."""
+    read = []
+    parse = event_files.Event.FromString
+    monkeypatch.setattr(event_files, "Event", types.SimpleNamespace(FromString=lambda record: read.append(record) or parse(record)))
+    logs = event_files.ScalarReader(model_dir / "logs")
+    [path] = (model_dir / "logs").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-10])
+    assert "valid/bleu" in logs.read() and 20 in logs.read()["valid/bleu"]
+    number = len(read)
+    path.write_bytes(whole)
+    train_points(model_dir, [40])
+    found = logs.read()
+    assert len(read) - number == 1 + 4  # The last one, and a new file's: its version and three points.
+    assert found["train/loss"][40] == np.float32(3 / 40) and logs.read() == found and len(read) - number == 5
+    assert read_scalars(model_dir / "logs") == found
+
+
+def test_a_large_file_is_read_record_by_record(tmp_path):
+    with tf.io.TFRecordWriter(str(tmp_path / "events.out.tfevents.1")) as writer:
+        for step in range(20):
+            value = [tf.compat.v1.Summary.Value(tag="train/loss", simple_value=0, node_name="x" * 2**20)]
+            writer.write(tf.compat.v1.Event(step=step, summary=tf.compat.v1.Summary(value=value)).SerializeToString())
+    tracemalloc.start()
+    try:
+        read_scalars(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
 def test_the_table_has_a_row_for_each_step_and_an_empty_cell_where_nothing_was_measured(model_dir):
-    curves.update(model_dir)
+    update(model_dir)
     rows = table(model_dir)
     assert [row["step"] for row in rows] == ["10", "20", "30"]
     assert [row["valid/bleu"] for row in rows] == ["", "12.5", ""]
@@ -89,7 +127,7 @@ def test_the_table_has_a_row_for_each_step_and_an_empty_cell_where_nothing_was_m
 def test_after_a_kill_and_a_resume_each_step_is_there_once_with_its_last_value(model_dir):
     TensorBoardWriter(model_dir / "logs").start(20, 20)
     train_points(model_dir, [30, 40], loss=6.0)
-    curves.update(model_dir)
+    update(model_dir)
     losses = {row["step"]: float(row["train/loss"]) for row in table(model_dir)}
     assert losses == pytest.approx({"10": 0.3, "20": 0.15, "30": 0.2, "40": 0.15})
 

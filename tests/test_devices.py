@@ -126,7 +126,17 @@ def test_more_virtual_cpu_devices_after_tensorflow_was_used_are_refused():
 
 @pytest.mark.parametrize(
     ("cores", "cpu_devices", "buckets", "expected"),
-    [(8, 1, 1, 8), (8, 1, 2, 4), (8, 1, 4, 2), (8, 1, 20, 1), (8, 2, 2, 4), (8, 2, 4, 2), (8, 4, 1, 2), (2, 1, 4, 1), (2, 4, 4, 1)],
+    [
+        (8, 1, 1, 8),
+        (8, 1, 2, 4),
+        (8, 1, 4, 2),
+        (8, 1, 20, 1),
+        (8, 2, 2, 4),
+        (8, 2, 4, 2),
+        (8, 4, 1, 2),
+        (2, 1, 4, 1),
+        (2, 4, 4, 1),
+    ],
 )
 def test_the_threads_of_an_operation_are_the_cores_divided_by_the_micro_batches_computed_at_a_time(
     monkeypatch, cores, cpu_devices, buckets, expected
@@ -136,6 +146,15 @@ def test_the_threads_of_an_operation_are_the_cores_divided_by_the_micro_batches_
     assert devices.threads_of_an_operation(cpu_devices, config) == expected
     same = TrainConfig(batch_tokens=1000 * buckets, micro_batch_tokens=1000, buckets_per_update=1)
     assert devices.threads_of_an_operation(cpu_devices, same) == expected
+
+
+def test_the_threads_count_the_micro_batches_that_an_update_is_split_into(monkeypatch):
+    """Three buckets for two devices are six micro-batches: a device computes its three at a time."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    monkeypatch.setattr(devices.machine, "memory", lambda: 2**40)
+    config = TrainConfig(batch_tokens=3000, micro_batch_tokens=1000, buckets_per_update=3)
+    assert devices.of_update(config, 2) == 3
+    assert devices.threads_of_an_operation(2, config) == 1
 
 
 @pytest.mark.parametrize(("cores", "batch_tokens", "expected"), [(8, 1001, 4), (8, 1000, 8), (7, 2000, 3), (1, 2000, 1)])

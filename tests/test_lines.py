@@ -14,6 +14,22 @@ def test_only_a_line_feed_ends_a_line_and_a_byte_order_mark_is_dropped():
     assert found == ["one", "\ufefftwo", "\ufffd\x00 \u2028 \x85\r \x0b", "", "last"]
 
 
+@pytest.mark.parametrize("read", [lambda file: list(lines.read_lines(file)), lines.count])
+def test_a_line_too_long_to_be_a_sentence_is_told_before_all_of_it_is_in_memory(tmp_path, read):
+    """Story: a file without line ends was one endless line."""
+    path = tmp_path / "text"
+    path.write_bytes(b"short\n" + b"x" * (lines.MAX_LINE - 1) + b"\n")
+    with path.open("rb") as file:
+        read(file)
+    with path.open("ab") as file:
+        file.truncate(2**32)  # Of which the disk holds nothing.
+    with (
+        path.open("rb") as file,
+        pytest.raises(ValueError, match=f"^Expected lines of at most 1,048,576 bytes.* line 3 of {path}. End each"),
+    ):
+        read(file)
+
+
 def test_what_a_model_wrote_is_one_line():
     assert lines.one_line("one\ntwo\r\u2028 three") == "one two\r\u2028 three"
 

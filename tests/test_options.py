@@ -156,9 +156,8 @@ def looped(lab, config, *, finite: bool = True, figures: dict | None = None, fol
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "make_train_step", toy.pretended_train_step(made, finite))
         patch.setattr(data_service, "batches", read_by_service)
-        patch.setattr(interruption, "STARTED", -1e9)
         try:
-            run, ended = Run(folder or lab.folder, model_dir, figures=figures, **dataclasses.asdict(config)), "at its end"
+            run, ended = Run(folder or lab.folder, model_dir, figures=figures, started=-1e9, **dataclasses.asdict(config)), "at its end"
         except (ValueError, interruption.StoppedError) as error:
             run, ended = None, str(error)
     return types.SimpleNamespace(run=run, ended=ended, applied=[each for each in made if each.applied], asked=asked, model_dir=model_dir)

@@ -521,6 +521,12 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_the
     assert contents(folder) == contents(tmp_path / "whole")
 
 
+def test_text_is_tokenized_and_sent_in_chunks_that_documents_fill_sooner():
+    pairs = [(b"x" * length, b"y" * length) for length in (1, 1, 1, 50, 1, 60, 1)]
+    listed = [[len(pair[0]) for pair in chunk] for chunk in prepare.chunks(iter(pairs), 3, 100)]
+    assert listed == [[1, 1, 1], [50], [1, 60], [1]]
+
+
 def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(data, tmp_path):
     (tmp_path / "file").write_text("mine")
     for name, why in (("file", "a file"), ("file/data", "Not a directory")):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import pathlib
+import time
 import types
 
 import keras
@@ -495,6 +496,22 @@ def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch,
     assert set(pairs) <= set(builtin_corpus.splits(DATA.builtin_pairs, seed=TRAIN.seed)["train"])
     with np.load(report.with_suffix(".npz")) as archive:
         assert len(archive["source"]) == len(pairs)
+
+
+def test_the_time_limit_of_a_run_counts_from_its_start_before_the_data_is_prepared(monkeypatch, prepared, copy):
+    class _AskedError(Exception):
+        pass
+
+    def asked(*args, started, **others):
+        raise _AskedError(started)
+
+    check, checked = run_folder.check, []
+    monkeypatch.setattr(run_folder, "check", lambda folder: checked.append(time.monotonic()) or check(folder))
+    monkeypatch.setattr(loop, "train", asked)
+    before = time.monotonic()
+    with pytest.raises(_AskedError) as raised:
+        resume(copy)
+    assert before <= raised.value.args[0] <= checked[0]
 
 
 def test_a_second_trainer_in_the_same_folder_is_refused_and_changes_nothing(run):

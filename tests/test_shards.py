@@ -45,6 +45,52 @@ def small_shards(monkeypatch):
     monkeypatch.setattr(shards, "PAIRS_PER_RECORD", 16)
 
 
+def test_records_and_shards_of_documents_hold_fewer_pairs_and_those_of_sentences_as_many_as_before(tmp_path, monkeypatch):
+    """Story: of 8,192 sub-words a line, a record in writing took 64 MB in each of 512 shards, and a window 17 GB."""
+
+    def written(name: str, pairs: list, size: int) -> dict[str, bytes]:
+        shards.write(tmp_path / name, pairs, count=len(pairs), size=size, vocab_size=SMALL, seed=1)
+        return {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+
+    sentences, document = make_pairs(2100, SMALL), np.full(8192, 7, np.int32)
+    now = written("sentences", sentences, 2100 * 200)
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "TOKENS_PER_RECORD", 10**12)
+        patch.setattr(shards, "BYTES_PER_SHARD", 10**12)
+        assert written("unbounded", sentences, 2100 * 200) == now
+    monkeypatch.setattr(shards, "BYTES_PER_SHARD", 2**20)
+    documents = [(document, document)] * 70
+    assert len([name for name in written("documents", documents, 5 * 2**20) if name.endswith(".tfrecord")]) == 5
+    written("one", documents, 0)
+    assert column(tmp_path / "one", "pairs") == [32, 32, 6]  # 2^19 sub-words, and the rest.
+    assert read_pairs(tmp_path / "one", shards.read_info(tmp_path / "one")) == as_tuples(documents)
+
+
+def test_the_number_of_shards_of_ordinary_text_is_that_of_its_pairs():
+    assert [len(shards.names(count, count * 250)) for count in (0, 1, 2**16, 2**16 + 1, 4_500_000, 10**9)] == [1, 1, 1, 2, 69, 512]
+    assert len(shards.names(10_000, 10_000 * 80_000)) == 3  # Documents: 800 MB of text.
+
+
+@pytest.mark.slow
+def test_a_record_behind_two_gibibytes_of_a_shard_is_read(tmp_path):
+    """Story: offsets were int32. The disk holds nothing of the first record, which is left out as damaged."""
+    pairs = make_pairs(30, SMALL)
+    [name] = shards.write(tmp_path, pairs, count=30, vocab_size=SMALL, seed=1)["shards"]
+    record, path = (tmp_path / name).read_bytes(), tmp_path / name
+    with path.open("wb") as file:
+        for _ in range(2):
+            file.seek(2**31 - 1000, 1)
+        file.write(record)
+    header, line = (tmp_path / shards.RECORDS).read_text().splitlines()
+    _, _, length, number, fingerprint = line.split("\t")
+    first = 2**31 - 1000 - 16
+    rows = [(0, 12, first, 1, 0), (0, 12 + first + 16, first, 1, 0), (0, 2 * (first + 16) + 12, length, number, fingerprint)]
+    (tmp_path / shards.RECORDS).write_text("".join("\t".join(map(str, row)) + "\n" for row in (header.split("\t"), *rows)))
+    columns = shards.read(tmp_path, [0], "skip")
+    assert columns["damaged"] == 2
+    np.testing.assert_array_equal(columns["source_ids"], np.concatenate([pair[0] for pair in pairs]))
+
+
 @pytest.mark.parametrize("vocab_size", [SMALL, 2**16, 2**16 + 1, LARGE])
 def test_every_pair_is_read_back_once_with_its_ids(tmp_path, small_shards, vocab_size):
     pairs = make_pairs(350, vocab_size)

@@ -1,6 +1,7 @@
 """A point a step in TensorBoard, however often a run began again."""
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -83,6 +84,24 @@ def test_a_validation_that_was_not_saved_is_forgotten_alone(tmp_path):
     [path] = tmp_path.iterdir()
     tags = {value.tag: event.step for event in tf.compat.v1.train.summary_iterator(str(path)) for value in event.summary.value}
     assert tags == {"train/loss": 20, "valid/samples": 10}
+
+
+def test_a_large_file_is_not_in_memory_when_a_run_resumes(tmp_path):
+    """With a point to remove, at its end."""
+    path = tmp_path / "events.out.tfevents.1"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for step in range(20):
+            value = [Summary.Value(tag="weights", simple_value=0, node_name="x" * 2**20)]
+            writer.write(tf.compat.v1.Event(step=step, summary=tf.compat.v1.Summary(value=value)).SerializeToString())
+    size = path.stat().st_size
+    tracemalloc.start()
+    try:
+        TensorBoardWriter(tmp_path).start(18, 18)
+        assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
+    finally:
+        tracemalloc.stop()
+    steps = [event.step for event in tf.compat.v1.train.summary_iterator(str(path))]
+    assert steps == list(range(19)) and 0.9 * size < path.stat().st_size < size
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):

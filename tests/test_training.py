@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import threading
+import time
 import types
 
 import numpy as np
@@ -39,10 +40,22 @@ class Run:
         figures: step → what validation finds, 1 where nothing is said; a function is called for it. A dictionary is all metrics.
         make_model: instead of the toy with dropout.
         at_step: step → called with the run when a point is drawn at it.
+        started: when it was started; the time limit counts from then.
     """
 
     def __init__(
-        self, folder, model_dir, *, figures=None, replicas=1, dropout=0.3, metric="valid/loss", make_model=None, at_step=None, **options
+        self,
+        folder,
+        model_dir,
+        *,
+        figures=None,
+        replicas=1,
+        dropout=0.3,
+        metric="valid/loss",
+        make_model=None,
+        at_step=None,
+        started=math.inf,
+        **options,
     ):
         config = dataclasses.replace(TRAIN, **{**NO_BLEU, **options})
         strategy = strategy_of(replicas)
@@ -72,6 +85,7 @@ class Run:
                 diagnose=lambda batch, step, scale: f"diagnosed at {step} with {scale:g}",
                 tensorboard=self,
                 update_pictures=lambda better: self.pictured.append((len(self.points), better)),
+                started=started,
             )
         self.weights = weights_of(self.model)
 
@@ -157,8 +171,12 @@ def test_histograms_show_the_weights_and_each_layers_gradient_norm(folder, tmp_p
     assert len(run.curve("weights_gradient_norms")[4]) == 3
 
 
+class Killed(BaseException):
+    """As if the process were killed: nothing is saved."""
+
+
 def killed():
-    raise SystemError("as if killed")
+    raise Killed
 
 
 @pytest.mark.parametrize("how", ["killed", "told to end earlier", "killed at once"])
@@ -170,7 +188,7 @@ def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(
         Run(folder, tmp_path, figures=figures, train_steps=4)
         assert steps_on_disk(tmp_path) == [3, 4]
     else:
-        with pytest.raises(SystemError):
+        with pytest.raises(Killed):
             Run(folder, tmp_path, figures={**figures, 4 if how == "killed" else 2: killed})
         assert steps_on_disk(tmp_path) == ([3] if how == "killed" else [])
     resumed = Run(folder, tmp_path, figures=figures)
@@ -391,10 +409,10 @@ def test_a_signal_saves_and_what_follows_equals_an_uninterrupted_run(folder, fin
 
 def test_a_time_limit_saves_and_stops(folder, tmp_path, monkeypatch):
     def late(run):
-        monkeypatch.setattr(interruption, "STARTED", -1e9)
+        monkeypatch.setattr(interruption, "time", types.SimpleNamespace(monotonic=lambda: time.monotonic() + 5 * 3600))
 
     with pytest.raises(StoppedError, match="update 5: reached the time limit max_hours=5"):
-        Run(folder, tmp_path, train_steps=100, max_hours=5, log_steps=4, valid_steps=100, at_step={4: late})
+        Run(folder, tmp_path, train_steps=100, max_hours=5, log_steps=4, valid_steps=100, at_step={4: late}, started=time.monotonic())
     assert steps_on_disk(tmp_path)[-1] == 5
 
 
@@ -509,7 +527,7 @@ def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp
     assert ("The state before them, of update 4, is saved." in said) == finite
     if finite:
         state = json.loads(str(np.load(checkpoint.path_of(tmp_path, 4))["state"]))
-        assert (state["step"], state["skipped"], state["measured"], state["validated_step"]) == (4, 0, {}, 4)
+        assert (state["step"], state["skipped"], state["measured"], state["validated_step"]) == (4, 2, {}, 4)
         assert state["position"] == json.loads(str(np.load(checkpoint.path_of(finished[0], 4))["state"]))["position"]
 
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 from t2t_keras.config import PAD
 from t2t_keras.data import shards
 
-WINDOW_PAIRS = 2**19  # Approximate size of a window.
+WINDOW_PAIRS, WINDOW_TOKENS = 2**19, 2**27  # Approximate size of a window, at the first of both limits. Documents reach that of tokens.
 
 
 class Position(NamedTuple):
@@ -94,7 +94,7 @@ def _padded(ids, starts, lengths):
 
     Args:
         ids: [tokens] int32, all sentences concatenated.
-        starts: [B] int32, offset of each sentence's first token.
+        starts: [B] int64, offset of each sentence's first token.
         lengths: [B] int32.
 
     Returns:
@@ -102,7 +102,7 @@ def _padded(ids, starts, lengths):
     """
     column = tf.range(tf.reduce_max(lengths))
     inside = column < lengths[:, None]
-    return tf.where(inside, tf.gather(ids, tf.where(inside, starts[:, None] + column, 0)), PAD)
+    return tf.where(inside, tf.gather(ids, tf.where(inside, starts[:, None] + tf.cast(column, tf.int64), 0)), PAD)
 
 
 def _window_seeds(seed: int, window):
@@ -111,12 +111,13 @@ def _window_seeds(seed: int, window):
 
 
 def windows_per_epoch(info: dict) -> int:
-    """Returns the number of windows in an epoch: each has about `WINDOW_PAIRS` pairs and at least one shard.
+    """Returns the number of windows in an epoch: each has about `WINDOW_PAIRS` pairs or `WINDOW_TOKENS`, and at least one shard.
 
     Args:
         info: the result of `shards.read_info`.
     """
-    return min(len(info["shards"]), -(-info["pairs"] // WINDOW_PAIRS))
+    tokens = sum(info[f"{column}_tokens"] for column in info["columns"])
+    return min(len(info["shards"]), max(-(-info["pairs"] // WINDOW_PAIRS), -(-tokens // WINDOW_TOKENS)))
 
 
 def _count_damaged(windows: tf.data.Dataset, per_epoch: int, begun: bool) -> tf.data.Dataset:
@@ -172,7 +173,7 @@ def _read_window(folder: pathlib.Path, info: dict, window, batch_tokens: int, se
     tie_seed, order_seed = _window_seeds(seed, window)
     rows = _sorted_rows(lengths, tie_seed)
     cuts = cut(functools.reduce(tf.maximum, [tf.gather(column, rows) for column in lengths]), batch_tokens)
-    starts = {f"{column}_starts": tf.cumsum(pairs[f"{column}_lengths"], exclusive=True) for column in info["columns"]}
+    starts = {f"{column}_starts": tf.cumsum(tf.cast(pairs[f"{column}_lengths"], tf.int64), exclusive=True) for column in info["columns"]}
     return {**pairs, **starts, "window": window, "rows": rows, "cuts": cuts, "order": _permutation(tf.size(cuts) - 1, order_seed)}
 
 
@@ -328,6 +329,18 @@ def fewest_cuts(buckets: int, replicas: int) -> int:
     return replicas // math.gcd(buckets, replicas)
 
 
+def micro_batches_per_bucket(needed, buckets: int, replicas: int):
+    """Returns how many micro-batches a bucket is cut into: as many as needed, and equally many for every replica.
+
+    Args:
+        needed: number of micro-batches that a bucket needs, at least 1; a number or [] int32.
+        buckets: number of buckets of an update.
+        replicas: number of devices.
+    """
+    fewest = fewest_cuts(buckets, replicas)
+    return fewest * -(-needed // fewest)
+
+
 def split(update: dict, *, buckets: int, replicas: int, micro_batch_tokens: int) -> dict:
     """Splits an update into micro-batches, equally many for every replica. Each has rows of one bucket only.
 
@@ -344,9 +357,8 @@ def split(update: dict, *, buckets: int, replicas: int, micro_batch_tokens: int)
     columns = {name: tf.pad(ids, [[0, buckets - tf.shape(ids)[0]], [0, 0], [0, 0]]) for name, ids in columns_of(update).items()}
     longer = functools.reduce(tf.maximum, [_used(ids, -2) for ids in columns.values()])
     max_rows = tf.maximum(micro_batch_tokens // tf.maximum(longer, 1), 1)
-    needed = tf.reduce_max(-(-_rows(columns) // max_rows))
-    fewest = fewest_cuts(buckets, replicas)
-    micro_batches = fewest * tf.maximum(-(-needed // fewest), 1)  # Per bucket.
+    needed = tf.maximum(tf.reduce_max(-(-_rows(columns) // max_rows)), 1)
+    micro_batches = micro_batches_per_bucket(needed, buckets, replicas)
     shares = {
         name: tf.reshape(ids, [replicas, buckets * micro_batches // replicas, *tf.unstack(tf.shape(ids)[2:])])
         for name, ids in cut_rows(columns, micro_batches).items()

@@ -6,7 +6,6 @@ the result is the same for every runner and number of workers.
 """
 
 import functools
-import itertools
 import json
 import pathlib
 import shlex
@@ -26,7 +25,7 @@ from t2t_keras.task import Task
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
 
-PAIRS_PER_CHUNK = 2**16
+PAIRS_PER_CHUNK, BYTES_PER_CHUNK = 2**16, 2**26  # A chunk ends at the first of both limits.
 
 
 def _chunks(pairs: Iterator[corpora.Pair], exchange: str) -> Iterator[tuple[int, str]]:
@@ -35,14 +34,13 @@ def _chunks(pairs: Iterator[corpora.Pair], exchange: str) -> Iterator[tuple[int,
     Yields:
         The index of the first pair and the file of a chunk.
     """
-    for first in itertools.count(0, PAIRS_PER_CHUNK):
-        chunk = list(itertools.islice(pairs, PAIRS_PER_CHUNK))
-        if not chunk:
-            return
+    first = 0
+    for chunk in prepare.chunks(pairs, PAIRS_PER_CHUNK, BYTES_PER_CHUNK):
         path = FileSystems.join(exchange, f"{first:012d}.text")
         with FileSystems.create(path) as file:
             file.write(b"".join(line + b"\n" for pair in chunk for line in pair))
         yield first, path
+        first += len(chunk)
 
 
 class _Encode(beam.DoFn):
@@ -106,6 +104,7 @@ def write(
     task: Task,
     *,
     count: int,
+    size: int = 0,
     seed: int,
     options: PipelineOptions,
     exchange: str = "",
@@ -113,7 +112,7 @@ def write(
     """Tokenizes pairs and writes them as shards with a Beam pipeline; the result is that of `prepare.write`.
 
     Args:
-        folder, pairs, subwords, max_length, report, task, count, seed: see `prepare.write`.
+        folder, pairs, subwords, max_length, report, task, count, size, seed: see `prepare.write`.
         options: options of the pipeline, including the runner.
         exchange: a folder on any file system of Beam (such as `gs://…`) that driver and workers can read and write, for one run at a
             time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is `folder`, for workers that share this file
@@ -124,7 +123,7 @@ def write(
     if FileSystems.exists(exchange):
         FileSystems.delete([exchange])
     FileSystems.mkdirs(exchange)
-    names = shards.names(count)
+    names = shards.names(count, size)
     chunks = list(_chunks(pairs, exchange))
     with beam.Pipeline(options=options) as pipeline:
         (

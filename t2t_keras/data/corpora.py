@@ -22,6 +22,7 @@ from t2t_keras.config import TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus
 from t2t_keras.files import describe
 from t2t_keras.log import logger
+from t2t_keras.text.lines import bounded
 
 Pair = tuple[bytes, ...]  # A line of each side; most often two.
 Hashes = dict[pathlib.Path, str]  # SHA-256 by file.
@@ -124,12 +125,12 @@ def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterato
         number = 0
         try:
             with _Hashed(path) as raw, io.BufferedReader(raw, _BUFFER) as plain:
-                for line in gzip.open(plain) if plain.peek(2).startswith(b"\x1f\x8b") else plain:
+                file = gzip.open(plain) if plain.peek(2).startswith(b"\x1f\x8b") else plain
+                _check_is_text(path, file.peek(max(map(len, _NOT_TEXT))))
+                for line in bounded(file, str(path)):
                     number += 1
-                    if number == 1:
-                        _check_is_text(path, line)
-                        if line.startswith(BOM):
-                            line, report.byte_order_marks = line[len(BOM) :], report.byte_order_marks + 1
+                    if number == 1 and line.startswith(BOM):
+                        line, report.byte_order_marks = line[len(BOM) :], report.byte_order_marks + 1
                     line = line.removesuffix(b"\n")
                     if line.endswith(b"\r"):
                         line, report.carriage_returns = line[:-1], report.carriage_returns + 1
@@ -213,7 +214,7 @@ def text(names: str) -> list[str]:
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is empty or broken, or a line is not UTF-8.
+        ValueError: a file is empty or broken, or a line is not UTF-8 or too long.
         OSError: a file cannot be read.
     """
     pipe, lines = pathlib.Path(names), []
@@ -237,7 +238,7 @@ def text_pairs(*sides: str, report: Report, skip_bad_lines: bool = False, hashes
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is empty or broken, a line is not UTF-8, or the sides differ in their number of lines.
+        ValueError: a file is empty or broken, a line is not UTF-8 or too long, or the sides differ in their number of lines.
         OSError: a file cannot be read.
     """
     lines = [_lines(expand(names), report, {} if hashes is None else hashes) for names in sides]

@@ -7,7 +7,6 @@ that has it is complete. The file `lock` ensures that only one process at a time
 
 import contextlib
 import dataclasses
-import itertools
 import json
 import pathlib
 import re
@@ -27,7 +26,7 @@ from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
 
 SUBWORDS = "subwords.model"
-PAIRS_AT_ONCE = 8192  # Pairs in one call of the tokenizer.
+PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**24  # In one call of the tokenizer: about as much text as reaches the first of both limits.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 _HASHED = re.compile(r" [0-9a-f]{64}'")  # The hash at the end of a file's record, see `corpora.identity`.
 # What TensorFlow raises if the disk is full, if a permission is missing, and at the system's limit of a file's size.
@@ -42,12 +41,14 @@ class _Text:
         train: counts the training pairs and the lines left out.
         valid: counts the validation pairs and the lines left out.
         valid_pairs: the validation pairs.
+        train_size: bytes of the training pairs.
         hashes: SHA-256 of each text file.
     """
 
     train: corpora.Report = dataclasses.field(default_factory=corpora.Report)
     valid: corpora.Report = dataclasses.field(default_factory=corpora.Report)
     valid_pairs: list[corpora.Pair] = dataclasses.field(default_factory=list)
+    train_size: int = 0
     hashes: corpora.Hashes = dataclasses.field(default_factory=dict)
 
 
@@ -58,6 +59,24 @@ def _options(data: DataConfig, vocab_size: int, seed: int, task: Task, hashes: c
         path = pathlib.Path(data.subwords_file).expanduser()
         own["subwords_file"] = f"{path.name} {files.describe(path)}"
     return {**corpora.identity(data, seed, hashes), **own, **{name: getattr(data, name) for name in TEXT_OPTIONS}}
+
+
+def _size(pair: corpora.Pair) -> int:
+    """Returns the bytes of a pair."""
+    return sum(map(len, pair))
+
+
+def chunks(pairs: Iterator[corpora.Pair], number: int, size: int) -> Iterator[list[corpora.Pair]]:
+    """Yields lists of pairs that end with pair `number`, or once they have `size` bytes of text."""
+    chunk, held = [], 0
+    for pair in pairs:
+        chunk.append(pair)
+        held += _size(pair)
+        if len(chunk) == number or held >= size:
+            yield chunk
+            chunk, held = [], 0
+    if chunk:
+        yield chunk
 
 
 def encode(
@@ -75,7 +94,7 @@ def encode(
     Yields:
         An id array for each column of the task, or `None` for a pair that is left out.
     """
-    while chunk := list(itertools.islice(pairs, PAIRS_AT_ONCE)):
+    for chunk in chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE):
         records = list(task.records(subwords, *map(list, zip(*chunk, strict=True))))
         wrong = [len(record) for record in records if len(record) != len(task.columns)]
         if wrong or len(records) != len(chunk):
@@ -188,6 +207,7 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
         if pair in held_out:
             repeated.add(pair)
         identical += len(set(pair)) < len(pair)
+        text.train_size += _size(pair)
     logger.info(f"Training text: {text.train}.")
     for name, report in (("training", text.train), ("validation", text.valid)):
         if not report.pairs:
@@ -259,12 +279,12 @@ def _write_shards(
     logger.info("Writing token ids …")
     hashes = {}
     train_pairs = corpora.pairs(data, "train", seed, corpora.Report(), hashes, task.texts)
-    for split, write_split, pairs, report in (
-        ("train", write_train, train_pairs, text.train),
-        ("valid", write, iter(text.valid_pairs), text.valid),
+    for split, write_split, pairs, report, size in (
+        ("train", write_train, train_pairs, text.train, text.train_size),
+        ("valid", write, iter(text.valid_pairs), text.valid, sum(map(_size, text.valid_pairs))),
     ):
         started = time.monotonic()
-        info = write_split(folder / split, pairs, subwords, data.max_length, report, task, count=report.pairs, seed=seed)
+        info = write_split(folder / split, pairs, subwords, data.max_length, report, task, count=report.pairs, size=size, seed=seed)
         if not info["pairs"]:
             raise ValueError(f"Every pair of the {split} text is longer than `max_length={data.max_length}`: {report}.")
         speed = info["pairs"] / (time.monotonic() - started)

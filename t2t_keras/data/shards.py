@@ -25,8 +25,9 @@ from t2t_keras.files import read_json, write_whole
 from t2t_keras.log import logger
 
 SIDES = {"source": True, "target": True}  # The columns of translation, and whether their lengths count against budgets of tokens.
-PAIRS_PER_RECORD = 1024
-PAIRS_PER_SHARD = 2**16
+# A record and a shard are full at the first of both limits. Sentences reach that of pairs first; documents, the other one.
+PAIRS_PER_RECORD, TOKENS_PER_RECORD = 1024, 2**19
+PAIRS_PER_SHARD, BYTES_PER_SHARD = 2**16, 2**28  # Bytes of text: tokens are not counted yet, and each has a byte or more.
 MAX_SHARDS = 512  # All shards are open at once during writing.
 INFO = "info.json"
 RECORDS = "records.tsv"
@@ -59,13 +60,15 @@ class Shard:
             raise ValueError(f"Expected columns named in lower case, and not position or damaged. Received: {', '.join(wrong)}.")
         path.unlink(missing_ok=True)  # It may be another name of a file elsewhere.
         self._writer = tf.io.TFRecordWriter(str(path))
-        self._dtype, self._columns, self._pending, self._size = id_type(vocab_size), tuple(columns), [], 0
+        self._dtype, self._columns, self._size = id_type(vocab_size), tuple(columns), 0
+        self._pending, self._pending_tokens = [], 0
         self._described = {"records": [], "tokens": [0] * len(self._columns), "longest": [0] * len(self._columns)}
 
     def add(self, pair) -> None:
         """Adds an integer array for each column. Their values are at least 1: 0 is padding."""
         self._pending.append(pair)
-        if len(self._pending) == PAIRS_PER_RECORD:
+        self._pending_tokens += sum(map(len, pair))
+        if len(self._pending) == PAIRS_PER_RECORD or self._pending_tokens >= TOKENS_PER_RECORD:
             self._flush()
 
     def _flush(self) -> None:
@@ -89,7 +92,7 @@ class Shard:
             fingerprint = int(_fingerprints(content))
             self._described["records"].append((self._size + FRAME_BEFORE, len(content), len(self._pending), fingerprint))
             self._size += FRAME_BEFORE + len(content) + FRAME_AFTER
-            self._pending = []
+            self._pending, self._pending_tokens = [], 0
 
     def close(self) -> dict:
         """Finishes the file.
@@ -108,9 +111,9 @@ def _is_name(column: str) -> bool:
     return re.fullmatch("[a-z_]{1,100}", column) is not None and column not in ("position", "damaged")
 
 
-def names(count: int) -> list[str]:
-    """Returns the names of the shards for about `count` pairs."""
-    return _names(max(1, min(MAX_SHARDS, -(-count // PAIRS_PER_SHARD))))
+def names(count: int, size: int = 0) -> list[str]:
+    """Returns the names of the shards for about `count` pairs of `size` bytes of text."""
+    return _names(max(1, min(MAX_SHARDS, max(-(-count // PAIRS_PER_SHARD), -(-size // BYTES_PER_SHARD)))))
 
 
 def _names(number: int) -> list[str]:
@@ -131,7 +134,14 @@ def draw(seed: int, number: int, first: int = 0) -> Iterator[int]:
 
 
 def write(
-    folder: pathlib.Path, pairs: Iterable[tuple | None], *, count: int, vocab_size: int, seed: int, columns: dict[str, bool] = SIDES
+    folder: pathlib.Path,
+    pairs: Iterable[tuple | None],
+    *,
+    count: int,
+    size: int = 0,
+    vocab_size: int,
+    seed: int,
+    columns: dict[str, bool] = SIDES,
 ) -> dict:
     """Writes pairs of id arrays, each to a shard drawn from the seed and its index.
 
@@ -139,7 +149,7 @@ def write(
         folder: created if it does not exist. `info.json` is written last: a folder that has it is complete.
         pairs: integer arrays, one for each column. `None` stands for a pair that is left out; it does not change the shards of
             the others.
-        count: approximate number of pairs; determines the number of shards.
+        count, size: approximate number of pairs and of bytes of their text; determine the number of shards.
         vocab_size: determines the type of the ids.
         seed: seed of the draw.
         columns: for each column, whether its length counts against budgets of tokens.
@@ -149,7 +159,7 @@ def write(
         `vocab_size`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    shards = {name: Shard(folder / name, vocab_size, columns) for name in names(count)}
+    shards = {name: Shard(folder / name, vocab_size, columns) for name in names(count, size)}
     by_number = list(shards.values())
     for number, pair in zip(draw(seed, len(shards)), pairs, strict=False):
         if pair is not None:
@@ -266,30 +276,32 @@ def _advice(folder: pathlib.Path) -> str:
     return f"Remove {folder.parent} and prepare again, or leave damaged records out with `damaged_records=skip`."
 
 
-def _contents(files, records):
+def _contents(files, sizes, records):
     """Reads the bytes at the offsets of records.
 
     Args:
         files: [N] string, the shards.
+        sizes: [N] int64, their sizes when this graph was made.
         records: [N, (records), columns] int64, ragged.
 
     Returns:
         [all records] string. Contents are too short if a file is truncated.
     """
 
-    def of_shard(file_and_records):
-        file = tf.io.read_file(file_and_records[0])
-        size = tf.strings.length(file)
+    def of_shard(shard):
+        name, size, own = shard
+        file = tf.io.read_file(name)
+        size = tf.where(size < 2**31, tf.cast(tf.strings.length(file), tf.int64), size)  # `length` counts in int32.
 
         def content(record):
-            offset, length = (tf.cast(record[COLUMNS.index(name)], tf.int32) for name in ("offset", "length"))
+            offset, length = (record[COLUMNS.index(name)] for name in ("offset", "length"))
             return tf.strings.substr(file, tf.minimum(offset, size), length)
 
-        return tf.map_fn(content, file_and_records[1], fn_output_signature=tf.string)
+        return tf.map_fn(content, own, fn_output_signature=tf.string)
 
     # One file at a time, to limit memory.
     return tf.map_fn(
-        of_shard, (files, records), parallel_iterations=1, fn_output_signature=tf.RaggedTensorSpec([None], tf.string, 0)
+        of_shard, (files, sizes, records), parallel_iterations=1, fn_output_signature=tf.RaggedTensorSpec([None], tf.string, 0)
     ).values
 
 
@@ -309,9 +321,11 @@ def read(folder: pathlib.Path, chosen, damaged_records: str = "stop") -> dict:
         tf.errors.InvalidArgumentError: a record is damaged. Within `plain_errors`, a ValueError.
     """
     info, records = read_info(folder), read_records(folder)
-    files = tf.constant([str(folder / name) for name in info["shards"]])
+    paths = [folder / name for name in info["shards"]]
+    files = tf.constant([str(path) for path in paths])
+    sizes = tf.constant([path.stat().st_size if path.exists() else 0 for path in paths], tf.int64)
     records = tf.gather(tf.RaggedTensor.from_value_rowids(records, records[:, 0], nrows=len(info["shards"])), chosen)
-    contents = _contents(tf.gather(files, chosen), records)
+    contents = _contents(tf.gather(files, chosen), tf.gather(sizes, chosen), records)
     columns = dict(zip(COLUMNS, tf.unstack(records.values, axis=1), strict=True))
     whole = _fingerprints(contents) == columns["fingerprint"]
     damaged = tf.size(whole) - tf.math.count_nonzero(whole, dtype=tf.int32)

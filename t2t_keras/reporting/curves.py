@@ -223,14 +223,17 @@ def picture(runs: dict[str, Scalars]) -> bytes:
     return content.getvalue()
 
 
-def update(model_dir: pathlib.Path) -> None:
+def update(model_dir: pathlib.Path, scalars: Scalars) -> None:
     """Writes `curves.csv` and `curves.png` of a run to its folder; does nothing if the run has no points yet.
+
+    Args:
+        model_dir: the run's folder.
+        scalars: what its logs hold.
 
     Raises:
         ImportError: matplotlib is not installed. `curves.csv` is written all the same.
         OSError: a file could not be written.
     """
-    scalars = read_scalars(model_dir / run_folder.LOGS)
     if scalars:
         write_whole(model_dir / TABLE, as_csv(scalars).encode())
         write_whole(model_dir / PICTURE, picture({model_dir.resolve().name: scalars}))

@@ -4,6 +4,7 @@ An event file is a sequence of records: the length (uint64), its checksum (uint3
 checksums are not verified: a resumed run has removed damaged records already.
 """
 
+import os
 import pathlib
 import struct
 from collections.abc import Iterator
@@ -15,38 +16,54 @@ from tensorboard.compat.proto.types_pb2 import DT_FLOAT
 PATTERN = "events.out.tfevents.*"
 
 
-def _records(path: pathlib.Path) -> Iterator[bytes]:
-    """The records of a file up to the first incomplete one, which a running training may be writing."""
-    content = path.read_bytes()
-    start = 0
-    while start + 12 <= len(content):
-        (length,) = struct.unpack_from("<Q", content, start)
-        end = start + 12 + length
-        if end + 4 > len(content):
-            return
-        yield content[start + 12 : end]
-        start = end + 4
+FRAME_BEFORE, FRAME_AFTER = 12, 4  # Bytes of a record before and after its content.
 
 
-def read_scalars(folder: pathlib.Path) -> dict[str, dict[int, float]]:
-    """Reads every scalar that `tf.summary.scalar` wrote to a folder.
+def _records(path: pathlib.Path, start: int) -> Iterator[tuple[bytes, int]]:
+    """The records from a byte on, and where each ends, up to the first incomplete one, which a running training may be writing."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(start)
+        while start + FRAME_BEFORE <= size:
+            (length,) = struct.unpack_from("<Q", file.read(FRAME_BEFORE))
+            start += FRAME_BEFORE + length + FRAME_AFTER
+            if start > size:
+                return
+            yield file.read(length + FRAME_AFTER)[:length], start
+
+
+class ScalarReader:
+    """Reads every scalar that `tf.summary.scalar` wrote to a folder. It reads no record twice, and holds one at a time.
 
     Args:
         folder: with event files; other files are ignored, and it need not exist.
-
-    Returns:
-        {tag: {step: value}}, tags and steps in ascending order. If a step has several values, the last one written counts.
     """
-    found: dict[str, dict[int, float]] = {}
-    for path in sorted(folder.glob(PATTERN)):
-        for record in _records(path):
-            try:
-                event = Event.FromString(record)
-            except DecodeError:
-                break
-            for value in event.summary.value:
-                tensor = value.tensor
-                if tensor.dtype == DT_FLOAT and not tensor.tensor_shape.dim and (tensor.float_val or len(tensor.tensor_content) == 4):
-                    number = tensor.float_val[0] if tensor.float_val else struct.unpack("<f", tensor.tensor_content)[0]
-                    found.setdefault(value.tag, {})[event.step] = number
-    return {tag: dict(sorted(points.items())) for tag, points in sorted(found.items())}
+
+    def __init__(self, folder: pathlib.Path):
+        self._folder, self._found, self._ends = folder, {}, {}
+
+    def read(self) -> dict[str, dict[int, float]]:
+        """Reads what has been written since the last call.
+
+        Returns:
+            All scalars so far: {tag: {step: value}}, tags and steps in ascending order. If a step has several values, the last one
+            written counts.
+        """
+        for path in sorted(self._folder.glob(PATTERN)):
+            for record, end in _records(path, self._ends.get(path, 0)):
+                try:
+                    event = Event.FromString(record)
+                except DecodeError:
+                    break
+                self._ends[path] = end
+                for value in event.summary.value:
+                    tensor = value.tensor
+                    if tensor.dtype == DT_FLOAT and not tensor.tensor_shape.dim and (tensor.float_val or len(tensor.tensor_content) == 4):
+                        number = tensor.float_val[0] if tensor.float_val else struct.unpack("<f", tensor.tensor_content)[0]
+                        self._found.setdefault(value.tag, {})[event.step] = number
+        return {tag: dict(sorted(points.items())) for tag, points in sorted(self._found.items())}
+
+
+def read_scalars(folder: pathlib.Path) -> dict[str, dict[int, float]]:
+    """Reads every scalar of a folder; see `ScalarReader`."""
+    return ScalarReader(folder).read()

@@ -11,6 +11,7 @@ from t2t_keras import run_folder
 from t2t_keras.log import logger
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import curves, embedding_projector
+from t2t_keras.reporting.event_files import ScalarReader
 from t2t_keras.visualization import attention_pictures, figures
 from t2t_keras.visualization.attention import attention_of
 
@@ -45,10 +46,10 @@ def updates(model_dir: pathlib.Path, model, pieces: tuple[str, ...]) -> Callable
     Returns:
         A function of whether the last validation is the best so far. It never raises.
     """
-    attempt = _Attempts()
+    attempt, logs = _Attempts(), ScalarReader(model_dir / run_folder.LOGS)
 
     def update(is_best: bool) -> None:
-        attempt(f"the curves of {model_dir}", curves.update, model_dir)
+        attempt(f"the curves of {model_dir}", lambda: curves.update(model_dir, logs.read()))
         if is_best and model.embedding_matrix is not None:
             attempt(
                 f"the embedding projector of {model_dir}",

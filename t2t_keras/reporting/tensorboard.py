@@ -1,15 +1,18 @@
 """TensorBoard summaries of a run: one point per step, even if the run was killed and resumed."""
 
+import contextlib
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 
 from t2t_keras.files import replacing
-from t2t_keras.reporting import scalars
+from t2t_keras.reporting import event_files, scalars
 from t2t_keras.reporting.hparams import comparable
+
+_COPIED_BYTES = 2**20
 
 
 def _content(value) -> tuple:
@@ -17,6 +20,26 @@ def _content(value) -> tuple:
     plugin = value.metadata.plugin_data
     of_hparams = plugin.plugin_name == hparams_metadata.PLUGIN_NAME
     return value.tag, comparable(plugin.content) if of_hparams else plugin.content, tf.make_ndarray(value.tensor).tolist()
+
+
+def _parts(path: pathlib.Path, stays: Callable) -> list[list[int]]:
+    """Returns the parts of an event file whose records stay, as bytes [begin, end]. Only one record is in memory at a time.
+
+    Args:
+        path: the file. It ends at its first damaged or incomplete record.
+        stays: event → whether it stays.
+    """
+    parts, end = [], 0
+    with contextlib.suppress(tf.errors.DataLossError):
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            begin, end = end, end + event_files.FRAME_BEFORE + len(record) + event_files.FRAME_AFTER
+            if not stays(tf.compat.v1.Event.FromString(record)):
+                continue
+            if parts and parts[-1][1] == begin:
+                parts[-1][1] = end
+            else:
+                parts.append([begin, end])
+    return parts
 
 
 def _write_value(name: str, value, description: Callable[[str], str | None]) -> None:
@@ -64,16 +87,21 @@ class TensorBoardWriter:
         self._in_file(step, lambda: [_write_value(*metric, self._descriptions) for metric in metrics.items()])
 
     def _in_file(self, step: int, write: Callable[[], object]) -> None:
-        try:
+        with self._readable_errors():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._folder))
             with self._writer.as_default(step=step):
                 write()
             self._writer.flush()
-        except tf.errors.OpError as error:
-            raise OSError(
-                f"Could not write to {self._folder} ({error.message}). Free space there, and run the same command again."
-            ) from error
+
+    @contextlib.contextmanager
+    def _readable_errors(self) -> Iterator[None]:
+        """Turns the errors of the system and of TensorFlow into a readable `OSError`."""
+        try:
+            yield
+        except (OSError, tf.errors.OpError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error.message
+            raise OSError(f"Could not write to {self._folder} ({reason}). Free space there, and run the same command again.") from error
 
     def start(self, step: int, validated_step: int) -> None:
         """Starts or resumes at a step: removes later points, which the run will write again, and incomplete records.
@@ -81,8 +109,12 @@ class TensorBoardWriter:
         Args:
             step: last update of the run so far.
             validated_step: last validated update; later points of `valid/…` are removed.
+
+        Raises:
+            OSError: a file could not be written.
         """
-        missing, has_graph = self._remove_after(step, validated_step)
+        with self._readable_errors():
+            missing, has_graph = self._remove_after(step, validated_step)
         if self._config:
             self.write(step, {"config": self._config})
         if missing:
@@ -110,17 +142,12 @@ class TensorBoardWriter:
             of_validation = any(value.tag.startswith("valid/") for value in event.summary.value)
             return event.step <= (validated_step if of_validation else step)
 
-        for path in sorted(self._folder.glob("events.out.tfevents.*")):
-            kept, whole = [], True
-            try:
-                for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-                    stayed = stays(tf.compat.v1.Event.FromString(record))
-                    whole &= stayed
-                    kept += [record] * stayed
-            except tf.errors.DataLossError:
-                whole = False
-            if not whole:
-                with replacing(path) as file, tf.io.TFRecordWriter(file.name) as writer:
-                    for record in kept:
-                        writer.write(record)
+        for path in sorted(self._folder.glob(event_files.PATTERN)):
+            kept = _parts(path, stays)
+            if kept != [[0, path.stat().st_size]]:
+                with path.open("rb") as source, replacing(path) as file:
+                    for begin, end in kept:
+                        source.seek(begin)
+                        for first in range(begin, end, _COPIED_BYTES):
+                            file.write(source.read(min(_COPIED_BYTES, end - first)))
         return list(missing.values()), has_graph

@@ -5,13 +5,40 @@ import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
+MAX_LINE = 2**20  # Bytes: 30 for each of 32,768 sub-words. A file without line ends would be one line, and take all memory.
 
-def read_lines(stream: Iterable[bytes]) -> Iterator[str]:
-    """Yields lines without their line ends and without a byte order mark. As in training, only \\n ends a line."""
-    for number, line in enumerate(stream):
+
+def bounded(stream: BinaryIO, name: str = "") -> Iterator[bytes]:
+    """Yields the lines of a file with their line ends.
+
+    Args:
+        stream: the file.
+        name: its name for messages; by default the one that it was opened with.
+
+    Raises:
+        ValueError: a line has more than `MAX_LINE` bytes.
+    """
+    number = 0
+    while line := stream.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise ValueError(
+                f"Expected lines of at most {MAX_LINE:,} bytes. Received: a longer one, line {number:,} of "
+                f"{name or getattr(stream, 'name', 'the text')}. End each sentence with a line feed."
+            )
+        yield line
+
+
+def read_lines(stream: BinaryIO) -> Iterator[str]:
+    """Yields lines without their line ends and without a byte order mark. As in training, only \\n ends a line.
+
+    Raises:
+        ValueError: a line has more than `MAX_LINE` bytes.
+    """
+    for number, line in enumerate(bounded(stream)):
         line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
         yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
 
@@ -26,11 +53,14 @@ def count(file: BinaryIO) -> int | None:
 
     Returns:
         The number of lines, or `None` for a stream that cannot seek, such as a pipe.
+
+    Raises:
+        ValueError: a line has more than `MAX_LINE` bytes.
     """
     if not file.seekable():
         return None
     start = file.tell()
-    number = sum(1 for _ in file)
+    number = sum(1 for _ in bounded(file))
     file.seek(start)
     return number
 

@@ -98,8 +98,9 @@ def threads_of_an_operation(cpu_devices: int, config: TrainConfig) -> int:
 
 def of_update(config: TrainConfig, replicas: int) -> int:
     """Returns how many micro-batches of an update a device gets, at least."""
-    micro_batches = max(config.buckets_per_update, -(-config.batch_tokens // config.micro_batch_tokens))
-    return max(micro_batches // replicas, 1)
+    buckets = config.buckets_per_update
+    needed = -(-config.batch_tokens // (buckets * config.micro_batch_tokens))
+    return buckets * batching.micro_batches_per_bucket(needed, buckets, replicas) // replicas
 
 
 def micro_batches_at_once(config: TrainConfig, cpu_devices: int) -> int:

@@ -1,5 +1,6 @@
 """Stops a run early on SIGTERM, SIGINT (Ctrl-C) or a time limit, so that it can save its state first."""
 
+import math
 import os
 import signal
 import threading
@@ -11,7 +12,6 @@ EXIT_CODE = 75
 OTHER_WORKER_EXIT_CODE = 69  # Of a run whose other worker has ended, EX_UNAVAILABLE of sysexits.h.
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ECHO_SECONDS = 0.5  # A terminal, a launcher and a service manager may each send the same signal once.
-STARTED = time.monotonic()  # About when the process started: programs import this module early.
 
 
 class StoppedError(Exception):
@@ -35,11 +35,12 @@ class Interruption:
     In a thread other than the main one, where Python does not allow signal handlers, only the time limit applies.
 
     Args:
-        max_hours: time limit, counted from the start of the process; 0 means no limit.
+        max_hours: time limit; 0 means no limit.
+        started: when the run was started, of `time.monotonic`, from which the limit counts.
     """
 
-    def __init__(self, max_hours: float = 0.0):
-        self._max_hours = max_hours
+    def __init__(self, max_hours: float = 0.0, started: float = math.inf):
+        self._max_hours, self._started = max_hours, started
         self._signal, self._discardable, self._handlers = None, False, {}
 
     @property
@@ -47,7 +48,7 @@ class Interruption:
         """Why the run should stop; empty if it should continue."""
         if self._signal is not None:
             return f"received {self._signal.name}"
-        over = 0 < self._max_hours <= (time.monotonic() - STARTED) / 3600
+        over = 0 < self._max_hours <= (time.monotonic() - self._started) / 3600
         return f"reached the time limit max_hours={self._max_hours:g}" if over else ""
 
     def _handle(self, number, frame) -> None:
@@ -58,11 +59,12 @@ class Interruption:
 
     def _listen(self, pipe: int) -> None:
         first = None
-        while numbers := os.read(pipe, 64):
-            for number in set(numbers) & set(SIGNALS):
-                if first is not None and time.monotonic() - first > ECHO_SECONDS:
-                    os._exit(128 + number)
-                first = first or time.monotonic()
+        with open(pipe, "rb", buffering=0) as received:
+            while numbers := received.read(64):
+                for number in set(numbers) & set(SIGNALS):
+                    if first is not None and time.monotonic() - first > ECHO_SECONDS:
+                        os._exit(128 + number)
+                    first = first or time.monotonic()
 
     def unless_stopped(self, work: Callable):
         """Returns `work()`, or `None` if a request to stop came before or during it. A signal ends the work at once."""

@@ -114,17 +114,18 @@ class _Trainer:
         diagnose,
         tensorboard,
         update_pictures,
+        started,
     ):
         self.strategy, self.model, self.optimizer, self.task, self.config = strategy, model, optimizer, task, config
         self.folder, self.model_dir = folder, model_dir
-        self.validate, self.diagnose, self.tensorboard = validate, diagnose, tensorboard
+        self.validate, self.diagnose, self.tensorboard, self.called_at = validate, diagnose, tensorboard, started
         self.update_pictures, self.pictured_step = update_pictures, 0
         self.chief = devices.is_chief(strategy)
         self.windows_per_epoch = batching.windows_per_epoch(shards.read_info(folder))
 
     def train(self) -> TrainState:
         self._restore()
-        with Interruption(self.config.max_hours) as self.interruption:
+        with Interruption(self.config.max_hours, self.called_at) as self.interruption:
             if self.state.step < self.config.train_steps:
                 self._unless_stopped(lambda: _run_largest(self.strategy, self.train_step, self.config, self.folder))
             with (
@@ -392,6 +393,7 @@ def train(
     diagnose: Callable[[dict, int, float], str],
     tensorboard,
     update_pictures: Callable[[bool], None] = lambda is_best: None,
+    started: float,
 ) -> TrainState:
     """Trains up to `config.train_steps` updates, from the newest intact checkpoint in `model_dir` if there is one.
 
@@ -407,6 +409,7 @@ def train(
         diagnose: (batch, step, loss scale) → a sentence about what is not finite in that update.
         tensorboard: a `TensorBoardWriter`.
         update_pictures: called on the chief after each validation, with whether it is the best so far, and at the end.
+        started: when the run was started, of `time.monotonic`; the option `max_hours` counts from then.
 
     Returns:
         The state at the end of the run.
@@ -417,4 +420,6 @@ def train(
         ValueError: `model_dir` holds checkpoints of another model.
         OSError: a checkpoint could not be written.
     """
-    return _Trainer(strategy, model, optimizer, task, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures).train()
+    return _Trainer(
+        strategy, model, optimizer, task, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures, started
+    ).train()

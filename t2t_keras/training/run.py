@@ -13,6 +13,7 @@ model_dir/lock             locked by the process that trains
 import contextlib
 import dataclasses
 import pathlib
+import time
 from collections.abc import Callable
 
 import keras
@@ -180,6 +181,7 @@ def train(
         interruption.StoppedError: the run was stopped early and has saved its state.
         interruption.OtherWorkerError: another worker has ended.
     """
+    started = time.monotonic()
     with warnings_only(not devices.is_chief(strategy)), devices.plain_errors(strategy), contextlib.ExitStack() as held:
 
         def prepare_folders() -> run_folder.Options:
@@ -226,6 +228,7 @@ def train(
                 descriptions=scalars.descriptions(task.metrics),
             ),
             update_pictures=pictures.updates(model_dir, model, tokenizer.pieces),
+            started=started,
         )
         logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
         logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops))
