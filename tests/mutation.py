@@ -168,6 +168,16 @@ def copy(folder: pathlib.Path) -> pathlib.Path:
     return pathlib.Path(shutil.copytree(ROOT, folder, ignore=ignored, symlinks=True))
 
 
+@contextlib.contextmanager
+def _folder() -> Iterator[pathlib.Path]:
+    """A temporary folder. Unlike `tempfile.TemporaryDirectory`, a fork that ends does not remove it."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def import_packages() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["MPLBACKEND"] = "agg"
@@ -357,11 +367,11 @@ def reach(jobs: int, words: list[str]) -> None:
         if not kept.exists() or json.loads(kept.read_text())["digest"] != _digest(path):
             if not words or any(word in path.name for word in words):
                 waiting.append(path)
-    with tempfile.TemporaryDirectory() as folder:
+    with _folder() as folder:
         copies, running = [], {}
         numbers = {}
         for index in range(jobs):
-            root = copy(pathlib.Path(folder) / str(index) / "copy")
+            root = copy(folder / str(index) / "copy")
             for file, text in sources(root).items():
                 found = blocks(file, text)
                 numbers |= {block.name: numbers.get(block.name, len(numbers) + place) for place, block in enumerate(found)}
@@ -572,8 +582,8 @@ def run(seed: int, number: int, jobs: int, limit: float, words: list[str], again
             waiting.append(mutant)
     print(f"{len(waiting)} mutants to run, {len(known)} tests.", flush=True)
     import_packages()
-    with tempfile.TemporaryDirectory() as folder, open(KEPT / "verdicts.jsonl", "a", encoding="utf-8") as file:
-        clean, copies = copy(pathlib.Path(folder) / "clean"), [copy(pathlib.Path(folder) / str(index) / "copy") for index in range(jobs)]
+    with _folder() as folder, open(KEPT / "verdicts.jsonl", "a", encoding="utf-8") as file:
+        clean, copies = copy(folder / "clean"), [copy(folder / str(index) / "copy") for index in range(jobs)]
         running = {}
 
         def keep(mutant: Sampled, names: list[str], number: int, verdict: str, seconds: float = 0.0, output: str = "") -> None:
