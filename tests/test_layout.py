@@ -113,6 +113,8 @@ def of_table_3():
 FIGURES = {
     "lines": lambda: attention_pictures.line_picture(ATTENTION, "cross", 0),
     "one query": lambda: attention_pictures.line_picture(ATTENTION, "encoder", 1, query=2),
+    "a word": lambda: attention_pictures.line_picture(stand_in.attention("a", "b", heads=1), "encoder", 0),
+    "the map of a word": lambda: attention_pictures.heat_maps(stand_in.attention("a", "b", heads=1), "encoder", 0),
     "one head": lambda: attention_pictures.line_picture(ATTENTION, "decoder", -1, heads=[9]),
     "heat maps": lambda: attention_pictures.heat_maps(ATTENTION, "cross", 0),
     "a heat map": lambda: attention_pictures.heat_maps(ATTENTION, "encoder", 1, heads=[3]),
