@@ -1,10 +1,13 @@
 """Faults put into the code on purpose, one at a time. A fault is caught when the tests named beside it fail.
 
+They are those that `mutation.py`, which draws faults at random, does not make: changes of several places or of wiring, and of files
+outside of the package.
+
     python tests/mutants.py              # every fault, two at a time, after one run of the tests without any
     python tests/mutants.py dtype loss   # the faults whose name contains one of these words
 
 Each fault replaces text that occurs exactly once in its file, in a copy of the repository. `test_mutants.py` checks the list
-by default and runs it when slow tests are asked for. A new promise comes with a fault here that breaks it.
+by default and runs it when slow tests are asked for. A new promise comes with a fault here, or with one that the tool makes.
 """
 
 import concurrent.futures
@@ -87,13 +90,6 @@ MUTANTS = (
         ("tests/test_run.py::test_a_run_computes_in_the_dtype_that_was_asked_for_and_keeps_its_weights_in_float32",),
     ),
     Mutant(
-        "training does not run the largest micro-batches first",
-        "t2t_keras/training/loop.py",
-        "self._unless_stopped(lambda: _run_largest(self.strategy, self.train_step, self.config, self.folder))",
-        "pass",
-        ("tests/test_training.py::test_the_largest_micro_batches_run_before_the_first_update_at_each_start",),
-    ),
-    Mutant(
         "training ignores --micro_batch_tokens",
         "t2t_keras/training/loop.py",
         "**reading), config.micro_batch_tokens, buckets)",
@@ -120,34 +116,6 @@ MUTANTS = (
         "config.warmup_steps, config.learning_rate_factor)",
         "config.warmup_steps)",
         ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[learning_rate_factor]",),
-    ),
-    Mutant(
-        "AutoGraph converts the train step",
-        "t2t_keras/training/train_step.py",
-        "tf.TensorSpec([], tf.bool)], autograph=False)",
-        "tf.TensorSpec([], tf.bool)])",
-        ("tests/test_train_step.py::test_autograph_converts_neither_training_nor_validation_nor_reading",),
-    ),
-    Mutant(
-        "--cooldown_steps is ignored",
-        "t2t_keras/training/optimizer.py",
-        "if config.cooldown_steps else schedule",
-        "if False else schedule",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[cooldown_steps]",),
-    ),
-    Mutant(
-        "--deterministic is ignored",
-        "t2t_keras/training/run.py",
-        "tf.config.experimental.enable_op_determinism()",
-        "pass",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[deterministic]",),
-    ),
-    Mutant(
-        "--deterministic leaves the order of sums to the threads",
-        "t2t_keras/training/run.py",
-        'tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})',
-        "pass",
-        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[deterministic]",),
     ),
     Mutant(
         "--valid_sentences is ignored",
@@ -185,34 +153,6 @@ MUTANTS = (
         ("tests/test_tensorboard.py::test_a_record_that_a_kill_cut_off_is_forgotten_and_all_before_it_stay",),
     ),
     Mutant(
-        "options that changed stay in the HPARAMS tab",
-        "t2t_keras/reporting/tensorboard.py",
-        " and _content(value) == _content(missing[value.tag].value[0])",
-        "",
-        ("tests/test_tensorboard.py::test_options_that_changed_replace_those_in_the_hparams_tab",),
-    ),
-    Mutant(
-        "each start of a run is another row of the HPARAMS tab",
-        "t2t_keras/reporting/tensorboard.py",
-        "                        del missing[value.tag]\n",
-        "                        pass\n",
-        ("tests/test_tensorboard.py::test_what_describes_a_run_is_written_once_however_often_it_resumes",),
-    ),
-    Mutant(
-        "the start time tells the same options apart",
-        "t2t_keras/reporting/hparams.py",
-        "data.session_start_info.start_time_secs = 0",
-        "pass",
-        ("tests/test_tensorboard.py::test_what_describes_a_run_is_written_once_however_often_it_resumes",),
-    ),
-    Mutant(
-        "a new run has the default vocabulary, whatever its data folder's is",
-        "t2t_keras/run_folder.py",
-        "prepared = {} if is_run else",
-        "prepared = {} if True else",
-        ("tests/test_run_folder.py::test_a_new_run_takes_what_its_data_folder_was_prepared_with",),
-    ),
-    Mutant(
         "a resumed run forgets where its options come from",
         "t2t_keras/run_folder.py",
         "            sources=sources,\n",
@@ -239,27 +179,6 @@ MUTANTS = (
         "if workers[0].returncode != 1:",
         "if True:",
         ("tests/test_workers.py::test_the_launcher_tells_the_cause_alone[both]",),
-    ),
-    Mutant(
-        "the trial of the HPARAMS tab is named by the options, and runs with the same merge",
-        "t2t_keras/reporting/hparams.py",
-        ', trial_id="")',
-        ")",
-        ("tests/test_tensorboard.py::test_a_copy_of_a_run_is_another_trial_and_trials_have_the_names_of_tensorboard_s_runs",),
-    ),
-    Mutant(
-        "each start of a run writes a graph",
-        "t2t_keras/reporting/tensorboard.py",
-        "if self._graph and not has_graph:",
-        "if self._graph:",
-        ("tests/test_tensorboard.py::test_what_describes_a_run_is_written_once_however_often_it_resumes",),
-    ),
-    Mutant(
-        "curves have no descriptions",
-        "t2t_keras/reporting/tensorboard.py",
-        ", description=description(name))",
-        ")",
-        ("tests/test_tensorboard.py::test_numbers_texts_images_and_arrays_are_shown_each_in_its_way",),
     ),
     Mutant(
         "a column of the HPARAMS tab is missing",
@@ -290,31 +209,10 @@ MUTANTS = (
         ("tests/test_profiler.py::test_a_profile_is_written_after_its_last_update_and_leaves_no_other_event_file",),
     ),
     Mutant(
-        "a profile leaves an event file without points",
-        "t2t_keras/reporting/profiler.py",
-        "            marker.unlink()",
-        "            pass",
-        ("tests/test_profiler.py::test_a_profile_is_written_after_its_last_update_and_leaves_no_other_event_file",),
-    ),
-    Mutant(
-        "a run that stops loses its profile",
-        "t2t_keras/reporting/profiler.py",
-        "    def __exit__(self, *_) -> None:\n        self._stop()",
-        "    def __exit__(self, *_) -> None:\n        pass",
-        ("tests/test_profiler.py::test_a_run_that_ends_within_a_profile_still_has_it",),
-    ),
-    Mutant(
         "gradient norms of layers are clipped",
         "t2t_keras/reporting/histograms.py",
         "math.sqrt(sum_)",
         "min(math.sqrt(sum_), 1e-3)",
-        ("tests/test_training.py::test_histograms_show_the_weights_and_each_layers_gradient_norm",),
-    ),
-    Mutant(
-        "histograms come at every update",
-        "t2t_keras/training/loop.py",
-        "self.config.histogram_steps and self._is_every(self.config.histogram_steps)",
-        "self.config.histogram_steps",
         ("tests/test_training.py::test_histograms_show_the_weights_and_each_layers_gradient_norm",),
     ),
     Mutant(
@@ -323,13 +221,6 @@ MUTANTS = (
         "        self._update_pictures()\n",
         "",
         ("tests/test_training.py::test_a_run_that_is_stopped_early_updates_its_pictures",),
-    ),
-    Mutant(
-        "the last validation's pictures are drawn twice",
-        "t2t_keras/training/loop.py",
-        "self.chief and self.pictured_step < self.state.step",
-        "self.chief",
-        ("tests/test_training.py::test_pictures_are_updated_after_each_validation_and_at_the_end",),
     ),
     # Curves without TensorBoard.
     Mutant(
@@ -347,25 +238,11 @@ MUTANTS = (
         ("tests/test_curves.py::test_a_picture_that_fails_warns_once_and_the_others_are_still_made",),
     ),
     Mutant(
-        "the projector shows the newest weights",
-        "t2t_keras/reporting/pictures.py",
-        "        if is_best and model",
-        "        if model",
-        ("tests/test_curves.py::test_the_projector_gets_the_embeddings_of_the_best_validation_with_their_sub_words",),
-    ),
-    Mutant(
         "the header of the sub-words is missing",
         "t2t_keras/reporting/embedding_projector.py",
         '["sub-word\\tid", *labels, ""]',
         '[*labels, ""]',
         ("tests/test_curves.py::test_the_projector_gets_the_embeddings_of_the_best_validation_with_their_sub_words",),
-    ),
-    Mutant(
-        "measurements of other settings are continued",
-        "t2t_keras/experiments/table1.py",
-        'if before.get("settings") != results["settings"]:',
-        "if False:",
-        ("tests/test_table1.py::test_measurements_of_other_settings_are_not_continued",),
     ),
     Mutant(
         "half a record is read",
@@ -431,13 +308,6 @@ MUTANTS = (
         ("tests/test_training.py::test_what_an_older_version_measured_is_left_out_of_the_next_point",),
     ),
     Mutant(
-        "a redirected run writes a bar",
-        "t2t_keras/reporting/console.py",
-        "disable=not (shown and terminal)",
-        "disable=not shown",
-        ("tests/test_console.py::test_redirected_a_run_writes_one_line_with_the_time_at_each_log_interval",),
-    ),
-    Mutant(
         "a redirected run writes no lines",
         "t2t_keras/reporting/console.py",
         "self._lines = shown and not terminal",
@@ -445,25 +315,11 @@ MUTANTS = (
         ("tests/test_console.py::test_redirected_a_run_writes_one_line_with_the_time_at_each_log_interval",),
     ),
     Mutant(
-        "the bar has no figures",
-        "t2t_keras/reporting/console.py",
-        "self._bar.set_postfix(metrics, refresh=False)",
-        "pass",
-        ("tests/test_console.py::test_in_a_terminal_a_bar_shows_the_same_figures",),
-    ),
-    Mutant(
         "one GPU of several is used",
         "t2t_keras/training/devices.py",
         "MirroredStrategy(gpus)",
         "MirroredStrategy(gpus[:1])",
         ("tests/test_devices.py::test_with_gpus_a_strategy_is_over_all_of_them_whatever_the_cpu_devices",),
-    ),
-    Mutant(
-        "a cluster of one is several workers",
-        "t2t_keras/training/devices.py",
-        "if _cluster_size() > 1:\n        return tf.distribute",
-        "if _cluster_size() > 0:\n        return tf.distribute",
-        ("tests/test_devices.py::test_without_a_gpu_a_strategy_is_over_as_many_virtual_cpu_devices_as_asked_for",),
     ),
     Mutant(
         "--cpu_devices is ignored",
@@ -530,13 +386,6 @@ MUTANTS = (
         ("tests/test_training.py::test_a_time_limit_saves_and_stops",),
     ),
     Mutant(
-        "the decoder sees the word that it is to predict",
-        "t2t_keras/model/transformer.py",
-        "self._decode(shift_right(target)",
-        "self._decode(target",
-        ("tests/test_learning.py::test_copying_is_learned_exactly",),
-    ),
-    Mutant(
         "a worker cleans up while the others have left",
         "tools/train.py",
         "devices.exit_worker(ended.code)",
@@ -551,13 +400,6 @@ MUTANTS = (
         ("tests/test_workers.py::test_the_launcher_prints_its_help",),
     ),
     # Folders: runs, checkpoints, resuming, hostile files.
-    Mutant(
-        "a program in the folder of a run is loaded",
-        "t2t_keras/run_folder.py",
-        "    if export and (folder / CONFIG).exists():\n",
-        "    if False:\n",
-        ("tests/test_foreign_folders.py::test_a_run_never_executes_a_program_that_lies_in_its_folder",),
-    ),
     Mutant(
         "an unfinished file follows a link",
         "t2t_keras/files.py",
@@ -587,39 +429,11 @@ MUTANTS = (
         ("tests/test_foreign_folders.py::test_text_and_folders_outside_are_used_only_if_they_are_given",),
     ),
     Mutant(
-        "a run's folder chooses a parent",
-        "t2t_keras/training/run.py",
-        "    if train.parent and not resumed:\n        run_folder",
-        "    if False:\n        run_folder",
-        ("tests/test_foreign_folders.py::test_the_weights_of_a_parent_are_read_only_if_it_is_given",),
-    ),
-    Mutant(
-        "control characters reach the terminal",
-        "t2t_keras/cli/flags.py",
-        "flag, printable(text))",
-        "flag, text)",
-        ("tests/test_foreign_folders.py::test_control_characters_are_shown_and_not_obeyed",),
-    ),
-    Mutant(
-        "weights that are not numbers are loaded",
-        "t2t_keras/checkpoint.py",
-        "        if not np.isfinite(means[name]).all():\n",
-        "        if False:\n",
-        ("tests/test_foreign_folders.py::test_weights_that_are_not_numbers_are_named_when_they_are_loaded",),
-    ),
-    Mutant(
         "a search may take more memory than is free",
         "t2t_keras/decoding/loading.py",
         "    _check_memory(model, decode_config)\n",
         "",
         ("tests/test_foreign_folders.py::test_a_search_that_does_not_fit_into_memory_is_refused_before_the_weights_are_read",),
-    ),
-    Mutant(
-        "the demo starts a thread for each connection",
-        "t2t_keras/visualization/demo.py",
-        "if self._free.acquire(blocking=False):",
-        "if True:",
-        ("tests/test_demo.py::test_requests_that_do_not_arrive_are_few_and_end_soon",),
     ),
     Mutant(
         "the demo waits for each byte of a request anew",
@@ -664,42 +478,11 @@ MUTANTS = (
         ("tests/test_checkpoint.py::test_archive_manifest_and_names_are_on_disk_each_before_what_relies_on_it",),
     ),
     Mutant(
-        "an old manifest is left beside a new archive",
-        "t2t_keras/checkpoint.py",
-        "        _manifest(path).unlink(missing_ok=True)",
-        "        pass",
-        ("tests/test_checkpoint.py::test_a_write_that_dies_between_archive_and_manifest_leaves_no_manifest_of_another_archive",),
-    ),
-    Mutant(
         "a copy of a checkpoint is taken for the run's",
         "t2t_keras/checkpoint.py",
         "_NAME.fullmatch(path.name)) for path",
         "_NAME.match(path.name)) for path",
         ("tests/test_checkpoint.py::test_what_somebody_keeps_in_the_folder_is_not_used_and_not_removed",),
-    ),
-    Mutant(
-        "an array is read whatever its header says",
-        "t2t_keras/weights.py",
-        "if expected != received:",
-        "if False:",
-        ("tests/test_checkpoint.py::test_an_array_is_read_only_if_its_header_is_a_weight_s",),
-    ),
-    Mutant(
-        "an array that no weight takes is left in silence",
-        "t2t_keras/weights.py",
-        "if (missing or left.unused) and",
-        "if missing and",
-        (
-            "tests/test_weights.py::test_what_does_not_fit_is_refused_by_name_with_nothing_assigned",
-            "tests/test_checkpoint.py::test_fewer_layers_do_not_fit_either",
-        ),
-    ),
-    Mutant(
-        "a model starts from a run that shares no name with it",
-        "t2t_keras/weights.py",
-        "not (partial and matched)",
-        "not partial",
-        ("tests/test_checkpoint.py::test_a_start_from_a_run_that_shares_no_name_is_refused",),
     ),
     Mutant(
         "of two weights with one name, a checkpoint holds one",
@@ -714,20 +497,6 @@ MUTANTS = (
         'if "optimizer/" in prefixes and',
         "if False and",
         ("tests/test_checkpoint.py::test_a_checkpoint_without_an_optimizer_is_loaded_and_averaged_but_not_resumed",),
-    ),
-    Mutant(
-        "an array is read though it is compressed",
-        "t2t_keras/checkpoint.py",
-        "if member.compress_type != zipfile.ZIP_STORED:",
-        "if False:",
-        ("tests/test_checkpoint.py::test_an_array_is_read_only_if_its_header_is_a_weight_s",),
-    ),
-    Mutant(
-        "an array is read whatever its size",
-        "t2t_keras/checkpoint.py",
-        "if header.size != header.dtype.itemsize * math.prod(header.shape):",
-        "if False:",
-        ("tests/test_checkpoint.py::test_an_array_is_read_only_if_its_header_is_a_weight_s",),
     ),
     Mutant(
         "a model is made however small its checkpoints are",
@@ -784,13 +553,6 @@ MUTANTS = (
         "(1 if gpu else machine.cores())",
         "machine.cores()",
         ("tests/test_sub_batches.py::test_limits_follow_from_cores_memory_and_device_unless_they_are_given",),
-    ),
-    Mutant(
-        "batches are fetched to the device",
-        "t2t_keras/training/devices.py",
-        "experimental_fetch_to_device=False",
-        "experimental_fetch_to_device=True",
-        ("tests/test_devices.py::test_batches_and_the_position_of_the_data_stay_on_the_host",),
     ),
     Mutant(
         "a CPU of any size computes two micro-batches at a time",
@@ -986,25 +748,11 @@ MUTANTS = (
         ("tests/test_run.py::test_other_workers_take_the_options_of_the_chief_s_folder",),
     ),
     Mutant(
-        "somebody's sub-words are replaced",
-        "t2t_keras/run_folder.py",
-        "        if there:\n",
-        "        if False:\n",
-        ("tests/test_run_folder.py::test_a_folder_with_somebody_s_own_files_is_refused",),
-    ),
-    Mutant(
         "somebody's config.json is replaced",
         "t2t_keras/training/run.py",
         "            run_folder.check(model_dir)\n            run_folder.check_has",
         "            run_folder.check_has",
         ("tests/test_run.py::test_a_folder_of_somebody_s_own_files_stays_as_it_is",),
-    ),
-    Mutant(
-        "the hash of the sub-words is not compared",
-        "t2t_keras/run_folder.py",
-        "expected is not None and (received := describe(path)) != expected",
-        "False",
-        ("tests/test_run_folder.py::test_other_sub_words_are_refused_in_a_sentence",),
     ),
     Mutant(
         "loading does not look at the hash of the sub-words",
@@ -1014,25 +762,11 @@ MUTANTS = (
         ("tests/test_run.py::test_sub_words_of_another_run_are_refused_by_all_that_use_a_run",),
     ),
     Mutant(
-        "the training records are not compared",
-        "t2t_keras/run_folder.py",
-        "if expected is not None and describe(records) != expected:",
-        "if False:",
-        ("tests/test_run_folder.py::test_a_run_does_not_go_on_with_other_data",),
-    ),
-    Mutant(
         "a lock follows a link",
         "t2t_keras/files.py",
         "os.O_NOFOLLOW | ",
         "",
         ("tests/test_lock.py::test_a_lock_that_is_a_link_does_not_change_what_it_points_to",),
-    ),
-    Mutant(
-        "a lock empties somebody's file",
-        "t2t_keras/files.py",
-        'if not re.fullmatch(r"(process \\d+ on .*)?", holder):',
-        "if False:",
-        ("tests/test_lock.py::test_a_file_called_lock_that_is_somebody_s_own_is_left_alone",),
     ),
     Mutant(
         "an option has a value of any type",
@@ -1056,32 +790,11 @@ MUTANTS = (
         ("tests/test_config.py::test_a_file_of_another_shape_is_refused_in_a_sentence",),
     ),
     Mutant(
-        "a file of JSON is read whatever its size",
-        "t2t_keras/files.py",
-        "    if len(content) > max_bytes:\n",
-        "    if False:\n",
-        ("tests/test_config.py::test_a_file_of_another_shape_is_refused_in_a_sentence",),
-    ),
-    Mutant(
-        "a shard may have any name",
-        "t2t_keras/data/shards.py",
-        " or written != _names(len(written))",
-        "",
-        ("tests/test_shards.py::test_an_info_that_was_not_written_by_this_program_is_told_by_its_name",),
-    ),
-    Mutant(
         "an index may hold any number",
         "t2t_keras/data/shards.py",
         "            if not (follows and",
         "            if False and not (follows and",
         ("tests/test_shards.py::test_a_number_that_cannot_be_in_the_index_is_told_with_its_line",),
-    ),
-    Mutant(
-        "a checkpoint's state may have any types",
-        "t2t_keras/training/state.py",
-        "if name not in initial or not _has_type_of(value, initial[name]):",
-        "if name not in initial:",
-        ("tests/test_state.py::test_a_state_of_other_fields_or_types_is_refused_in_a_sentence",),
     ),
     # Data: corpora, preparing, the data service.
     Mutant(
@@ -1155,13 +868,6 @@ MUTANTS = (
         ("tests/test_prepare.py::test_preparing_reads_no_file_once_more_for_its_hash",),
     ),
     Mutant(
-        "a file that changes while it is read goes unseen",
-        "t2t_keras/data/prepare.py",
-        "if value != text.hashes[path]:",
-        "if False:",
-        ("tests/test_prepare.py::test_a_file_that_changes_while_it_is_read_is_told",),
-    ),
-    Mutant(
         "the first option that differs is named alone",
         "t2t_keras/data/prepare.py",
         "'; '.join(changes)",
@@ -1169,32 +875,11 @@ MUTANTS = (
         ("tests/test_prepare.py::test_every_option_that_differs_is_named_with_both_values",),
     ),
     Mutant(
-        "a process that waits for a lock goes on without it",
-        "t2t_keras/files.py",
-        "            fcntl.flock(file, fcntl.LOCK_EX)\n",
-        "            pass\n",
-        ("tests/test_lock.py::test_a_process_that_waits_says_for_whom_and_gets_the_lock_after_it",),
-    ),
-    Mutant(
-        "the second of two prepares again what the first made",
-        "t2t_keras/data/prepare.py",
-        "            if not (folder / CORPUS).exists():  # Another",
-        "            if True:  # Another",
-        ("tests/test_prepare.py::test_the_second_of_two_waits_for_the_first_and_uses_what_it_made",),
-    ),
-    Mutant(
         "a folder prepared meanwhile is not compared with the options",
         "t2t_keras/data/prepare.py",
         "    check_folder(folder, data, vocab_size, seed, task)\n    logger",
         "    logger",
         ("tests/test_prepare.py::test_the_second_of_two_refuses_what_the_first_made_of_another_corpus",),
-    ),
-    Mutant(
-        "a process without a corpus does not wait for the one that prepares",
-        "t2t_keras/data/prepare.py",
-        "if not (folder / LOCK).exists():  # The",
-        "if True:  # The",
-        ("tests/test_prepare.py::test_who_names_no_corpus_waits_for_the_one_that_prepares_and_uses_what_it_made",),
     ),
     Mutant(
         "data options without a corpus are not compared",
@@ -1225,13 +910,6 @@ MUTANTS = (
         ("tests/test_prepare.py::test_a_folder_whose_corpus_json_is_damaged_is_told",),
     ),
     Mutant(
-        "an error in reading a file is told as one in writing the folder",
-        "t2t_keras/data/prepare.py",
-        "error.errno is None or elsewhere:",
-        "error.errno is None:",
-        ("tests/test_prepare.py::test_an_error_of_the_system_is_of_the_folder_only_if_it_names_a_file_in_it",),
-    ),
-    Mutant(
         "preparing overwrites other files",
         "t2t_keras/data/prepare.py",
         "        _check_not_foreign(folder)\n",
@@ -1251,13 +929,6 @@ MUTANTS = (
         "    write_whole(folder / SUBWORDS, subwords.model)\n",
         '    write_whole(folder / SUBWORDS, subwords.model)\n    (folder / CORPUS).write_text("{}")\n',
         ("tests/test_prepare.py::test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_there_is_room",),
-    ),
-    Mutant(
-        "validation text inside the training text is not counted",
-        "t2t_keras/data/prepare.py",
-        "        if pair in held_out:",
-        "        if False:",
-        ("tests/test_prepare.py::test_validation_pairs_that_are_in_the_training_text_are_counted",),
     ),
     Mutant(
         "each validation pair in the training text counts once",
@@ -1345,13 +1016,6 @@ MUTANTS = (
     ),
     # Programs: translate, evaluate, export, console commands.
     Mutant(
-        "alignments are of the last layer",
-        "t2t_keras/model/transformer.py",
-        "*before, layer = self.decoder[:-1] or self.decoder",
-        "*before, layer = self.decoder",
-        ("tests/test_oracle.py::test_alignments_of_a_padded_batch_are_the_papers_attention_in_the_last_layer_but_one",),
-    ),
-    Mutant(
         "alignments are of one head",
         "t2t_keras/model/transformer.py",
         "return ops.mean(layer.cross_attention.weights_of(x, memory.keys_values[len(before)], memory.mask), axis=1)",
@@ -1387,20 +1051,6 @@ MUTANTS = (
         ("tests/test_tools.py::test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too",),
     ),
     Mutant(
-        "evaluate() ignores tokenize",
-        "t2t_keras/evaluation/evaluate.py",
-        "lowercase=lowercase, tokenize=tokenize),",
-        "lowercase=lowercase),",
-        ("tests/test_run.py::test_scores_are_of_the_lines_that_translating_gives",),
-    ),
-    Mutant(
-        "evaluation.scores ignores lowercase for chrF",
-        "t2t_keras/evaluation/scores.py",
-        "**chrf(hypotheses, *references, lowercase=lowercase),",
-        "**chrf(hypotheses, *references),",
-        ("tests/test_evaluation.py::test_a_set_of_scores_is_counted_as_each_of_them",),
-    ),
-    Mutant(
         "evaluate.py takes the first reference only",
         "tools/evaluate.py",
         "for name in _REFERENCE.value)]",
@@ -1429,13 +1079,6 @@ MUTANTS = (
         ("tests/test_run.py::test_perplexity_is_of_all_references_and_leaves_out_pairs_with_a_blank_side",),
     ),
     Mutant(
-        "an unknown language is taken for English",
-        "t2t_keras/evaluation/scores.py",
-        "if language not in known:",
-        "if False:",
-        ("tests/test_evaluation.py::test_what_cannot_be_counted_here_is_told_before_there_is_anything_to_count",),
-    ),
-    Mutant(
         "evaluate.py finds a missing tokenizer after translating",
         "tools/evaluate.py",
         "scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)",
@@ -1455,13 +1098,6 @@ MUTANTS = (
         "    if ignored:",
         "    if False:",
         ("tests/test_tools.py::test_an_option_of_a_model_is_refused_where_there_is_none[--beam_size=2]",),
-    ),
-    Mutant(
-        "evaluate.py reads no pipe",
-        "t2t_keras/data/corpora.py",
-        "if pipe.is_fifo()",
-        "if False",
-        ("tests/test_tools.py::test_translations_are_scored_from_a_pipe",),
     ),
     Mutant(
         "evaluate.py does not compare the files' numbers of lines",
@@ -1492,20 +1128,6 @@ MUTANTS = (
         ("tests/test_lines.py::test_a_file_that_cannot_be_written_is_told_before_it_is",),
     ),
     Mutant(
-        "an unfinished file takes its name",
-        "t2t_keras/text/lines.py",
-        "partial = path if direct else target.with_name",
-        "partial = path if True else target.with_name",
-        ("tests/test_lines.py::test_a_file_gets_its_name_when_all_is_written",),
-    ),
-    Mutant(
-        "what was translated before an error is lost",
-        "t2t_keras/text/lines.py",
-        "if not direct and partial.stat().st_size:",
-        "if False:",
-        ("tests/test_lines.py::test_what_was_written_before_an_error_is_kept_beside_the_file",),
-    ),
-    Mutant(
         "translate.py --n_best prints the worst first",
         "tools/translate.py",
         "strict=True))[: _N_BEST.value]:",
@@ -1525,13 +1147,6 @@ MUTANTS = (
         'warning = f"Line {number}:',
         'warning = f"Line {number - 1}:',
         ("tests/test_tools.py::test_a_line_that_is_cut_is_told_by_its_number",),
-    ),
-    Mutant(
-        "a source that just fits is said to be cut",
-        "t2t_keras/text/subwords.py",
-        "(ids.row_lengths() > longest) | unread",
-        "(ids.row_lengths() >= longest) | unread",
-        ("tests/test_translator.py::test_a_source_with_more_sub_words_than_max_input_is_truncated",),
     ),
     Mutant(
         "translate.py shows progress between translations on a terminal",
@@ -1555,27 +1170,6 @@ MUTANTS = (
         ("tests/test_tools.py::test_a_wrong_option_is_told_in_one_line_and_at_once",),
     ),
     Mutant(
-        "help of an installed program names the file of a checkout",
-        "t2t_keras/cli/flags.py",
-        'if pathlib.Path(sys.argv[0]).name.startswith("t2t-"):',
-        "if False:",
-        ("tests/test_tools.py::test_help_of_an_installed_program_shows_its_own_name",),
-    ),
-    Mutant(
-        "TensorFlow's notes are not held back",
-        "t2t_keras/cli/flags.py",
-        "os.dup2(grep.stdin.fileno(), 2)",
-        "pass",
-        ("tests/test_flags.py::test_what_tensorflow_says_on_every_machine_is_held_back_and_nothing_else",),
-    ),
-    Mutant(
-        "TensorFlow's notes are held back from who asked for them",
-        "t2t_keras/cli/flags.py",
-        'if _level_is_set or not shutil.which("grep"):',
-        'if not shutil.which("grep"):',
-        ("tests/test_flags.py::test_who_sets_how_much_tensorflow_says_gets_all_of_it",),
-    ),
-    Mutant(
         "help of the installed launcher names the file of a checkout",
         "tools/workers.py",
         "return options.name_programs(__doc__)",
@@ -1596,28 +1190,7 @@ MUTANTS = (
         "if False:",
         ("tests/test_tools.py::test_every_program_tells_its_version_without_tensorflow[workers]",),
     ),
-    Mutant(
-        "Run.evaluate loads the model at every call",
-        "t2t_keras/api.py",
-        "if checkpoint not in self._loaded or self._loaded[checkpoint][0] != files:",
-        "if True:",
-        ("tests/test_api.py::test_evaluating_again_does_not_load_the_model_again_until_the_run_has_changed",),
-    ),
-    Mutant(
-        "Run.evaluate keeps a model of older checkpoints",
-        "t2t_keras/api.py",
-        "if checkpoint not in self._loaded or self._loaded[checkpoint][0] != files:",
-        "if checkpoint not in self._loaded:",
-        ("tests/test_api.py::test_evaluating_again_does_not_load_the_model_again_until_the_run_has_changed",),
-    ),
     # The built-in corpus and the quick start.
-    Mutant(
-        "held-out sentences of the built-in corpus are in its training text",
-        "t2t_keras/data/builtin_corpus.py",
-        "while pair in seen or _split_of(pair[0], seed) != split:",
-        "while pair in seen:",
-        ("tests/test_builtin_corpus.py::test_no_pair_is_in_two_splits_and_no_held_out_pair_comes_twice",),
-    ),
     Mutant(
         "numbers below 1,000 are in the built-in training text by chance only",
         "t2t_keras/data/builtin_corpus.py",
@@ -1645,20 +1218,6 @@ MUTANTS = (
         "_ROOT if _CHECKOUT else pathlib.Path()",
         "_ROOT",
         ("tests/test_quickstart.py::test_its_default_folder_is_in_the_checkout_or_where_a_person_works",),
-    ),
-    Mutant(
-        "the demo answers pages of other hosts",
-        "t2t_keras/visualization/demo.py",
-        "if self._hosts and name not in self._hosts:",
-        "if False:",
-        ("tests/test_demo.py::test_other_hosts_get_neither_the_page_nor_its_settings",),
-    ),
-    Mutant(
-        "the demo translates sentences that a newer one overtook",
-        "t2t_keras/visualization/demo.py",
-        "if self._newest.get(page, number) > number:",
-        "if False:",
-        ("tests/test_demo.py::test_a_sentence_that_a_newer_one_of_its_page_overtook_is_not_translated",),
     ),
     Mutant(
         "the demo's page shows typed text as HTML",
@@ -1690,20 +1249,6 @@ MUTANTS = (
     ),
     # Pictures of attention.
     Mutant(
-        "attention is still recorded after the recording",
-        "t2t_keras/compat.py",
-        '            del vars(layer)["call"]',
-        "            pass",
-        ("tests/test_attention_pictures.py::test_only_the_given_layers_are_observed_and_only_inside_the_context",),
-    ),
-    Mutant(
-        "recorded attention is that of a decoder that reads the word it predicts",
-        "t2t_keras/visualization/attention.py",
-        "shift_right(tf.constant([predicted], tf.int32))",
-        "tf.constant([predicted], tf.int32)",
-        ("tests/test_attention_pictures.py::test_a_row_of_the_decoder_predicts_its_piece_and_has_read_the_ones_before",),
-    ),
-    Mutant(
         "pictures of attention label what the decoder has read with what it predicts",
         "t2t_keras/visualization/attention.py",
         "_tokens(tokenizer, [BOS, *predicted[:-1]])",
@@ -1716,20 +1261,6 @@ MUTANTS = (
         ' / queries[:, None].astype("float32")',
         "",
         ("tests/test_attention_pictures.py::test_attention_to_a_word_is_a_sum_and_from_a_word_a_mean",),
-    ),
-    Mutant(
-        "a sentence that is too long for its attention is cut",
-        "t2t_keras/visualization/attention.py",
-        "    if cut[0]:",
-        "    if False:",
-        ("tests/test_attention_pictures.py::test_a_blank_or_long_sentence_is_refused",),
-    ),
-    Mutant(
-        "pictures of attention take dollar signs for a formula",
-        "t2t_keras/visualization/figures.py",
-        '"parse_math": False, "usetex": False}',
-        '"parse_math": True, "usetex": False}',
-        ("tests/test_attention_pictures.py::test_text_is_drawn_as_it_is",),
     ),
     Mutant(
         "control characters make a picture of attention that is no XML",
@@ -1789,13 +1320,6 @@ MUTANTS = (
         ("tests/test_flops.py::test_an_update_counts_the_operations_of_its_padded_micro_batches",),
     ),
     Mutant(
-        "a run of a version without the count starts at 0",
-        "t2t_keras/training/state.py",
-        'if state.get("step") and "flops" not in state',
-        "if False",
-        ("tests/test_state.py::test_operations_that_an_older_version_did_not_count_stay_unknown",),
-    ),
-    Mutant(
         "a flagfile overrides the row of Table 3",
         "t2t_keras/cli/flags.py",
         'kept = {option for option in own if sources.get(option) == "command line"}',
@@ -1824,27 +1348,6 @@ MUTANTS = (
         ("tests/test_table3.py::test_more_updates_train_on_and_options_without_effect_on_the_result_change_nothing",),
     ),
     Mutant(
-        "a finished row of other options is taken for one of these",
-        "t2t_keras/experiments/table3.py",
-        "if changed or result.row != row:",
-        "if False:",
-        ("tests/test_table3.py::test_a_finished_row_of_other_options_is_refused",),
-    ),
-    Mutant(
-        "the mark inside a word becomes part of a piece",
-        "t2t_keras/text/word_pieces.py",
-        "known = character in alphabet and (index == 0 or character != _SPACE)",
-        "known = character in alphabet",
-        ("tests/test_word_pieces.py::test_rare_characters_control_characters_and_the_mark_are_spelled_in_bytes",),
-    ),
-    Mutant(
-        "rows that were left out stay in the HPARAMS tab",
-        "t2t_keras/experiments/table3.py",
-        "shutil.rmtree(output_dir / LOGS, ignore_errors=True)",
-        "pass",
-        ("tests/test_table3.py::test_tensorboard_compares_the_rows_and_forgets_those_that_are_gone",),
-    ),
-    Mutant(
         "table3.py lets the command line change a row",
         "tools/table3.py",
         'if sources.get(name) == "command line"]',
@@ -1852,13 +1355,6 @@ MUTANTS = (
         ("tests/test_table3.py::test_wrong_rows_and_options_that_rows_set_are_refused_in_a_line",),
     ),
     # Restricted self-attention.
-    Mutant(
-        "restricted attention reaches one position too few",
-        "t2t_keras/layers/restricted_attention.py",
-        "ops.abs(distance) <= reach",
-        "ops.abs(distance) < reach",
-        ("tests/test_restricted_attention.py::test_of_five_positions_each_attends_to_itself_and_its_neighbors",),
-    ),
     Mutant(
         "values and queries are exchanged where they have one width",
         "t2t_keras/layers/attention.py",
@@ -1895,13 +1391,6 @@ MUTANTS = (
         ("tests/test_restricted_attention.py::test_a_position_that_is_too_far_changes_nothing_and_the_farthest_in_reach_does",),
     ),
     Mutant(
-        "restricted attention ignores padding",
-        "t2t_keras/layers/restricted_attention.py",
-        "    if mask is None:\n        return near\n",
-        "    if True:\n        return near\n",
-        ("tests/test_restricted_attention.py::test_padding_and_other_sentences_change_nothing",),
-    ),
-    Mutant(
         "restricted attention of padding alone leaves its neighborhood",
         "t2t_keras/layers/restricted_attention.py",
         "    return ops.logical_or(allowed, ops.logical_and(near, ops.logical_not(ops.any(allowed, axis=-1, keepdims=True))))",
@@ -1909,32 +1398,11 @@ MUTANTS = (
         ("tests/test_restricted_attention.py::test_a_neighborhood_of_padding_alone_is_not_masked_and_all_weights_stay_in_the_band",),
     ),
     Mutant(
-        "an empty sequence has blocks of no positions",
-        "t2t_keras/layers/restricted_attention.py",
-        "_clip(max(window // 2, _SMALLEST_BLOCK), 1, length)",
-        "_clip(max(window // 2, _SMALLEST_BLOCK), 0, length)",
-        ("tests/test_restricted_attention.py::test_an_empty_share_of_a_replica_gives_an_empty_result_and_gradients",),
-    ),
-    Mutant(
         "one block holds the whole sequence",
         "t2t_keras/layers/restricted_attention.py",
         "_clip(max(window // 2, _SMALLEST_BLOCK), 1, length)",
         "_clip(10**6, 1, length)",
         ("tests/test_restricted_attention.py::test_no_tensor_of_the_forward_or_backward_pass_grows_faster_than_the_length",),
-    ),
-    Mutant(
-        "restricted attention takes a mask of the size of full attention",
-        "t2t_keras/layers/restricted_attention.py",
-        "if mask is not None and (len(mask.shape) != 4 or mask.shape[2] != 1):",
-        "if False:",
-        ("tests/test_restricted_attention.py::test_a_mask_for_each_query_is_refused",),
-    ),
-    Mutant(
-        "a restricted layer ignores its memory",
-        "t2t_keras/layers/restricted_attention.py",
-        "if memory is not None or cache is not None:",
-        "if False:",
-        ("tests/test_restricted_attention.py::test_a_memory_or_a_cache_is_refused",),
     ),
     Mutant(
         "the encoder ignores its window",
@@ -1956,13 +1424,6 @@ MUTANTS = (
         "return self._attend(q, k, ops.eye(k.shape[2], dtype=k.dtype)[None, None], mask)",
         "return super()._weights(q, k, mask)",
         ("tests/test_restricted_attention.py::test_pictures_of_attention_show_the_band",),
-    ),
-    Mutant(
-        "CTranslate2 gets a model with a window",
-        "t2t_keras/export/ctranslate2_format.py",
-        "    if config.attention_window:\n",
-        "    if False:\n",
-        ("tests/test_restricted_attention.py::test_ctranslate2_has_no_such_model_and_its_format_is_refused",),
     ),
     Mutant(
         "the cost of a micro-batch ignores the window",
@@ -2043,20 +1504,6 @@ MUTANTS = (
         ("tests/test_linearize.py::test_each_rule_of_the_repair",),
     ),
     Mutant(
-        "an unclosed constituent is well-formed",
-        "t2t_keras/parsing/linearize.py",
-        "well_formed and len(stack) == 1 and used",
-        "well_formed and used",
-        ("tests/test_linearize.py::test_each_rule_of_the_repair",),
-    ),
-    Mutant(
-        "too few tags are well-formed",
-        "t2t_keras/parsing/linearize.py",
-        "len(stack) == 1 and used == len(words)",
-        "len(stack) == 1",
-        ("tests/test_linearize.py::test_each_rule_of_the_repair",),
-    ),
-    Mutant(
         "words without a tag are lost",
         "t2t_keras/parsing/linearize.py",
         "for word in words[used:])",
@@ -2076,13 +1523,6 @@ MUTANTS = (
         "    if tag in DELETED and (word",
         '    if tag == "XX" and (word',
         ("tests/test_linearize.py::test_punctuation_has_its_tag_and_no_other_word_has_one_of_these",),
-    ),
-    Mutant(
-        "a phrase alone in another is written, too",
-        "t2t_keras/parsing/linearize.py",
-        "len(node.children) > 1:",
-        "len(node.children) > 0:",
-        ("tests/test_linearize.py::test_phrases_are_the_constituents_with_siblings",),
     ),
     Mutant(
         "PRT is not ADVP",
@@ -2106,39 +1546,11 @@ MUTANTS = (
         ("tests/test_evalb.py::test_a_sentence_is_scored_as_by_evalb",),
     ),
     Mutant(
-        "the treebank's outermost bracket is counted",
-        "t2t_keras/parsing/evalb.py",
-        "start < len(kept) and node.label and label",
-        "start < len(kept) and label",
-        ("tests/test_evalb.py::test_the_unlabelled_outermost_bracket_of_a_treebank_is_not_counted",),
-    ),
-    Mutant(
-        "a constituent without words is counted",
-        "t2t_keras/parsing/evalb.py",
-        "if start < len(kept) and node.label",
-        "if node.label",
-        ("tests/test_evalb.py::test_a_sentence_is_scored_as_by_evalb",),
-    ),
-    Mutant(
         "other words are scored",
         "t2t_keras/parsing/evalb.py",
         "if [node.word for node in gold_words] != [node.word for node in parsed_words]:",
         "if len(gold_words) != len(parsed_words):",
         ("tests/test_evalb.py::test_a_sentence_with_other_words_is_an_error_and_one_without_words_is_skipped",),
-    ),
-    Mutant(
-        "a bracket that is inside another crosses it",
-        "t2t_keras/parsing/evalb.py",
-        "left < start < right < end or",
-        "left <= start < right < end or",
-        ("tests/test_evalb.py::test_crossing_is_symmetric_for_distinct_spans",),
-    ),
-    Mutant(
-        "traces count for the length",
-        "t2t_keras/parsing/evalb.py",
-        "sum(bool(node.word) and node.label != TRACE for",
-        "sum(bool(node.word) for",
-        ("tests/test_evalb.py::test_long_sentences_are_not_among_the_short_ones",),
     ),
     Mutant(
         "escape sequences reach the terminal",
@@ -2152,13 +1564,6 @@ MUTANTS = (
         "tools/parse.py",
         'if tree.children else ""',
         'if tree else ""',
-        ("tests/test_parse.py::test_a_line_gives_a_tree_and_a_blank_line_a_blank_line",),
-    ),
-    Mutant(
-        "a repaired sentence is counted as well-formed",
-        "t2t_keras/parsing/parser.py",
-        "words)[0], 0, True, truncated)",
-        "words)[0], 0, False, truncated)",
         ("tests/test_parse.py::test_a_line_gives_a_tree_and_a_blank_line_a_blank_line",),
     ),
     Mutant(
@@ -2232,13 +1637,6 @@ MUTANTS = (
         ("tests/test_prepare.py::test_a_folder_of_a_version_without_word_pieces_has_byte_pair_encoding",),
     ),
     Mutant(
-        "a model with word pieces is written for CTranslate2",
-        "t2t_keras/export/ctranslate2_format.py",
-        "if not isinstance(translator.tokenizer, BytePairs):",
-        "if False:",
-        ("tests/test_word_pieces.py::test_ctranslate2_s_format_is_refused",),
-    ),
-    Mutant(
         "the recall of ROUGE is F1",
         "t2t_keras/evaluation/scores.py",
         '("recall", "recall")',
@@ -2274,13 +1672,6 @@ MUTANTS = (
         ("tests/test_train_step.py::test_two_strategies_in_one_process_train_models_of_other_sizes",),
     ),
     Mutant(
-        "no update starts before the figures of the last are read",
-        "t2t_keras/training/loop.py",
-        "if self._may_run_ahead():",
-        "if False:",
-        ("tests/test_training.py::test_an_update_starts_before_the_figures_of_the_one_before_are_read",),
-    ),
-    Mutant(
         "an update runs while the weights are validated",
         "t2t_keras/training/loop.py",
         "due = (config.valid_steps, config.checkpoint_steps,",
@@ -2295,20 +1686,6 @@ MUTANTS = (
         ("tests/test_training.py::test_an_update_starts_before_the_figures_of_the_one_before_are_read",),
     ),
     Mutant(
-        "an update runs while a checkpoint is written that is due by time",
-        "t2t_keras/training/loop.py",
-        "            or self._checkpoint_minutes_are_over()\n            or",
-        "            or",
-        ("tests/test_training.py::test_no_update_starts_early_before_what_needs_the_weights_of_the_last_one",),
-    ),
-    Mutant(
-        "an update runs while the one before is diagnosed",
-        "t2t_keras/training/loop.py",
-        "            or self.state.skipped_in_a_row + 1 >= config.max_skipped\n",
-        "",
-        ("tests/test_training.py::test_no_update_starts_early_before_what_needs_the_weights_of_the_last_one",),
-    ),
-    Mutant(
         "the loss scale of an update that runs ahead is an old one",
         "t2t_keras/training/loop.py",
         "after.result.result()[1] if after else initial_scale",
@@ -2321,13 +1698,6 @@ MUTANTS = (
         "self.update_seconds > RUN_AHEAD_SECONDS",
         "False",
         ("tests/test_training.py::test_slow_updates_do_not_run_ahead",),
-    ),
-    Mutant(
-        "an error in the data loses the update before it",
-        "t2t_keras/training/loop.py",
-        "            if running:\n                self._log(",
-        "            if False:\n                self._log(",
-        ("tests/test_training.py::test_an_error_loses_no_update_that_was_made",),
     ),
     Mutant(
         "a run that is no longer finite loses the updates before",
@@ -2363,20 +1733,6 @@ MUTANTS = (
         'weight = ops.cast(place < tokens, "float32")',
         'weight = ops.ones((BLOCK,), "float32")',
         ("tests/test_linear_cross_entropy.py::test_loss_and_gradients_are_those_of_the_plain_equation",),
-    ),
-    Mutant(
-        "inference traces hand-written gradients",
-        "t2t_keras/layers/gradient.py",
-        "if mode().inference else",
-        "if False else",
-        ("tests/test_inference.py::test_inside_a_block_a_graph_has_no_hand_written_gradients",),
-    ),
-    Mutant(
-        "inference inside the block of an engine takes the engine away",
-        "t2t_keras/layers/inference.py",
-        "linear or mode().linear",
-        "linear",
-        ("tests/test_inference.py::test_an_engine_computes_linear_maps_until_its_block_ends",),
     ),
     Mutant(
         "a validation computes gradients",
@@ -2438,13 +1794,6 @@ MUTANTS = (
         ("tests/test_architecture.py::test_scores_of_the_search_are_those_of_whole_sentences",),
     ),
     Mutant(
-        "the architecture is not written to the folder of a run",
-        "t2t_keras/run_folder.py",
-        "            architecture=options.architecture,\n",
-        "",
-        ("tests/test_architecture.py::test_it_trains_on_two_devices_and_resumes_to_the_last_bit",),
-    ),
-    Mutant(
         "automatic names of weights depend on the models before",
         "t2t_keras/model/protocols.py",
         "    with own_names():\n        return",
@@ -2464,20 +1813,6 @@ MUTANTS = (
         "columns=task.counted",
         "columns=dict.fromkeys(task.counted, True)",
         ("tests/test_task.py::test_a_record_has_the_columns_of_the_task",),
-    ),
-    Mutant(
-        "a child of a run starts at random",
-        "t2t_keras/training/run.py",
-        "if config.parent and not checkpoint.kept(model_dir):",
-        "if False:",
-        ("tests/test_parent.py::test_a_run_starts_from_the_average_of_its_parent_with_its_model_and_sub_words",),
-    ),
-    Mutant(
-        "given sub-words of another size are used",
-        "t2t_keras/data/prepare.py",
-        "        if found[name] != wanted:\n",
-        "        if False:\n",
-        ("tests/test_parent.py::test_what_does_not_fit_the_parent_is_refused",),
     ),
     Mutant(
         "the record of the parent is lost when a run is resumed",

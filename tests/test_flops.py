@@ -56,6 +56,12 @@ def test_a_forward_pass_and_its_gradient_have_the_counted_products(size):
     assert products(tf.function(gradient, autograph=False)) == 3 * forward
 
 
+def test_the_memory_of_a_micro_batch_is_of_its_tokens_and_its_attention():
+    """Of 30 and 20 tokens: 30² in the encoder, 30 · 20 and 20² in the decoder."""
+    assert flops.memory_cost(config.ModelConfig(), 2, 30, 20) == 2 * (30 + 20 + (900 + 600 + 400) / 770)
+    assert flops.memory_cost(config.ModelConfig(), 1, 30) == 30 + 900 / 770
+
+
 def test_the_base_model_has_the_operations_that_its_weights_say():
     """Each weight outside the embedding multiplies once for each token; what attention adds to that is small at 30 tokens."""
     base = config.ModelConfig()
