@@ -77,6 +77,7 @@ def test_every_flag_that_a_page_names_is_one():
     known = {field.name for group in (ModelConfig, TrainConfig, DecodeConfig, DataConfig) for field in dataclasses.fields(group)}
     for program in [*(ROOT / "tools").glob("*.py"), *(ROOT / "benchmarks").glob("*.py"), ROOT / "t2t_keras/cli/flags.py"]:
         known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text_of(program)))
+    known |= set(re.findall(r'add_argument\("--(\w+)"', text_of(ROOT / "tests/mutation.py")))
     known |= {"help", "flagfile", "logdir", run_folder.ARCHITECTURE, *FORMER_NAMES}
     for page in PAGES:
         assert set(re.findall(r"--(\w+)", text_of(page))) <= known, page
