@@ -200,7 +200,9 @@ def test_the_peak_memory_is_that_of_the_fullest_gpu(folder, messages, monkeypatc
     strategy = strategy_of(1)
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: {"GPU": gpus}[kind])
     monkeypatch.setattr(tf.config.experimental, "get_memory_info", peaks.get)
-    update = device_memory.SplittingTrainStep(strategy, lambda batch, scale, apply: ({"target_tokens": 1.0}, scale), toy.cost)
+    update = device_memory.SplittingTrainStep(
+        strategy, toy.with_a_graph(lambda batch, scale, apply: ({"target_tokens": 1.0}, scale)), toy.cost
+    )
     device_memory.run_largest_micro_batches(strategy, update, shards.read_info(folder), TRAIN, 1)
     assert messages and all(line.endswith(" s, peak memory 2.50 GiB.") for line in messages)
     assert scalars.peak_memory()["utilization/peak_gpu_memory_gib"] == 2.5

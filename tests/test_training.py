@@ -373,7 +373,7 @@ def test_points_after_the_checkpoint_are_forgotten_before_a_run_goes_on(folder, 
 
 
 def test_a_validation_after_the_last_saved_one_is_forgotten_although_its_update_was_saved(folder, tmp_path, pretended):
-    with pytest.raises(SystemError):
+    with pytest.raises(Killed):
         Run(folder, tmp_path, figures={4: killed})  # Update 3 and the validation of update 2 are saved.
     assert Run(folder, tmp_path).forgotten == [(3, 2)]
 
@@ -529,7 +529,7 @@ def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp
     if finite:
         state = json.loads(str(np.load(checkpoint.path_of(tmp_path, 4))["state"]))
         assert (state["step"], state["skipped"], state["measured"], state["validated_step"]) == (4, 1, {}, 4)
-        assert state["position"] == json.loads(str(np.load(checkpoint.path_of(finished[0], 4))["state"]))["position"]
+        assert state["position"] == json.loads(str(np.load(checkpoint.path_of(finished[0], 4, checkpoint.BEST))["state"]))["position"]
 
 
 def test_a_skipped_update_is_told_and_diagnosed_with_its_own_loss_scale(folder, tmp_path, monkeypatch, messages):
@@ -543,7 +543,7 @@ def test_a_skipped_update_is_told_and_diagnosed_with_its_own_loss_scale(folder, 
             metrics, _ = train_step(batch, loss_scale, apply)
             return metrics, LossScale(loss_scale.scale / 2)
 
-        return update
+        return toy.with_a_graph(update)
 
     monkeypatch.setattr(loop, "make_train_step", make_train_step)
     with pytest.raises(ValueError, match="diagnosed at 3 with 256 "):
@@ -579,7 +579,7 @@ def started(monkeypatch) -> dict[int, threading.Event]:
                 started[next(updates)].set()
             return train_step(batch, loss_scale, apply)
 
-        return update
+        return toy.with_a_graph(update)
 
     monkeypatch.setattr(loop, "make_train_step", make_train_step)
     return started
