@@ -45,6 +45,13 @@ def folder(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+def test_the_sub_words_of_the_parent_are_for_text_that_is_yet_to_be_prepared(folder, tmp_path):
+    parent = {"parent": str(folder / "parent")}
+    assert run_folder.resolve(tmp_path / "child", parent, str(folder / "data")).data == DataConfig()
+    named = run_folder.resolve(tmp_path / "child", parent | {"dataset": "builtin"}).data
+    assert named == DataConfig(dataset="builtin", subwords_file=str(folder / "parent" / run_folder.SUBWORDS))
+
+
 def averaged(model_dir: pathlib.Path) -> dict:
     archives = [np.load(path) for path in checkpoint.kept(model_dir)]
     return {name: np.mean([each[name] for each in archives], axis=0) for name in archives[0].files if name.startswith("model/")}
