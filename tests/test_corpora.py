@@ -134,6 +134,14 @@ def test_unequal_numbers_of_lines_are_found_by_counting_with_the_same_message(fi
         assert str(refused.value) == message
 
 
+def test_counting_is_told_of_where_it_takes_long(file, monkeypatch, messages):
+    texts = [str(file("a\nb\n")) for _ in range(4)]
+    for limit, expected in ((16, []), (15, ["Counting the lines of the text …"])):
+        monkeypatch.setattr(corpora, "_QUICKLY_COUNTED", limit)
+        corpora.check_files(DataConfig(*texts))
+        assert messages == expected
+
+
 def test_counting_finds_missing_and_broken_files_and_passes_what_reading_passes(file):
     one, same = file("a\nb"), file(gzip.compress(b"\nb\n"))
     data = DataConfig(one, same, f"{one},{same}", f"{same},{one}")
