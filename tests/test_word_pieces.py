@@ -60,6 +60,12 @@ def longest_matches(pieces: tuple[str, ...], line: str) -> list[int]:
     return [*found, EOS]
 
 
+def test_of_characters_that_are_equally_frequent_the_first_in_unicode_are_kept():
+    """Whatever line comes first."""
+    for word in ("ab", "ba"):
+        assert word_pieces._alphabet(collections.Counter({"▁" + word: 1}), 0.5) == {"▁", "a"}
+
+
 def test_a_line_is_cut_into_the_longest_pieces_from_left_to_right(pieces, lines):
     draw = random.Random(1)
     parts = [piece.replace("▁", " ") for piece in pieces.pieces[FIRST:]] + list(NASTY)
