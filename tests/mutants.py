@@ -155,7 +155,7 @@ MUTANTS = (
     Mutant(
         "a resumed run forgets where its options come from",
         "t2t_keras/run_folder.py",
-        "            sources=sources,\n",
+        '            sources={name: source for name, source in sources.items() if source != "default"},\n',
         "            sources={},\n",
         ("tests/test_run_folder.py::test_the_table_of_options_tells_where_each_value_comes_from",),
     ),
@@ -947,7 +947,7 @@ MUTANTS = (
     Mutant(
         "compressed text is read as text",
         "t2t_keras/data/corpora.py",
-        "                        _check_is_text(path, line)\n",
+        "                _check_is_text(path, file.peek(max(map(len, _NOT_TEXT))))\n",
         "",
         ("tests/test_corpora.py::test_a_file_that_is_not_text_or_is_in_utf16_is_told_with_what_makes_text_of_it",),
     ),
