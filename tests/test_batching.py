@@ -179,15 +179,13 @@ def test_offsets_in_a_window_of_more_than_two_thousand_million_tokens_are_right(
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5, 8])
-def test_threads_are_shared_by_as_many_micro_batches_as_an_update_is_split_into(number, monkeypatch):
-    """Story: of 3 buckets on 2 devices, `split` made 3 micro-batches for each and the threads were those of one."""
-    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda process: set(range(64)))
+def test_a_device_is_taken_to_get_as_many_micro_batches_as_an_update_is_split_into(number):
+    """Story: of 3 buckets on 2 devices, `split` made 3 micro-batches for each, and the threads were those of one."""
     for replicas in (1, 2, 3, 4):
         ids = tf.ones([number, 4, 10], tf.int32)
         split = batching.split({"source": ids, "target": ids}, buckets=number, replicas=replicas, micro_batch_tokens=40)
         config = TrainConfig(batch_tokens=40 * number, micro_batch_tokens=40, buckets_per_update=number)
-        at_once = replicas * min(split["source"].shape[1], devices.MICRO_BATCHES_AT_ONCE)
-        assert devices.threads_of_an_operation(replicas, config) == 64 // at_once, replicas
+        assert devices.of_update(config, replicas) == split["source"].shape[1], replicas
 
 
 def test_pairs_of_equal_lengths_meet_others_in_every_epoch(tmp_path):

@@ -184,7 +184,7 @@ def test_each_run_is_drawn_under_its_own_name(model_dir, tmp_path, drawn):
     [runs] = drawn
     assert {name: scalars["train/loss"][30] for name, scalars in runs.items()} == {"second/mine": 5, "runs/mine": 0.5, "first/mine": 7}
     assert (tmp_path / "all.png").read_bytes() == b"a picture"
-    curves.update(model_dir)
+    update(model_dir)
     assert drawn[1] == {"mine": curves.read(model_dir)}
 
 

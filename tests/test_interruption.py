@@ -94,16 +94,13 @@ def test_a_time_limit_is_a_request_as_well_and_counts_from_the_start_of_the_run(
 def test_no_file_stays_open_afterwards():
     """Story: each run of a process left a pipe open."""
 
-    def open_files() -> set[str]:
-        return set(os.listdir("/proc/self/fd"))
-
-    before, threads = open_files(), set(threading.enumerate())
-    with Interruption():
-        listening = set(threading.enumerate()) - threads
-        assert len(open_files() - before) >= 2
+    before, threads = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
+    for _ in range(20):
+        with Interruption():
+            listening = set(threading.enumerate()) - threads
     for thread in listening:
         thread.join()
-    assert open_files() <= before
+    assert len(os.listdir("/proc/self/fd")) < before + 10
 
 
 def test_another_thread_than_the_main_one_trains_without_handling_signals():

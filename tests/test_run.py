@@ -505,12 +505,12 @@ def test_the_time_limit_of_a_run_counts_from_its_start_before_the_data_is_prepar
     def asked(*args, started, **others):
         raise _AskedError(started)
 
-    check, checked = run_folder.check, []
+    options, strategy, check, checked = run_folder.resolve(copy, {}), devices.make_strategy(1), run_folder.check, []
     monkeypatch.setattr(run_folder, "check", lambda folder: checked.append(time.monotonic()) or check(folder))
     monkeypatch.setattr(loop, "train", asked)
     before = time.monotonic()
     with pytest.raises(_AskedError) as raised:
-        resume(copy)
+        training_run.train(copy, options, strategy=strategy)
     assert before <= raised.value.args[0] <= checked[0]
 
 

@@ -91,7 +91,7 @@ def test_a_large_file_is_not_in_memory_when_a_run_resumes(tmp_path):
     path = tmp_path / "events.out.tfevents.1"
     with tf.io.TFRecordWriter(str(path)) as writer:
         for step in range(20):
-            value = [Summary.Value(tag="weights", simple_value=0, node_name="x" * 2**20)]
+            value = [tf.compat.v1.Summary.Value(tag="weights", simple_value=0, node_name="x" * 2**20)]
             writer.write(tf.compat.v1.Event(step=step, summary=tf.compat.v1.Summary(value=value)).SerializeToString())
     size = path.stat().st_size
     tracemalloc.start()

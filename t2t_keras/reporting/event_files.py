@@ -19,7 +19,7 @@ PATTERN = "events.out.tfevents.*"
 FRAME_BEFORE, FRAME_AFTER = 12, 4  # Bytes of a record before and after its content.
 
 
-def _records(path: pathlib.Path, start: int) -> Iterator[tuple[bytes, int]]:
+def records(path: pathlib.Path, start: int) -> Iterator[tuple[bytes, int]]:
     """The records from a byte on, and where each ends, up to the first incomplete one, which a running training may be writing."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -50,7 +50,7 @@ class ScalarReader:
             written counts.
         """
         for path in sorted(self._folder.glob(PATTERN)):
-            for record, end in _records(path, self._ends.get(path, 0)):
+            for record, end in records(path, self._ends.get(path, 0)):
                 try:
                     event = Event.FromString(record)
                 except DecodeError:

@@ -1,7 +1,10 @@
 """TensorBoard summaries of a run: one point per step, even if the run was killed and resumed."""
 
 import contextlib
+import errno
+import os
 import pathlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -86,13 +89,27 @@ class TensorBoardWriter:
         """
         self._in_file(step, lambda: [_write_value(*metric, self._descriptions) for metric in metrics.items()])
 
-    def _in_file(self, step: int, write: Callable[[], object]) -> None:
+    def _in_file(self, step: int, write: Callable[[], list]) -> None:
+        """Calls a function that writes a record for each item of its result."""
         with self._readable_errors():
             if self._writer is None:
+                self._others, self._end = self._files(), 0
                 self._writer = tf.summary.create_file_writer(str(self._folder))
             with self._writer.as_default(step=step):
-                write()
+                number = len(write())
             self._writer.flush()
+            self._check_written(number)
+
+    def _files(self) -> set[pathlib.Path]:
+        return set(self._folder.glob(event_files.PATTERN))
+
+    def _check_written(self, number: int) -> None:
+        """Checks that so many records have been written. Of one larger than a buffer, TensorFlow ignores that the disk is full."""
+        for path in self._files() - self._others:
+            ends = [end for _, end in event_files.records(path, self._end)]
+            if len(ends) < number or ends[-1] != path.stat().st_size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._end = ends[-1]
 
     @contextlib.contextmanager
     def _readable_errors(self) -> Iterator[None]:
@@ -100,7 +117,8 @@ class TensorBoardWriter:
         try:
             yield
         except (OSError, tf.errors.OpError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error.message
+            # TensorFlow begins its messages with names of nodes in braces, and adds lines.
+            reason = error.strerror if isinstance(error, OSError) else re.sub(r"^\{\{.*?\}\} ", "", error.message.splitlines()[0])
             raise OSError(f"Could not write to {self._folder} ({reason}). Free space there, and run the same command again.") from error
 
     def start(self, step: int, validated_step: int) -> None:
@@ -121,7 +139,7 @@ class TensorBoardWriter:
             summaries = [summary.SerializeToString() for summary in missing]
             self._in_file(step, lambda: [tf.summary.experimental.write_raw_pb(summary) for summary in summaries])
         if self._graph and not has_graph:
-            self._in_file(step, lambda: tf.summary.graph(self._graph()))
+            self._in_file(step, lambda: [tf.summary.graph(self._graph())])
 
     def _remove_after(self, step: int, validated_step: int) -> tuple[list, bool]:
         """Returns the summaries of `once` that the files lack, and whether the files have a graph."""
