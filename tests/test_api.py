@@ -177,7 +177,7 @@ def test_options_of_the_n_best_have_their_effects(translator):
     assert all(each.text.startswith("zwei") for each in forced)
     plain, other = translator.n_best("one", n=1), translator.n_best("one", n=1, alpha=0.0)
     assert plain[0].score != other[0].score
-    for option, named in (({"n": 4}, "expected 1 to 3"), ({"alpha": -3.0}, "alpha"), ({"n": 0}, "n_best")):
+    for option, named in (({"n": 4}, "expected 1 to 3"), ({"n": 1, "alpha": -3.0}, "alpha"), ({"n": 0}, "n_best")):
         with pytest.raises(ValueError, match=named):
             translator.n_best("one", **option)
 

@@ -134,7 +134,7 @@ def test_a_run_keeps_its_architecture(folder):
     with pytest.raises(ValueError, match=re.escape(expected)):
         run_folder.resolve(folder / "whole", {"num_heads": 4})
     table = run_folder.resolve(folder / "whole", {}).table()
-    assert re.search(r"\| architecture +\| gru +\| run ", table) and re.search(r"\| depth +\| 2 ", table) and "num_heads" not in table
+    assert re.search(r"\| architecture +\| gru +\| run: ", table) and re.search(r"\| depth +\| 2 ", table) and "num_heads" not in table
 
 
 def test_a_stranger_s_architecture_is_looked_up_and_never_imported(tmp_path, folder):

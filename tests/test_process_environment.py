@@ -54,8 +54,10 @@ def test_programs_choose_before_tensorflow_is_imported(flag, expected):
     assert result.stdout.split() == [expected, "1", "False"], result.stderr
 
 
-@pytest.mark.parametrize(("model_dir", "onednn"), [(RUN, "0"), (pathlib.Path("an export"), "None")])
-def test_the_demo_chooses_too(model_dir, onednn):
+@pytest.mark.parametrize(("is_run", "onednn"), [(True, "0"), (False, "None")])
+def test_the_demo_chooses_too(tmp_path, is_run, onednn):
+    (tmp_path / "saved_model.pb").touch()  # An export.
+    model_dir = RUN if is_run else tmp_path
     code = f"""if True:
         import os, sys
         import t2t_keras
