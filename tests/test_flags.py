@@ -64,7 +64,7 @@ def test_every_option_is_a_flag_with_the_default_and_the_help_of_its_field():
 def test_an_unknown_config_is_answered_with_those_that_there_are():
     result = program("--flagfile=wmt")
     names = ", ".join(sorted(path.stem for path in (ROOT / "configs").glob("*.flags")))
-    assert (result.returncode, result.stderr) == (1, f"Expected a flagfile or one of the configs {names}. Received: wmt.\n")
+    assert (result.returncode, result.stderr) == (1, f"Error: Expected a flagfile or one of the configs {names}. Received: wmt.\n")
 
 
 def test_flags_need_neither_tensorflow_nor_keras():

@@ -107,7 +107,7 @@ def test_a_file_replaces_another_and_follows_no_link(tmp_path, outside, monkeypa
     monkeypatch.setattr(files.secrets, "token_hex", lambda size: "0" * 2 * size)
     unfinished = tmp_path / f"config.json.{'0' * 16}.tmp"
     unfinished.symlink_to(outside)
-    with pytest.raises(FileExistsError):
+    with pytest.raises(files.WriteError, match="File exists"):
         files.write_whole(tmp_path / "config.json", b"new")
     assert outside.read_text() == "mine" and unfinished.is_symlink() and not (tmp_path / "config.json").exists()
     unfinished.unlink()

@@ -6,6 +6,7 @@ checksums are not verified: a resumed run has removed damaged records already.
 
 import os
 import pathlib
+import re
 import struct
 from collections.abc import Iterator
 
@@ -17,6 +18,11 @@ PATTERN = "events.out.tfevents.*"
 
 
 FRAME_BEFORE, FRAME_AFTER = 12, 4  # Bytes of a record before and after its content.
+
+
+def _order(path: pathlib.Path) -> list:
+    """Sorts files as they were begun: their names have the time, the process and its number of files so far, of any number of digits."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def records(path: pathlib.Path, start: int) -> Iterator[tuple[bytes, int]]:
@@ -49,7 +55,7 @@ class ScalarReader:
             All scalars so far: {tag: {step: value}}, tags and steps in ascending order. If a step has several values, the last one
             written counts.
         """
-        for path in sorted(self._folder.glob(PATTERN)):
+        for path in sorted(self._folder.glob(PATTERN), key=_order):
             for record, end in records(path, self._ends.get(path, 0)):
                 try:
                     event = Event.FromString(record)
