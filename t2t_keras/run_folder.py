@@ -319,7 +319,7 @@ def _of_data_folder(folder: pathlib.Path, given: dict) -> dict:
     if not (folder / CORPUS).exists():
         return {}
     recorded = recorded_options(folder)
-    prepared = {name: value for name, value in vars(prepared_with(folder)).items() if name in recorded}
+    prepared = {name: value for name, value in vars(prepared_with(folder)).items() if name in recorded and name not in FILES}
     if "vocab_size" in recorded:
         prepared["vocab_size"] = recorded["vocab_size"]
     if differ := [name for name in prepared if given.get(name, prepared[name]) != prepared[name]]:

@@ -41,24 +41,28 @@ def largest_shapes(info: dict, config: TrainConfig, replicas: int, cost: MemoryC
     return {bound: max(map(largest, lengths), key=lambda shape: cost(*shape)) for bound, lengths in ranges.items()}
 
 
+def _of_each_device(strategy, batch: dict, change: Callable[[dict], dict]) -> dict:
+    """Returns a batch with the share of each device changed. Unlike `strategy.run`, it keeps the only share of a worker wrapped."""
+    shares = {name: strategy.experimental_local_results(value) for name, value in batch.items()}
+    changed = [change(dict(zip(shares, share, strict=True))) for share in zip(*shares.values(), strict=True)]
+    return {
+        name: type(value)([share[name] for share in changed]) if isinstance(value, tf.distribute.DistributedValues) else changed[0][name]
+        for name, value in batch.items()
+    }
+
+
 def halve_micro_batches(strategy, batch: dict) -> dict:
     """Returns the same update with twice as many micro-batches of half the rows."""
 
     def halve(columns):
         return {name: tf.concat(tf.unstack(ids), axis=0) for name, ids in batching.cut_rows(columns, 2).items()}
 
-    return strategy.run(halve, (batch,))
+    return _of_each_device(strategy, batch, halve)
 
 
 def repeated(strategy, batch: dict, number: int) -> dict:
     """Returns an update with each micro-batch `number` times."""
-
-    def repeat(columns):
-        return {name: tf.concat([ids] * number, axis=0) for name, ids in columns.items()}
-
-    if number == 1:
-        return batch
-    return tf.function(lambda batch: strategy.run(repeat, (batch,)), autograph=False)(batch)
+    return _of_each_device(strategy, batch, lambda columns: {name: tf.concat([ids] * number, axis=0) for name, ids in columns.items()})
 
 
 def _peak_memory(devices_in_use: list) -> float:
