@@ -1,7 +1,10 @@
 """The machine that a process runs on: its processor, and what the process may use of cores and memory. Memory: Linux only."""
 
+import contextlib
+import math
 import os
 import pathlib
+import re
 
 _CGROUP = pathlib.Path("/sys/fs/cgroup")  # Limits of a container.
 
@@ -25,6 +28,31 @@ def memory() -> int:
     size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = _limit("memory.max")
     return min(size, int(limit[0])) if limit else size
+
+
+def free_memory(root: pathlib.Path = pathlib.Path("/")) -> float:
+    """Returns the memory in bytes that this process can still take, of the machine and of its control group (as of a container); infinity
+    where the system, unlike Linux, does not say it.
+
+    Args:
+        root: the folder that has `proc` and `sys`.
+    """
+
+    def number(path: str, field: str = "") -> float:
+        found = re.search(rf"^{field}\D*(\d+)", (root / path).read_text(), re.MULTILINE)
+        return float(found[1]) if found else math.inf  # "max": no limit.
+
+    free = [math.inf]
+    with contextlib.suppress(OSError):
+        free.append(1024 * number("proc/meminfo", "MemAvailable:"))
+    for folder, limit, usage, cache in (
+        ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "),
+        ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
+    ):
+        with contextlib.suppress(OSError):  # The group of a container is the root of its file system.
+            used = number(f"{folder}/{usage}") - number(f"{folder}/memory.stat", cache)
+            free.append(number(f"{folder}/{limit}") - used)
+    return min(free)
 
 
 def cpu() -> dict:

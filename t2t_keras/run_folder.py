@@ -449,8 +449,8 @@ def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, rec
     if options.train.parent and not parent:
         parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.parent), checkpoint.AVERAGE)}
     described = {"data_dir": options.data_dir, "subwords": describe(subwords), "records": describe(records)}
-    names = sorted((option_names(options.architecture) | {ARCHITECTURE, "data_dir"}) & options.sources.keys())
-    sources = {name: options.sources[name].removeprefix(OF_RUN) for name in names}
+    names = option_names(options.architecture) | {ARCHITECTURE, "data_dir"}
+    sources = {name: source.removeprefix(OF_RUN) for name, source in sorted(options.sources.items()) if name in names}
     write_whole(
         model_dir / CONFIG,
         to_json(

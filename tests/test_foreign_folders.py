@@ -1,9 +1,7 @@
 """A run's folder from somebody else is data: nothing in it is executed, followed out of the folder, or asked over the network."""
 
 import contextlib
-import dataclasses
 import json
-import math
 import os
 import pathlib
 import shutil
@@ -11,16 +9,16 @@ import socket
 import sys
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 
 import t2t_keras
 from t2t_keras import checkpoint, files, run_folder
-from t2t_keras.cli import flags
 from t2t_keras.data import prepare, shards
-from t2t_keras.decoding import loading, sub_batches, translator
+from t2t_keras.decoding import loading, translator
 from t2t_keras.export import savedmodel
-from t2t_keras.log import logger, printable
+from t2t_keras.log import printable
 from t2t_keras.model import flops
 from t2t_keras.training import run as training_run
 
@@ -290,7 +288,7 @@ def test_the_weights_of_a_parent_are_read_only_if_it_is_given(run, tmp_path):
 
 def test_a_search_that_does_not_fit_into_memory_is_refused_before_the_weights_are_read(run, monkeypatch):
     """Story: `beam_size: 4096` took 3.2 GB for one sentence."""
-    monkeypatch.setattr(loading, "free_memory", lambda: 2e9)
+    monkeypatch.setattr(loading.machine, "free_memory", lambda: 2e9)
     contents = json.loads((run / "config.json").read_text())
     contents["decode"] = {"beam_size": 4096}
     (run / "config.json").write_text(json.dumps(contents))
@@ -327,27 +325,6 @@ def test_with_many_beams_fewer_sentences_are_searched_at_once(monkeypatch, beams
     assert asked == [expected]
 
 
-@pytest.mark.parametrize(
-    ("files_", "expected"),
-    [
-        ({}, math.inf),
-        ({"proc/meminfo": "MemTotal:  9 kB\nMemFree:  1 kB\nMemAvailable:    5 kB\n"}, 5 * 1024),
-        ({"memory.max": "4000\n", "memory.current": "3000\n", "memory.stat": "anon 2500\nactive_file 70\ninactive_file 500\n"}, 1500),
-        ({"memory.max": "max\n", "memory.current": "3000\n", "memory.stat": "inactive_file 500\n"}, 5 * 1024),
-        ({"memory/memory.limit_in_bytes": "4000\n", "memory/memory.usage_in_bytes": "3000\n",
-          "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 400\n"}, 1400),
-    ],
-)  # fmt: skip
-def test_the_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path, files_, expected):
-    files_ = {"proc/meminfo": "MemAvailable:    5 kB\n"} | files_ if files_ else {}
-    for name, content in files_.items():
-        path = tmp_path / (name if "proc" in name else f"sys/fs/cgroup/{name}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    assert sub_batches.free_memory(tmp_path) == expected
-    assert 2**20 < sub_batches.free_memory() < 2**50
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_not_numbers_are_named_when_they_are_loaded(run, value):
     """Story: they translated every sentence to nothing, without a word."""
@@ -369,26 +346,33 @@ def test_weights_that_are_not_numbers_are_named_when_they_are_loaded(run, value)
 # Terminals.
 
 
-def test_control_characters_are_shown_and_not_obeyed(run, capsys, monkeypatch):
+SHOWS_A_RUN = """
+import dataclasses, pathlib, sys
+from t2t_keras import run_folder
+from t2t_keras.cli import flags
+from t2t_keras.log import logger
+
+def main():
+    run = pathlib.Path(RUN)
+    options = run_folder.read(run)
+    logger.info(f"Options:\\n{options.table()}")
+    run_folder.check_given(run, dataclasses.replace(options, sources={"data_service": "run: command line"}), ["data_service"], "read")
+
+RUN, sys.argv = sys.argv[1], sys.argv[:1]
+flags.run(main)
+"""
+
+
+def test_control_characters_are_shown_and_not_obeyed(run):
     """Story: an option's value cleared the terminal."""
     evil = "\x1b[2J\x1b]0;evil\x07\x9b\r\u202e\nname"
     escaped = r"\x1b[2J\x1b]0;evil\x07\x9b\r\u202e"
     recorded(run, data_service=evil)
-    options = run_folder.read(run)
-    assert f"{evil[:-5]}\\nname" in options.table()  # A row is a line.
-
-    def main():
-        logger.info(f"Options:\n{options.table()}")
-        run_folder.check_given(run, dataclasses.replace(options, sources={"data_service": "run: command line"}), ["data_service"], "read")
-
-    monkeypatch.setattr(sys, "argv", ["program"])
-    monkeypatch.setattr(logger, "handlers", [])
-    with pytest.raises(SystemExit) as ended:
-        flags.run(main)
-    assert ended.value.code == 1
-    shown = capsys.readouterr().err
-    assert shown.count(escaped) == 2 and "| data_service" in shown and "Error: Expected" in shown
-    assert not any(character in shown for character in evil.replace("\n", "").replace("name", "")[0] + "\x07\x9b\r\u202e")
+    assert f"{evil[:-5]}\\nname" in run_folder.read(run).table()  # A row is a line.
+    shows = programs.run([sys.executable, "-c", SHOWS_A_RUN, run], capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
+    assert shows.returncode == 1
+    assert shows.stderr.count(escaped) == 2 and "| data_service" in shows.stderr and "Error: Expected" in shows.stderr
+    assert not any(character in shows.stderr for character in "\x1b\x07\x9b\r\u202e")
 
 
 def test_text_that_people_write_is_shown_as_it_is():

@@ -1,5 +1,6 @@
 """What a process may use of its machine: its affinity, or the limits of its container."""
 
+import math
 import os
 
 import pytest
@@ -26,6 +27,27 @@ def test_memory_is_that_of_the_machine_or_the_limit_of_a_container(monkeypatch, 
     if limit:
         (tmp_path / "memory.max").write_text(f"{limit}\n")
     assert machine.memory() == expected
+
+
+@pytest.mark.parametrize(
+    ("files_", "expected"),
+    [
+        ({}, math.inf),
+        ({"proc/meminfo": "MemTotal:  9 kB\nMemFree:  1 kB\nMemAvailable:    5 kB\n"}, 5 * 1024),
+        ({"memory.max": "4000\n", "memory.current": "3000\n", "memory.stat": "anon 2500\nactive_file 70\ninactive_file 500\n"}, 1500),
+        ({"memory.max": "max\n", "memory.current": "3000\n", "memory.stat": "inactive_file 500\n"}, 5 * 1024),
+        ({"memory/memory.limit_in_bytes": "4000\n", "memory/memory.usage_in_bytes": "3000\n",
+          "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 400\n"}, 1400),
+    ],
+)  # fmt: skip
+def test_the_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path, files_, expected):
+    files_ = {"proc/meminfo": "MemAvailable:    5 kB\n"} | files_ if files_ else {}
+    for name, content in files_.items():
+        path = tmp_path / (name if "proc" in name else f"sys/fs/cgroup/{name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert machine.free_memory(tmp_path) == expected
+    assert 2**20 < machine.free_memory() < 2**50
 
 
 def test_the_peak_is_at_least_what_is_resident():

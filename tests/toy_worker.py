@@ -28,3 +28,4 @@ assert devices.is_chief(strategy) == (worker == 0)
 assert devices.broadcast_from_chief(strategy, float(10 + worker)) == 10
 assert devices.any_worker(strategy, worker == 1)
 assert not devices.any_worker(strategy, False)
+devices.exit_worker(0)

@@ -57,14 +57,15 @@ def train() -> None:
             )
     for row, chosen in rows.items():
         run_folder.check_has_text(output_dir / row, chosen)
-    if chosen.data.train_source:
-        corpora.check_files(chosen.data, chosen.task.texts)
+    first = next(iter(rows.values()))  # All have the same data.
+    if first.data.train_source:
+        corpora.check_files(first.data, first.task.texts)
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import table3
         from t2t_keras.training import devices
 
-    files, config = [], next(iter(rows.values())).train
-    for _ in table3.train(rows, output_dir, strategy=devices.make_strategy(_CPU_DEVICES.value, config), quiet=options.without_noise):
+    files = []
+    for _ in table3.train(rows, output_dir, strategy=devices.make_strategy(_CPU_DEVICES.value, first.train), quiet=options.without_noise):
         files = table3.write(output_dir)
     files = files or table3.write(output_dir)  # Nothing was left to train.
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")

@@ -113,6 +113,11 @@ def _check_is_text(path: pathlib.Path, beginning: bytes) -> None:
             raise ValueError(f"{path} is {kind}. Expected UTF-8 text, plain or gzip: convert it with {command}.")
 
 
+def _uncompressed(file: io.BufferedReader):
+    """Returns a file, or what it holds if that is compressed with gzip."""
+    return gzip.open(file) if file.peek(2).startswith(b"\x1f\x8b") else file
+
+
 def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterator[tuple[pathlib.Path, int, bytes]]:
     """Yields (file, line number, line) for all lines of several plain or gzip files.
 
@@ -125,7 +130,7 @@ def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterato
         number = 0
         try:
             with _Hashed(path) as raw, io.BufferedReader(raw, _BUFFER) as plain:
-                file = gzip.open(plain) if plain.peek(2).startswith(b"\x1f\x8b") else plain
+                file = _uncompressed(plain)
                 _check_is_text(path, file.peek(max(map(len, _NOT_TEXT))))
                 for line in bounded(file, str(path)):
                     number += 1
@@ -163,7 +168,7 @@ def _count(path: pathlib.Path) -> int:
     number, last = 0, b""
     try:
         with path.open("rb") as plain:
-            file = gzip.open(plain) if plain.peek(2).startswith(b"\x1f\x8b") else plain
+            file = _uncompressed(plain)
             while block := file.read(_BUFFER):
                 if not last:
                     _check_is_text(path, block)

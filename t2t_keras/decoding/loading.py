@@ -5,10 +5,10 @@ import pathlib
 
 import tensorflow as tf
 
-from t2t_keras import checkpoint, gpus, registry, run_folder
+from t2t_keras import checkpoint, gpus, machine, registry, run_folder
 from t2t_keras.config import DecodeConfig
 from t2t_keras.decoding.int8 import Int8
-from t2t_keras.decoding.sub_batches import PARALLEL, free_memory, limits_here
+from t2t_keras.decoding.sub_batches import PARALLEL, limits_here
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.log import logger
 from t2t_keras.model.protocols import EncoderDecoder, make
@@ -33,7 +33,7 @@ def read_tokenizer(model_dir: pathlib.Path, config) -> Subwords:
 def _check_memory(model: EncoderDecoder, config: DecodeConfig) -> None:
     """Raises `ValueError` if the searches for short sentences that run at the same time may take more memory than is free, on a CPU."""
     at_once = max(PARALLEL, limits_here(cores=config.search_cores).cores)
-    needed, free = at_once * model.search_memory(config.beam_size, config.extra_length + 2), free_memory()
+    needed, free = at_once * model.search_memory(config.beam_size, config.extra_length + 2), machine.free_memory()
     if needed > free and not tf.config.list_physical_devices("GPU"):
         raise ValueError(
             f"Expected a search that fits into the free memory, {free / 1e9:.1f} GB. Received: beam_size={config.beam_size}, "

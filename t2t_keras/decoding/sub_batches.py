@@ -1,9 +1,5 @@
 """Splits a batch into sub-batches of similar lengths, which bounds memory and needs little padding."""
 
-import contextlib
-import math
-import pathlib
-import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -64,31 +60,6 @@ def limits_of_server(rows: int = 0, cores: int = 0) -> Limits:
     """Returns the limits for another machine, which is not known and has other requests at the same time; see `limits_here`."""
     rows = rows or ROWS
     return Limits(rows, rows * TOKENS_OF_ROW, cores or 1)
-
-
-def free_memory(root: pathlib.Path = pathlib.Path("/")) -> float:
-    """Returns the memory in bytes that this process can still take, of the machine and of its control group (as of a container); infinity
-    where the system, unlike Linux, does not say it.
-
-    Args:
-        root: the folder that has `proc` and `sys`.
-    """
-
-    def number(path: str, field: str = "") -> float:
-        found = re.search(rf"^{field}\D*(\d+)", (root / path).read_text(), re.MULTILINE)
-        return float(found[1]) if found else math.inf  # "max": no limit.
-
-    free = [math.inf]
-    with contextlib.suppress(OSError):
-        free.append(1024 * number("proc/meminfo", "MemAvailable:"))
-    for folder, limit, usage, cache in (
-        ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "),
-        ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
-    ):
-        with contextlib.suppress(OSError):  # The group of a container is the root of its file system.
-            used = number(f"{folder}/{usage}") - number(f"{folder}/memory.stat", cache)
-            free.append(number(f"{folder}/{limit}") - used)
-    return min(free)
 
 
 def in_sub_batches(

@@ -24,7 +24,8 @@ from t2t_keras.training.interruption import OtherWorkerError
 
 MICRO_BATCHES_AT_ONCE = 2  # How many a CPU computes at a time at least: many operations are too small for all cores.
 BYTES_OF_TOKEN = 2**20  # Memory to have for each token of a micro-batch; the big model takes 0.65 MB in sentences of 30 sub-words.
-CHIEF_EXIT_SECONDS = 3.0  # How much later than the other workers the chief exits. After 10 s TensorFlow reports them as crashed.
+EXIT_SECONDS = 0.5  # How long a worker stays for the answers it owes to the others in the last sum over the workers.
+CHIEF_EXIT_SECONDS = 3.0  # How long the chief stays, to exit after the others. After 10 s TensorFlow reports them as crashed.
 
 
 def _cluster() -> dict[str, list[str]]:
@@ -233,14 +234,15 @@ def exit_worker(code: int) -> None:
     """Ends this process at once if TF_CONFIG names several workers; otherwise does nothing.
 
     It skips the interpreter's clean-up, which can take seconds longer in one worker than in another: TensorFlow 2.21 has no way to
-    sign off, and reports a worker that has exited as crashed. The chief, which receives the others' heartbeats, exits last.
+    sign off, and reports a worker that has exited as crashed. The chief, which receives the others' heartbeats, exits last. The others
+    wait for a moment too: a worker has its sum before the rest of the ring has read from it, and their sums fail if it is gone.
     """
     if _cluster_size() > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         task = json.loads(os.environ["TF_CONFIG"])["task"]
-        if (task["type"], int(task["index"])) == (next(iter(_cluster())), 0):
-            time.sleep(CHIEF_EXIT_SECONDS)
+        chief = (task["type"], int(task["index"])) == (next(iter(_cluster())), 0)
+        time.sleep(CHIEF_EXIT_SECONDS if chief else EXIT_SECONDS)
         os._exit(code)
 
 
