@@ -564,8 +564,8 @@ MUTANTS = (
     Mutant(
         "the largest micro-batches run one at a time",
         "t2t_keras/training/device_memory.py",
-        "train_step(repeated(strategy, batch, at_once)",
-        "train_step(batch",
+        "(at_once, rows, length_of",
+        "(1, rows, length_of",
         ("tests/test_device_memory.py::test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is_told",),
     ),
     Mutant(
