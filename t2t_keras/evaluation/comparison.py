@@ -142,9 +142,8 @@ def compare(
     for system, output, by_sentence in zip(others, outputs[1:], of_others, strict=True):
         columns = (source or [""] * len(rows), rows, outputs[0], output, first, by_sentence)
         pairs = [Example(line, *column) for line, column in enumerate(zip(*columns, strict=True), 1)]
-        order = sorted(pairs, key=lambda pair: pair.gain)
-        worse = tuple(pair for pair in order[:examples] if pair.gain < 0)
-        better = tuple(pair for pair in order[::-1][:examples] if pair.gain > 0)
+        better = tuple(pair for pair in sorted(pairs, key=lambda pair: -pair.gain)[:examples] if pair.gain > 0)
+        worse = tuple(pair for pair in sorted(pairs, key=lambda pair: pair.gain)[:examples] if pair.gain < 0)
         compared.append(dataclasses.replace(system, lengths=_by_length(lengths, pairs), better=better, worse=worse))
     return Comparison(len(rows), signature, chrf_signature, "source" if source else "reference", (baseline, *compared))
 

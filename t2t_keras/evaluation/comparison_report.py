@@ -19,7 +19,8 @@ def report(comparison: Comparison) -> str:
     """Returns tables of scores and of wins and losses by length, and sentences with [-words of the baseline-] and {+words of a system+}."""
     baseline, *others = comparison.systems
     parts = [
-        f"{comparison.sentences:,} sentences. Each p is the probability of such a difference from {baseline.name} by chance.",
+        f"{comparison.sentences:,} sentences. p is the probability of a difference from {baseline.name} as large as this one, "
+        "if both are equally good.",
         f"{_scores('BLEU', 'bleu', comparison.systems)}\n{comparison.signature}",
         f"{_scores('chrF2', 'chrf', comparison.systems)}\n{comparison.chrf_signature}",
     ]
