@@ -91,6 +91,11 @@ def test_both_tests_together_are_each_of_them_and_the_signature_names_both():
     assert f"bs:{SAMPLES}|ar:{TRIALS}|seed:{SEED}" in signature
 
 
+def test_a_system_alone_has_an_interval_and_no_p_value():
+    [found], signature = significance.estimates(METRICS["bleu"], [FIRST], [REFERENCE], samples=SAMPLES, trials=TRIALS)
+    assert found.margin > 0 and found.p_value is found.randomization_p_value is None and "ar:" not in signature
+
+
 def test_systems_of_the_same_score_do_not_differ():
     """Story: sacreBLEU counts differences that are larger than none, finds none, and reports p = 1 / (samples + 1): the surest result."""
     for system in (FIRST, [*FIRST[1:], FIRST[0]]):
@@ -200,6 +205,8 @@ def test_groups_are_of_source_lengths_if_the_source_is_known():
     assert found.length_of == "source"
     assert [(group.shortest, group.longest, group.wins) for group in groups] == [(1, 2, 2), (3, 4, 2), (5, 6, 1), (7, 8, 0), (9, 10, 0)]
     assert groups[2].gain == pytest.approx(50)
+    seven = compare({"a": ["x"] * 7, "b": ["y"] * 7}, ["y"] * 7, source=source[:7], samples=0, trials=0).systems[1].lengths
+    assert [(group.shortest, group.longest) for group in seven] == [(4, 5), (6, 6), (7, 8), (9, 9), (10, 10)]
     [alone] = compare({"a": ["x"] * 10, "b": ["y"] * 10}, ["y"] * 10, source=["w w"] * 10, samples=0, trials=0).systems[1].lengths
     assert (alone.shortest, alone.longest, alone.sentences, alone.wins) == (2, 2, 10, 10)
 
@@ -226,6 +233,11 @@ def test_examples_are_the_sentences_with_the_largest_gains_and_losses():
     best = found.systems[2]
     assert best.worse == () and all(example.chrf == pytest.approx(100) for example in best.better)
     assert all(not system.better for system in compared(examples=0).systems)
+
+
+def test_a_sentence_that_is_as_good_is_no_example():
+    found = compare({"a": BASELINE, "b": SYSTEM}, GOLD, samples=0, trials=0).systems[1]
+    assert [example.line for example in found.better] == [1] and [example.line for example in found.worse] == [2]
 
 
 def test_several_references_count_for_each_sentence():
@@ -276,6 +288,12 @@ def test_differences_are_by_words_or_by_characters_of_scripts_without_spaces(fir
     assert word_differences(first, second) == expected
 
 
+def test_frequent_words_of_long_texts_are_compared_too():
+    """difflib leaves them out of texts of 200 words or more, unless it is told not to."""
+    words = ["a", "b"] * 120
+    assert word_differences(" ".join([*words, "c", *words]), " ".join([*words, "d", *words]))[1] == ("c", "d")
+
+
 def test_the_parts_of_differences_make_both_texts():
     for pair in zip(FIRST, SECOND, strict=True):
         parts = word_differences(*pair)
@@ -296,7 +314,8 @@ def test_the_report_has_every_figure():
     assert found.signature in lines and found.chrf_signature in lines
     for group in found.systems[1].lengths:
         counts = [group.sentences, group.wins, group.losses, group.ties]
-        row = [str(group.shortest), "to", str(group.longest), *map(str, counts), f"{group.gain:+.2f}"]
+        lengths = [str(group.shortest), *(["to", str(group.longest)] if group.longest > group.shortest else [])]
+        row = [*lengths, *map(str, counts), f"{group.gain:+.2f}"]
         assert row in [line.split() for line in lines]
     [gain], [loss] = found.systems[1].better, found.systems[1].worse
     for example, verb in ((gain, "gains"), (loss, "loses")):

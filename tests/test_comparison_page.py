@@ -19,7 +19,8 @@ REFERENCE = ["السلام عليكم يا صديقي", "שני כלבים מש�
 BASELINE = ["السلام عليكم صديقي", "שני כלבים רצים", "<script>document.title='x'</script>", "ein Hund läuft", "die Katze schläft"]
 SYSTEM = ["السلام عليكم يا صديقي", "שני כלבים משחקים", "<img/src=x/onerror=document.title='broken'>", "ein Hund rennt", "die Katze schläft"]
 OTHER = ["lang" * 60, *BASELINE[1:]]
-FOUND = compare({"base": BASELINE, "<b>mine": SYSTEM, "other": OTHER}, REFERENCE, source=["a b"] * 5, samples=100, trials=100)
+LONG = "runs/" + "long" * 60
+FOUND = compare({"base": BASELINE, "<b>mine": SYSTEM, LONG: OTHER}, REFERENCE, source=["a b"] * 5, samples=100, trials=100)
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
@@ -103,7 +104,7 @@ def test_another_system_is_chosen(browser):
     Select(browser.find_element(By.ID, "system")).select_by_index(1)
     assert texts(browser, ".example header")[0].startswith(f"line {FOUND.systems[2].worse[0].line} ")
     assert texts(browser, "#sentences h3 + p") == ["None."]  # No gain.
-    assert "other" in texts(browser, "#sentences > p")[0]
+    assert LONG in texts(browser, "#sentences > p")[0]
 
 
 def test_right_to_left_text_runs_from_right_to_left(browser):

@@ -46,10 +46,10 @@ def _cell(value: float | None, form: str) -> str:
 
 
 def _lengths(system: System, length_of: str) -> str:
-    rows = [
-        [f"{group.shortest} to {group.longest}", *map(str, (group.sentences, group.wins, group.losses, group.ties)), f"{group.gain:+.2f}"]
-        for group in system.lengths
-    ]
+    rows = []
+    for group in system.lengths:
+        lengths = f"{group.shortest} to {group.longest}" if group.shortest < group.longest else f"{group.longest}"
+        rows.append([lengths, *map(str, (group.sentences, group.wins, group.losses, group.ties)), f"{group.gain:+.2f}"])
     return _table([[f"tokens of the {length_of}", "sentences", "wins", "losses", "ties", "mean gain"], *rows])
 
 
