@@ -1158,8 +1158,8 @@ MUTANTS = (
     Mutant(
         "minimum Bayes risk weighs all candidates the same",
         "t2t_keras/decoding/minimum_bayes_risk.py",
-        "[float(np.exp(scores[place] - best)) for place in filled]",
-        "[1.0 for place in filled]",
+        "[float(np.exp(scores[place] - best)) for place in filled] if weighted",
+        "() if weighted",
         ("tests/test_minimum_bayes_risk.py::test_an_n_best_list_is_reordered_by_its_probabilities",),
     ),
     Mutant(

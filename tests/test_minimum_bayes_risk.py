@@ -122,6 +122,13 @@ def test_an_n_best_list_is_reordered_by_its_probabilities():
         assert result["score"] == sorted(result["score"], reverse=True)
 
 
+def test_draws_weigh_the_same_whatever_their_scores_and_as_often_as_they_are_drawn():
+    texts, scores = ["a b c d", "x y", "x y", ""], [-1.0, -50.0, -50.0, 0.0]
+    found = by_mbr({"text": texts, "score": scores}, weighted=False)
+    assert found["text"] == ["x y", "x y", "a b c d", ""]
+    assert found["score"] == pytest.approx([200 / 3, 200 / 3, 100 / 3, 0])
+
+
 def test_scores_that_are_far_below_zero_still_weigh():
     found = by_mbr({"text": ["a b c d", "e f g h", "a b c e"], "score": [-2000.2, -2000.0, -2000.2]})
     assert found["text"][0] in ("a b c d", "a b c e")

@@ -90,7 +90,8 @@ def test_empty_places_of_a_list_stay_last(other):
     assert found == [("three", 0.0), ("two", -0.5), ("one", -1.0), ("", -2.0), ("", 0.0)]
 
 
-def test_other_results_of_a_list_are_passed_on(translator, other):
-    with_more = lambda text: {**translator.n_best(text), "truncated": translator.truncated(text)}  # noqa: E731
-    [found] = translate_lines(reranked(with_more, other, weight=1.0, alpha=0.6), [LINES[0]])
-    assert found["truncated"] is False
+def test_other_arguments_and_results_of_a_list_are_passed_on(other):
+    def n_best(text, number):
+        return {"text": tf.constant([["a", "b"]]), "score": tf.constant([[-1.0, -2.0]]), "number": number}
+
+    assert reranked(n_best, other, weight=0.0, alpha=0.6)(tf.constant(["a source"]), 7)["number"] == 7

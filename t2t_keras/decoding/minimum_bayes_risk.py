@@ -38,13 +38,12 @@ def mbr(candidates: Sequence[str], weights: Sequence[float] = ()) -> list[float]
     return [float(expected[place]) for place in place_of]
 
 
-def by_mbr(result: dict) -> dict:
-    """Reorders an n-best list by minimum Bayes risk.
-
-    The weights are exp(score), which is P(Y | X) if α is 0, and else nearer to each other.
+def by_mbr(result: dict, weighted: bool = True) -> dict:
+    """Reorders a list of translations by minimum Bayes risk.
 
     Args:
         result: "text", translations, and "score", their scores. Empty places, whose text is empty and whose score is 0, come last.
+        weighted: whether they weigh exp(score), which is P(Y | X) if α is 0, and else nearer to each other. Draws all weigh the same.
 
     Returns:
         The same with the largest expected chrF first, and these as scores.
@@ -52,7 +51,8 @@ def by_mbr(result: dict) -> dict:
     texts, scores = result["text"], result["score"]
     filled = [place for place, pair in enumerate(zip(texts, scores, strict=True)) if pair != ("", 0.0)]
     best = max((scores[place] for place in filled), default=0.0)
-    expected = mbr([texts[place] for place in filled], [float(np.exp(scores[place] - best)) for place in filled])
+    weights = [float(np.exp(scores[place] - best)) for place in filled] if weighted else ()
+    expected = mbr([texts[place] for place in filled], weights)
     order = sorted(zip(expected, filled, strict=True), key=lambda pair: -pair[0])  # Stable: of equal ones the more likely comes first.
     rest = len(texts) - len(filled)
     return {

@@ -22,7 +22,7 @@ def reranked(n_best: Callable, other: Translator, *, weight: float, alpha: float
     """Returns a function like `n_best` whose lists are reordered by score + weight · (log P / lp) of another model.
 
     Args:
-        n_best: [B] string → {"text": [B, W] string, "score": [B, W] float32}, such as that of a `Translator`.
+        n_best: [B] string → {"text": [B, W] string, "score": [B, W] float32}, such as that of a `Translator`. It gets other arguments too.
         other: the other model, with any sub-words.
         weight: of its scores.
         alpha: exponent of its length penalty lp.
@@ -41,8 +41,8 @@ def reranked(n_best: Callable, other: Translator, *, weight: float, alpha: float
         log_probs = tf.reduce_sum(other.log_probs(sources, targets), axis=1)
         return log_probs / length_penalty(targets.row_lengths(), alpha)
 
-    def rerank(text):
-        found = n_best(text)
+    def rerank(text, *arguments):
+        found = n_best(text, *arguments)
         texts, scores = found["text"].numpy(), found["score"].numpy()
         sources = np.repeat(text.numpy(), texts.shape[1])
         pairs = [pair_of(*(side.decode("utf-8", "replace") for side in pair)) for pair in zip(sources, texts.ravel(), strict=True)]
