@@ -64,13 +64,20 @@ class Translator:
         return {"text": line.upper()}
     def n_best(self, line):
         return {"text": [line.upper(), line], "score": [-0.5, -1.5]}
+    def sampler(self, config):
+        texts = lambda line, number: [f"{line} {number} {draw} {config}" for draw in range(config.draws)]
+        return lambda line, number: {"text": texts(line, number), "score": [-0.5 * draw for draw in range(config.draws)]}
     def truncated(self, line):
         return len(line) > self.config.max_input
 
-def translate_lines(translate, lines, *, batch_size, read_ahead):
+def translate_lines(translate, lines, *, batch_size, read_ahead, numbered):
     lines = iter(lines)
+    assert numbered
+    number = 0
     while ahead := [line for _, line in zip(range(read_ahead), lines)]:
-        yield from map(translate, ahead)
+        for line in ahead:
+            yield translate(line, number)
+            number += 1
 
 loading.load, translator.translate_lines = lambda **model: Translator(), translate_lines
 """)

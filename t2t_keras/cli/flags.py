@@ -113,8 +113,8 @@ def trained_model() -> dict:
     """
     values = {name: flags.FLAGS[name].value for name in ("model_dir", "checkpoint", "dtype", "int8")}
     model_dir, search = pathlib.Path(values.pop("model_dir")).expanduser(), given(DecodeConfig)
-    DecodeConfig(**search)
-    model, _ = run_folder.groups(model_dir, "model", "decode")
+    model, decode = run_folder.groups(model_dir, "model", "decode")
+    dataclasses.replace(decode, **search)
     process_environment.choose(model, values["dtype"], values["int8"])
     return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **search}
 
