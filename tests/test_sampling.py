@@ -116,9 +116,9 @@ def test_tokens_are_drawn_from_the_most_likely_with_their_probabilities(spread):
     bits = keys(tf.constant(np.arange(rows), tf.int64), tf.constant(0))
     rounds = []
 
-    def uniform(number):
+    def uniform(number, rows):
         rounds.append(int(number))
-        return _uniform(random_bits(bits, tf.cast(number, tf.uint64)))
+        return _uniform(random_bits(tf.gather(bits, rows), tf.cast(number, tf.uint64)))
 
     tokens = draw_of_most_likely(
         tf.constant(np.tile(probabilities, [rows, 1]), tf.float32), tf.constant(top_k, tf.int32), tf.constant(top_p, tf.float32), uniform
@@ -138,7 +138,7 @@ def test_tokens_are_drawn_from_the_most_likely_with_their_probabilities(spread):
 def test_without_a_limit_there_is_one_round():
     rounds = []
 
-    def uniform(number):
+    def uniform(number, rows):
         rounds.append(number)
         return tf.fill([3], tf.constant(0.3, tf.float64))
 

@@ -182,6 +182,9 @@ class _Search:
 
     def hooked(self, logits, hypotheses: Hypotheses, states: tuple) -> tuple:
         """Applies all hooks. Returns totals, parents and tokens of the selected continuations, each [R, N], and the next states."""
+        if not self.scorers:
+            found, state = self.selector.of_unscored(logits, hypotheses, states[-1])
+            return found, (state,)
         log_probs, next_states = normalized(logits), []
         for scorer, state in zip(self.scorers, states[:-1], strict=True):
             log_probs, state = scorer(log_probs, hypotheses, state)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from t2t_keras.decoding.search_hooks import Hypotheses, Selector, block_size
+from t2t_keras.decoding.search_hooks import Hypotheses, Selector, block_size, normalized
 
 AT_ONCE = 4  # Draws of a sentence that share the encoder's output, and a row of a sub-batch.
 
@@ -88,6 +88,15 @@ def draw(probabilities, uniform):
     return block * size + token
 
 
+def _bound(probabilities, top_k):
+    """Returns a lower bound of the k-th largest probability of each row, [N, 1]: the k-th largest maximum of a block; 0 if k is 0."""
+    size, vocab_size = block_size(probabilities.shape[1]), probabilities.shape[1]
+    number = vocab_size // size
+    maxima = tf.reduce_max(tf.reshape(probabilities, [-1, number, size]), axis=2)
+    maxima = tf.pad(tf.sort(maxima, axis=1, direction="DESCENDING"), [[0, 0], [1, 1]])
+    return tf.gather(maxima, tf.minimum(top_k, number + 1)[:, None], batch_dims=1)
+
+
 def draw_of_most_likely(probabilities, top_k, top_p, uniform: Callable):
     """Draws a token of each row from its most likely ones.
 
@@ -98,28 +107,31 @@ def draw_of_most_likely(probabilities, top_k, top_p, uniform: Callable):
         probabilities: [N, V] float32, which sum to 1.
         top_k: [N] int32, a token is among the k most likely; 0: any token.
         top_p: [N] float32, the tokens that are more likely have less than this probability together; 1: any token.
-        uniform: number of a round → [N] float64 in [0, 1).
+        uniform: (number of a round, rows [M] int32) → [M] float64 in [0, 1).
 
     Returns:
         [N] int32.
     """
 
-    def refused(tokens):
-        more_likely = probabilities > tf.gather(probabilities, tokens[:, None], batch_dims=1)
-        number = tf.reduce_sum(tf.cast(more_likely, tf.int32), axis=1)
-        mass = tf.reduce_sum(tf.where(more_likely, probabilities, 0.0), axis=1)
-        return (top_k > 0) & (number >= top_k) | (top_p < 1) & (mass >= top_p)
+    def again(number, tokens, rows):
+        own, k, p, last = (tf.gather(x, rows) for x in (probabilities, top_k, top_p, tokens))
+        more_likely = own > tf.gather(own, last[:, None], batch_dims=1)
+        mass = tf.reduce_sum(tf.where(more_likely, own, 0.0), axis=1)
+        wrong = (k > 0) & (tf.math.count_nonzero(more_likely, axis=1, dtype=tf.int32) >= k) | (p < 1) & (mass >= p)
+        rows, own, more_likely = (tf.boolean_mask(x, wrong) for x in (rows, own, more_likely))
+        others = draw(tf.where(more_likely, own, 0.0), uniform(number, rows))
+        return number + 1, tf.tensor_scatter_nd_update(tokens, rows[:, None], others), rows
 
-    def again(number, tokens, wrong):
-        more_likely = probabilities > tf.gather(probabilities, tokens[:, None], batch_dims=1)
-        others = draw(tf.where(more_likely, probabilities, 0.0), uniform(number))
-        tokens = tf.where(wrong, others, tokens)
-        return number + 1, tokens, wrong & refused(tokens)
+    def limited():
+        allowed = tf.where(probabilities >= _bound(probabilities, top_k), probabilities, 0.0)
+        first = tf.cond(tf.reduce_any(top_k > 0), lambda: draw(allowed, uniform(0, every)), whole)
+        rows = tf.cast(tf.where((top_k > 0) | (top_p < 1))[:, 0], tf.int32)
+        shapes = (tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None]))
+        return tf.while_loop(lambda number, tokens, rows: tf.size(rows) > 0, again, (1, first, rows), shape_invariants=shapes)[1]
 
-    tokens = draw(probabilities, uniform(0))
-    limited = tf.reduce_any((top_k > 0) | (top_p < 1))
-    wrong = tf.cond(limited, lambda: refused(tokens), lambda: tf.zeros_like(tokens, tf.bool))
-    return tf.while_loop(lambda *state: tf.reduce_any(state[2]), again, (1, tokens, wrong))[1]
+    every = tf.range(tf.shape(probabilities)[0])
+    whole = lambda: draw(probabilities, uniform(0, every))  # noqa: E731
+    return tf.cond(tf.reduce_any((top_k > 0) | (top_p < 1)), limited, whole)
 
 
 def divided(rows: dict, draws) -> dict:
@@ -169,18 +181,35 @@ class Sampled(Selector):
         return beam_size
 
     def __call__(self, log_probs, hypotheses: Hypotheses, state):
-        keys, temperature, top_k, top_p = state
-        beam_size, vocab_size = log_probs.shape[1:]
-        probabilities = tf.nn.softmax(log_probs / temperature[:, None, None])
-        bits = tf.reshape(random_bits(keys, tf.cast(hypotheses.position, tf.uint64)), [-1])
+        tokens = self._drawn(tf.nn.softmax(log_probs / state[1][:, None, None]), hypotheses.position, state)
+        return self._found(tokens, tf.gather(log_probs, tokens, batch_dims=2), hypotheses), state
+
+    def of_unscored(self, logits, hypotheses, state):
+        temperature = state[1][:, None, None]
+        other = tf.reduce_any(temperature != 1)
+        probabilities = tf.cond(other, lambda: tf.nn.softmax(logits / temperature), lambda: tf.nn.softmax(logits))
+        tokens = self._drawn(probabilities, hypotheses.position, state)
+
+        def of(x):
+            return tf.gather(x, tokens, batch_dims=2)
+
+        values = tf.cond(other, lambda: of(normalized(logits)), lambda: tf.math.log(of(probabilities)))
+        return self._found(tokens, values, hypotheses), state
+
+    def _drawn(self, probabilities, position, state):
+        """Draws a token of each beam: [R, W, V] → [R, W]."""
+        keys, _, top_k, top_p = state
+        beam_size, vocab_size = probabilities.shape[1:]
+        bits = tf.reshape(random_bits(keys, tf.cast(position, tf.uint64)), [-1])
         tokens = draw_of_most_likely(
             tf.reshape(probabilities, [-1, vocab_size]),
             tf.repeat(top_k, beam_size),
             tf.repeat(top_p, beam_size),
-            lambda number: _uniform(random_bits(bits, tf.cast(number, tf.uint64))),
+            lambda number, rows: _uniform(random_bits(tf.gather(bits, rows), tf.cast(number, tf.uint64))),
         )
-        tokens = tf.reshape(tokens, [-1, beam_size])
-        # Before the first token, all beams continue the first hypothesis.
+        return tf.reshape(tokens, [-1, beam_size])
+
+    def _found(self, tokens, log_probs, hypotheses: Hypotheses) -> tuple:
+        """Returns totals, parents and tokens. Before the first token, all beams continue the first hypothesis."""
         before = tf.where(hypotheses.position == 0, hypotheses.log_probs[:, :1], hypotheses.log_probs)
-        totals = before + tf.gather(log_probs, tokens, batch_dims=2)
-        return (totals, tf.zeros_like(tokens) + tf.range(beam_size), tokens), state
+        return before + log_probs, tf.zeros_like(tokens) + tf.range(tokens.shape[1]), tokens

@@ -225,7 +225,9 @@ class Translator(tf.Module):
         def sample(text, number):
             fill = functools.partial(tf.fill, tf.shape(text))
             seed = sampling.seed_of_line(config.seed, number)
-            return self.sample(text, seed, fill(config.draws), fill(config.temperature), fill(config.top_k), fill(config.top_p))
+            return self.sample(
+                text, seed, fill(config.draws), fill(float(config.temperature)), fill(config.top_k), fill(float(config.top_p))
+            )
 
         return sample
 
