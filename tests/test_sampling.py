@@ -1,6 +1,7 @@
 """Draws have the probabilities of the model, and depend on the seed of their sentence and their own number alone."""
 
 import collections
+import functools
 import itertools
 import math
 
@@ -8,9 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from test_beam_search import EOS, START, every_hypothesis, log_probs, random_tables, search
-from test_search_hooks import Forbidden, assert_drawn_from
+from test_search_hooks import VOCAB_SIZE, Forbidden, Recurrent, assert_drawn_from, small
+from test_translator import Numbers
 
-from t2t_keras.decoding.sampling import Sampled, _uniform, draw, draw_of_most_likely, keys, random_bits
+from t2t_keras.config import BOS, DecodeConfig, SampleConfig
+from t2t_keras.decoding.sampling import Sampled, _uniform, divided, draw, draw_of_most_likely, keys, random_bits
+from t2t_keras.decoding.translator import Translator, translate_lines
+from t2t_keras.layers.inference import inference
 
 WHOLE = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 DTYPES = {"temperature": tf.float32, "top_k": tf.int32, "top_p": tf.float32}
@@ -248,3 +253,155 @@ def test_the_most_likely_token_alone_is_greedy_search():
     for limit in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-3}):
         found = search(tables, selector=sampled(range(20), **limit), **options)
         assert [row[0][0] for row in found] == [row[0][0] for row in greedy]
+
+
+# Through a translator
+
+
+def options_of(number: int, draws=1, seeds=None, **options) -> dict:
+    """The inputs of `Translator.draw` for so many sentences; a value for all or a list."""
+    found = {name: tf.constant(np.broadcast_to(value, [number]), DTYPES[name]) for name, value in {**WHOLE, **options}.items()}
+    seed = tf.constant(list(seeds if seeds is not None else range(number)), tf.int64)
+    return {**found, "seed": seed, "draws": tf.constant(np.broadcast_to(draws, [number]), tf.int32)}
+
+
+@functools.cache
+def graph(translator: Translator):
+    columns = {name: tf.TensorSpec([None], dtype) for name, dtype in {**DTYPES, "seed": tf.int64, "draws": tf.int32}.items()}
+    return tf.function(
+        lambda source, maxima, inputs: translator.draw(source, maxima, weights=inference, **inputs),
+        input_signature=[tf.RaggedTensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32), columns],
+        autograph=False,
+    )
+
+
+def drawn(translator: Translator, sources: list[list[int]], max_length=4, **options) -> list[list[tuple]]:
+    """[(tokens, log P), …] of each sentence."""
+    source, number = tf.ragged.constant(sources, tf.int32, row_splits_dtype=tf.int64), len(sources)
+    sequences, scores = graph(translator)(
+        source, tf.constant(np.broadcast_to(max_length, [number]), tf.int32), options_of(number, **options)
+    )
+    return [list(zip(map(tuple, rows), values, strict=True)) for rows, values in zip(sequences.to_list(), scores.to_list(), strict=True)]
+
+
+SOURCES = [[4, EOS], [6, 5, 4, 6, 4, EOS], [5, 5, EOS]]
+
+
+def test_draws_of_a_transformer_have_its_probabilities():
+    """χ² over all outputs of two tokens, for two sentences with other options. Padding at the end cannot be told from none."""
+    model, number = small(1), 4000
+    options = [{}, {"temperature": 1.5, "top_p": 0.9}]
+    both = {"temperature": [1.0, 1.5], "top_p": [1.0, 0.9]}
+    found = drawn(Translator(model, None, DecodeConfig()), SOURCES[:2], max_length=2, draws=number, **both)
+    for row, source, limits in zip(found, SOURCES, options, strict=False):
+        logits = model((tf.constant([source] * VOCAB_SIZE), tf.constant([[BOS, token] for token in range(VOCAB_SIZE)])))
+        of_model = tf.nn.softmax(tf.cast(logits, tf.float64)).numpy()
+        probabilities = collections.Counter()
+        for token, first in enumerate(allowed(of_model[0, 0], **limits)):
+            for other, second in enumerate([1.0] if token == EOS else allowed(of_model[token, 1], **limits)):
+                tokens = (token,) if token == EOS else (token, other)
+                probabilities[tuple(np.trim_zeros(tokens, "b"))] += first * second
+        assert_drawn_from(collections.Counter(tokens for tokens, _ in row), {key: value for key, value in probabilities.items() if value})
+
+
+def test_scores_of_draws_are_log_probabilities_of_the_model():
+    model = Recurrent(seed=8)
+    options = {"draws": [1, 9, 4], "temperature": [3.0, 1.0, 0.5], "top_k": [0, 3, 2]}
+    found = drawn(Translator(model, None, DecodeConfig(alpha=1.0)), SOURCES, **options)
+    assert [len(row) for row in found] == [1, 9, 4]
+    for row, source in zip(found, SOURCES, strict=True):
+        every = model.every(source, 4)
+        for tokens, log_p in row:
+            assert log_p == pytest.approx(every[tokens], abs=1e-5)
+
+
+def test_a_draw_through_a_translator_is_that_of_the_search():
+    """Draw n of the seed, in whatever row of whatever sub-batch it stands."""
+    tables = random_tables(batch=1, seed=21)
+    [together] = search(tables, beam_size=9, max_length=6, alpha=0.0, selector=sampled([77], 9))
+
+    class Table(Recurrent):
+        """A decoder of `tables`; its state is what was read."""
+
+        def initial_state(self, memory, beams):
+            return {"sentence": memory * 0, "read": tf.zeros([tf.shape(memory)[0], 0, beams], tf.int32)}
+
+        def decode(self, tokens, memory, state, position, ancestors):
+            assert tokens.shape[1] == 1
+            before = state["read"][:, -1] if position > 0 else tokens
+            where = tf.stack([tf.fill(tokens.shape, position), before, tokens], axis=2)
+            return tf.gather_nd(tables[0], where), {**state, "read": tf.concat([state["read"], tokens[:, None]], axis=1)}
+
+    translator = Translator(Table(seed=1), None, DecodeConfig())
+    tf.config.run_functions_eagerly(True)
+    try:
+        [found] = drawn(translator, [[4, EOS]], max_length=6, draws=9, seeds=[77])
+    finally:
+        tf.config.run_functions_eagerly(False)
+    written = [(tuple(np.trim_zeros(tokens, "b")), score) for tokens, score in together]
+    by_score = sorted(found, key=lambda pair: (pair[0][-1:] != (EOS,), -pair[1]))
+    assert [tokens for tokens, _ in by_score] == [tokens for tokens, _ in written]
+    np.testing.assert_allclose([score for _, score in by_score], [score for _, score in written], atol=1e-5)
+
+
+def test_a_sentence_alone_has_the_draws_that_it_has_among_others():
+    """In sub-batches of other sizes, among sentences of other lengths and options, with more or fewer draws."""
+    rng, model = np.random.default_rng(5), Recurrent(seed=9)
+    number = 64
+    sources = [[*rng.integers(4, 7, rng.integers(1, 9)).tolist(), EOS] for _ in range(number)]
+    options = {
+        "max_length": rng.integers(1, 9, number), "draws": rng.integers(0, 12, number), "seeds": rng.integers(-(2**63), 2**63 - 1, number),
+        "temperature": rng.choice([0.5, 1.0, 2.0], number), "top_k": rng.choice([0, 2, 3], number),
+        "top_p": rng.choice([0.5, 0.9, 1.0], number),
+    }  # fmt: skip
+    together = drawn(Translator(model, None, DecodeConfig(search_rows=7, search_cores=3)), sources, **options)
+    alone = Translator(model, None, DecodeConfig(search_cores=1))
+    for row in range(0, number, 5):
+        own = {name: values[row : row + 1] for name, values in options.items()}
+        [found] = drawn(alone, sources[row : row + 1], **{**own, "draws": own["draws"] + 3})
+        kept = found[: len(together[row])]
+        assert [tokens for tokens, _ in kept] == [tokens for tokens, _ in together[row]]
+        np.testing.assert_allclose([score for _, score in kept], [score for _, score in together[row]], atol=1e-5)
+    assert [len(row) for row in together] == options["draws"].tolist()
+    [backwards] = [drawn(alone, sources[::-1], **{name: values[::-1] for name, values in options.items()})]
+    assert [[tokens for tokens, _ in row] for row in backwards[::-1]] == [[tokens for tokens, _ in row] for row in together]
+
+
+def test_sentences_are_divided_into_few_draws_at_a_time():
+    rows = divided({"seed": tf.constant([7, 8, 9, 10], tf.int64)}, tf.constant([9, 0, 4, 1]))
+    assert {name: values.numpy().tolist() for name, values in rows.items()} == {
+        "seed": [7, 7, 7, 9, 10], "draws": [4, 4, 1, 4, 1], "first": [0, 4, 8, 0, 0]
+    }  # fmt: skip
+
+
+def test_several_models_are_sampled_by_the_mean_of_their_probabilities():
+    models, number = [Recurrent(seed=1), Recurrent(seed=2)], 3000
+    [found] = drawn(Translator(models, None, DecodeConfig()), [[5, EOS]], max_length=1, draws=number)
+    one, other = (model.every([5, EOS], 1) for model in models)
+    mean = {tokens: (math.exp(one[tokens]) + math.exp(other[tokens])) / 2 for tokens in one}
+    assert_drawn_from(collections.Counter(tokens for tokens, _ in found), mean, fewest=3)
+
+
+def test_a_draw_repeats_no_n_gram_where_the_configuration_forbids_it():
+    found = drawn(Translator(Recurrent(seed=10), None, DecodeConfig(no_repeat_ngram=2)), [[5, EOS]], max_length=9, draws=200)
+    pairs = [list(itertools.pairwise(tokens)) for tokens, _ in found[0]]
+    assert all(len(each) == len(set(each)) for each in pairs) and max(map(len, pairs)) > 5
+
+
+def test_a_translator_samples_text_by_the_numbers_of_lines():
+    translator = Translator(Recurrent(seed=11), Numbers(), DecodeConfig(extra_length=3, max_input=4))
+    lines = ["5 4", "", "6 6 4", "5 4"]
+    found = translator.sampler(SampleConfig(draws=6, seed=3))(tf.constant(lines), tf.constant([5, 6, 7, 2**33], tf.int64))
+    assert found["text"].shape == found["score"].shape == (4, 6)
+    assert set(found["text"][1].numpy()) == {b""} and not found["score"][1].numpy().any()
+    assert found["text"][0].numpy().tolist() != found["text"][3].numpy().tolist()
+    options = {"draws": 6, "seeds": [3 * 2**32 + 5], "max_length": 3 + 3}
+    [expected] = drawn(translator, [[5, 4, EOS]], **options)
+    assert [Numbers.written("5 4", text, 3) for text in found["text"][0].numpy()] == [list(tokens) for tokens, _ in expected]
+    np.testing.assert_allclose(found["score"][0], [score for _, score in expected], atol=1e-5)
+    of_lines = translator.sampler(SampleConfig(draws=2, temperature=2.0))
+    many, again = (
+        [result["text"] for result in translate_lines(of_lines, lines * 9, numbered=True, **sizes)]
+        for sizes in ({"batch_size": 5}, {"read_ahead": 7})
+    )
+    assert many == again and len({tuple(texts) for texts in many[::4]}) > 3

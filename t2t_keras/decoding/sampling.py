@@ -42,7 +42,7 @@ def keys(seed, draw):
 
 
 def seed_of_line(seed, number):
-    """Returns the seed of a line, 2³² · seed + number, where lines count from 0; both int32 or less, or int64 tensors."""
+    """Returns the seed of a line, 2³² · seed + number, where lines count from 0; numbers or arrays."""
     return seed * 2**32 + number
 
 

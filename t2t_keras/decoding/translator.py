@@ -224,7 +224,7 @@ class Translator(tf.Module):
 
         def sample(text, number):
             fill = functools.partial(tf.fill, tf.shape(text))
-            seed = sampling.seed_of_line(config.seed, number)
+            seed = tf.constant(sampling.seed_of_line(config.seed, number.numpy()))
             return self.sample(
                 text, seed, fill(config.draws), fill(float(config.temperature)), fill(config.top_k), fill(float(config.top_p))
             )
