@@ -202,6 +202,15 @@ def test_flushing_answers_a_line_before_the_next_comes(shouting):
         assert process.wait(timeout=30) == 0
 
 
+def test_sampling_prints_draws_as_n_best_lines_are_and_one_alone_as_text(shouting):
+    given = ["--sample", "--draws=2", "--seed=5", "--temperature=0.5", "--top_k=3", "--top_p=0.25"]
+    config = "SampleConfig(draws={}, seed=5, temperature=0.5, top_k=3, top_p=0.25)"
+    shown = [f"{line}\t{score:.4f}\t{text} {line - 1} {draw} {config.format(2)}" for line, text in ((1, "one"), (2, "two"))
+             for draw, score in ((0, 0), (1, -0.5))]  # fmt: skip
+    assert shouting(*given, input=b"one\ntwo\n").stdout.decode().splitlines() == shown
+    assert shouting(*given, "--draws=1", input=b"one\n").stdout.decode() == f"one 0 0 {config.format(1)}\n"
+
+
 def test_a_line_that_is_cut_is_told_by_its_number(shouting):
     result = shouting(input=b"one\nseventy\ntwo\nhundred\n")
     assert result.stdout == b"ONE\nSEVENTY\nTWO\nHUNDRED\n"
@@ -526,6 +535,12 @@ def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, na
     [
         (["--n_best=3"], "Expected --n_best of at most --beam_size, 2. Received: --n_best=3."),
         (["--n_best=3", "--beam_size=1"], "--beam_size, 1."),
+        (["--sample", "--n_best=2"], "Expected --sample without options of beam search. Received: --n_best. --draws gives several."),
+        (["--sample", "--alpha=1", "--diversity=1", "--beam_size=3"], "Received: --beam_size, --alpha, --diversity. --draws"),
+        (["--draws=5", "--seed=2"], "Expected --sample with the options of sampling. Received: --draws, --seed without it."),
+        (["--sample", "--top_p=0"], "Expected a probability in (0, 1]. Received: top_p=0.0."),
+        (["--diverse_groups=4"], "Expected a number of groups that divides `beam_size`. Received: diverse_groups=4, beam_size=2."),
+        (["--diverse_groups=2", "--beam_size=3"], "Received: diverse_groups=2, beam_size=3."),
         (["--input=gone"], "Expected a file of text. Received: gone, which cannot be read: No such file or directory"),
     ],
     ids=str,
