@@ -66,7 +66,7 @@ class Translator:
         return {"text": [line.upper(), line], "score": [-0.5, -1.5]}
     def sampler(self, config):
         texts = lambda line, number: [f"{line} {number} {draw} {config}" for draw in range(config.draws)]
-        return lambda line, number: {"text": texts(line, number), "score": [-0.5 * draw for draw in range(config.draws)]}
+        return lambda line, number: {"text": texts(line, number), "score": [-0.5 - draw for draw in range(config.draws)]}
     def truncated(self, line):
         return len(line) > self.config.max_input
 
@@ -206,7 +206,7 @@ def test_sampling_prints_draws_as_n_best_lines_are_and_one_alone_as_text(shoutin
     given = ["--sample", "--draws=2", "--seed=5", "--temperature=0.5", "--top_k=3", "--top_p=0.25"]
     config = "SampleConfig(draws={}, seed=5, temperature=0.5, top_k=3, top_p=0.25)"
     shown = [f"{line}\t{score:.4f}\t{text} {line - 1} {draw} {config.format(2)}" for line, text in ((1, "one"), (2, "two"))
-             for draw, score in ((0, 0), (1, -0.5))]  # fmt: skip
+             for draw, score in ((0, -0.5), (1, -1.5))]  # fmt: skip
     assert shouting(*given, input=b"one\ntwo\n").stdout.decode().splitlines() == shown
     assert shouting(*given, "--draws=1", input=b"one\n").stdout.decode() == f"one 0 0 {config.format(1)}\n"
 
@@ -538,9 +538,9 @@ def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, na
         (["--sample", "--n_best=2"], "Expected --sample without options of beam search. Received: --n_best. --draws gives several."),
         (["--sample", "--alpha=1", "--diversity=1", "--beam_size=3"], "Received: --beam_size, --alpha, --diversity. --draws"),
         (["--draws=5", "--seed=2"], "Expected --sample with the options of sampling. Received: --draws, --seed without it."),
-        (["--sample", "--top_p=0"], "Expected a probability in (0, 1]. Received: top_p=0.0."),
-        (["--diverse_groups=4"], "Expected a number of groups that divides `beam_size`. Received: diverse_groups=4, beam_size=2."),
-        (["--diverse_groups=2", "--beam_size=3"], "Received: diverse_groups=2, beam_size=3."),
+        (["--sample", "--top_p=0"], "Expected a probability in (0, 1]. Received: --top_p=0.0."),
+        (["--diverse_groups=4"], "Expected a number of groups that divides --beam_size. Received: --diverse_groups=4, --beam_size=2."),
+        (["--diverse_groups=2", "--beam_size=3"], "Received: --diverse_groups=2, --beam_size=3."),
         (["--input=gone"], "Expected a file of text. Received: gone, which cannot be read: No such file or directory"),
     ],
     ids=str,
