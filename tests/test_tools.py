@@ -636,7 +636,7 @@ CALLS = {
     "translate": (
         "translator.translate_lines = lambda translate, lines, **options: told('lines', list(lines), **options) or []",
         [*OF_MODEL, "--batch_size=7"],
-        [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096}]],
+        [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "numbered": True}]],
     ),
     "parse": (
         "module('parsing.parser', parse_lines=lambda model, lines, **options: told('lines', list(lines), **options) or [])",

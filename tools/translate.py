@@ -12,7 +12,6 @@ from absl import flags
 
 from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
-from t2t_keras.config import SampleConfig
 
 _INPUT = flags.DEFINE_string("input", "", "File to translate, one sentence per line; empty: standard input.")
 _OUTPUT = flags.DEFINE_string("output", "", "File for the translations, replaced when all lines are translated; empty: standard output.")
@@ -24,35 +23,13 @@ _N_BEST = flags.DEFINE_integer(
     lower_bound=0,
 )
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Number of sentences translated at once; 0: what fills the machine.", lower_bound=0)
-_SAMPLE = flags.DEFINE_boolean(
-    "sample",
-    False,
-    "Draw translations at random, with the probabilities of the model, in place of searching for the best; several --draws are printed as "
-    "--n_best is, with log P as their score.",
-)
 options.define_trained_model()
-options.define(SampleConfig)
-
-_OF_BEAMS = ("beam_size", "alpha", "diverse_groups", "diversity")  # Flags that have no effect on sampling.
-
-
-def sample_config() -> SampleConfig:
-    """Returns the options of sampling.
-
-    Raises:
-        ValueError: one is invalid, or flags contradict each other.
-    """
-    if given := [f"--{name}" for name in options.given(SampleConfig) if not _SAMPLE.value]:
-        raise ValueError(f"Expected --sample with the options of sampling. Received: {', '.join(given)} without it.")
-    if _SAMPLE.value:
-        beams = [f"--{name}" for name in (_N_BEST.name, *_OF_BEAMS) if flags.FLAGS[name].present]
-        if beams:
-            raise ValueError(f"Expected --sample without options of beam search. Received: {', '.join(beams)}. --draws gives several.")
-    return options.read(SampleConfig)
+options.define_sampling()
 
 
 def translate() -> None:
-    model, sample = options.trained_model(), sample_config()
+    model = options.trained_model()
+    sample = options.sampling([_N_BEST.name, "beam_size", "alpha", "diverse_groups", "diversity"])
     [search] = run_folder.groups(model["model_dir"], "decode")
     beam_size = model.get("beam_size", search.beam_size)
     if _N_BEST.value > beam_size:
@@ -70,9 +47,9 @@ def translate() -> None:
 
             translator = load(**model)
         best = translator.n_best if _N_BEST.value else translator
-        function = translator.sampler(sample) if _SAMPLE.value else lambda text, _: best(text)
-        wanted = sample.draws if _SAMPLE.value else _N_BEST.value
-        alone = _SAMPLE.value and wanted == 1  # As text only.
+        function = translator.sampler(sample) if sample else lambda text, _: best(text)
+        wanted = sample.draws if sample else _N_BEST.value
+        text_only = sample and sample.draws == 1
         at_keyboard = source.isatty()
         if at_keyboard:
             print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
@@ -90,7 +67,7 @@ def translate() -> None:
                 tqdm.tqdm.write(warning, file=sys.stderr)
             if wanted:
                 for text, score in list(zip(result["text"], result["score"], strict=True))[:wanted]:
-                    target.write((f"{text}\n" if alone else f"{number}\t{score:.4f}\t{text}\n").encode())
+                    target.write((f"{text}\n" if text_only else f"{number}\t{score:.4f}\t{text}\n").encode())
             else:
                 target.write(f"{result['text']}\n".encode())
             target.flush()
