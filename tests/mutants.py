@@ -599,8 +599,8 @@ MUTANTS = (
     Mutant(
         "the search divides no batch",
         "t2t_keras/decoding/translator.py",
-        "cores=self.limits.cores",
-        "cores=1",
+        "cores=self.limits.cores,\n            outputs=[\n",
+        "cores=1,\n            outputs=[\n",
         ("tests/test_translator.py::test_long_translations_of_short_sources_are_searched_a_few_at_a_time",),
     ),
     Mutant(
@@ -673,7 +673,7 @@ MUTANTS = (
         "t2t_keras/decoding/beam_search.py",
         "kept = tf.range(self.beam_size) % each < tf.repeat(lacking, each, axis=1)",
         "kept = tf.ones_like(log_probs, tf.bool)",
-        ("tests/test_diverse_beams.py::test_groups_equal_the_rule_of_the_paper",),
+        ("tests/test_diverse_beams.py::test_places_that_a_group_lacks_go_to_its_own_unfinished_hypotheses",),
     ),
     Mutant(
         "diversity is taken from scores",
@@ -685,8 +685,8 @@ MUTANTS = (
     Mutant(
         "groups are kept from ending",
         "t2t_keras/decoding/diverse_beams.py",
-        "            times = tf.where(candidates == self._eos_id, 0.0, times)\n",
-        "",
+        "goes_on = (candidates != self._eos_id) & (totals > IMPOSSIBLE)",
+        "goes_on = totals > IMPOSSIBLE",
         ("tests/test_diverse_beams.py::test_groups_equal_the_rule_of_the_paper",),
     ),
     Mutant(
@@ -1230,8 +1230,8 @@ MUTANTS = (
     Mutant(
         "translate.py --n_best prints the worst first",
         "tools/translate.py",
-        "strict=True))[: _N_BEST.value]:",
-        "strict=True))[: _N_BEST.value][::-1]:",
+        "strict=True))[:wanted]:",
+        "strict=True))[:wanted][::-1]:",
         ("tests/test_tools.py::test_n_best_lines_are_numbered_scored_and_best_first",),
     ),
     Mutant(
@@ -1265,7 +1265,7 @@ MUTANTS = (
     Mutant(
         "wrong options are told after TensorFlow is imported",
         "t2t_keras/cli/flags.py",
-        "    DecodeConfig(**search)\n",
+        "    dataclasses.replace(decode, **search)\n",
         "",
         ("tests/test_tools.py::test_a_wrong_option_is_told_in_one_line_and_at_once",),
     ),

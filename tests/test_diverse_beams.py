@@ -53,6 +53,15 @@ def test_groups_equal_the_rule_of_the_paper(beam_size, groups, alpha):
         assert_same(received, in_groups(table, beam_size, groups, 0.7, 7, alpha))
 
 
+def test_places_that_a_group_lacks_go_to_its_own_unfinished_hypotheses():
+    tables = random_tables(batch=60, seed=8, vocab_size=6)
+    tables[..., EOS] -= 1.5
+    found = search(tables, beam_size=6, max_length=4, alpha=0.6, selector=DiverseBeams(2, 1.5, EOS))
+    for received, table in zip(found, tables, strict=True):
+        assert_same(received, in_groups(table, 6, 2, 1.5, 4, 0.6))
+    assert len({sum(tokens[-1] == EOS for tokens, _ in received) for received in found}) > 3
+
+
 @pytest.mark.parametrize("vocab_size", [4, 5])
 def test_a_vocabulary_of_fewer_tokens_than_candidates_is_searched_by_the_same_rule(vocab_size):
     tables = random_tables(batch=20, seed=3, vocab_size=vocab_size)

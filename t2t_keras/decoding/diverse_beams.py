@@ -17,7 +17,7 @@ class DiverseBeams(Selector):
     Args:
         groups: G, which divides the beam size.
         diversity: λ, at least 0.
-        eos_id: the end token, which no group is kept from.
+        eos_id: the end token. What ends does not go on, so no group is kept from it.
     """
 
     def __init__(self, groups: int, diversity: float, eos_id: int):
@@ -46,7 +46,6 @@ class DiverseBeams(Selector):
             totals = tf.reshape(start[:, :, None] + values[group], [-1, size * each])
             candidates = tf.reshape(tokens[group], [-1, size * each])
             times = tf.reduce_sum(tf.cast(candidates[:, :, None] == written[:, None], tf.float32), axis=2)
-            times = tf.where(candidates == self._eos_id, 0.0, times)
             _, index = tf.math.top_k(totals - self._diversity * times, number)
             totals, candidates = (tf.gather(x, index, batch_dims=1) for x in (totals, candidates))
             found.append((totals, group * size + index // each, candidates))
