@@ -277,3 +277,13 @@ def test_several_models_are_not_exported(translator, tmp_path):
     with pytest.raises(ValueError, match="Expected a translator with one model. Received: 2 models."):
         savedmodel.export(several, tmp_path, {})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_has_the_weights_as_constants_for_the_search_alone(version, translator):
+    """Samples read the variables: with constants of their own an export would be half as large again."""
+    saved = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
+    functions = saved.meta_graphs[0].graph_def.library.function
+    found = [node.attr["value"].tensor for function in functions for node in function.node_def if node.op == "Const"]
+    size = sum(tensor.ByteSize() for tensor in found if tensor.dtype == tf.float32.as_datatype_enum)
+    weights, matrix = translator.model.count_params(), translator.model.embedding.matrix.shape
+    assert 4 * weights < size < 1.2 * 4 * (weights + matrix[0] * matrix[1])

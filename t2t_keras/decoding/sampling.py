@@ -116,8 +116,14 @@ def draw_of_most_likely(probabilities, top_k, top_p, uniform: Callable):
     def again(number, tokens, rows):
         own, k, p, last = (tf.gather(x, rows) for x in (probabilities, top_k, top_p, tokens))
         more_likely = own > tf.gather(own, last[:, None], batch_dims=1)
-        mass = tf.reduce_sum(tf.where(more_likely, own, 0.0), axis=1)
-        wrong = (k > 0) & (tf.math.count_nonzero(more_likely, axis=1, dtype=tf.int32) >= k) | (p < 1) & (mass >= p)
+        none = tf.zeros_like(rows, tf.bool)
+        beyond_k = tf.cond(
+            tf.reduce_any(k > 0), lambda: (k > 0) & (tf.reduce_sum(tf.cast(more_likely, tf.int32), axis=1) >= k), lambda: none
+        )
+        beyond_p = tf.cond(
+            tf.reduce_any(p < 1), lambda: (p < 1) & (tf.reduce_sum(tf.where(more_likely, own, 0.0), axis=1) >= p), lambda: none
+        )
+        wrong = beyond_k | beyond_p
         rows, own, more_likely = (tf.boolean_mask(x, wrong) for x in (rows, own, more_likely))
         others = draw(tf.where(more_likely, own, 0.0), uniform(number, rows))
         return number + 1, tf.tensor_scatter_nd_update(tokens, rows[:, None], others), rows

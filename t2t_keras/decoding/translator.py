@@ -58,7 +58,8 @@ class Translator(tf.Module):
     Attributes:
         models: all models.
         limits: of sub-batches: those of this machine. They are fixed when a graph is traced.
-        weights: returns a scope for calls of the model outside the search, which has its own scope.
+        weights: returns a scope for calls of the model outside the search.
+        search_weights: returns a scope for calls of the model in the search.
     """
 
     def __init__(
@@ -80,9 +81,9 @@ class Translator(tf.Module):
         self.selector = selector or (lambda inputs: groups)
         self.limits = limits_here(config.search_rows, config.search_cores)
         values = int8.values if int8 else collections.ChainMap(*map(values_of, self.models)) if frozen else None
-        self._search_weights = (lambda: FrozenWeights(values)) if values else inference
+        self.search_weights = (lambda: FrozenWeights(values)) if values else inference
         # Constants make only the search faster. Another graph would hold a second copy of the weights.
-        self.weights = self._search_weights if int8 else inference
+        self.weights = self.search_weights if int8 else inference
 
     @property
     def model(self):
@@ -146,7 +147,7 @@ class Translator(tf.Module):
         beam_size = self.config.beam_size
         fewer = max(beam_size // MANY_BEAMS, 1) ** 2
         ids, lengths, scores, order = in_sub_batches(
-            functools.partial(self._search, beam_size=beam_size, weights=self._search_weights),
+            functools.partial(self._search, beam_size=beam_size, weights=self.search_weights),
             rows,
             # Both need memory: a row may ask for a long translation of a short source.
             tf.maximum(tf.cast(source.row_lengths(), tf.int32), max_length),
@@ -216,7 +217,7 @@ class Translator(tf.Module):
         source = self.tokenizer.tokenize(text, max_length=self.config.max_input)
         length = tf.cast(source.row_lengths(), tf.int32)
         options = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-        sequences, scores = self.draw(source, length + self.config.extra_length, draws, self._search_weights, **options)
+        sequences, scores = self.draw(source, length + self.config.extra_length, draws, self.search_weights, **options)
         return self.drawn_texts(sequences, scores, blank=length == 1)
 
     def sampler(self, config: SampleConfig) -> Callable:

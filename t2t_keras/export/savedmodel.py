@@ -83,6 +83,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     """Writes all files of a version into a new folder."""
     translator.limits = limits_of_server(translator.config.search_rows, translator.config.search_cores)
     service = Signatures(translator)
+    service.sampling_weights = translator.weights  # Constants would be in the graph once more than for the search alone.
     signatures = {
         "serving_default": service.translate,
         "translate_with_options": service.translate_with_options,

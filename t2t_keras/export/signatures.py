@@ -42,11 +42,14 @@ class Signatures(tf.Module):
 
     Args:
         translator: the model to serve.
+
+    Attributes:
+        sampling_weights: returns a scope for calls of the model in `sample`.
     """
 
     def __init__(self, translator: Translator):
         super().__init__(name="service")
-        self.translator = translator
+        self.translator, self.sampling_weights = translator, translator.search_weights
         self._pieces = translator.tokenizer.pieces
 
     @property
@@ -221,7 +224,7 @@ class Signatures(tf.Module):
             source,
             tf.where(max_length == 0, length + config.extra_length, tf.minimum(max_length, self._longest)),
             tf.where(error == "", draws, 0),
-            self.translator.weights,  # As in `score`: the graph holds the weights as constants for the search alone.
+            self.sampling_weights,
             **options,
         )
         return {**self.translator.drawn_texts(sequences, scores, blank=length == 1), "truncated": truncated, "error": error}
