@@ -7,8 +7,8 @@ import setuptools
 
 ROOT = pathlib.Path(__file__).parent
 PROGRAMS = (
-    "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart", "attention", "curves",
-    "demo", "parse", "table1", "table3"
+    "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart", "attention", "compare",
+    "curves", "demo", "parse", "table1", "table3"
 )  # fmt: skip
 
 setuptools.setup(

@@ -16,8 +16,10 @@ __version__ = "0.1.0"
 _MODULES = {
     "t2t_keras.api": ("Run", "TextTranslator", "Translation", "load", "train"),
     "t2t_keras.config": ("DataConfig", "DecodeConfig", "ModelConfig", "SampleConfig", "TrainConfig", "option"),
+    "t2t_keras.decoding.minimum_bayes_risk": ("mbr",),
     "t2t_keras.decoding.search_hooks": ("Scorer", "Selector"),
     "t2t_keras.model.beams": ("follow",),
+    "t2t_keras.evaluation.comparison": ("compare",),
     "t2t_keras.layers.attention": ("MultiHeadAttention", "scaled_dot_product_attention"),
     "t2t_keras.layers.dense": ("Dense",),
     "t2t_keras.layers.dropout": ("Dropout",),

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import gc
 import importlib
+import io
 import json
 import os
 import signal
@@ -167,6 +168,15 @@ def _run(arguments: list[str], cwd: str, environment: dict[str, str], new_sessio
     exec(compile(code, name, "exec"), main.__dict__)
 
 
+def _draw() -> None:
+    """Draws a picture, which loads the fonts: forks of this process need not."""
+    figure = sys.modules["matplotlib.pyplot"].figure(layout="constrained")
+    figure.suptitle("A")
+    figure.subplots()
+    figure.savefig(io.BytesIO())
+    sys.modules["matplotlib.pyplot"].close(figure)
+
+
 def _code_of(program) -> int:
     """Returns the exit code of a program, or minus the signal that ends it; writes what the interpreter writes of an exception."""
     try:
@@ -198,6 +208,8 @@ def _end(code: int) -> None:
 if __name__ == "__main__":
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    if "matplotlib.pyplot" in sys.modules:
+        _draw()
     gc.collect()
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))

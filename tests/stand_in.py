@@ -35,10 +35,14 @@ def sentences(number: int) -> list[str]:
     return [source for source, _ in pairs(max(300, number))][:number]
 
 
+@functools.cache
+def subwords(kind: str) -> bytes:
+    lines = (side.encode() for pair in pairs() for side in pair)
+    return vocabulary.learn(kind, lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0)
+
+
 def translator(decode: DecodeConfig, frozen: bool = True, dtype: str = "float32", kind: str = "bpe") -> Translator:
     """Weights three times as large as at the start of training, so that translations differ, and that lean to the end token."""
-    lines = (side.encode() for pair in pairs() for side in pair)
-    subwords = vocabulary.learn(kind, lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0)
     config = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10)
     model, draw = Transformer(config, dtype=dtype), np.random.default_rng(5)
     for weight in model.trainable_variables:
@@ -49,7 +53,7 @@ def translator(decode: DecodeConfig, frozen: bool = True, dtype: str = "float32"
             weight.assign(value)
     end = np.array(tf.cast(model.embedding.matrix.value[EOS], tf.float32))
     model.decoder[-1].feed_forward_norm.norm.beta.assign(0.75 * end / (end @ end))
-    return Translator(model, vocabulary.load(subwords), decode, frozen=frozen)
+    return Translator(model, vocabulary.load(subwords(kind)), decode, frozen=frozen)
 
 
 def attention(source: str, target: str, layers: int = 2, heads: int = 3, seed: int = 0) -> SentenceAttention:

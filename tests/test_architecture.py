@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,14 +43,20 @@ def arrays(model_dir: pathlib.Path) -> dict:
         return {name: archive[name] for name in archive.files if name != "state"}
 
 
+def resumed(model_dir: pathlib.Path, to: pathlib.Path, step: int) -> None:
+    """Copies a run as it was when it had saved an update, and resumes the copy by its folder alone."""
+    shutil.copytree(model_dir, to)
+    checkpoint.put_aside(to, after=checkpoint.path_of(to, step))
+    assert checkpoint.step_of(checkpoint.kept(to)[-1]) == step
+    run.train(to, run_folder.resolve(to, {}), strategy=devices.make_strategy(2))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
-    """Two runs: one of six updates, and one that stopped after three and was resumed by its folder alone."""
+    """Two runs: one of six updates, and one that was killed after three and was resumed."""
     folder = tmp_path_factory.mktemp("gru")
     trained(folder / "whole", train_steps=6)
-    trained(folder / "resumed", train_steps=3)
-    options = run_folder.resolve(folder / "resumed", {"train_steps": 6})
-    run.train(folder / "resumed", options, strategy=devices.make_strategy(2))
+    resumed(folder / "whole", folder / "resumed", 3)
     return folder
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import loopback_server
 import numpy as np
@@ -426,3 +427,13 @@ def test_warming_up_translates_short_and_long_sentences():
     demo.warm_up(lambda *asked_for: asked.append(asked_for), 3)
     assert [(len(text.split()), prefix, n) for text, prefix, n in asked] == [(words, "", 3) for words in demo.WARM_UP_WORDS]
     assert min(demo.WARM_UP_WORDS) == 1 and max(demo.WARM_UP_WORDS) >= 20
+
+
+def test_the_parts_of_an_answer_have_as_long_as_a_whole_request(monkeypatch):
+    """A request must arrive in time as a whole; what is left of the time shrinks with each part."""
+    timeouts, now = [], iter([100.0, 103.0, 109.5, 120.0])
+    monkeypatch.setattr(demo.time, "monotonic", lambda: next(now))
+    connection = types.SimpleNamespace(settimeout=timeouts.append, recv_into=lambda buffer: 1)
+    arriving = demo._UntilDeadline(connection)
+    assert [arriving.readinto(bytearray(1)) for _ in range(3)] == [1, 1, 1]
+    assert timeouts == [7.0, 10.0, 0.5, 10.0, 0.001, 10.0]

@@ -212,10 +212,10 @@ def test_the_peak_memory_is_that_of_the_fullest_gpu(folder, messages, monkeypatc
 def test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is_told(folder, messages, monkeypatch):
     """Story: on a CPU an update computed two micro-batches at a time, and --dry_run told the memory of none."""
     train = dataclasses.replace(TRAIN, batch_tokens=180, buckets_per_update=3, micro_batches_at_once=2)
-    info, made = {**shards.read_info(folder), "source_longest": 8, "target_longest": 8}, []
+    info, made = {**shards.read_info(folder), "source_longest": 16, "target_longest": 5}, []
 
     def train_step(batch, scale, apply):
-        made.append([ids.shape[:2] for ids in strategy.experimental_local_results(batch["source"])])
+        made.append([tuple(ids.shape) for side in ("source", "target") for ids in strategy.experimental_local_results(batch[side])])
         return {"target_tokens": 1.0}, scale
 
     train_step.cost, train_step.build = toy.cost, lambda: None
@@ -223,10 +223,11 @@ def test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is
     for replicas, expected in ((1, 2), (3, 1)):  # Three devices get a bucket each.
         strategy = strategy_of(replicas)
         device_memory.run_largest_micro_batches(strategy, train_step, info, train, replicas)
-        assert made.pop() == [(expected, 10)] * replicas
+        assert made.pop() == [(expected, 6, 10)] * replicas + [(expected, 6, 5)] * replicas
     assert [re.sub(r"[0-9.]+ s,", "TIME,", line) for line in messages] == [
-        "Largest micro-batch of lengths up to 8: 10 x (6 + 6) tokens, 2 at a time, TIME, peak memory 3.50 GiB.",
-        "Largest micro-batch of lengths up to 8: 10 x (6 + 6) tokens, TIME, peak memory 3.50 GiB.",
+        f"Largest micro-batch of lengths up to {shape} tokens{at_once}, TIME, peak memory 3.50 GiB."
+        for at_once in (", 2 at a time", "")
+        for shape in ("8: 12 x (5 + 5)", "16: 6 x (10 + 5)")
     ]
 
 

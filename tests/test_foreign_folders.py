@@ -300,6 +300,15 @@ def test_a_search_that_does_not_fit_into_memory_is_refused_before_the_weights_ar
     assert loading.load(run, beam_size=4).config.beam_size == 4
 
 
+@pytest.mark.parametrize(("cores", "fits"), [(1, 2), (4, 4), (9, 9)])
+def test_searches_on_all_cores_must_fit_at_a_time(run, monkeypatch, cores, fits):
+    one = flops.search_memory(run_folder.read(run).model, 64, 52)
+    for at_once, refused in ((fits, False), (fits - 0.5, True)):
+        monkeypatch.setattr(loading.machine, "free_memory", lambda at_once=at_once: at_once * one)
+        with pytest.raises(ValueError, match="that fits into the free memory") if refused else contextlib.nullcontext():
+            loading.load(run, beam_size=64, search_cores=cores)
+
+
 def test_the_memory_of_a_search_grows_with_the_square_of_the_beams_and_with_length():
     """Measured for tests/data/run_1: 0.36 GB of 512 beams and 0.76 GB of 1,024 for 22 sub-words."""
     config = run_folder.read(RUN).model

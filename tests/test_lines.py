@@ -83,6 +83,14 @@ def test_what_was_written_before_an_error_is_kept_beside_the_file(tmp_path, caps
     assert str(partial) in capsys.readouterr().err
 
 
+def test_an_unfinished_output_that_is_a_link_is_not_written_through(tmp_path):
+    (tmp_path / "elsewhere").write_bytes(b"before")
+    (tmp_path / "out.partial").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="out cannot be written: Too many levels of symbolic links"), lines.written_whole(tmp_path / "out"):
+        pass
+    assert (tmp_path / "elsewhere").read_bytes() == b"before" and not (tmp_path / "out").exists()
+
+
 def test_an_error_before_anything_is_written_leaves_nothing(tmp_path):
     with pytest.raises(ValueError), lines.written_whole(tmp_path / "out"):
         raise ValueError

@@ -18,8 +18,8 @@ from t2t_keras.training.state import TrainState
 
 GIVEN = {
     "dataset": "builtin", "builtin_pairs": 400, "vocab_size": 340, "encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 16,
-    "num_heads": 2, "d_k": 4, "d_v": 4, "train_steps": 4, "warmup_steps": 10, "batch_tokens": 400, "valid_steps": 4, "valid_sentences": 2,
-    "checkpoint_steps": 2,
+    "num_heads": 2, "d_k": 4, "d_v": 4, "train_steps": 4, "warmup_steps": 10, "batch_tokens": 400, "valid_steps": 4, "valid_sentences": 0,
+    "best_metric": "loss", "checkpoint_steps": 2,
 }  # fmt: skip
 CHILD = {
     "dataset": "builtin",
@@ -27,7 +27,8 @@ CHILD = {
     "seed": 9,
     "train_steps": 2,
     "valid_steps": 2,
-    "valid_sentences": 2,
+    "valid_sentences": 0,
+    "best_metric": "loss",
     "batch_tokens": 400,
 }
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_architecture import arrays
+from test_architecture import arrays, resumed
 from toy_task import LOWER, TaggerConfig, Tagging, tag
 
 import t2t_keras
@@ -42,15 +42,14 @@ def trained(model_dir: pathlib.Path, **given) -> TrainState:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
-    """Two runs on two devices: one of 120 updates, and one that stopped after 60 and was resumed by its folder alone."""
+    """Two runs on two devices: one of 120 updates, and one that was killed after 60 and was resumed."""
     folder = tmp_path_factory.mktemp("tagging")
     for split, number in (("train", 500), ("valid", 50)):
         (folder / f"{split}.txt").write_text("\n".join(sentences(number, seed=number)) + "\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         trained(folder / "whole", **GIVEN, train_steps=120)
-        trained(folder / "resumed", **GIVEN, train_steps=60)
-        trained(folder / "resumed", train_steps=120)
+        resumed(folder / "whole", folder / "resumed", 60)
     return folder
 
 

@@ -1,11 +1,13 @@
 """The programs as a person runs them: from text files to translations of text, in processes of their own."""
 
+import dataclasses
 import functools
 import json
 import os
 import pathlib
 import pty
 import random
+import re
 import select
 import subprocess
 import sys
@@ -20,10 +22,13 @@ import tensorflow_text  # noqa: F401  Its operations are in exports.
 
 from t2t_keras import __version__
 from t2t_keras.data import builtin_corpus
+from t2t_keras.decoding.minimum_bayes_risk import mbr
+from t2t_keras.evaluation import comparison, comparison_report
+from t2t_keras.visualization import comparison_page
 
 ROOT = pathlib.Path(__file__).parent.parent
-PROGRAMS = ("train", "translate", "evaluate", "export", "prepare", "data_service", "attention", "parse")
-NEEDED = {"prepare": "data_dir", "data_service": "port", "evaluate": "reference"}  # Of the others: model_dir.
+PROGRAMS = ("train", "translate", "evaluate", "compare", "export", "prepare", "data_service", "attention", "parse")
+NEEDED = {"prepare": "data_dir", "data_service": "port", "evaluate": "reference", "compare": "reference"}  # Of the others: model_dir.
 LINES_THAT_TRY_IT = [
     b"two hundred and seven",
     b"",
@@ -72,11 +77,10 @@ class Translator:
 
 def translate_lines(translate, lines, *, batch_size, read_ahead, numbered):
     lines = iter(lines)
-    assert numbered
     number = 0
     while ahead := [line for _, line in zip(range(read_ahead), lines)]:
         for line in ahead:
-            yield translate(line, number)
+            yield translate(line, *([number] if numbered else []))
             number += 1
 
 loading.load, translator.translate_lines = lambda **model: Translator(), translate_lines
@@ -190,6 +194,82 @@ def shouting(tmp_path):
     return functools.partial(run_stand_in, SHOUTING, "translate", f"--model_dir={tmp_path}")
 
 
+OF_THREE = STAND_IN.format("""
+class Translator:
+    config, limits = types.SimpleNamespace(beam_size=3, max_input=99, alpha=0.25), types.SimpleNamespace(batch_size=64)
+    def __init__(self, **model):
+        self.model = model
+    def n_best(self, line):
+        texts = [f"{line} another", f"{line} dog sleeps now", f"{line} dog sleeps here"]
+        return {"text": texts if line else [""] * 3, "score": [-1.0, -1.2, -1.3] if line else [0.0] * 3}
+    def truncated(self, line):
+        return False
+
+def reranked(n_best, other, **options):
+    print(other.model, options, flush=True)
+    def function(line):
+        found = n_best(line)
+        return {name: found[name][::-1] for name in found}
+    return function
+
+reranking = types.ModuleType("t2t_keras.decoding.reranking")
+reranking.reranked = reranked
+sys.modules[reranking.__name__] = reranking
+loading.load = lambda folder=None, **model: Translator(folder=folder and folder.name, **model)
+translator.translate_lines = lambda translate, lines, **sizes: map(translate, lines)
+""")
+
+
+@pytest.fixture
+def of_three(tmp_path):
+    """Runs `translate` with three translations of each line, of which the last two agree; reranking turns the list around."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(CONFIG)
+    return functools.partial(run_stand_in, OF_THREE, "translate", f"--model_dir={tmp_path}/first", input=b"a\n\nb\n")
+
+
+def test_the_translation_of_least_risk_is_chosen(of_three):
+    """A blank line stays blank. The scores are the expected chrF, largest first."""
+    assert of_three("--mbr=chrf").stdout == b"a dog sleeps here\n\nb dog sleeps here\n"
+    rows = [line.split("\t") for line in of_three("--mbr=chrf", "--n_best=2").stdout.decode().splitlines()]
+    texts = ["a another", "a dog sleeps now", "a dog sleeps here"]
+    expected = sorted(zip(mbr(texts, np.exp([-1.0, -1.2, -1.3])), texts, strict=True), reverse=True)
+    assert rows[:2] == [["1", f"{value:.4f}", text] for value, text in expected[:2]]
+    assert rows[2:4] == [["2", "0.0000", ""]] * 2
+
+
+def test_translations_are_reranked_by_another_run(of_three, tmp_path):
+    """And then chosen by the risk under the new scores, if both are asked for."""
+    flags = [f"--rerank_with={tmp_path}/second", "--rerank_weight=0.5", "--rerank_direction=backward", "--dtype=bfloat16"]
+    first, *lines = of_three(*flags).stdout.decode().splitlines()
+    expected = {"folder": "second", "dtype": "bfloat16"}, {"weight": 0.5, "alpha": 0.25, "direction": "backward"}
+    assert first == "{} {}".format(*expected) and lines == ["a dog sleeps here", "", "b dog sleeps here"]
+    _, best, second, *_ = of_three(*flags, "--n_best=2").stdout.decode().splitlines()
+    assert [best, second] == ["1\t-1.3000\ta dog sleeps here", "1\t-1.2000\ta dog sleeps now"]
+    _, line, *_ = of_three(*flags, "--mbr=chrf", "--n_best=1").stdout.decode().splitlines()
+    texts = ["a dog sleeps here", "a dog sleeps now", "a another"]
+    assert line == f"1\t{max(mbr(texts, np.exp([-1.3, -1.2, -1.0]))):.4f}\ta dog sleeps here"
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--mbr=chrf", "--beam_size=1"], "Expected a --beam_size of at least 2 with --mbr=chrf. Received: --beam_size=1."),
+        (["--rerank_with={}/second", "--beam_size=1"], "Expected a --beam_size of at least 2 with --rerank_with={}/second."),
+        (["--rerank_weight=2"], "Expected --rerank_with with --rerank_weight. Received none."),
+        (["--rerank_direction=backward"], "Expected --rerank_with with --rerank_direction."),
+        (["--rerank_with={}/second", "--rerank_weight=nan"], "Expected a finite --rerank_weight. Received: nan."),
+        (["--rerank_with={}/second", "--rerank_weight=inf"], "Expected a finite --rerank_weight."),
+        (["--rerank_with={}/gone"], "gone is not a model folder"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_chosen_from_is_told_before_a_model_is_loaded(of_three, tmp_path, flags, named):
+    result = of_three(*(flag.format(tmp_path) for flag in flags))
+    assert named.format(tmp_path) in complaint(result) and result.stdout == b""
+
+
 def test_flushing_answers_a_line_before_the_next_comes(shouting):
     """Story: a program at the other end of a pipe got its first answer when it had sent its last line."""
     with shouting("--flush", start=programs.Popen, stdin=subprocess.PIPE) as process:
@@ -209,6 +289,8 @@ def test_sampling_prints_draws_as_n_best_lines_are_and_one_alone_as_text(shoutin
              for draw, score in ((0, -0.5), (1, -1.5))]  # fmt: skip
     assert shouting(*given, input=b"one\ntwo\n").stdout.decode().splitlines() == shown
     assert shouting(*given, "--draws=1", input=b"one\n").stdout.decode() == f"one 0 0 {config.format(1)}\n"
+    chosen = shouting(*given, "--mbr=chrf", input=b"one\ntwo\n").stdout.decode().splitlines()
+    assert [line.split()[:2] for line in chosen] == [["one", "0"], ["two", "1"]]
 
 
 def test_a_line_that_is_cut_is_told_by_its_number(shouting):
@@ -301,6 +383,44 @@ def test_existing_translations_are_scored_as_by_sacrebleu_blank_lines_too(tmp_pa
     assert "perplexity" not in scores and scores["exact_match"] == 1 / 6
 
 
+def test_scores_have_a_confidence_interval_by_default(tmp_path):
+    """That of sacreBLEU's command, to its last digit; exact in JSON."""
+    lines = {
+        "hypothesis": ["the cat sat", "foo bar", "yes no maybe so", "a b c d e"],
+        "reference": ["the cat", "foo", "yes no maybe", "a b c d f"],
+    }
+    for name, content in lines.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in content))
+    flags = [f"--hypothesis={tmp_path}/hypothesis", f"--reference={tmp_path}/reference", "--compound_split=de"]
+    code = "import sys; from sacrebleu.sacrebleu import main; main()"
+    command = [sys.executable, "-c", code, str(tmp_path / "reference"), "-i", str(tmp_path / "hypothesis"), "-m", "bleu", "chrf"]
+    said = programs.run(
+        [*command, "--confidence", "-w", "4", "-f", "text"], modules=programs.WITHOUT_TENSORFLOW, capture_output=True, check=True
+    ).stdout.decode()
+    expected = dict(re.findall(r"^ *(BLEU|chrF2)\|.* = [\d.]+ \(μ = ([\d.]+ ± [\d.]+)\)", said, re.MULTILINE))
+    assert set(expected) == {"BLEU", "chrF2"}
+    shown = run_stand_in(STAND_IN.format(""), "evaluate", *flags, check=True).stdout.decode()
+    printed = dict(re.findall(r"^(\w+) +[\d.]+ \(mean ([\d.]+ ± [\d.]+)\)$", shown, re.MULTILINE))
+    assert (printed["bleu"], printed["chrf"]) == (expected["BLEU"], expected["chrF2"]) and "compound_split_bleu" in printed
+    assert "bs:1000|seed:12345" in shown and not re.search("_mean|_margin", shown)
+    found = json.loads(run_stand_in(STAND_IN.format(""), "evaluate", *flags, "--json", check=True).stdout)
+    assert f"{found['bleu_mean']:.4f} ± {found['bleu_margin']:.4f}" == expected["BLEU"]
+    none = json.loads(run_stand_in(STAND_IN.format(""), "evaluate", *flags, "--json", "--bootstrap_samples=0", check=True).stdout)
+    assert none == {name: none[name] for name in found if not name.endswith(("_mean", "_margin"))} and "bs:" not in none["signature"]
+    assert none["bleu"] == found["bleu"]
+
+
+def test_intervals_that_need_too_much_memory_are_left_out(tmp_path):
+    (tmp_path / "hypothesis").write_text("one\ntwo\n")
+    code = "from t2t_keras import machine; machine.free_memory = lambda: 2 * 1000 * 80 - 1.0"
+    (tmp_path / "reference").write_text("one\ntwo\n")
+    files = [f"--hypothesis={tmp_path}/hypothesis", f"--reference={tmp_path}/reference", "--json"]
+    for samples, left_out in ((1000, True), (999, False)):
+        result = run_stand_in(STAND_IN.format(code), "evaluate", *files, f"--bootstrap_samples={samples}", check=True)
+        assert ("Leaving out confidence intervals." in result.stderr.decode()) == left_out
+        assert ("bleu_mean" in json.loads(result.stdout)) != left_out
+
+
 def score_files(tmp_path, hypothesis: str, *flags: str, **options) -> subprocess.CompletedProcess:
     (tmp_path / "reference").write_text("one\ntwo\n")
     files = [f"--hypothesis={hypothesis}", f"--reference={tmp_path}/reference"]
@@ -362,6 +482,7 @@ perplexity.perplexity = lambda *arguments: {"arguments": arguments}
 """
     flags = [f"--model_dir={tmp_path}", f"--source={tmp_path}/source", f"--reference={tmp_path}/0", f"--reference={tmp_path}/1"]
     flags += [f"--hypothesis={tmp_path}/hypothesis"] * existing + ["--lowercase", "--tokenize=char", "--batch_size=7", "--json"]
+    flags += ["--bootstrap_samples=30"]
     search = {"beam_size": 3, "alpha": 0.5, "max_input": 30, "extra_length": 9}
     flags += ["--checkpoint=best", "--dtype=bfloat16", "--int8", *(f"--{name}={value}" for name, value in search.items())]
     result = run_stand_in(STAND_IN.format(code), "evaluate", *flags)
@@ -370,7 +491,7 @@ perplexity.perplexity = lambda *arguments: {"arguments": arguments}
     loaded = {"model_dir": str(tmp_path), "which": "best", "dtype": "bfloat16", "int8": True, **search}
     of_model = found["perplexity"] if existing else found
     assert of_model["arguments"] == [loaded, *([f"{name} a", f"{name} B"] for name in ("source", "0", "1"))]
-    assert existing or found["options"] == {"lowercase": True, "tokenize": "char", "batch_size": 7}
+    assert existing or found["options"] == {"lowercase": True, "tokenize": "char", "samples": 30, "batch_size": 7}
     assert (found["checkpoint"], found["dtype"], found["int8"]) == ("best", "bfloat16", True)
 
 
@@ -396,6 +517,120 @@ def test_evaluating_finds_out_what_cannot_be_before_it_loads_a_model(tmp_path, f
     asked = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", f"--output={tmp_path}/out"]
     assert named in complaint(run_stand_in(STAND_IN.format(""), "evaluate", *asked, *(flag.format(tmp_path) for flag in flags)))
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "text"}
+
+
+@pytest.fixture
+def to_compare(tmp_path):
+    """Runs `compare` on files of two systems, without TensorFlow."""
+    texts = {
+        "source": "a\nb b\n",
+        "reference": "one\ntwo three\n",
+        "first": "one\nfour\n",
+        "second": "on\ntwo three\n",
+        "short": "x\n",
+        "empty": "",
+    }
+    for name, content in texts.items():
+        (tmp_path / name).write_text(content)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.json").write_text(CONFIG)
+    return functools.partial(run_stand_in, STAND_IN.format(""), "compare", cwd=tmp_path)
+
+
+FEW = ["--bootstrap_samples=20", "--randomization_trials=30"]
+
+
+def test_systems_are_compared_as_by_the_library(to_compare, tmp_path):
+    """As text, as JSON and as a page; flags may follow the names of the files."""
+    flags = ["--reference=reference", "first", "second", "--reference=first", "--source=source", "--seed=3", "--examples=0", *FEW]
+    flags += ["--lowercase", "--tokenize=char"]
+    result = to_compare(*flags, "--json", "--html=page.html")
+    assert (result.returncode, result.stderr) == (0, b"Wrote page.html.\n")
+    options = {"samples": 20, "trials": 30, "seed": 3, "examples": 0, "lowercase": True, "tokenize": "char"}
+    texts = {"first": ["one", "four"], "second": ["on", "two three"]}
+    expected = comparison.compare(texts, ["one", "two three"], ["one", "four"], source=["a", "b b"], **options)
+    assert json.loads(result.stdout) == json.loads(json.dumps(dataclasses.asdict(expected)))
+    assert (tmp_path / "page.html").read_text() == comparison_page.page(dataclasses.asdict(expected))
+    assert to_compare(*flags).stdout.decode() == f"{comparison_report.report(expected)}\n"
+    assert {path.name for path in tmp_path.iterdir()} - {"page.html"} == {
+        "source",
+        "reference",
+        "first",
+        "second",
+        "short",
+        "empty",
+        "folder",
+        "run",
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["first"], "Expected two different systems or more, the baseline first. Received: first."),
+        (["first", "first"], "two different systems or more, the baseline first. Received: first, first."),
+        (["first", "short"], "2 in --reference=reference, 2 in first, 1 in short."),
+        (["first", "second", "--source=short"], "2 in --reference=reference, 1 in --source=short, 2 in first, 2 in second."),
+        (["first", "second", "--reference=short"], "2 in --reference=reference, 1 in --reference=short,"),
+        (["first", "empty"], "empty is empty. Expected a sentence on each line."),
+        (["first", "gone"], "No such file: 'gone'"),
+        (["first", "folder"], "folder is not a model folder: it has no config.json."),
+        (["first", "run"], "Expected --source, which the run run translates. Received none."),
+        (["first", "second", "--html=gone/page.html"], "gone/page.html cannot be written"),
+        (["first", "run", "--source=source", "--bootstrap_samples=999999999999"], "Expected a test that fits into the free memory"),
+        pytest.param(
+            ["first", "run", "--source=source", "--tokenize=ja-mecab"],
+            "sacrebleu[ja]",
+            marks=pytest.mark.skipif(bool(find_spec("MeCab")), reason="MeCab is installed"),
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_compared_is_told_at_once(to_compare, tmp_path, flags, named):
+    before = sorted(tmp_path.iterdir())
+    assert named in complaint(to_compare("--reference=reference", *FEW, *flags))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("flags", [["--seed=0"], ["--bootstrap_samples=-1"], ["--randomization_trials=-1"], ["--examples=-1"]], ids=str)
+def test_numbers_of_a_comparison_have_a_least(to_compare, flags):
+    result = to_compare("--reference=reference", "first", "second", *flags)
+    assert result.returncode == 1 and flags[0].partition("=")[0].lstrip("-") in result.stderr.decode() and b"Traceback" not in result.stderr
+
+
+def test_a_comparison_of_nothing_asks_for_systems(to_compare):
+    result = to_compare("--reference=reference")
+    assert (result.returncode, b"Expected the translations of two systems or more" in result.stderr) == (2, True)
+
+
+def test_runs_are_translated_and_compared_in_the_place_that_they_have(tmp_path):
+    """With their own search. The widest of them chooses how TensorFlow computes."""
+    for name, width in (("narrow", 64), ("wide", 512)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps({"version": 1, "model": {"d_model": width}}))
+    (tmp_path / "text").write_text("one\ntwo\n")
+    (tmp_path / "file").write_text("ONE\nTWO\n")
+    code = """
+import os
+def load(folder):
+    print("load", folder.name, os.environ.get("TF_ENABLE_ONEDNN_OPTS"), os.environ["TF_NUM_INTRAOP_THREADS"], file=sys.stderr)
+    return types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=7), end=folder.name)
+loading.load = load
+def translate_lines(model, lines, batch_size):
+    assert batch_size == 7
+    return ({"text": f"{line} {model.end}"} for line in lines)
+translator.translate_lines = translate_lines
+"""
+    flags = ["--source=text", "--reference=text", "narrow", "file", "--json", "--bootstrap_samples=0", "--randomization_trials=0"]
+    result = run_stand_in(STAND_IN.format(code), "compare", *flags, "wide", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr.decode()
+    assert result.stderr.decode().splitlines() == ["load narrow None 1", "load wide None 1"]
+    expected = {"narrow": ["one narrow", "two narrow"], "file": ["ONE", "TWO"], "wide": ["one wide", "two wide"]}
+    expected = comparison.compare(expected, ["one", "two"], source=["one", "two"], samples=0, trials=0, examples=5)
+    assert json.loads(result.stdout) == json.loads(json.dumps(dataclasses.asdict(expected)))
+    result = run_stand_in(STAND_IN.format(code), "compare", *flags, cwd=tmp_path)
+    assert result.stderr.decode().splitlines() == ["load narrow 0 1"]
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
@@ -537,6 +772,11 @@ def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, na
         (["--n_best=3", "--beam_size=1"], "--beam_size, 1."),
         (["--sample", "--n_best=2"], "Expected --sample without options of beam search. Received: --n_best. --draws gives several."),
         (["--sample", "--alpha=1", "--diversity=1", "--beam_size=3"], "Received: --beam_size, --alpha, --diversity. --draws"),
+        (["--sample", "--mbr=chrf"], "Expected a --draws of at least 2 with --mbr=chrf. Received: --draws=1."),
+        (
+            ["--sample", "--draws=9", "--mbr=chrf", "--rerank_with=x"],
+            "Expected one of --mbr=chrf and --rerank_with=x with --sample. Received both.",
+        ),
         (["--draws=5", "--seed=2"], "Expected --sample with the options of sampling. Received: --draws, --seed without it."),
         (["--sample", "--top_p=0"], "Expected a probability in (0, 1]. Received: --top_p=0.0."),
         (["--diverse_groups=4"], "Expected a number of groups that divides --beam_size. Received: --diverse_groups=4, --beam_size=2."),
@@ -576,6 +816,7 @@ def test_help_shows_the_program_and_every_option_with_its_default(name):
         "train": ["--train_steps", "--d_model", "--model_dir", "100000"],
         "prepare": ["--data_dir", "--vocab_size", "37000"],
         "data_service": ["--port", "--host", "localhost", "--dispatcher"],
+        "compare": ["--reference", "--source", "--bootstrap_samples", "10000"],
     }
     assert all(word in shown for word in expected.get(name, ["--model_dir", "--checkpoint", "average|best|latest"]))
 
@@ -636,7 +877,7 @@ CALLS = {
     "translate": (
         "translator.translate_lines = lambda translate, lines, **options: told('lines', list(lines), **options) or []",
         [*OF_MODEL, "--batch_size=7"],
-        [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "numbered": True}]],
+        [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "numbered": False}]],
     ),
     "parse": (
         "module('parsing.parser', parse_lines=lambda model, lines, **options: told('lines', list(lines), **options) or [])",

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -33,8 +34,43 @@ def no_update_is_slow():
         yield
 
 
+DATA_OPTIONS = ("seed", "batch_tokens", "buckets_per_update", "micro_batch_tokens", "damaged_records", "data_service")
+GRAPH_OPTIONS = ("seed", "dtype", "label_smoothing", "clip_norm", "histogram_steps", "micro_batches_at_once")
+strategy_of = functools.cache(strategy_of)
+make_batches, make_train_step = loop._make_batches, loop.make_train_step
+
+
+@functools.cache
+def made(replicas: int, dropout: float) -> tuple:
+    """A toy, its optimizer, and the first values of the optimizer's variables. Runs take turns with it, so its graphs are made once."""
+    with strategy_of(replicas).scope():
+        model, optimizer = Toy(dropout), adam()
+        optimizer.build(model.trainable_variables)
+    return model, optimizer, [variable.numpy() for variable in optimizer.variables]
+
+
+def once(make, names: tuple, config_at: int):
+    """A function that calls `make` once for the same other arguments and the same values of these options."""
+    found = {}
+
+    def kept(*arguments):
+        config = arguments[config_at]
+        key = (
+            *(getattr(config, name) for name in names),
+            *(str(each) if isinstance(each, dict) else each for each in arguments if each is not config),
+        )
+        if key not in found:
+            found[key] = make(*arguments)
+        return found[key]
+
+    return kept
+
+
+batches_once, train_step_once = once(make_batches, DATA_OPTIONS, 1), once(make_train_step, GRAPH_OPTIONS, 4)
+
+
 class Run:
-    """`loop.train` with new objects, and all that it told.
+    """`loop.train` from the beginning or from what is on disk, and all that it told.
 
     Args:
         figures: step → what validation finds, 1 where nothing is said; a function is called for it. A dictionary is all metrics.
@@ -59,10 +95,15 @@ class Run:
     ):
         config = dataclasses.replace(TRAIN, **{**NO_BLEU, **options})
         strategy = strategy_of(replicas)
-        with strategy.scope():
-            self.model, self.optimizer = (make_model() if make_model else Toy(dropout)), adam()
-            self.optimizer.build(self.model.trainable_variables)
-            set_weights(self.model, seed=0 if not checkpoint.kept(model_dir) else 99)  # Whoever goes on reads them from disk.
+        if make_model:
+            with strategy.scope():
+                self.model, optimizer = make_model(), adam()
+                optimizer.build(self.model.trainable_variables)
+        else:
+            self.model, optimizer, values = made(replicas, dropout)
+            for variable, value in zip(optimizer.variables, values, strict=True):
+                variable.assign(value)
+        set_weights(self.model, seed=0 if not checkpoint.kept(model_dir) else 99)  # Whoever goes on reads them from disk.
         self.points, self.forgotten, self.validated, self.pictured, self.at_step = [], [], {}, [], at_step or {}
 
         def validate(step):
@@ -72,11 +113,14 @@ class Run:
                 figure = figure()
             return figure if isinstance(figure, dict) else {metric: float(figure)}
 
-        with logged() as self.said:
+        with logged() as self.said, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "_make_batches", batches_once)
+            if loop.make_train_step is make_train_step and not make_model:
+                patch.setattr(loop, "make_train_step", train_step_once)
             self.state = loop.train(
                 strategy,
                 self.model,
-                self.optimizer,
+                optimizer,
                 toy.TASK,
                 config,
                 folder=folder,
@@ -87,7 +131,8 @@ class Run:
                 update_pictures=lambda better: self.pictured.append((len(self.points), better)),
                 started=started,
             )
-        self.weights = weights_of(self.model)
+        self.weights, self.optimized = weights_of(self.model), {variable.path: variable.numpy() for variable in optimizer.variables}
+        self.iterations = int(optimizer.iterations.numpy())
 
     def write(self, step: int, metrics: dict) -> None:
         """As of `TensorBoardWriter`."""
@@ -181,7 +226,7 @@ def killed():
 
 @pytest.mark.parametrize("how", ["killed", "told to end earlier", "killed at once"])
 def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(folder, finished, tmp_path, how):
-    """Killed between checkpoints, in new objects, with dropout: weights, optimizer, place in the data, best validation."""
+    """Killed between checkpoints, with dropout; other weights are in place before. Weights, optimizer, data, best validation."""
     model_dir, whole = finished
     figures = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}
     if how == "told to end earlier":
@@ -194,8 +239,9 @@ def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(
     resumed = Run(folder, tmp_path, figures=figures)
     for name, expected in whole.weights.items():
         np.testing.assert_array_equal(resumed.weights[name], expected, err_msg=name)
-    for received, expected in zip(resumed.optimizer.variables, whole.optimizer.variables, strict=True):
-        np.testing.assert_array_equal(received.numpy(), expected.numpy(), err_msg=expected.path)
+    assert whole.optimized.keys() == resumed.optimized.keys()
+    for name, expected in whole.optimized.items():
+        np.testing.assert_array_equal(resumed.optimized[name], expected, err_msg=name)
     received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
     assert received.pop("seconds") > 0 and expected.pop("seconds") > 0
     assert received == expected
@@ -561,7 +607,7 @@ def test_skipped_updates_are_counted_and_told(folder, tmp_path):
     assert (run.state.skipped, run.state.skipped_in_a_row, run.state.step) == (4, 0, 8)
     assert run.curve("train/skipped_updates") == {1: 1, 2: 2, 3: 3, 4: 4, 5: 4, 6: 4, 7: 4, 8: 4}
     assert list(run.curve("train/loss")) == [5, 6, 7, 8]  # There is no mean over nothing.
-    assert int(run.optimizer.iterations.numpy()) == 4
+    assert run.iterations == 4
     assert sum("was skipped" in line for line in run.said) == 4
 
 

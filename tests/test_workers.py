@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import programs
@@ -130,6 +131,27 @@ def test_a_cluster_of_one_is_this_machine_alone(monkeypatch, text):
     assert strategy.num_replicas_in_sync == 2 and devices.is_chief(strategy) and not devices.several_workers(strategy)
     assert devices.broadcast_from_chief(strategy, 3.0) == 3 and devices.any_worker(strategy, True)
     devices.exit_worker(5)  # Not at once: nobody waits.
+
+
+@pytest.mark.parametrize(
+    ("jobs", "task", "seconds"),
+    [
+        (["worker"], ("worker", 0), devices.CHIEF_EXIT_SECONDS),
+        (["worker"], ("worker", 1), devices.EXIT_SECONDS),
+        (["chief", "worker"], ("chief", 0), devices.CHIEF_EXIT_SECONDS),
+        (["chief", "worker"], ("worker", 0), devices.EXIT_SECONDS),
+    ],
+)
+def test_the_chief_exits_after_the_other_workers_and_none_at_once(monkeypatch, jobs, task, seconds):
+    """Story: a worker that had its sum and was gone took the others' sums with it."""
+    assert 0 < devices.EXIT_SECONDS < devices.CHIEF_EXIT_SECONDS < 10
+    cluster = {job: ["localhost:1", "localhost:2"][: 1 if job == "chief" else 2] for job in jobs}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": dict(zip(("type", "index"), task, strict=True))}))
+    done = []
+    monkeypatch.setattr(devices, "time", types.SimpleNamespace(sleep=done.append))
+    monkeypatch.setattr(devices, "os", types.SimpleNamespace(environ=os.environ, _exit=done.append))
+    devices.exit_worker(5)
+    assert done == [seconds, 5]
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])

@@ -124,18 +124,29 @@ def adam():
     return optimizer.adam(optimizer.TransformerSchedule(8, warmup_steps=4))
 
 
+@functools.lru_cache(100)
+def _made(replicas: int, micro_batch_tokens: int, make_optimizer, make_model, train: TrainConfig, buckets: int, make_train_step) -> tuple:
+    """What `on_devices` needs graphs for. Whoever needs the same uses it again, from the same beginning."""
+    strategy, updates = strategy_of(replicas), []
+    with strategy.scope():
+        model, chosen = make_model(), make_optimizer()
+        chosen.build(model.trainable_variables)
+    dataset = tf.data.Dataset.from_generator(lambda: iter(updates), output_signature=SUMS)
+    batches = devices.distribute(strategy, dataset, micro_batch_tokens, buckets)
+    update = make_train_step(strategy, model, chosen, TASK, train, batches.element_spec)
+    return strategy, model, chosen, [variable.numpy() for variable in chosen.variables], updates, batches, update
+
+
 def on_devices(
     updates, *, replicas: int, micro_batch_tokens: int, make_optimizer=sgd, make_model=Toy, train=TRAIN, loss_scale=1.0, buckets=1
 ) -> tuple[dict, list]:
     """The weights after some updates by `make_train_step`, and its metrics."""
-    strategy = strategy_of(replicas)
-    with strategy.scope():
-        model, chosen = make_model(), make_optimizer()
-        chosen.build(model.trainable_variables)
-        set_weights(model)
-    dataset = tf.data.Dataset.from_generator(lambda: iter(updates), output_signature=SUMS)
-    batches = devices.distribute(strategy, dataset, micro_batch_tokens, buckets)
-    update = make_train_step(strategy, model, chosen, TASK, train, batches.element_spec)
+    made = _made(replicas, micro_batch_tokens, make_optimizer, make_model, train, buckets, make_train_step)
+    strategy, model, chosen, beginning, given, batches, update = made
+    given[:] = updates
+    for variable, value in zip(chosen.variables, beginning, strict=True):
+        variable.assign(value)
+    set_weights(model)
     metrics, scale = [], LossScale(tf.constant(loss_scale), tf.constant(0.0))
     for batch in batches:
         found, scale = update(batch, scale, tf.constant(True))

@@ -1,4 +1,5 @@
-"""Evaluates a model or existing translations: sacreBLEU with its signature, chrF, and perplexity per sub-word of the references.
+"""Evaluates a model or existing translations: sacreBLEU with its signature, chrF, both with confidence intervals, and perplexity per
+sub-word of the references.
 
 python tools/evaluate.py --model_dir=runs/x --source=test.en --reference=test.de
 python tools/evaluate.py --hypothesis=translated.de --reference=test.de --reference=another.de
@@ -13,6 +14,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DecodeConfig
+from t2t_keras.log import logger
 
 _SOURCE = flags.DEFINE_string("source", "", "Text to translate, one sentence per line; files and globs as in training.")
 _REFERENCE = flags.DEFINE_multi_string(
@@ -30,6 +32,9 @@ _COMPOUND_SPLIT = flags.DEFINE_string(
     "compound_split", "", "Also compute BLEU as the paper's authors did: a Moses language code, such as de."
 )
 _ROUGE = flags.DEFINE_boolean("rouge", False, "Also compute recall and F1 of ROUGE-1, ROUGE-2 and ROUGE-L.")
+_BOOTSTRAP_SAMPLES = flags.DEFINE_integer(
+    "bootstrap_samples", 1000, "Number of bootstrap samples for the 95% confidence intervals of BLEU and chrF; 0: none.", lower_bound=0
+)
 _OUTPUT = flags.DEFINE_string("output", "", "File for the model's translations.")
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object; a score that is not finite is null.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Number of sentences translated at once; 0: what fills the machine.", lower_bound=0)
@@ -40,26 +45,9 @@ options.define_trained_model(required=False)
 _MODEL_FLAGS = ("checkpoint", "dtype", "int8", "batch_size", *(field.name for field in dataclasses.fields(DecodeConfig)))
 
 
-def _read(files: list[tuple[str, str]]) -> list[list[str]]:
-    """Reads the lines of text files, including blank lines.
-
-    Args:
-        files: (flag, value) pairs.
-
-    Raises:
-        ValueError: the numbers of lines differ.
-    """
-    from t2t_keras.data import corpora
-
-    found = [corpora.text(names) for _, names in files]
-    if len(set(map(len, found))) > 1:
-        received = ", ".join(f"{len(side):,} in --{flag}={names}" for (flag, names), side in zip(files, found, strict=True))
-        raise ValueError(f"Expected the same number of lines in each file. Received: {received}.")
-    return found
-
-
 def run() -> None:
-    from t2t_keras.evaluation import scores
+    from t2t_keras.data import corpora
+    from t2t_keras.evaluation import scores, significance
     from t2t_keras.text import lines
 
     given = flags.FLAGS["model_dir"].value
@@ -73,9 +61,16 @@ def run() -> None:
     scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
     model = options.trained_model() if given else None
     files = [(flag.name, flag.value) for flag in (_SOURCE, _HYPOTHESIS) if flag.value]
-    texts = _read([*files, *((_REFERENCE.name, name) for name in _REFERENCE.value)])
+    given_files = [*files, *((_REFERENCE.name, name) for name in _REFERENCE.value)]
+    texts = corpora.texts([(f"--{flag}={name}", name) for flag, name in given_files])
     sources, hypotheses, references = texts[0], texts[len(files) - 1], texts[len(files) :]
-    count = {"lowercase": _LOWERCASE.value, "tokenize": _TOKENIZE.value}
+    samples = _BOOTSTRAP_SAMPLES.value
+    try:
+        significance.check_memory(len(references[0]), samples)
+    except ValueError as error:
+        logger.warning(f"Leaving out confidence intervals. {error}")
+        samples = 0
+    count = {"lowercase": _LOWERCASE.value, "tokenize": _TOKENIZE.value, "samples": samples}
     found = scores.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}
     with lines.written_whole(_OUTPUT.value) if _OUTPUT.value else contextlib.nullcontext() as output:
         if model:
@@ -95,7 +90,7 @@ def run() -> None:
         if output:
             output.write("".join(f"{line}\n" for line in hypotheses).encode())
     if _COMPOUND_SPLIT.value:
-        found |= scores.compound_split_bleu(hypotheses, *references, language=_COMPOUND_SPLIT.value)
+        found |= scores.compound_split_bleu(hypotheses, *references, language=_COMPOUND_SPLIT.value, samples=samples)
     if _ROUGE.value:
         found |= scores.rouge(hypotheses, *references)
     if _JSON.value:
@@ -103,7 +98,10 @@ def run() -> None:
         print(json.dumps(finite, allow_nan=False))
     else:
         for name, value in found.items():
-            print(f"{name:20} {value:.4f}" if isinstance(value, float) else f"{name:20} {value}")
+            if name.endswith(("_mean", "_margin")):
+                continue
+            interval = f" (mean {found[f'{name}_mean']:.4f} ± {found[f'{name}_margin']:.4f})" if f"{name}_mean" in found else ""
+            print(f"{name:20} {value:.4f}{interval}" if isinstance(value, float) else f"{name:20} {value}")
 
 
 def main() -> None:

@@ -3,9 +3,12 @@
 python tools/translate.py --model_dir=runs/x < text.en > text.de
 python tools/translate.py --model_dir=runs/x --input=text.en --output=text.de
 python tools/translate.py --model_dir=runs/x --sample --draws=5 --seed=2 < text.en
+python tools/translate.py --model_dir=runs/x --beam_size=16 --rerank_with=runs/y --mbr=chrf < text.en
 """
 
 import contextlib
+import math
+import pathlib
 import sys
 
 from absl import flags
@@ -22,6 +25,23 @@ _N_BEST = flags.DEFINE_integer(
     "Number of translations per line, printed as: line number, tab, score, tab, text; 0: the best, as text only.",
     lower_bound=0,
 )
+_MBR = flags.DEFINE_enum(
+    "mbr",
+    None,
+    ["chrf"],
+    "Choose among the --beam_size translations, or --draws, of a line by minimum Bayes risk: the largest expected chrF, which is then the "
+    "score.",
+)
+_RERANK_WITH = flags.DEFINE_string(
+    "rerank_with", "", "Folder of another run, whose scores of the --beam_size translations or --draws of a line are added to theirs."
+)
+_RERANK_WEIGHT = flags.DEFINE_float("rerank_weight", 1.0, "Weight of the scores of --rerank_with.", lower_bound=0)
+_RERANK_DIRECTION = flags.DEFINE_enum(
+    "rerank_direction",
+    "forward",
+    ["forward", "right_to_left", "backward"],
+    "What the run of --rerank_with models: translations; translations with their words in reverse order; or sources, given translations.",
+)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Number of sentences translated at once; 0: what fills the machine.", lower_bound=0)
 options.define_trained_model()
 options.define_sampling()
@@ -34,6 +54,18 @@ def translate() -> None:
     beam_size = model.get("beam_size", search.beam_size)
     if _N_BEST.value > beam_size:
         raise ValueError(f"Expected --n_best of at most --beam_size, {beam_size}. Received: --n_best={_N_BEST.value}.")
+    reordered = [f"--{flag.name}={flag.value}" for flag in (_MBR, _RERANK_WITH) if flag.value]
+    flag, candidates = ("--draws", sample.draws) if sample else ("--beam_size", beam_size)
+    if reordered and candidates == 1:
+        raise ValueError(f"Expected a {flag} of at least 2 with {' and '.join(reordered)}. Received: {flag}=1.")
+    if sample and len(reordered) > 1:
+        raise ValueError(f"Expected one of {' and '.join(reordered)} with --sample. Received both.")
+    if unused := [f"--{flag.name}" for flag in (_RERANK_WEIGHT, _RERANK_DIRECTION) if flag.present and not _RERANK_WITH.value]:
+        raise ValueError(f"Expected --rerank_with with {' and '.join(unused)}. Received none.")
+    if not _RERANK_WEIGHT.value < math.inf:  # NaN is not, too.
+        raise ValueError(f"Expected a finite --rerank_weight. Received: {_RERANK_WEIGHT.value}.")
+    if _RERANK_WITH.value:
+        run_folder.groups(pathlib.Path(_RERANK_WITH.value).expanduser(), "model")
     import tqdm
 
     from t2t_keras.text import lines
@@ -46,20 +78,31 @@ def translate() -> None:
             from t2t_keras.decoding.translator import translate_lines
 
             translator = load(**model)
-        best = translator.n_best if _N_BEST.value else translator
-        function = translator.sampler(sample) if sample else lambda text, _: best(text)
-        wanted = sample.draws if sample else _N_BEST.value
+            function = translator.n_best if _N_BEST.value or reordered else translator
+            if sample:
+                function = translator.sampler(sample)
+            if _RERANK_WITH.value:
+                from t2t_keras.decoding.reranking import reranked
+
+                other = load(pathlib.Path(_RERANK_WITH.value).expanduser(), dtype=model["dtype"])
+                direction, alpha = _RERANK_DIRECTION.value, 0.0 if sample else translator.config.alpha
+                function = reranked(function, other, weight=_RERANK_WEIGHT.value, alpha=alpha, direction=direction)
+        wanted = (0 if reordered else sample.draws) if sample else _N_BEST.value
         text_only = sample and sample.draws == 1
         at_keyboard = source.isatty()
         if at_keyboard:
             print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
         results = translate_lines(
-            lambda text, number: {**function(text, number), "truncated": translator.truncated(text)},
+            lambda text, *number: {**function(text, *number), "truncated": translator.truncated(text)},
             lines.read_lines(source),
             batch_size=_BATCH_SIZE.value or translator.limits.batch_size,
             read_ahead=1 if at_keyboard or _FLUSH.value else 4096,
-            numbered=True,
+            numbered=sample is not None,
         )
+        if _MBR.value:
+            from t2t_keras.decoding.minimum_bayes_risk import by_mbr
+
+            results = (by_mbr(result, weighted=not sample) for result in results)
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
         for number, result in enumerate(tqdm.tqdm(results, total=lines.count(source), unit=" lines", disable=hidden), 1):
             if result["truncated"]:
@@ -69,7 +112,7 @@ def translate() -> None:
                 for text, score in list(zip(result["text"], result["score"], strict=True))[:wanted]:
                     target.write((f"{text}\n" if text_only else f"{number}\t{score:.4f}\t{text}\n").encode())
             else:
-                target.write(f"{result['text']}\n".encode())
+                target.write(f"{result['text'][0] if reordered else result['text']}\n".encode())
             target.flush()
     options.exit_now()
 

@@ -231,6 +231,22 @@ def text(names: str) -> list[str]:
     return lines
 
 
+def texts(files: list[tuple[str, str]]) -> list[list[str]]:
+    """Returns the lines of several texts, line for line, as `text`.
+
+    Args:
+        files: what a message calls each text, and its file names.
+
+    Raises:
+        ValueError: the numbers of lines differ. For other errors see `text`.
+    """
+    found = [text(names) for _, names in files]
+    if len(set(map(len, found))) > 1:
+        received = ", ".join(f"{len(lines):,} in {name}" for (name, _), lines in zip(files, found, strict=True))
+        raise ValueError(f"Expected the same number of lines in each file. Received: {received}.")
+    return found
+
+
 def text_pairs(*sides: str, report: Report, skip_bad_lines: bool = False, hashes: Hashes | None = None) -> Iterator[Pair]:
     """Returns an iterator over the pairs of aligned text files.
 

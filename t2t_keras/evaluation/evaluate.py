@@ -13,6 +13,7 @@ def evaluate(
     *references: list[str],
     lowercase: bool = False,
     tokenize: str = "13a",
+    samples: int = 0,
     batch_size: int = 64,
 ) -> tuple[list[str], dict]:
     """Translates a test set and scores the translations (section 6.1).
@@ -23,6 +24,7 @@ def evaluate(
         references: one or more lists of translations of the sources.
         lowercase: whether to ignore case.
         tokenize: name of a sacreBLEU tokenizer.
+        samples: number of bootstrap samples for confidence intervals; 0: none.
         batch_size: number of sentences to translate at once.
 
     Returns:
@@ -33,7 +35,7 @@ def evaluate(
     hypotheses = [result["text"] for result in translate_lines(translator, sources, batch_size=batch_size)]
     seconds = time.monotonic() - started
     return hypotheses, {
-        **scores.scores(hypotheses, *references, lowercase=lowercase, tokenize=tokenize),
+        **scores.scores(hypotheses, *references, lowercase=lowercase, tokenize=tokenize, samples=samples),
         "perplexity": perplexity(translator, sources, *references),
         "decode_seconds": round(seconds, 2),
         "beam_size": translator.config.beam_size,

@@ -5,10 +5,12 @@ Every score takes one or more lists of references, each with one reference for e
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import sacrebleu
 import sacremoses
+
+from t2t_keras.evaluation import significance
 
 _ROUGE = ("rouge1", "rouge2", "rougeL")
 
@@ -24,22 +26,22 @@ def require(*, tokenize: str = "13a", compound_split: str = "", rouge: bool = Fa
     Raises:
         ValueError: the tokenizer or language is unknown, or a package is missing.
     """
-    _bleu(tokenize=tokenize)
+    bleu_metric(tokenize=tokenize)
     if compound_split:
         _moses(compound_split)
     if rouge:
         _rouge_scorer()
 
 
-def scores(hypotheses: list[str], *references: list[str], lowercase: bool = False, tokenize: str = "13a") -> dict:
-    """Computes all scores of a corpus: {"bleu", "signature", "chrf", "chrf_signature", "exact_match", "sentences"}.
+def scores(hypotheses: list[str], *references: list[str], lowercase: bool = False, tokenize: str = "13a", samples: int = 0) -> dict:
+    """Computes all scores of a corpus: the results of `bleu` and `chrf`, "exact_match" and "sentences".
 
     "exact_match" is the share of translations that equal one of their references.
     """
     exact = sum(hypothesis in known for hypothesis, *known in zip(hypotheses, *references, strict=True))
     return {
-        **bleu(hypotheses, *references, lowercase=lowercase, tokenize=tokenize),
-        **chrf(hypotheses, *references, lowercase=lowercase),
+        **bleu(hypotheses, *references, lowercase=lowercase, tokenize=tokenize, samples=samples),
+        **chrf(hypotheses, *references, lowercase=lowercase, samples=samples),
         "exact_match": exact / len(hypotheses),
         "sentences": len(hypotheses),
     }
@@ -55,18 +57,28 @@ def exactly_right(rows: list[tuple[str, str, str]], max_words: float = math.inf)
     return [hypothesis == reference for source, hypothesis, reference in rows if len(source.split()) <= max_words]
 
 
-def bleu(hypotheses: list[str], *references: list[str], lowercase: bool = False, tokenize: str = "13a") -> dict:
-    """Computes sacreBLEU of a corpus: {"bleu": 0 to 100, "signature": the settings that a comparison needs}."""
-    _check(hypotheses, references)
-    metric = _bleu(lowercase=lowercase, tokenize=tokenize)
-    return {"bleu": metric.corpus_score(hypotheses, references).score, "signature": str(metric.get_signature())}
+def bleu(hypotheses: list[str], *references: list[str], lowercase: bool = False, tokenize: str = "13a", samples: int = 0) -> dict:
+    """Computes sacreBLEU of a corpus.
+
+    Args:
+        hypotheses: translations.
+        references: one or more lists of references.
+        lowercase: whether to ignore case.
+        tokenize: name of a sacreBLEU tokenizer.
+        samples: number of bootstrap samples for a confidence interval; 0: none.
+
+    Returns:
+        {"bleu": 0 to 100, "signature": the settings that a comparison needs}. With samples also "bleu_mean", their mean score, and
+        "bleu_margin": the 95% confidence interval is "bleu_mean" ± "bleu_margin".
+    """
+    score, signature = _estimate("bleu", bleu_metric(lowercase=lowercase, tokenize=tokenize), hypotheses, references, samples)
+    return {**score, "signature": signature}
 
 
-def chrf(hypotheses: list[str], *references: list[str], lowercase: bool = False) -> dict:
-    """Computes chrF2 of a corpus with sacreBLEU: {"chrf": 0 to 100, "chrf_signature"}."""
-    _check(hypotheses, references)
-    metric = sacrebleu.CHRF(lowercase=lowercase)
-    return {"chrf": metric.corpus_score(hypotheses, references).score, "chrf_signature": str(metric.get_signature())}
+def chrf(hypotheses: list[str], *references: list[str], lowercase: bool = False, samples: int = 0) -> dict:
+    """Computes chrF2 of a corpus with sacreBLEU: {"chrf": 0 to 100, "chrf_signature"}; with samples as `bleu`."""
+    score, signature = _estimate("chrf", chrf_metric(lowercase=lowercase), hypotheses, references, samples)
+    return {**score, "chrf_signature": signature}
 
 
 def rouge(hypotheses: list[str], *references: list[str]) -> dict:
@@ -87,7 +99,7 @@ def rouge(hypotheses: list[str], *references: list[str]) -> dict:
     }
 
 
-def compound_split_bleu(hypotheses: list[str], *references: list[str], language: str) -> dict:
+def compound_split_bleu(hypotheses: list[str], *references: list[str], language: str, samples: int = 0) -> dict:
     """Computes BLEU of Moses tokens with compounds split at hyphens, as in the paper's 27.3 and 28.4.
 
     It is up to 1.5 points above sacreBLEU of the same text (tensor2tensor issue 317), so the two are not comparable.
@@ -96,16 +108,31 @@ def compound_split_bleu(hypotheses: list[str], *references: list[str], language:
         hypotheses: translations.
         references: one or more lists of references.
         language: language code for Moses.
+        samples: see `bleu`.
     """
     tokenize = _moses(language)
 
     def split(lines: list[str]) -> list[str]:
         return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenize(line, return_str=True, escape=False)) for line in lines]
 
-    return {"compound_split_bleu": bleu(*map(split, (hypotheses, *references)), tokenize="none")["bleu"]}
+    hypotheses, *references = map(split, (hypotheses, *references))
+    return _estimate("compound_split_bleu", bleu_metric(tokenize="none"), hypotheses, references, samples)[0]
 
 
-def _bleu(**options) -> sacrebleu.BLEU:
+def _estimate(name: str, metric, hypotheses: list[str], references: Sequence[list[str]], samples: int) -> tuple[dict, str]:
+    """Computes {NAME, NAME_mean, NAME_margin}, the latter two with samples only, and the signature."""
+    _check(hypotheses, references)
+    [found], signature = significance.estimates(metric, [hypotheses], references, samples=samples)
+    return {name: found.score, **({f"{name}_mean": found.mean, f"{name}_margin": found.margin} if samples else {})}, signature
+
+
+def chrf_metric(lowercase: bool = False) -> sacrebleu.CHRF:
+    """Returns sacreBLEU's chrF2."""
+    return sacrebleu.CHRF(lowercase=lowercase)
+
+
+def bleu_metric(**options) -> sacrebleu.BLEU:
+    """Returns sacreBLEU's BLEU with its options. Raises `ValueError` if the tokenizer is unknown or its package is missing."""
     if options["tokenize"] not in sacrebleu.BLEU.TOKENIZERS:
         raise ValueError(f"`tokenize` must be one of {', '.join(sacrebleu.BLEU.TOKENIZERS)}. Received: {options['tokenize']}.")
     try:
@@ -129,7 +156,7 @@ def _rouge_scorer():
     return rouge_scorer.RougeScorer(list(_ROUGE), use_stemmer=False)
 
 
-def _check(hypotheses: list[str], references: tuple[list[str], ...]) -> None:
+def _check(hypotheses: list[str], references: Sequence[list[str]]) -> None:
     if not hypotheses or not references:
         raise ValueError("Expected at least one sentence to score and one reference. Received: none.")
     for reference in references:

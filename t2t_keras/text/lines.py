@@ -83,8 +83,8 @@ def opened(path: str) -> BinaryIO:
 def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
     """Opens a file for writing under the name PATH.partial, and renames it when the `with` block ends without an error.
 
-    If PATH is a link, its target is replaced and the link stays. After an error, PATH.partial stays and stderr names it, unless it is
-    empty. Anything but a regular file, such as /dev/null or a pipe, is written directly.
+    If PATH is a link, its target is replaced and the link stays; PATH.partial must not be one. After an error, PATH.partial stays and
+    stderr names it, unless it is empty. Anything but a regular file, such as /dev/null or a pipe, is written directly.
 
     Raises:
         OSError: the file cannot be written.
@@ -94,7 +94,7 @@ def written_whole(path: str | pathlib.Path) -> Iterator[BinaryIO]:
     target = path if direct else pathlib.Path(os.path.realpath(path))
     partial = path if direct else target.with_name(target.name + ".partial")
     try:
-        file = partial.open("wb")
+        file = open(partial, "wb", opener=lambda name, mode: os.open(name, mode if direct else mode | os.O_NOFOLLOW, 0o666))
     except OSError as error:
         raise OSError(f"{path} cannot be written: {error.strerror}.") from error
     try:

@@ -41,28 +41,25 @@ def largest_shapes(info: dict, config: TrainConfig, replicas: int, cost: MemoryC
     return {bound: max(map(largest, lengths), key=lambda shape: cost(*shape)) for bound, lengths in ranges.items()}
 
 
-def _of_each_device(strategy, batch: dict, change: Callable[[dict], dict]) -> dict:
-    """Returns a batch with the share of each device changed. Unlike `strategy.run`, it keeps the only share of a worker wrapped."""
+def halve_micro_batches(strategy, batch: dict) -> dict:
+    """Returns the same update with twice as many micro-batches of half the rows."""
     shares = {name: strategy.experimental_local_results(value) for name, value in batch.items()}
-    changed = [change(dict(zip(shares, share, strict=True))) for share in zip(*shares.values(), strict=True)]
+    halved = [batching.cut_rows(dict(zip(shares, share, strict=True)), 2) for share in zip(*shares.values(), strict=True)]
+    joined = {name: [tf.concat(tf.unstack(share[name]), axis=0) for share in halved] for name in batch}
+    # Unlike `strategy.run`, this keeps the only share of a worker wrapped.
     return {
-        name: type(value)([share[name] for share in changed]) if isinstance(value, tf.distribute.DistributedValues) else changed[0][name]
+        name: type(value)(joined[name]) if isinstance(value, tf.distribute.DistributedValues) else joined[name][0]
         for name, value in batch.items()
     }
 
 
-def halve_micro_batches(strategy, batch: dict) -> dict:
-    """Returns the same update with twice as many micro-batches of half the rows."""
-
-    def halve(columns):
-        return {name: tf.concat(tf.unstack(ids), axis=0) for name, ids in batching.cut_rows(columns, 2).items()}
-
-    return _of_each_device(strategy, batch, halve)
-
-
-def repeated(strategy, batch: dict, number: int) -> dict:
-    """Returns an update with each micro-batch `number` times."""
-    return _of_each_device(strategy, batch, lambda columns: {name: tf.concat([ids] * number, axis=0) for name, ids in columns.items()})
+def _ones(strategy, shapes: dict[str, tuple[int, ...]]) -> dict:
+    """Returns a batch of ones, in the host's memory as those of `devices.distribute`, with these shapes on every device."""
+    with tf.device("CPU:0"):
+        share = {name: tf.ones(shape, tf.int32) for name, shape in shapes.items()}
+    if strategy.num_replicas_in_sync == 1:
+        return share
+    return {name: strategy.experimental_distribute_values_from_function(lambda _, ids=ids: ids) for name, ids in share.items()}
 
 
 def _peak_memory(devices_in_use: list) -> float:
@@ -149,23 +146,14 @@ def run_largest_micro_batches(strategy, train_step: SplittingTrainStep, info: di
         info, config, replicas: see `largest_shapes`.
     """
     train_step.build()
-    shapes, devices_here = largest_shapes(info, config, replicas, train_step.cost), strategy.num_replicas_in_sync
     counted = [name for name, counts in info["columns"].items() if counts]
-
-    def dummy(shape) -> dict:
-        """Returns columns of ones, which every column may hold; a column that is not counted is as long as the first."""
-        return {
-            name: tf.fill([shape[0] * devices_here, shape[1 + counted.index(name) if name in counted else 1]], 1)
-            for name in info["columns"]
-        }
-
-    dummies = tf.data.Dataset.from_tensor_slices(list(shapes.values())).map(dummy)
     gpus = tf.config.list_logical_devices("GPU")
     at_once = min(devices.at_once(strategy, config), devices.of_update(config, replicas))
-    batches = devices.distribute(strategy, dummies, config.micro_batch_tokens)
-    for (bound, (rows, *lengths)), batch in zip(shapes.items(), batches, strict=True):
+    for bound, (rows, *lengths) in largest_shapes(info, config, replicas, train_step.cost).items():
+        length_of = dict(zip(counted, lengths, strict=True))  # A column that is not counted is as long as the first.
+        batch = _ones(strategy, {name: (at_once, rows, length_of.get(name, lengths[0])) for name in info["columns"]})
         started = time.monotonic()
-        metrics, _ = train_step(repeated(strategy, batch, at_once), LossScale(), apply=False)
+        metrics, _ = train_step(batch, LossScale(), apply=False)
         float(metrics["target_tokens"])  # Waits for the devices.
         seconds = time.monotonic() - started
         shown = f"{_shown(rows, lengths)} tokens{f', {at_once} at a time' if at_once > 1 else ''}"

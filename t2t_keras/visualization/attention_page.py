@@ -1,16 +1,15 @@
 """A web page in one file that shows attention weights: choose a sentence, a layer and heads, and point at a word."""
 
-import json
 import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 
+from t2t_keras.visualization import pages
 from t2t_keras.visualization.attention import KINDS, SentenceAttention, Tokens
 
 TEMPLATE = pathlib.Path(__file__).with_name("attention_page.html")
 SCALE = 1000  # Weights are whole thousandths, which keeps the page small.
-_PLACE = "{{data}}"
 
 
 def page(attentions: Sequence[SentenceAttention]) -> str:
@@ -24,16 +23,7 @@ def page(attentions: Sequence[SentenceAttention]) -> str:
     """
     if not attentions:
         raise ValueError("Expected the attention of one sentence or more. Received none.")
-    before, after = TEMPLATE.read_text(encoding="utf-8").split(_PLACE)
-    return before + _as_script_data({"scale": SCALE, "sentences": [_sentence(attention) for attention in attentions]}) + after
-
-
-def _as_script_data(value) -> str:
-    """JSON in ASCII that no text can end or turn into markup: < > and & are escaped."""
-    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    return pages.fill(TEMPLATE, {"scale": SCALE, "sentences": [_sentence(attention) for attention in attentions]})
 
 
 def _sentence(attention: SentenceAttention) -> dict:

@@ -1,0 +1,60 @@
+"""Reranks n-best lists by the score that another model gives to each translation, such as one that writes from right to left (Sennrich et
+al., 2016, section 3.3) or one that translates back (Yee et al., 2019).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_keras.decoding.beam_search import length_penalty
+from t2t_keras.decoding.translator import Translator
+
+# What a model is asked for a source X and its translation Y: (source, target) of a pair of texts.
+DIRECTIONS: dict[str, Callable] = {
+    "forward": lambda source, target: (source, target),  # P(Y | X)
+    "right_to_left": lambda source, target: (source, " ".join(reversed(target.split()))),  # P(Y, its words in reverse | X)
+    "backward": lambda source, target: (target, source),  # P(X | Y)
+}
+
+
+def reranked(n_best: Callable, other: Translator, *, weight: float, alpha: float, direction: str = "forward") -> Callable:
+    """Returns a function like `n_best` whose lists are reordered by score + weight · (log P / lp) of another model.
+
+    Args:
+        n_best: [B] string → {"text": [B, W] string, "score": [B, W] float32}, such as that of a `Translator`. It gets other arguments too.
+        other: the other model, with any sub-words.
+        weight: of its scores.
+        alpha: exponent of its length penalty lp.
+        direction: one of `DIRECTIONS`: "forward"; "right_to_left", for a model of targets with their words in reverse order; "backward",
+            for one from the target language to the source language.
+
+    Empty places of a list stay last, with score 0.
+    """
+    pair_of = DIRECTIONS[direction]
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False)
+    def scores_of(source, target):
+        longest = other.config.max_input
+        sources, _ = other.tokenizer.cut(source, longest)
+        targets, _ = other.tokenizer.cut(target, longest + other.config.extra_length)
+        log_probs = tf.reduce_sum(other.log_probs(sources, targets), axis=1)
+        return log_probs / length_penalty(targets.row_lengths(), alpha)
+
+    def rerank(text, *arguments):
+        found = n_best(text, *arguments)
+        texts, scores = found["text"].numpy(), found["score"].numpy()
+        sources = np.repeat(text.numpy(), texts.shape[1])
+        pairs = [pair_of(*(side.decode("utf-8", "replace") for side in pair)) for pair in zip(sources, texts.ravel(), strict=True)]
+        others = scores_of(*map(tf.constant, zip(*pairs, strict=True))).numpy().reshape(scores.shape)
+        empty = (scores == 0) & (texts == b"")  # A place without a translation, or a blank source.
+        totals = np.where(empty, -np.inf, scores + weight * others)
+        order = np.argsort(-totals, axis=1, kind="stable")
+        totals = np.take_along_axis(totals, order, axis=1)
+        return {
+            **found,
+            "text": tf.gather(found["text"], order, batch_dims=1),
+            "score": tf.constant(np.where(np.isfinite(totals), totals, 0).astype("float32")),
+        }
+
+    return rerank

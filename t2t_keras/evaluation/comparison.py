@@ -1,0 +1,160 @@
+"""Compares systems by their translations of the same text: corpus scores with confidence intervals and p-values, wins and losses by length,
+and the sentences that differ most.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from t2t_keras.evaluation import scores, significance
+from t2t_keras.evaluation.significance import Estimate
+
+_GROUPS = 5  # Of sentences by length, about equally large.
+
+
+@dataclasses.dataclass(frozen=True)
+class LengthGroup:
+    """How a system does against the baseline on sentences of some lengths, by sentence chrF.
+
+    Attributes:
+        shortest, longest: lengths, in tokens of the BLEU tokenizer.
+        sentences: number of sentences: that of wins, losses and ties together.
+        wins, losses, ties: number of sentences where the system is better, worse and as good.
+        gain: mean gain of chrF.
+    """
+
+    shortest: int
+    longest: int
+    sentences: int
+    wins: int
+    losses: int
+    ties: int
+    gain: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A sentence that the baseline and a system translate differently.
+
+    Attributes:
+        line: its number, from 1.
+        source: empty if it is not known.
+        references: its reference translations.
+        baseline, system: the translations.
+        baseline_chrf, chrf: their chrF.
+    """
+
+    line: int
+    source: str
+    references: tuple[str, ...]
+    baseline: str
+    system: str
+    baseline_chrf: float
+    chrf: float
+
+    @property
+    def gain(self) -> float:
+        """The chrF that the system has more than the baseline."""
+        return self.chrf - self.baseline_chrf
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """A system and how it does against the baseline.
+
+    Attributes:
+        name: its name.
+        bleu, chrf: its scores.
+        lengths: groups of sentences from short to long; none for the baseline.
+        better, worse: the sentences with the largest gain and the largest loss of chrF, largest first; none for the baseline.
+    """
+
+    name: str
+    bleu: Estimate
+    chrf: Estimate
+    lengths: tuple[LengthGroup, ...] = ()
+    better: tuple[Example, ...] = ()
+    worse: tuple[Example, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Systems beside a baseline.
+
+    Attributes:
+        sentences: number of sentences.
+        signature, chrf_signature: sacreBLEU's settings of BLEU and of chrF, with the numbers of samples and trials and the seed.
+        length_of: "source" or "reference": the text whose lengths make the groups.
+        systems: the baseline and the others.
+    """
+
+    sentences: int
+    signature: str
+    chrf_signature: str
+    length_of: str
+    systems: tuple[System, ...]
+
+
+def compare(
+    systems: Mapping[str, Sequence[str]],
+    *references: Sequence[str],
+    source: Sequence[str] = (),
+    lowercase: bool = False,
+    tokenize: str = "13a",
+    samples: int = 1000,
+    trials: int = 10_000,
+    seed: int = significance.SEED,
+    examples: int = 10,
+) -> Comparison:
+    """Compares the translations of two or more systems.
+
+    Args:
+        systems: translations of the same text by the name of their system; the first is the baseline.
+        references: one or more lists of references.
+        source: the text that was translated, if known.
+        lowercase: whether to ignore case.
+        tokenize: name of a sacreBLEU tokenizer.
+        samples: number of bootstrap samples, for confidence intervals and the paired bootstrap test; 0: none.
+        trials: number of trials of approximate randomization; 0: none.
+        seed: of samples and trials, at least 1.
+        examples: how many sentences to return where a system gains most, and as many where it loses most.
+
+    Raises:
+        ValueError: there are fewer than two systems, the numbers of sentences differ, or an option is invalid.
+    """
+    outputs = [list(system) for system in systems.values()]
+    texts = [*outputs, *map(list, references), *([list(source)] if source else [])]
+    if len(outputs) < 2 or not references:
+        raise ValueError(
+            f"Expected two systems or more and one reference or more. Received: {len(outputs)} system(s), {len(references)} reference(s)."
+        )
+    if not outputs[0] or len(set(map(len, texts))) > 1:
+        received = ", ".join(f"{len(text):,}" for text in texts)
+        raise ValueError(f"Expected as many sentences of each system, reference and source, and at least one. Received: {received}.")
+    bleu, chrf = scores.bleu_metric(lowercase=lowercase, tokenize=tokenize), scores.chrf_metric(lowercase=lowercase)
+    options, references = {"samples": samples, "trials": trials, "seed": seed}, list(map(list, references))
+    bleus, signature = significance.estimates(bleu, outputs, references, **options)
+    chrfs, chrf_signature = significance.estimates(chrf, outputs, references, **options)
+    baseline, *others = map(System, systems, bleus, chrfs)
+    rows = list(zip(*references, strict=True))
+    first, *of_others = ([chrf.sentence_score(*row).score for row in zip(output, rows, strict=True)] for output in outputs)
+    lengths = [len(bleu.tokenizer(line).split()) for line in source or references[0]]
+    compared = []
+    for system, output, by_sentence in zip(others, outputs[1:], of_others, strict=True):
+        columns = (source or [""] * len(rows), rows, outputs[0], output, first, by_sentence)
+        pairs = [Example(line, *column) for line, column in enumerate(zip(*columns, strict=True), 1)]
+        better = tuple(pair for pair in sorted(pairs, key=lambda pair: -pair.gain)[:examples] if pair.gain > 0)
+        worse = tuple(pair for pair in sorted(pairs, key=lambda pair: pair.gain)[:examples] if pair.gain < 0)
+        compared.append(dataclasses.replace(system, lengths=_by_length(lengths, pairs), better=better, worse=worse))
+    return Comparison(len(rows), signature, chrf_signature, "source" if source else "reference", (baseline, *compared))
+
+
+def _by_length(lengths: list[int], pairs: list[Example]) -> tuple[LengthGroup, ...]:
+    """Groups sentences of similar lengths; those of one length stay together."""
+    ordered, groups = sorted(lengths), []
+    longest = sorted({ordered[-(-len(ordered) * part // _GROUPS) - 1] for part in range(1, _GROUPS + 1)})
+    for above, top in zip([-1, *longest], longest, strict=False):
+        shortest = min(length for length in lengths if length > above)
+        gains = [pair.gain for length, pair in zip(lengths, pairs, strict=True) if shortest <= length <= top]
+        wins, losses = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+        groups.append(LengthGroup(shortest, top, len(gains), wins, losses, len(gains) - wins - losses, sum(gains) / len(gains)))
+    return tuple(groups)

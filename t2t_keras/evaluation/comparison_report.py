@@ -1,0 +1,73 @@
+"""A comparison of systems as text for a terminal."""
+
+from collections.abc import Sequence
+
+from t2t_keras.evaluation.comparison import Comparison, Example, System
+from t2t_keras.text.word_differences import word_differences
+
+# Columns of a table of scores: title, attribute of an `Estimate`, format.
+_COLUMNS = (
+    ("score", "score", ".2f"),
+    ("mean", "mean", ".2f"),
+    ("± 95%", "margin", ".2f"),
+    ("p (bootstrap)", "p_value", ".4f"),
+    ("p (randomization)", "randomization_p_value", ".4f"),
+)
+
+
+def report(comparison: Comparison) -> str:
+    """Returns tables of scores and of wins and losses by length, and sentences with [-words of the baseline-] and {+words of a system+}."""
+    baseline, *others = comparison.systems
+    parts = [
+        f"{comparison.sentences:,} sentences. p is the probability of a difference from {baseline.name} as large as this one, "
+        "if both are equally good.",
+        f"{_scores('BLEU', 'bleu', comparison.systems)}\n{comparison.signature}",
+        f"{_scores('chrF2', 'chrf', comparison.systems)}\n{comparison.chrf_signature}",
+    ]
+    for system in others:
+        parts.append(f"{system.name} against {baseline.name}, by the chrF2 of each sentence\n{_lengths(system, comparison.length_of)}")
+        for verb, examples in (("gains", system.better), ("loses", system.worse)):
+            parts += [_example(example, baseline.name, system.name, verb) for example in examples]
+    return "\n\n".join(parts)
+
+
+def _scores(title: str, metric: str, systems: Sequence[System]) -> str:
+    estimates = [getattr(system, metric) for system in systems]
+    made = [column for column in _COLUMNS if getattr(estimates[-1], column[1]) is not None]
+    rows = [
+        [system.name, *(_cell(getattr(found, field), form) for _, field, form in made)]
+        for system, found in zip(systems, estimates, strict=True)
+    ]
+    return _table([[title, *(column for column, _, _ in made)], *rows])
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _lengths(system: System, length_of: str) -> str:
+    rows = []
+    for group in system.lengths:
+        lengths = f"{group.shortest} to {group.longest}" if group.shortest < group.longest else f"{group.longest}"
+        rows.append([lengths, *map(str, (group.sentences, group.wins, group.losses, group.ties)), f"{group.gain:+.2f}"])
+    return _table([[f"tokens of the {length_of}", "sentences", "wins", "losses", "ties", "mean gain"], *rows])
+
+
+def _example(example: Example, baseline: str, system: str, verb: str) -> str:
+    parts = word_differences(example.baseline, example.system)
+    lines = [
+        *([("source", example.source)] if example.source else []),
+        *(("reference", reference) for reference in example.references),
+        (baseline, "".join(left if left == right else f"[-{left}-]" for left, right in parts if left)),
+        (system, "".join(right if left == right else f"{{+{right}+}}" for left, right in parts if right)),
+    ]
+    width = max(len(name) for name, _ in lines)
+    change = f"line {example.line}: {system} {verb} {abs(example.gain):.1f}, from {example.baseline_chrf:.1f} to {example.chrf:.1f}"
+    return "\n".join([change, *(f"  {name.ljust(width)}  {text}" for name, text in lines)])
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Aligns cells: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))] for row in rows)
+    return "\n".join("  ".join(line).rstrip() for line in lines)

@@ -1,0 +1,364 @@
+"""Comparisons of systems: intervals and p-values are those of resampled corpora that are scored anew; figures by length are counted by
+hand; every text of a page is text.
+"""
+
+import dataclasses
+import json
+import os
+import random
+import statistics
+
+import numpy as np
+import pytest
+import sacrebleu
+from test_attention_pictures import Elements
+
+from t2t_keras import machine
+from t2t_keras.evaluation import scores, significance
+from t2t_keras.evaluation.comparison import Comparison, compare
+from t2t_keras.evaluation.comparison_report import report
+from t2t_keras.text.word_differences import word_differences
+from t2t_keras.visualization import comparison_page
+
+SAMPLES, TRIALS, SEED = 40, 50, 7
+WORDS = "der die das Hund Katze Haus springt läuft über einen Zaun im Park mit zwei Kindern".split()
+
+
+def corpus(number: int, *rates: float) -> list[list[str]]:
+    """Sentences, and those of systems that have another word in place of some."""
+    draw = random.Random(number)
+    reference = [draw.choices(WORDS, k=draw.randint(5, 12)) for _ in range(number)]
+    texts = [[[draw.choice(WORDS) if draw.random() < rate else word for word in line] for line in reference] for rate in (0, *rates)]
+    return [[" ".join(line) for line in text] for text in texts]
+
+
+REFERENCE, FIRST, SECOND = corpus(24, 0.3, 0.25)
+OTHER_REFERENCE = [" ".join(line.split()[::-1]) for line in REFERENCE]
+METRICS = {"bleu": scores.bleu_metric(tokenize="13a"), "chrf": scores.chrf_metric()}
+
+
+def pick(texts: list[list[str]], rows) -> list[list[str]]:
+    return [[text[row] for row in rows] for text in texts]
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
+@pytest.mark.parametrize("references", [[REFERENCE], [REFERENCE, OTHER_REFERENCE]], ids=["one reference", "two"])
+def test_intervals_and_p_values_are_those_of_corpora_drawn_with_replacement(metric, references):
+    """Koehn (2004): the score of each drawn corpus is computed from its text. p is the share of drawn differences beyond their mean that
+    are larger than the difference of the systems.
+    """
+    found, signature = significance.estimates(metric, [FIRST, SECOND], references, samples=SAMPLES, seed=SEED)
+    drawn = np.random.default_rng(SEED).choice(len(REFERENCE), size=(SAMPLES, len(REFERENCE)), replace=True)
+    sampled = [[metric.corpus_score(*pick([system], rows), pick(references, rows)).score for rows in drawn] for system in (FIRST, SECOND)]
+    for system, own, estimate in zip((FIRST, SECOND), sampled, found, strict=True):
+        assert estimate.score == metric.corpus_score(system, references).score
+        assert estimate.mean == pytest.approx(statistics.mean(own), rel=1e-5)
+        ordered = sorted(own)  # 95%: without the largest and the smallest fortieth.
+        assert estimate.margin == pytest.approx((ordered[-2] - ordered[1]) / 2, rel=1e-4)
+    differences = np.abs(np.subtract(*sampled))
+    larger = (differences - differences.mean() > abs(found[1].score - found[0].score)).sum()
+    assert 0 < larger < SAMPLES or len(references) == 2
+    assert found[1].p_value == pytest.approx((larger + 1) / (SAMPLES + 1))
+    assert found[0].p_value is found[1].randomization_p_value is None
+    assert f"nrefs:{len(references)}|bs:{SAMPLES}|seed:{SEED}|" in signature
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
+def test_a_randomized_p_value_is_that_of_corpora_whose_sentences_are_swapped(metric):
+    """Riezler and Maxwell (2005): p is the share of swapped corpora that differ more."""
+    found, signature = significance.estimates(metric, [FIRST, SECOND], [REFERENCE], samples=0, trials=TRIALS, seed=SEED)
+    larger = 0
+    for kept in np.random.default_rng(SEED).integers(2, size=(TRIALS, len(REFERENCE)), dtype=bool):
+        swapped = [
+            [pair[side] for pair, side in zip(zip(FIRST, SECOND, strict=True), sides, strict=True)] for sides in (~kept * 1, kept * 1)
+        ]
+        one, two = (metric.corpus_score(system, [REFERENCE]).score for system in swapped)
+        larger += abs(one - two) > abs(found[1].score - found[0].score)
+    assert 0 < larger < TRIALS
+    assert found[1].randomization_p_value == pytest.approx((larger + 1) / (TRIALS + 1))
+    assert found[1].p_value is found[1].margin is found[0].randomization_p_value is None
+    assert f"nrefs:1|ar:{TRIALS}|seed:{SEED}|" in signature
+
+
+def test_both_tests_together_are_each_of_them_and_the_signature_names_both():
+    systems = [FIRST, SECOND, REFERENCE]
+    both, signature = significance.estimates(METRICS["chrf"], systems, [REFERENCE], samples=SAMPLES, trials=TRIALS, seed=SEED)
+    sampled, _ = significance.estimates(METRICS["chrf"], systems, [REFERENCE], samples=SAMPLES, seed=SEED)
+    tried, _ = significance.estimates(METRICS["chrf"], systems, [REFERENCE], samples=0, trials=TRIALS, seed=SEED)
+    randomized = [each.randomization_p_value for each in tried]
+    assert both == [dataclasses.replace(own, randomization_p_value=p) for own, p in zip(sampled, randomized, strict=True)]
+    assert len({each.score for each in both}) == 3 and None not in randomized[1:]
+    assert f"bs:{SAMPLES}|ar:{TRIALS}|seed:{SEED}" in signature
+
+
+def test_a_system_alone_has_an_interval_and_no_p_value():
+    [found], signature = significance.estimates(METRICS["bleu"], [FIRST], [REFERENCE], samples=SAMPLES, trials=TRIALS)
+    assert found.margin > 0 and found.p_value is found.randomization_p_value is None and "ar:" not in signature
+
+
+def test_systems_of_the_same_score_do_not_differ():
+    """Story: sacreBLEU counts differences that are larger than none, finds none, and reports p = 1 / (samples + 1): the surest result."""
+    for system in (FIRST, [*FIRST[1:], FIRST[0]]):
+        references = [REFERENCE] if system is FIRST else [[REFERENCE[0]] * len(REFERENCE)]
+        found, _ = significance.estimates(METRICS["bleu"], [FIRST, system], references, samples=SAMPLES, trials=TRIALS)
+        assert (found[1].p_value, found[1].randomization_p_value) == (1.0, 1.0)
+
+
+def test_the_seed_decides_the_samples_and_the_environment_stays(monkeypatch):
+    for before in (None, "99"):
+        monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+        if before:
+            monkeypatch.setenv("SACREBLEU_SEED", before)
+        one, again, other = (
+            significance.estimates(METRICS["bleu"], [FIRST], [REFERENCE], samples=SAMPLES, seed=seed)[0] for seed in (1, 1, 2)
+        )
+        assert one == again and one[0].mean != other[0].mean and one[0].score == other[0].score
+        assert os.environ.get("SACREBLEU_SEED") == before
+
+
+def test_without_samples_and_trials_there_are_scores_alone():
+    found, signature = significance.estimates(METRICS["bleu"], [FIRST, SECOND], [REFERENCE], samples=0)
+    expected = [sacrebleu.corpus_bleu(system, [REFERENCE]).score for system in (FIRST, SECOND)]
+    assert [dataclasses.astuple(each) for each in found] == [(score, None, None, None, None) for score in expected]
+    assert "seed" not in signature
+
+
+@pytest.mark.parametrize("options", [{"samples": -1}, {"samples": 1, "trials": -1}, {"samples": 1, "seed": 0}], ids=str)
+def test_numbers_that_cannot_be_are_refused(options):
+    """sacreBLEU takes the seed 0 for a new seed at each call, and a number of samples of 0 or less for its default."""
+    with pytest.raises(ValueError, match="0 or more samples and trials, and a seed of at least 1"):
+        significance.estimates(METRICS["bleu"], [FIRST, SECOND], [REFERENCE], **options)
+
+
+def test_tests_that_need_more_memory_than_is_free_are_refused(monkeypatch):
+    monkeypatch.setattr(machine, "free_memory", lambda: 24 * 1000 * 80.0)
+    significance.check_memory(24, 1000)
+    with pytest.raises(ValueError, match="24 sentences, 1,001 bootstrap samples, which take"):
+        significance.estimates(METRICS["bleu"], [FIRST], [REFERENCE], samples=1001)
+    with pytest.raises(ValueError, match="1 bootstrap samples and 10,000 trials"):
+        significance.estimates(METRICS["bleu"], [FIRST, SECOND], [REFERENCE], samples=1, trials=10_000)
+
+
+def test_scores_have_an_interval_if_samples_are_asked_for():
+    found = scores.scores(FIRST, REFERENCE, samples=30)
+    plain = scores.scores(FIRST, REFERENCE)
+    assert plain.keys() == {"bleu", "signature", "chrf", "chrf_signature", "exact_match", "sentences"}
+    assert found.keys() - plain.keys() == {"bleu_mean", "bleu_margin", "chrf_mean", "chrf_margin"}
+    assert {name: found[name] for name in ("bleu", "chrf", "exact_match")} == {
+        name: plain[name] for name in ("bleu", "chrf", "exact_match")
+    }
+    for name, metric in METRICS.items():
+        [expected], _ = significance.estimates(metric, [FIRST], [REFERENCE], samples=30)
+        assert (found[f"{name}_mean"], found[f"{name}_margin"]) == (expected.mean, expected.margin)
+    split = scores.compound_split_bleu(FIRST, REFERENCE, language="de", samples=30)
+    assert split["compound_split_bleu_margin"] > 0
+
+
+# Comparisons.
+
+
+def compared(**options) -> Comparison:
+    systems = {"first": FIRST, "second": SECOND, "reference": REFERENCE}
+    return compare(systems, REFERENCE, **{"samples": SAMPLES, "trials": TRIALS, "seed": SEED, **options})
+
+
+def test_a_comparison_has_the_estimates_of_each_system():
+    found = compared()
+    options = {"samples": SAMPLES, "trials": TRIALS, "seed": SEED}
+    for name, metric in METRICS.items():
+        expected, signature = significance.estimates(metric, [FIRST, SECOND, REFERENCE], [REFERENCE], **options)
+        assert [getattr(system, name) for system in found.systems] == expected
+        assert signature == {"bleu": found.signature, "chrf": found.chrf_signature}[name]
+    assert [system.name for system in found.systems] == ["first", "second", "reference"]
+    assert found.sentences == 24
+
+
+def test_options_are_those_of_the_scores():
+    upper = {"a": [line.upper() for line in FIRST], "b": SECOND}
+    found = compare(upper, REFERENCE, OTHER_REFERENCE, lowercase=True, tokenize="char", samples=0, trials=0)
+    expected = scores.scores(FIRST, REFERENCE, OTHER_REFERENCE, lowercase=True, tokenize="char")
+    assert (found.systems[0].bleu.score, found.systems[0].chrf.score) == (expected["bleu"], expected["chrf"])
+    assert (found.signature, found.chrf_signature) == (expected["signature"], expected["chrf_signature"])
+
+
+BASELINE = ["a b c", "x y z", "k l", "one two three four.", "same"]
+SYSTEM = ["a b c d", "q q q", "k l", "one two three four.", "same"]
+GOLD = ["a b c d", "x y z", "k l", "one two three four five.", "same"]
+
+
+def test_wins_and_losses_by_length_are_counted_by_hand():
+    """Lengths in tokens: 4, 3, 2, 6 with the period, 1. The first is better, the second worse, the others the same."""
+    found = compare({"a": BASELINE, "b": SYSTEM}, GOLD, samples=0, trials=0)
+    assert found.length_of == "reference" and found.systems[0].lengths == ()
+    rows = [(group.shortest, group.longest, group.sentences, group.wins, group.losses, group.ties) for group in found.systems[1].lengths]
+    assert rows == [(1, 1, 1, 0, 0, 1), (2, 2, 1, 0, 0, 1), (3, 3, 1, 0, 1, 0), (4, 4, 1, 1, 0, 0), (6, 6, 1, 0, 0, 1)]
+    chrf = sacrebleu.CHRF()
+    gains = [chrf.sentence_score(b, [g]).score - chrf.sentence_score(a, [g]).score for a, b, g in zip(BASELINE, SYSTEM, GOLD, strict=True)]
+    assert [group.gain for group in found.systems[1].lengths] == [gains[row] for row in (4, 2, 1, 0, 3)]
+
+
+def test_groups_are_of_source_lengths_if_the_source_is_known():
+    """Ten sentences of 1 to 10 words make five groups of two; sentences of one length stay in one group."""
+    source = [" ".join(["w"] * length) for length in range(10, 0, -1)]
+    found = compare({"a": ["x"] * 10, "b": ["x"] * 5 + ["y"] * 5}, ["y"] * 10, source=source, samples=0, trials=0)
+    groups = found.systems[1].lengths
+    assert found.length_of == "source"
+    assert [(group.shortest, group.longest, group.wins) for group in groups] == [(1, 2, 2), (3, 4, 2), (5, 6, 1), (7, 8, 0), (9, 10, 0)]
+    assert groups[2].gain == pytest.approx(50)
+    seven = compare({"a": ["x"] * 7, "b": ["y"] * 7}, ["y"] * 7, source=source[:7], samples=0, trials=0).systems[1].lengths
+    assert [(group.shortest, group.longest) for group in seven] == [(4, 5), (6, 6), (7, 8), (9, 9), (10, 10)]
+    [alone] = compare({"a": ["x"] * 10, "b": ["y"] * 10}, ["y"] * 10, source=["w w"] * 10, samples=0, trials=0).systems[1].lengths
+    assert (alone.shortest, alone.longest, alone.sentences, alone.wins) == (2, 2, 10, 10)
+
+
+def test_lengths_are_in_tokens_of_the_chosen_tokenizer():
+    found = compare({"a": ["x"], "b": ["y"]}, ["猫が公園で遊ぶ"], tokenize="char", samples=0, trials=0)
+    assert found.systems[1].lengths[0].longest == 7
+
+
+def test_examples_are_the_sentences_with_the_largest_gains_and_losses():
+    found = compared(examples=3, source=[f"source {line}" for line in range(24)])
+    chrf, second = sacrebleu.CHRF(), found.systems[1]
+    before, after = (
+        [chrf.sentence_score(text, [gold]).score for text, gold in zip(system, REFERENCE, strict=True)] for system in (FIRST, SECOND)
+    )
+    gains = np.subtract(after, before)
+    assert [example.line - 1 for example in second.better] == np.argsort(-gains, kind="stable")[:3].tolist()
+    assert [example.line - 1 for example in second.worse] == np.argsort(gains, kind="stable")[:3].tolist()
+    for example in (*second.better, *second.worse):
+        row = example.line - 1
+        assert (example.source, example.references) == (f"source {row}", (REFERENCE[row],))
+        assert (example.baseline, example.system) == (FIRST[row], SECOND[row])
+        assert (example.baseline_chrf, example.chrf) == (before[row], after[row])
+    best = found.systems[2]
+    assert best.worse == () and all(example.chrf == pytest.approx(100) for example in best.better)
+    assert all(not system.better for system in compared(examples=0).systems)
+
+
+def test_a_sentence_that_is_as_good_is_no_example():
+    found = compare({"a": BASELINE, "b": SYSTEM}, GOLD, samples=0, trials=0).systems[1]
+    assert [example.line for example in found.better] == [1] and [example.line for example in found.worse] == [2]
+
+
+def test_several_references_count_for_each_sentence():
+    found = compare({"a": ["x y z"], "b": ["one two"]}, ["k l m"], ["one two"], samples=0, trials=0)
+    [example] = found.systems[1].better
+    assert example.chrf == pytest.approx(100) and example.references == ("k l m", "one two")
+
+
+@pytest.mark.parametrize(
+    ("systems", "references", "options", "named"),
+    [
+        ({"a": ["x"]}, [["x"]], {}, "two systems or more and one reference or more. Received: 1 system"),
+        ({"a": ["x"], "b": ["y"]}, [], {}, "Received: 2 system.*, 0 reference"),
+        ({"a": ["x"], "b": ["y", "z"]}, [["x"]], {}, "as many sentences .* Received: 1, 2, 1"),
+        ({"a": ["x"], "b": ["y"]}, [["x"], ["x", "y"]], {}, "Received: 1, 1, 1, 2"),
+        ({"a": ["x"], "b": ["y"]}, [["x"]], {"source": ["s", "s"]}, "Received: 1, 1, 1, 2"),
+        ({"a": [], "b": []}, [[]], {}, "at least one. Received: 0, 0, 0"),
+        ({"a": ["x"], "b": ["y"]}, [["x"]], {"tokenize": "mosses"}, "13a"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_refused(systems, references, options, named):
+    with pytest.raises(ValueError, match=named):
+        compare(systems, *references, **options)
+
+
+def test_blank_lines_are_compared_too():
+    found = compare({"a": ["", "x"], "b": ["", ""]}, ["", "x"], samples=SAMPLES, trials=TRIALS)
+    assert [(group.sentences, group.losses) for group in found.systems[1].lengths] == [(1, 0), (1, 1)]
+
+
+# How it is shown.
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("a b c", "a x c", [("a ", "a "), ("b", "x"), (" c", " c")]),
+        ("a b", "a b c", [("a b", "a b"), ("", " c")]),
+        ("", "a", [("", "a")]),
+        ("", "", []),
+        ("same", "same", [("same", "same")]),
+        ("猫が遊ぶ。", "犬が遊ぶ。", [("猫", "犬"), ("が遊ぶ。", "が遊ぶ。")]),
+        ("नमस्ते दुनिया", "नमस्कार दुनिया", [("नमस्ते", "नमस्कार"), (" दुनिया", " दुनिया")]),
+        ("סלאם יא", "סלאם", [("סלאם", "סלאם"), (" יא", "")]),
+    ],
+)
+def test_differences_are_by_words_or_by_characters_of_scripts_without_spaces(first, second, expected):
+    assert word_differences(first, second) == expected
+
+
+def test_frequent_words_of_long_texts_are_compared_too():
+    """difflib leaves them out of texts of 200 words or more, unless it is told not to."""
+    words = ["a", "b"] * 120
+    assert word_differences(" ".join([*words, "c", *words]), " ".join([*words, "d", *words]))[1] == ("c", "d")
+
+
+def test_the_parts_of_differences_make_both_texts():
+    for pair in zip(FIRST, SECOND, strict=True):
+        parts = word_differences(*pair)
+        assert tuple("".join(side) for side in zip(*parts, strict=True)) == pair
+        assert max(len(set(part)) for part in parts) == 1 or pair[0] != pair[1]
+
+
+def test_the_report_has_every_figure():
+    found = compared(examples=1, source=["the source"] * 24)
+    text = report(found)
+    lines = text.splitlines()
+    assert lines[0].startswith("24 sentences. p is the probability of a difference from first")
+    for name in ("bleu", "chrf"):
+        for system in found.systems[1:]:
+            estimate = getattr(system, name)
+            row = [f"{estimate.score:.2f}", f"{estimate.mean:.2f}", f"{estimate.margin:.2f}", f"{estimate.p_value:.4f}"]
+            assert [system.name, *row, f"{estimate.randomization_p_value:.4f}"] in [line.split() for line in lines]
+    assert found.signature in lines and found.chrf_signature in lines
+    for group in found.systems[1].lengths:
+        counts = [group.sentences, group.wins, group.losses, group.ties]
+        lengths = [str(group.shortest), *(["to", str(group.longest)] if group.longest > group.shortest else [])]
+        row = [*lengths, *map(str, counts), f"{group.gain:+.2f}"]
+        assert row in [line.split() for line in lines]
+    [gain], [loss] = found.systems[1].better, found.systems[1].worse
+    for example, verb in ((gain, "gains"), (loss, "loses")):
+        change = f"line {example.line}: second {verb} {abs(example.gain):.1f}, from {example.baseline_chrf:.1f} to {example.chrf:.1f}"
+        shown = text[text.index(change) :].split("\n\n")[0].splitlines()
+        assert shown[1].split(None, 1) == ["source", "the source"] and shown[2].split(None, 1) == ["reference", example.references[0]]
+        for line, name, own, marks in ((shown[3], "first", example.baseline, "[-"), (shown[4], "second", example.system, "{+")):
+            assert line.split(None, 1)[0] == name and marks in line
+            assert "".join(part for part in line.split(None, 1)[1] if part not in "[-]{+}") == own
+
+
+def test_the_report_has_the_columns_of_the_tests_that_were_made():
+    assert "p (" not in report(compared(samples=0, trials=0)) and "±" not in report(compared(samples=0, trials=0))
+    assert "p (bootstrap)" not in report(compared(samples=0)) and "p (randomization)" in report(compared(samples=0))
+    assert "p (bootstrap)" in report(compared(trials=0)) and "p (randomization)" not in report(compared(trials=0))
+
+
+STRANGE = ["</script><script>alert(1)</script>", "<b>&amp;</b> {{data}}", "السلام عليكم", "\u2028 \x00 😀"]
+PAGE = comparison_page.page(dataclasses.asdict(compare({"<i>a": STRANGE, "b&": STRANGE[::-1]}, STRANGE, samples=2, trials=2)))
+
+
+def test_the_data_of_a_page_are_the_comparison_with_the_parts_of_each_pair():
+    found = compared(examples=2)
+    data = json.loads(Elements(comparison_page.page(dataclasses.asdict(found))).scripts[0])
+    parts = [example.pop("parts") for system in data["systems"] for side in ("better", "worse") for example in system[side]]
+    assert data == json.loads(json.dumps(dataclasses.asdict(found)))
+    examples = [example for system in found.systems for side in (system.better, system.worse) for example in side]
+    assert len(examples) == 6
+    assert parts == [list(map(list, word_differences(example.baseline, example.system))) for example in examples]
+
+
+def test_no_text_gets_out_of_the_data_of_a_page():
+    plain = Elements(comparison_page.page(dataclasses.asdict(compared())))
+    page = Elements(PAGE)
+    assert page.tags == plain.tags and page.scripts[1:] == plain.scripts[1:] and len(page.scripts) == 2
+    assert not set("<>&") & set(page.scripts[0])
+    assert [system["name"] for system in json.loads(page.scripts[0])["systems"]] == ["<i>a", "b&"]
+
+
+def test_a_page_needs_no_network_and_sets_no_markup_from_data():
+    template = comparison_page.TEMPLATE.read_text(encoding="utf-8")
+    assert not [attributes for _, attributes in Elements(template).tags if {"src", "href"} & set(attributes)]
+    assert "default-src 'none'" in template
+    assert not any(
+        word in template for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "url(")
+    )

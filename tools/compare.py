@@ -1,0 +1,110 @@
+"""Compares systems by their translations: BLEU and chrF with confidence intervals and p-values, and where the systems differ.
+
+python tools/compare.py --reference=test.de baseline.de mine.de
+python tools/compare.py --reference=test.de --source=test.en runs/base runs/mine --html=page.html
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+
+from absl import flags
+
+from t2t_keras import run_folder
+from t2t_keras.cli import flags as options
+from t2t_keras.decoding import process_environment
+from t2t_keras.log import logger, printable
+
+_REFERENCE = flags.DEFINE_multi_string(
+    "reference", None, "Reference translation, one sentence per line; repeat the flag for several references.", required=True
+)
+_SOURCE = flags.DEFINE_string("source", "", "What was translated, one sentence per line. Runs translate it first.")
+_LOWERCASE = flags.DEFINE_boolean("lowercase", False, "Compute BLEU and chrF of lower-cased text.")
+_TOKENIZE = flags.DEFINE_enum(
+    "tokenize",
+    "13a",
+    ["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"],
+    "sacreBLEU's tokenisation; none if the text is already tokenised.",
+)
+_BOOTSTRAP_SAMPLES = flags.DEFINE_integer(
+    "bootstrap_samples", 1000, "Number of samples for confidence intervals and the paired bootstrap test; 0: none.", lower_bound=0
+)
+_RANDOMIZATION_TRIALS = flags.DEFINE_integer(
+    "randomization_trials", 10_000, "Number of trials of the approximate randomization test; 0: none.", lower_bound=0
+)
+_SEED = flags.DEFINE_integer("seed", 12345, "Seed of both tests.", lower_bound=1)
+_EXAMPLES = flags.DEFINE_integer(
+    "examples", 5, "Number of sentences to show where a system gains most, and as many where it loses most.", lower_bound=0
+)
+_JSON = flags.DEFINE_boolean("json", False, "Print one JSON object.")
+_HTML = flags.DEFINE_string("html", "", "Also write a web page, one file, with the figures and the sentences side by side.")
+
+
+def _check_runs(folders: list[pathlib.Path]) -> None:
+    """Checks what can be known of runs without TensorFlow, and sets the environment that it decodes in."""
+    models = [model for folder in folders for model in run_folder.groups(folder, "model")]
+    if models and not _SOURCE.value:
+        raise ValueError(f"Expected --source, which the run {folders[0]} translates. Received none.")
+    if models:
+        process_environment.choose(max(models, key=lambda model: model.d_model), "float32", int8=False)
+
+
+def _translate(folder: pathlib.Path, source: list[str]) -> list[str]:
+    """Translates with a run, as it was configured."""
+    import tqdm
+
+    with options.without_noise():
+        from t2t_keras.decoding.loading import load
+        from t2t_keras.decoding.translator import translate_lines
+
+        translator = load(folder)
+    results = translate_lines(translator, source, batch_size=translator.limits.batch_size)
+    return [result["text"] for result in tqdm.tqdm(results, total=len(source), unit=" lines", disable=None)]  # None: unless a terminal.
+
+
+def compare(operands: list[str]) -> None:
+    from t2t_keras.data import corpora
+    from t2t_keras.evaluation import comparison, comparison_report, scores, significance
+    from t2t_keras.text import lines
+
+    if len(set(operands)) < 2 or len(set(operands)) < len(operands):
+        raise ValueError(f"Expected two different systems or more, the baseline first. Received: {', '.join(operands)}.")
+    scores.require(tokenize=_TOKENIZE.value)
+    runs = {name: path for name in operands if (path := pathlib.Path(name).expanduser()).is_dir()}
+    _check_runs(list(runs.values()))
+    references = [(f"--reference={names}", names) for names in _REFERENCE.value]
+    sources = [(f"--source={_SOURCE.value}", _SOURCE.value)] if _SOURCE.value else []
+    outputs = [(name, name) for name in operands if name not in runs]
+    texts = corpora.texts([*references, *sources, *outputs])
+    source = texts[len(references)] if sources else []
+    systems = dict(zip((name for name, _ in outputs), texts[len(texts) - len(outputs) :], strict=True))
+    significance.check_memory(len(texts[0]), _BOOTSTRAP_SAMPLES.value, _RANDOMIZATION_TRIALS.value)
+    with lines.written_whole(_HTML.value) if _HTML.value else contextlib.nullcontext() as page:
+        systems |= {name: _translate(folder, source) for name, folder in runs.items()}
+        found = comparison.compare(
+            {name: systems[name] for name in operands},
+            *texts[: len(references)],
+            source=source,
+            lowercase=_LOWERCASE.value,
+            tokenize=_TOKENIZE.value,
+            samples=_BOOTSTRAP_SAMPLES.value,
+            trials=_RANDOMIZATION_TRIALS.value,
+            seed=_SEED.value,
+            examples=_EXAMPLES.value,
+        )
+        if page:
+            from t2t_keras.visualization import comparison_page
+
+            page.write(comparison_page.page(dataclasses.asdict(found)).encode())
+    print(json.dumps(dataclasses.asdict(found), allow_nan=False) if _JSON.value else printable(comparison_report.report(found)))
+    if _HTML.value:
+        logger.info(f"Wrote {_HTML.value}.")
+
+
+def main() -> None:
+    options.run(compare, operands="the translations of two systems or more, the baseline first")
+
+
+if __name__ == "__main__":
+    main()
