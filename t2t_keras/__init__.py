@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 # Public names by the module that defines them.
 _MODULES = {
     "t2t_keras.api": ("Run", "TextTranslator", "Translation", "load", "train"),
-    "t2t_keras.config": ("DataConfig", "DecodeConfig", "ModelConfig", "TrainConfig", "option"),
+    "t2t_keras.config": ("DataConfig", "DecodeConfig", "ModelConfig", "SampleConfig", "TrainConfig", "option"),
     "t2t_keras.decoding.minimum_bayes_risk": ("mbr",),
     "t2t_keras.decoding.search_hooks": ("Scorer", "Selector"),
     "t2t_keras.model.beams": ("follow",),

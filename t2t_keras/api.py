@@ -12,8 +12,8 @@ import tensorflow_text  # noqa: F401  Registers the operations of an export's to
 
 from t2t_keras import gpus, registry, run_folder
 from t2t_keras.checkpoint import BEST, STEP, kept
-from t2t_keras.config import FORMER_NAMES, with_current_names
-from t2t_keras.decoding import loading
+from t2t_keras.config import FORMER_NAMES, SampleConfig, with_current_names
+from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.signatures import OWN_ALPHA, Signatures
 
@@ -26,16 +26,16 @@ class Translation:
 
     Attributes:
         text: the translation.
-        score: log P(Y | X) / lp(Y), see section 6.1.
-        pieces: sub-words of the translation with the end token; none for a blank sentence.
-        source_pieces: sub-words of the source with the end token.
+        score: log P(Y | X) / lp(Y), see section 6.1; of a sample log P(Y | X).
+        pieces: sub-words of the translation with the end token; none for a blank sentence or a sample.
+        source_pieces: sub-words of the source with the end token; none for a sample.
         alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which sum to 1, or are 0 if
             the architecture does not align; `None` unless requested.
     """
 
     text: str
     score: float
-    pieces: tuple[str, ...]
+    pieces: tuple[str, ...] = ()
     source_pieces: tuple[str, ...] = ()
     alignment: np.ndarray | None = None
 
@@ -45,7 +45,7 @@ class TextTranslator:
 
     Args:
         translate: [B] string → {"text", "score"} [B].
-        signatures: object with `translate_with_options` and `score`; see `export.signatures.Signatures`.
+        signatures: object with `translate_with_options`, `sample` and `score`; see `export.signatures.Signatures`.
         batch_size: number of sentences to translate at once, unless a call says otherwise.
     """
 
@@ -105,10 +105,7 @@ class TextTranslator:
             prefix=tf.fill([rows], prefix),
             alignment=tf.fill([rows], True),  # Sub-words are returned only with the alignment.
         )
-        outputs = {name: value.numpy() for name, value in outputs.items()}
-        for text, error in zip(texts, outputs["error"], strict=True):
-            if error:
-                raise ValueError(f"{error.decode().strip()} The sentence is: {text[:80]!r}.")
+        outputs = _checked(outputs, texts)
 
         def translation(row: int, beam: int) -> Translation:
             pieces, source_pieces = _decoded(outputs["pieces"][row, beam]), _decoded(outputs["source_pieces"][row])
@@ -117,6 +114,45 @@ class TextTranslator:
             return Translation(text, score, pieces, source_pieces, weights)
 
         return [[translation(row, beam) for beam in range(n)] for row in range(rows)]
+
+    def sample(
+        self, text: Text, *, seeds: Sequence[int] = (), batch_size: int = 0, **options
+    ) -> list[Translation] | list[list[Translation]]:
+        """Draws translations at random, with the probabilities of the model.
+
+        Args:
+            text: a sentence, or a list of sentences.
+            seeds: a seed for each sentence, in place of those made of `seed` and the place in the list.
+            batch_size: number of sentences translated at once; 0 is what fills the cores or the GPU, and 64 for an export.
+            options: fields of `SampleConfig`: `draws`, `seed`, `temperature`, `top_k` and `top_p`.
+
+        Returns:
+            The draws, whose scores are log P; for a list of sentences a list of such lists.
+
+        Raises:
+            TypeError: `text` is neither a string nor a sequence of strings, or an option is unknown.
+            ValueError: an option is invalid, or the export is too old to sample.
+        """
+        texts, config, size, found = _listed(text), SampleConfig(**options), batch_size or self._batch_size, []
+        own = list(seeds) or [sampling.seed_of_line(config.seed, number) for number in range(len(texts))]
+        if len(own) != len(texts):
+            raise ValueError(f"Expected a seed for each sentence. Received: {len(own)} seeds and {len(texts)} sentences.")
+        for first in range(0, len(texts), size):
+            chosen = texts[first : first + size]
+            rows = [len(chosen)]
+            outputs = self._signatures.sample(
+                text=tf.constant(chosen),
+                seed=tf.constant(own[first : first + size], tf.int64),
+                draws=tf.fill(rows, config.draws),
+                temperature=tf.fill(rows, float(config.temperature)),
+                top_k=tf.fill(rows, config.top_k),
+                top_p=tf.fill(rows, float(config.top_p)),
+                max_length=tf.zeros(rows, tf.int32),
+            )
+            outputs = _checked(outputs, chosen)
+            for drawn in zip(outputs["text"], outputs["score"].tolist(), strict=True):
+                found.append([Translation(each.decode(errors="replace"), score) for each, score in zip(*drawn, strict=True)])
+        return found[0] if isinstance(text, str) else found
 
     def score(self, source: Text, target: Text, batch_size: int = 32) -> float | list[float]:
         """Computes log P(target | source), in nats, including the end token.
@@ -154,6 +190,15 @@ def _listed(text: Text) -> list[str]:
     if wrong := [each for each in texts if not isinstance(each, str)]:
         raise TypeError(f"Expected a sentence or a list of sentences. Received: {type(wrong[0]).__name__}.")
     return [" ".join(each.split("\n")) for each in texts]
+
+
+def _checked(outputs: dict, texts: list[str]) -> dict:
+    """Returns the outputs for some sentences as arrays, or raises `ValueError` with the first error in them."""
+    outputs = {name: value.numpy() for name, value in outputs.items()}
+    for text, error in zip(texts, outputs["error"], strict=True):
+        if error:
+            raise ValueError(f"{error.decode().strip()} The sentence is: {text[:80]!r}.")
+    return outputs
 
 
 def _decoded(pieces) -> tuple[str, ...]:
@@ -197,9 +242,13 @@ def _signatures(export: pathlib.Path) -> tuple[Callable, object]:
     if missing:
         raise ValueError(f"Expected an export of t2t_keras. Received: {export}, which lacks the signatures {', '.join(sorted(missing))}.")
 
+    def no_sample(**inputs):
+        raise ValueError(f"Expected an export with the signature 'sample'. Received: {export}, of an older version. Export the run again.")
+
     class Signatures:
         saved_model = model  # Signatures do not keep their model alive.
         translate_with_options = staticmethod(model.signatures["translate_with_options"])
+        sample = staticmethod(model.signatures["sample"] if "sample" in model.signatures else no_sample)
         score = staticmethod(model.signatures["score"])
 
     return lambda text: model.signatures["serving_default"](text=text), Signatures

@@ -25,6 +25,10 @@ SCHEMES = ("grpc", "grpcs", "http", "https")
 Predict = Callable[[str, dict[str, list]], dict[str, list]]  # (signature name, inputs by name) → outputs by name.
 
 
+class Int64(int):
+    """A whole number that the model takes in 64 bits; others have 32."""
+
+
 class ServerError(OSError):
     """The server refused a request. The same request would fail again."""
 
@@ -102,6 +106,39 @@ class Options:
     max_length: int = 0
     prefix: str = ""
 
+    @property
+    def number(self) -> int:
+        """The number of translations for each line."""
+        return self.n_best
+
+    def request(self, first: int, lines: list[str]) -> tuple[str, dict[str, list]]:
+        """Returns the signature and the inputs of a request for some lines; `first` is the number of the first, from 0."""
+        same = {**dataclasses.asdict(self), "alpha": float(self.alpha), "alignment": False}
+        return "translate_with_options", {"text": lines, **{name: [value] * len(lines) for name, value in same.items()}}
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """Options of sampling, in place of a search; see `config.SampleConfig`. `max_length` is that of `Options`."""
+
+    draws: int
+    seed: int
+    temperature: float
+    top_k: int
+    top_p: float
+    max_length: int = 0
+
+    @property
+    def number(self) -> int:
+        """The number of translations for each line."""
+        return self.draws
+
+    def request(self, first: int, lines: list[str]) -> tuple[str, dict[str, list]]:
+        """Returns what `Options.request` does. Line n has the seed 2³² · seed + n."""
+        same = {**dataclasses.asdict(self), "temperature": float(self.temperature), "top_p": float(self.top_p)}
+        inputs = {name: [value] * len(lines) for name, value in same.items()}
+        return "sample", {"text": lines, **inputs, "seed": [Int64(self.seed * 2**32 + first + row) for row in range(len(lines))]}
+
 
 def connect(model: Model) -> Predict:
     """Returns a function that sends requests to a model. This call itself sends nothing.
@@ -145,6 +182,7 @@ def _grpc(model: Model) -> Predict:
         str: (types_pb2.DT_STRING, "string_val", object),
         float: (types_pb2.DT_FLOAT, "float_val", np.float32),
         int: (types_pb2.DT_INT32, "int_val", np.int32),
+        Int64: (types_pb2.DT_INT64, "int64_val", np.int64),
         bool: (types_pb2.DT_BOOL, "bool_val", bool),
     }
     address = urllib.parse.urlsplit(model.server)
@@ -268,16 +306,17 @@ def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] 
     return patient
 
 
-def translate_batch(predict: Predict, lines: list[str], options: Options | None = None) -> list[dict]:
+def translate_batch(predict: Predict, lines: list[str], options: Options | Samples | None = None, first: int = 0) -> list[dict]:
     """Translates lines in one request.
 
     Args:
         predict: a function from `connect` or `retrying`.
         lines: sentences.
         options: options for all lines; `None` for those of the model.
+        first: number of the first line, from 0, on which its samples depend.
 
     Returns:
-        For each line {"text": [n_best] str, "score": [n_best] float}, best first. Without `options`, n_best is 1.
+        For each line {"text": [n_best] str, "score": [n_best] float}, best first, or samples. Without `options`, n_best is 1.
 
     Raises:
         ServerError: the server refused the request or one of its lines.
@@ -286,13 +325,12 @@ def translate_batch(predict: Predict, lines: list[str], options: Options | None 
         outputs = predict("serving_default", {"text": lines})
         outputs = {name: [[value] for value in outputs[name]] for name in ("text", "score")}
     else:
-        same = {**dataclasses.asdict(options), "alpha": float(options.alpha), "alignment": False}
-        outputs = predict("translate_with_options", {"text": lines, **{name: [value] * len(lines) for name, value in same.items()}})
+        outputs = predict(*options.request(first, lines))
         refused = [(line, error) for line, error in zip(lines, outputs["error"], strict=False) if error]
         if refused:
             line, error = refused[0]
             raise ServerError(f"The server refused {len(refused)} of {len(lines)} lines, such as {line[:60]!r}: {error.strip()}")
-        outputs = {name: [row[: options.n_best] for row in outputs[name]] for name in ("text", "score")}
+        outputs = {name: [row[: options.number] for row in outputs[name]] for name in ("text", "score")}
     if len(outputs["text"]) != len(lines):
         raise ServerError(f"Expected {len(lines)} translations, one for each line. Received: {len(outputs['text'])}.")
     return [{"text": text, "score": score} for text, score in zip(outputs["text"], outputs["score"], strict=True)]
@@ -313,7 +351,7 @@ def _start(function: Callable, *arguments) -> concurrent.futures.Future:
 
 
 def translate_lines(
-    predict: Predict, lines: Iterable[str], options: Options | None = None, *, batch_size: int = 32, parallel: int = 4
+    predict: Predict, lines: Iterable[str], options: Options | Samples | None = None, *, batch_size: int = 32, parallel: int = 4
 ) -> Iterator[dict]:
     """Translates any number of lines, in order.
 
@@ -327,9 +365,10 @@ def translate_lines(
     Yields:
         The result of `translate_batch` for each line.
     """
-    lines, under_way = iter(lines), collections.deque()
+    lines, first, under_way = iter(lines), 0, collections.deque()
     while batch := list(itertools.islice(lines, batch_size)):
-        under_way.append(_start(translate_batch, predict, batch, options))
+        under_way.append(_start(translate_batch, predict, batch, options, first))
+        first += len(batch)
         if len(under_way) == parallel:
             yield from under_way.popleft().result()
     for future in under_way:

@@ -26,6 +26,8 @@ FORMER_NAMES = {
 # The special ids of every vocabulary. Padding (0) differs from unknown (1).
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
+TEMPERATURES = f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
 MAX_INT = 2**31 - 1  # Largest value of an integer option that sets no smaller limit.
 _TYPES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
 _SHORTENED = reprlib.Repr()  # For messages: values may have any size.
@@ -243,6 +245,17 @@ class DecodeConfig:
     alpha: float = option(0.6, "Exponent of the length penalty (section 6.1): score = log P / ((5 + |Y|) / 6)^alpha.")
     extra_length: int = option(50, "Maximum length of a translation minus the length of its source, in sub-words (section 6.1).", 2**16)
     max_input: int = option(1024, "Maximum length of a source in sub-words, end token included; longer sources are truncated.", 2**16)
+    no_repeat_ngram: int = option(
+        0, "Size n of the sequences of sub-words, n-grams, that a translation may not repeat (Paulus et al. 2017); 0 allows all.", 2**16
+    )
+    diverse_groups: int = option(
+        1,
+        "Number of groups that the beams are divided into, each of which avoids the sub-words of others (Vijayakumar et al. 2016).",
+        2**12,
+    )
+    diversity: float = option(
+        0.5, "What --diverse_groups take from the score of a sub-word for each beam of the groups before that writes it at its position."
+    )
     search_rows: int = option(
         0, "Maximum number of sentences in a step of the search; 0: 256 on a GPU, otherwise 32. In an export 0 is 32.", 2**12
     )
@@ -258,6 +271,37 @@ class DecodeConfig:
             _require(self, getattr(self, name) >= 0, name, "a positive number, or 0 for that of the machine")
         _require(self, self.max_input >= 2, "max_input", "room for one sub-word and the end token")
         _require(self, 0 <= self.alpha < 100, "alpha", "an exponent of at least 0, usually at most 1")
+        _require(self, self.no_repeat_ngram >= 0, "no_repeat_ngram", "the size of an n-gram, or 0 to allow repetition")
+        _require(
+            self,
+            self.diverse_groups >= 1 and self.beam_size % self.diverse_groups == 0,
+            "diverse_groups beam_size",
+            "a number of groups that divides `beam_size`",
+        )
+        _require(self, self.diversity >= 0, "diversity", "0 or more")
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleConfig:
+    """Options of sampling, which are given with each translation: a run does not record them."""
+
+    draws: int = option(1, "Number of translations to draw of each sentence.", 1000)
+    seed: int = option(1, "Seed of the draws; line n has its own, made of this and n.")
+    temperature: float = option(
+        1.0, "Temperature of sampling: a sub-word is drawn with a probability proportional to P^(1 / temperature), here that of the model."
+    )
+    top_k: int = option(0, "Number of most likely sub-words to draw from; 0: all.")
+    top_p: float = option(
+        1.0, "Draw from the fewest most likely sub-words that have this probability together (Holtzman et al. 2020); 1: from all."
+    )
+
+    def __post_init__(self):
+        check_types(self)
+        _require(self, self.draws >= 1, "draws", "at least one translation")
+        _require(self, self.seed >= 0, "seed", "0 or more")
+        _require(self, MIN_TEMPERATURE <= self.temperature <= MAX_TEMPERATURE, "temperature", TEMPERATURES)
+        _require(self, self.top_k >= 0, "top_k", "a number of sub-words, or 0 for all")
+        _require(self, 0 < self.top_p <= 1, "top_p", "a probability in (0, 1]")
 
 
 @dataclasses.dataclass(frozen=True)

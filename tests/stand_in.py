@@ -154,6 +154,30 @@ class StandIn(tf.Module):
             "alignment": tf.zeros([batch, BEAM_SIZE, width, width]),
         }
 
+    @tf.function(
+        input_signature=[
+            *_column(tf.string, "text"),
+            *_column(tf.int64, "seed"),
+            *_column(tf.int32, "draws"),
+            *_column(tf.float32, "temperature"),
+            *_column(tf.int32, "top_k"),
+            *_column(tf.float32, "top_p"),
+            *_column(tf.int32, "max_length"),
+        ]
+    )
+    def sample(self, text, seed, draws, temperature, top_k, top_p, max_length):
+        """A draw is the text with its options, the number of the draw last."""
+        options = [tf.strings.as_string(each) for each in (seed, top_k, max_length)]
+        numbers = tf.range(tf.reduce_max(draws))
+        drawn = tf.strings.join([text, *options, ""], " ")[:, None] + tf.strings.as_string(numbers)
+        there = numbers < draws[:, None]
+        return {
+            "text": tf.where(there, drawn, ""),
+            "score": tf.where(there, -temperature[:, None] - top_p[:, None] * tf.cast(numbers, tf.float32), 0.0),
+            "truncated": tf.zeros_like(draws, tf.bool),
+            "error": tf.where(top_p > 1, "top_p: expected at most 1. ", ""),
+        }
+
     @tf.function(input_signature=_column(tf.string, "source", "target"))
     def score(self, source, target):
         length = tf.strings.length(target)
@@ -164,6 +188,7 @@ class StandIn(tf.Module):
 def write(export_dir: pathlib.Path, version: int = 1) -> pathlib.Path:
     """export_dir/version/, as a model server wants it; returns export_dir."""
     model = StandIn()
-    signatures = {"serving_default": model.translate, "translate_with_options": model.translate_with_options, "score": model.score}
+    names = {"serving_default": "translate"} | {name: name for name in ("translate_with_options", "sample", "score")}
+    signatures = {signature: getattr(model, name) for signature, name in names.items()}
     tf.saved_model.save(model, str(export_dir / str(version)), signatures=signatures)
     return export_dir

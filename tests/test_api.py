@@ -182,6 +182,49 @@ def test_options_of_the_n_best_have_their_effects(translator):
             translator.n_best("one", **option)
 
 
+def test_samples_of_a_sentence_and_of_a_list(translator):
+    options = {"draws": 3, "seed": 5, "temperature": 0.7, "top_k": 9, "top_p": 0.95}
+    several = translator.sample(TEXTS, **options)
+    assert [len(row) for row in several] == [3] * len(TEXTS)
+    given = translator.sample(TEXTS[::-1], seeds=[5 * 2**32 + place for place in range(len(TEXTS))][::-1], **options)
+    first = [translator.sample(TEXTS[0], **options), *several[1:]]
+    for again in (translator.sample(tuple(TEXTS), batch_size=1, **options), given[::-1], first):
+        assert [[each.text for each in row] for row in again] == [[each.text for each in row] for row in several]
+        np.testing.assert_allclose(
+            [each.score for row in again for each in row], [each.score for row in several for each in row], atol=1e-3
+        )
+    assert [each.text for each in several[1]] == [""] * 3 and all(each.score < 0 for each in several[0])
+    assert translator.sample([]) == [] and len(translator.sample("one")) == 1
+    for wrong, named in (
+        ({"top_p": 0.0}, "top_p=0.0"),
+        ({"seeds": [1, 2]}, "Received: 2 seeds and 1 sentences"),
+        ({"draws": 0}, "draws=0"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            translator.sample("one", **wrong)
+    with pytest.raises(TypeError, match="beam_size"):
+        translator.sample("one", beam_size=2)
+
+
+def test_each_option_of_a_sample_reaches_its_input():
+    class Samples:
+        @staticmethod
+        def sample(**inputs):
+            Samples.inputs = {name: value.numpy().tolist() for name, value in inputs.items()}
+            return {
+                "text": tf.constant([["a", "b"], ["c", "d"]]),
+                "score": tf.constant([[-1.0, -2.0], [-3.0, -4.0]]),
+                "error": tf.fill([2], ""),
+            }
+
+    found = api.TextTranslator(None, Samples).sample(["1", "2"], draws=2, seed=3, temperature=0.5, top_k=7, top_p=0.25)
+    assert Samples.inputs == {
+        "text": [b"1", b"2"], "seed": [3 * 2**32, 3 * 2**32 + 1], "draws": [2] * 2, "temperature": [0.5] * 2, "top_k": [7] * 2,
+        "top_p": [0.25] * 2, "max_length": [0] * 2
+    }  # fmt: skip
+    assert [[(each.text, each.score) for each in row] for row in found] == [[("a", -1), ("b", -2)], [("c", -3), ("d", -4)]]
+
+
 def test_a_score_is_the_log_probability_of_the_target(translator):
     """The score of a translation with alpha 0 is its log probability, if it ended."""
     scores = translator.score(["one", "one"], ["eins", "zwei"])
@@ -198,6 +241,8 @@ def test_an_export_translates_as_the_run_does(translator, exported):
     ours, theirs = (each.n_best(TEXTS[0], n=2, alignment=True) for each in (translator, served))
     assert [each.text for each in ours] == [each.text for each in theirs]
     np.testing.assert_allclose(ours[0].alignment, theirs[0].alignment, atol=1e-5)
+    ours, theirs = (each.sample(TEXTS[0], draws=5, seed=2) for each in (translator, served))
+    assert [each.text for each in ours] == [each.text for each in theirs] and len({each.text for each in ours}) > 1
     assert served.score("one", "eins") == pytest.approx(translator.score("one", "eins"), abs=1e-5)
     with pytest.raises(ValueError, match="fixed"):
         t2t_keras.load(exported, beam_size=1)

@@ -90,6 +90,7 @@ def fail(times: int, kind: type = tf.errors.UnavailableError):
     [
         ("serving_default", {"text": LINES_THAT_TRY_IT}),
         ("score", {"source": ["a", "b"], "target": ["abc", ""]}),
+        client.Samples(3, 2**31 - 1, 0.5, 7, 0.25, 9).request(2**31, ["Ab", "", "→"]),
         *(
             (
                 "translate_with_options",
@@ -347,6 +348,34 @@ def test_the_program_prints_the_n_best_numbered_and_scored(servers):
         "2\t-2.3000\tSo twe",
         "",
     ]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_program_prints_samples_by_the_seeds_of_their_lines(servers, scheme):
+    """Line n, from 0, has the seed 2³² · seed + n, in whatever request it stands."""
+    given = [f"--server={servers[scheme]}", "--sample", "--seed=3", "--temperature=0.5", "--top_k=7", "--top_p=0.25", "--batch_size=2"]
+    result = program(*given, "--draws=2", "--max_length=9", stdin=b"one\ntwo\n\n")
+    seeds = [3 * 2**32 + number for number in range(3)]
+    expected = [
+        f"{number}\t{score:.4f}\t{text} {seed} 7 9 {draw}\n"
+        for number, text, seed in zip((1, 2, 3), ("one", "two", ""), seeds, strict=True)
+        for draw, score in ((0, -0.5), (1, -0.75))
+    ]
+    assert result.stdout.decode() == "".join(expected)
+    assert program(*given, stdin=b"one\n").stdout.decode() == f"one {seeds[0]} 7 0 0\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--sample", "--n_best=2", "--prefix=a"], b"Expected --sample without options of beam search. Received: --n_best, --prefix."),
+        (["--seed=2"], b"Expected --sample with the options of sampling. Received: --seed without it."),
+        (["--sample", "--temperature=0"], b"Expected 0.01 to 100. Received: --temperature=0.0."),
+    ],
+)
+def test_options_of_samples_that_cannot_be_are_refused_by_the_program(flags, named):
+    result = program(*flags, stdin=b"one\n")
+    assert result.returncode == 1 and named in result.stderr and result.stderr.count(b"\n") == 1
 
 
 def test_the_program_prints_text_alone_where_an_option_other_than_n_best_is_given(servers):

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from t2t_keras import config, files
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, SampleConfig, TrainConfig
 from t2t_keras.experiments import paper
 
 ROOT = pathlib.Path(config.__file__).parent.parent
@@ -102,6 +102,16 @@ INVALID = [
     *((TrainConfig, {name: -1}) for name in ("attention_images", "max_hours", "device_tflops")),
     (TrainConfig, {"damaged_records": "ask"}),
     (DecodeConfig, {"alpha": 100.0}),
+    (DecodeConfig, {"no_repeat_ngram": -1}),
+    (DecodeConfig, {"diverse_groups": 0}),
+    (DecodeConfig, {"diverse_groups": 3, "beam_size": 4}),
+    (DecodeConfig, {"diverse_groups": 8, "beam_size": 4}),
+    *((DecodeConfig, {"diversity": value}) for value in (-0.1, float("inf"))),
+    *((SampleConfig, {"draws": value}) for value in (0, -1, 1001)),
+    (SampleConfig, {"seed": -1}),
+    *((SampleConfig, {"temperature": value}) for value in (0.0, -1.0, 0.009, 101.0, float("nan"))),
+    (SampleConfig, {"top_k": -1}),
+    *((SampleConfig, {"top_p": value}) for value in (0.0, -0.5, 1.1, float("nan"))),
     (DataConfig, {"max_length": 2**15}),
     (DataConfig, {"vocab_sample": 100}),
     (DataConfig, {"source_language": "en", "target_language": "en"}),
@@ -143,6 +153,9 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
         (TrainConfig, {"deterministic": True}),
         (TrainConfig, {"data_service": "grpc://localhost:5050"}),
         (DecodeConfig, {"max_input": 2, "alpha": 99.9}),
+        (DecodeConfig, {"diverse_groups": 6, "beam_size": 6, "diversity": 0.0, "no_repeat_ngram": 1}),
+        (SampleConfig, {"draws": 1000, "seed": 0, "temperature": 0.01, "top_k": 1, "top_p": 1e-9}),
+        (SampleConfig, {"temperature": 100.0, "top_p": 1.0}),
         (DataConfig, {"dataset": "builtin"}),
         (DataConfig, {"dataset": "builtin", "source_language": "en", "target_language": "de"}),
         (DataConfig, {"max_length": 2, "vocab_sample": 101, "builtin_pairs": 1, "character_coverage": 1.0}),

@@ -91,6 +91,13 @@ def test_only_the_newest_version_of_an_export_is_the_export(tmp_path, program):
     assert t2t_keras.load(tmp_path).translate("one") == "one"
 
 
+def test_an_export_of_a_version_without_samples_translates_and_says_so(program):
+    exported = t2t_keras.load(program[0])
+    assert exported.translate("one") == "one"
+    with pytest.raises(ValueError, match=f"Expected an export with the signature 'sample'. Received: {program[0]}.*Export the run again."):
+        exported.sample("one")
+
+
 def test_an_export_does_not_go_into_the_folder_of_a_run(run):
     with pytest.raises(ValueError, match=f"Expected a folder for exports. Received: {run}, which holds a run."):
         t2t_keras.Run(run).export(run)

@@ -1,4 +1,4 @@
-"""Every option has an effect where it should: one row, at least, for each field of the four groups of `config.py`.
+"""Every option has an effect where it should: one row, at least, for each field of the groups of `config.py`.
 
 A row sets its option to another value than usual and looks at something that only the program's behaviour decides: variables of
 the model, updates of the loop, files on disk, what a search writes. A field without a row fails.
@@ -6,6 +6,7 @@ the model, updates of the loop, files on disk, what a search writes. A field wit
 
 import dataclasses
 import functools
+import itertools
 import json
 import pathlib
 import shutil
@@ -21,10 +22,13 @@ from stand_in import Copier
 from test_corpora import EXAMPLES, wmt14  # noqa: F401
 from test_prepare import sentences, texts, write_text
 from test_run import MODEL, handed_over, prepared  # noqa: F401
+from test_search_hooks import Recurrent
+from test_search_hooks import searched as ids_of
 from test_training import NO_BLEU, Run, steps_on_disk
+from test_translator import Numbers
 
 from t2t_keras import checkpoint
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, SampleConfig, TrainConfig
 from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding import translator
 from t2t_keras.decoding.translator import Translator
@@ -45,6 +49,7 @@ USUAL = {
     ModelConfig: toy.SMALL,
     TrainConfig: dataclasses.replace(toy.TRAIN, **NO_BLEU),
     DecodeConfig: DecodeConfig(extra_length=5),
+    SampleConfig: SampleConfig(),
     DataConfig: DataConfig(**TEXTS),
 }
 
@@ -363,6 +368,27 @@ def translation(lab, config) -> str:
     return lab.kept(searched, config)[0]
 
 
+def several(lab, config) -> list[tuple]:
+    """The n-best list of a model of seven sub-words."""
+    return [tokens for tokens, _ in ids_of(Translator(Recurrent(seed=3), None, config), [[5, 4, 5]], max_length=9)[0]]
+
+
+def no_pair_twice(found: list[tuple]) -> bool:
+    pairs = [list(itertools.pairwise(tokens)) for tokens in found]
+    return all(len(set(each)) == len(each) for each in pairs)
+
+
+def drawn(lab, config) -> list[list[str]]:
+    """The draws of one line that comes 20 times."""
+    translator = Translator(Recurrent(seed=3), Numbers(), DecodeConfig(extra_length=5))
+    found = translator.sampler(config)(tf.constant(["5 4"] * 20), tf.range(20, dtype=tf.int64))["text"].numpy()
+    return [[text.decode() for text in row] for row in found]
+
+
+def one_alone(found: list[list[str]]) -> bool:
+    return len({text for row in found for text in row}) == 1
+
+
 def limits_of(config):
     return Translator(Copier(MODEL), None, config).limits
 
@@ -517,8 +543,18 @@ ROWS = {
         "alpha": [Row(6.0, translation, lambda found: found.startswith(LINE))],
         "extra_length": [Row(2, steps_beyond_source, 2)],
         "max_input": [Row(4, translation, lambda found: len(found) > 2 and LINE.startswith(found) and found != LINE, {"beam_size": 1})],
+        "no_repeat_ngram": [Row(2, several, no_pair_twice)],
+        "diverse_groups": [Row(2, several, ANOTHER, {"diversity": 5.0})],
+        "diversity": [Row(5.0, several, ANOTHER, {"diverse_groups": 2})],
         "search_rows": [Row(3, limits, (3, 384))],
         "search_cores": [Row(7, lambda lab, config: limits_of(config).cores, 7)],
+    },
+    SampleConfig: {
+        "draws": [Row(3, lambda lab, config: len(drawn(lab, config)[0]), 3)],
+        "seed": [Row(2, drawn, ANOTHER)],
+        "temperature": [Row(0.01, drawn, one_alone)],
+        "top_k": [Row(1, drawn, one_alone)],
+        "top_p": [Row(1e-6, drawn, one_alone)],
     },
     DataConfig: {
         "train_source": [Row("other-train.source", of_data(lambda found: side(found.train, 0)), side(OTHER_TRAIN, 0))],

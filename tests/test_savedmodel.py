@@ -32,9 +32,17 @@ import tensorflow as tf, tensorflow_text
 lines = json.load(sys.stdin)
 signatures = tf.saved_model.load(sys.argv[1]).signatures
 found = signatures["serving_default"](text=tf.constant(lines))
+number = len(lines)
+drawn = signatures["sample"](
+    text=tf.constant(lines), seed=tf.range(number, dtype=tf.int64), draws=tf.fill([number], 3), temperature=tf.fill([number], 0.8),
+    top_k=tf.fill([number], 20), top_p=tf.fill([number], 0.9), max_length=tf.zeros([number], tf.int32),
+)
 scores = signatures["score"](source=tf.constant(lines), target=tf.constant(lines))
 assert not [name for name in sys.modules if name.split(".")[0] == "t2t_keras"]
-print(json.dumps([[text.decode() for text in found["text"].numpy()], found["score"].numpy().tolist(), scores["log_prob"].numpy().tolist()]))
+print(json.dumps([
+    [text.decode() for text in found["text"].numpy()], found["score"].numpy().tolist(), scores["log_prob"].numpy().tolist(),
+    [[text.decode("utf-8", "replace") for text in row] for row in drawn["text"].numpy()], drawn["score"].numpy().tolist(),
+]))
 """
 
 
@@ -197,11 +205,16 @@ def test_another_program_without_this_package_translates_and_scores_the_same(ver
         input=json.dumps(LINES).encode(), capture_output=True, env=environment, cwd=version, timeout=120,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr.decode()
-    texts, scores, log_probs = json.loads(result.stdout.decode().splitlines()[-1])
+    texts, scores, log_probs, drawn, drawn_scores = json.loads(result.stdout.decode().splitlines()[-1])
     expected, lines, service = translator(tf.constant(LINES)), tf.constant(LINES), Signatures(translator)
     assert texts == [text.decode() for text in expected["text"].numpy()] and len(set(texts)) > 3
     np.testing.assert_allclose(scores, expected["score"], atol=1e-4)
     np.testing.assert_allclose(log_probs, service.score(lines, lines)["log_prob"], atol=1e-4)
+    rows = [len(LINES)]
+    drawn_here = translator.sample(lines, tf.range(len(LINES), dtype=tf.int64), *(tf.fill(rows, value) for value in (3, 0.8, 20, 0.9)))
+    assert drawn == [[text.decode("utf-8", "replace") for text in row] for row in drawn_here["text"].numpy()]
+    np.testing.assert_allclose(drawn_scores, drawn_here["score"], atol=2e-3)
+    assert len({text for row in drawn for text in row}) > 10 and drawn[1] == [""] * 3
 
 
 def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(loaded, translator):
@@ -226,12 +239,14 @@ def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(load
 
 def test_one_trace_of_each_signature_serves_every_size(translator):
     service, line = Signatures(translator), "two hundred and seven "
-    functions = [service.translate, service.translate_with_options, service.score]
+    functions = [service.translate, service.translate_with_options, service.sample, service.score]
     for number, length in [(1, 1), (0, 0), (2, 3), (33, 1), (5, 9), (70, 2)]:
         text = tf.constant([line * (1 + row % (length + 1)) for row in range(number)], tf.string)
         service.translate(text)
+        options = (tf.fill([number], value) for value in (length, 1.0, 2, 1.0, 3))
+        service.sample(text, tf.zeros([number], tf.int64), *options)
         service.score(text, text)
-    assert [function.experimental_get_tracing_count() for function in functions] == [1, 1, 1]
+    assert [function.experimental_get_tracing_count() for function in functions] == [1, 1, 1, 1]
 
 
 def test_an_export_in_bfloat16_says_so_and_scores_almost_as_one_in_float32(tmp_path, translator):
@@ -262,3 +277,13 @@ def test_several_models_are_not_exported(translator, tmp_path):
     with pytest.raises(ValueError, match="Expected a translator with one model. Received: 2 models."):
         savedmodel.export(several, tmp_path, {})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_has_the_weights_as_constants_for_the_search_alone(version, translator):
+    """Samples read the variables: with constants of their own an export would be half as large again."""
+    saved = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
+    functions = saved.meta_graphs[0].graph_def.library.function
+    found = [node.attr["value"].tensor for function in functions for node in function.node_def if node.op == "Const"]
+    size = sum(tensor.ByteSize() for tensor in found if tensor.dtype == tf.float32.as_datatype_enum)
+    weights, matrix = translator.model.count_params(), translator.model.embedding.matrix.shape
+    assert 4 * weights < size < 1.2 * 4 * (weights + matrix[0] * matrix[1])

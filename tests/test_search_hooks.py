@@ -375,7 +375,7 @@ def limit_of_chi_squared(freedom: int) -> float:
     return freedom * (1 - 2 / (9 * freedom) + 3.09 * math.sqrt(2 / (9 * freedom))) ** 3
 
 
-def assert_drawn_from(counts: collections.Counter, probabilities: dict) -> None:
+def assert_drawn_from(counts: collections.Counter, probabilities: dict, fewest: int = 9) -> None:
     """Pearson's χ² of counts; what is expected fewer than five times counts as one."""
     number = sum(counts.values())
     assert set(counts) <= set(probabilities) and sum(probabilities.values()) == pytest.approx(1)
@@ -384,7 +384,7 @@ def assert_drawn_from(counts: collections.Counter, probabilities: dict) -> None:
     received = [counts[key] for key in often]
     expected, received = [*expected, number - sum(expected)], [*received, number - sum(received)]
     chi_squared = sum((one - other) ** 2 / other for one, other in zip(received, expected, strict=True) if other > 1e-6)
-    assert len(often) > 8 and chi_squared < limit_of_chi_squared(len(often))
+    assert len(often) >= fewest and chi_squared < limit_of_chi_squared(len(often))
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])

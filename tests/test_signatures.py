@@ -1,6 +1,7 @@
 """Each sentence is answered by its own options, whatever stands beside it and whatever is in it."""
 
 import collections
+import dataclasses
 import re
 
 import numpy as np
@@ -457,3 +458,92 @@ def test_300_requests_of_anything_are_answered_or_refused_row_by_row(service):
 @pytest.mark.slow
 def test_2000_more_requests_of_anything_are_answered_or_refused_row_by_row(service):
     fuzz(service, 2000, seed=1)
+
+
+# Samples
+
+SAMPLE_DTYPES = {
+    "seed": tf.int64, "draws": tf.int32, "temperature": tf.float32, "top_k": tf.int32, "top_p": tf.float32, "max_length": tf.int32
+}  # fmt: skip
+SAMPLE_DEFAULTS = {"seed": 0, "draws": 1, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_length": 0}
+
+
+def sampled(service, rows: list[dict]) -> dict:
+    """What `sample` gives for rows of a text and options other than the default ones."""
+    inputs = {name: tf.constant([{**SAMPLE_DEFAULTS, **row}[name] for row in rows], dtype) for name, dtype in SAMPLE_DTYPES.items()}
+    return numpy(service.sample(text=strings([row["text"] for row in rows]), **inputs))
+
+
+def test_samples_of_rows_in_one_batch_are_those_of_requests_of_their_own(service):
+    one, two, long = stand_in.sentences(2) + [" ".join(stand_in.sentences(9))]
+    rows = [
+        {"text": one, "draws": 3},
+        {"text": one, "draws": 9, "seed": -(2**63)},
+        {"text": two, "temperature": 0.3, "top_k": 5, "draws": 2},
+        {"text": long, "top_p": 0.5},
+        {"text": "", "draws": 4},
+        {"text": one, "max_length": 3, "draws": 5, "seed": 2**63 - 1},
+        {"text": two, "max_length": 2**31 - 1, "top_k": 2**31 - 1},
+        {"text": one, "top_k": 1, "draws": 2},
+    ]
+    together = sampled(service, rows)
+    assert together["text"].shape == together["score"].shape == (len(rows), 9) and not any(together["error"])
+    for number, row in enumerate(rows):
+        alone, draws = sampled(service, [row]), row.get("draws", 1)
+        assert alone["text"].shape == (1, draws)
+        assert together["text"][number, :draws].tolist() == alone["text"][0].tolist()
+        np.testing.assert_allclose(together["score"][number, :draws], alone["score"][0], atol=1e-3)
+        assert not any(together["text"][number, draws:]) and not together["score"][number, draws:].any()
+        assert alone["truncated"][0] == service.translator.truncated(strings([row["text"]]))[0]
+    assert set(together["text"][4]) == {b""} and not together["score"][4].any()
+    only = dataclasses.replace(DECODE, beam_size=1)
+    greedy = numpy(Translator(service.translator.model, service.translator.tokenizer, only)(strings([one])))
+    assert set(together["text"][7, :2]) == {greedy["text"][0]}
+    assert len(set(together["text"][1])) > 1 and (together["score"][:4, 0] < 0).all()
+
+
+def test_the_score_of_a_sample_is_the_log_softmax_of_the_model(service):
+    """Of sub-words, whatever text they make, whatever they were drawn from."""
+    line, number, translator = stand_in.sentences(1)[0], 30, service.translator
+    options = {"text": line, "seed": 8, "draws": number, "temperature": 0.5, "top_p": 0.8, "max_length": 9}
+    found = sampled(service, [options])
+    source, _ = translator.tokenizer.cut(strings([line]), DECODE.max_input)
+    inputs = {name: tf.constant([options.get(name, SAMPLE_DEFAULTS[name])], dtype) for name, dtype in SAMPLE_DTYPES.items()}
+    sequences, _ = translator.draw(source, weights=translator.weights, **inputs)
+    for text, score, target in zip(found["text"][0], found["score"][0], sequences[0].to_list(), strict=True):
+        assert text == translator.tokenizer.detokenize(tf.ragged.constant([target], tf.int32)).numpy()[0]
+        assert score == pytest.approx(log_probs_by_hand(translator.model, source[0].numpy().tolist(), target).sum(), abs=1e-3)
+    assert len(set(found["text"][0])) > 5
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        *(({"temperature": value}, "temperature") for value in (0.0, -1.0, 0.001, 1e30, float("nan"), float("inf"))),
+        *(({"top_k": value}, "top_k") for value in (-1, -(2**31))),
+        *(({"top_p": value}, "top_p") for value in (0.0, -0.1, 1.01, float("nan"))),
+        *(({"draws": value}, "draws") for value in (0, -1, 1001, 2**31 - 1)),
+        ({"max_length": -1}, "max_length"),
+        ({"temperature": float("nan"), "top_p": 2.0, "draws": 0}, "draws temperature top_p"),
+    ],
+)
+def test_an_option_of_a_sample_that_cannot_be_is_named_in_its_row_and_harms_no_other(service, options, named):
+    one, two, three = stand_in.sentences(3)
+    beside = [{"text": one, "draws": 3, "seed": 4}, {"text": three, "top_k": 4}]
+    found = sampled(service, [beside[0], {"text": two, **options}, beside[1]])
+    assert set(re.findall(r"(\w+): expected", found["error"][1].decode())) == set(named.split())
+    assert "Received: " in found["error"][1].decode() and found["error"][0] == found["error"][2] == b""
+    assert not any(found["text"][1]) and not found["score"][1].any()
+    expected = sampled(service, beside)
+    assert found["text"][[0, 2]].tolist() == expected["text"].tolist()
+    np.testing.assert_allclose(found["score"][[0, 2]], expected["score"], atol=1e-3)
+
+
+def test_no_sentences_have_no_samples_and_inputs_of_other_numbers_are_refused_by_name(service):
+    assert {name: value.shape for name, value in sampled(service, []).items()} == {
+        "text": (0, 0), "score": (0, 0), "truncated": (0,), "error": (0,)
+    }  # fmt: skip
+    inputs = {name: tf.constant([value] * 2, SAMPLE_DTYPES[name]) for name, value in SAMPLE_DEFAULTS.items()}
+    for name in inputs:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{name}: expected one value for each sentence, as many as in .*text"):
+            service.sample(text=strings(["one", "two"]), **{**inputs, name: inputs[name][:1]})

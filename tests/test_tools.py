@@ -69,13 +69,19 @@ class Translator:
         return {"text": line.upper()}
     def n_best(self, line):
         return {"text": [line.upper(), line], "score": [-0.5, -1.5]}
+    def sampler(self, config):
+        texts = lambda line, number: [f"{line} {number} {draw} {config}" for draw in range(config.draws)]
+        return lambda line, number: {"text": texts(line, number), "score": [-0.5 - draw for draw in range(config.draws)]}
     def truncated(self, line):
         return len(line) > self.config.max_input
 
-def translate_lines(translate, lines, *, batch_size, read_ahead):
+def translate_lines(translate, lines, *, batch_size, read_ahead, numbered):
     lines = iter(lines)
+    number = 0
     while ahead := [line for _, line in zip(range(read_ahead), lines)]:
-        yield from map(translate, ahead)
+        for line in ahead:
+            yield translate(line, *([number] if numbered else []))
+            number += 1
 
 loading.load, translator.translate_lines = lambda **model: Translator(), translate_lines
 """)
@@ -274,6 +280,17 @@ def test_flushing_answers_a_line_before_the_next_comes(shouting):
             assert process.stdout.readline() == line.upper()
         process.stdin.close()
         assert process.wait(timeout=30) == 0
+
+
+def test_sampling_prints_draws_as_n_best_lines_are_and_one_alone_as_text(shouting):
+    given = ["--sample", "--draws=2", "--seed=5", "--temperature=0.5", "--top_k=3", "--top_p=0.25"]
+    config = "SampleConfig(draws={}, seed=5, temperature=0.5, top_k=3, top_p=0.25)"
+    shown = [f"{line}\t{score:.4f}\t{text} {line - 1} {draw} {config.format(2)}" for line, text in ((1, "one"), (2, "two"))
+             for draw, score in ((0, -0.5), (1, -1.5))]  # fmt: skip
+    assert shouting(*given, input=b"one\ntwo\n").stdout.decode().splitlines() == shown
+    assert shouting(*given, "--draws=1", input=b"one\n").stdout.decode() == f"one 0 0 {config.format(1)}\n"
+    chosen = shouting(*given, "--mbr=chrf", input=b"one\ntwo\n").stdout.decode().splitlines()
+    assert [line.split()[:2] for line in chosen] == [["one", "0"], ["two", "1"]]
 
 
 def test_a_line_that_is_cut_is_told_by_its_number(shouting):
@@ -753,6 +770,17 @@ def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, na
     [
         (["--n_best=3"], "Expected --n_best of at most --beam_size, 2. Received: --n_best=3."),
         (["--n_best=3", "--beam_size=1"], "--beam_size, 1."),
+        (["--sample", "--n_best=2"], "Expected --sample without options of beam search. Received: --n_best. --draws gives several."),
+        (["--sample", "--alpha=1", "--diversity=1", "--beam_size=3"], "Received: --beam_size, --alpha, --diversity. --draws"),
+        (["--sample", "--mbr=chrf"], "Expected a --draws of at least 2 with --mbr=chrf. Received: --draws=1."),
+        (
+            ["--sample", "--draws=9", "--mbr=chrf", "--rerank_with=x"],
+            "Expected one of --mbr=chrf and --rerank_with=x with --sample. Received both.",
+        ),
+        (["--draws=5", "--seed=2"], "Expected --sample with the options of sampling. Received: --draws, --seed without it."),
+        (["--sample", "--top_p=0"], "Expected a probability in (0, 1]. Received: --top_p=0.0."),
+        (["--diverse_groups=4"], "Expected a number of groups that divides --beam_size. Received: --diverse_groups=4, --beam_size=2."),
+        (["--diverse_groups=2", "--beam_size=3"], "Received: --diverse_groups=2, --beam_size=3."),
         (["--input=gone"], "Expected a file of text. Received: gone, which cannot be read: No such file or directory"),
     ],
     ids=str,
@@ -849,7 +877,7 @@ CALLS = {
     "translate": (
         "translator.translate_lines = lambda translate, lines, **options: told('lines', list(lines), **options) or []",
         [*OF_MODEL, "--batch_size=7"],
-        [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096}]],
+        [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "numbered": False}]],
     ),
     "parse": (
         "module('parsing.parser', parse_lines=lambda model, lines, **options: told('lines', list(lines), **options) or [])",

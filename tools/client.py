@@ -2,6 +2,7 @@
 
 python tools/client.py --server=grpc://localhost:8500 < text.en > text.de
 python tools/client.py --server=http://localhost:8501 --n_best=2 < text.en
+python tools/client.py --sample --draws=5 --seed=2 < text.en
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ _MAX_LENGTH = flags.DEFINE_integer(
     "max_length", None, "Maximum length of a translation in sub-words; 0: the model's, which depends on the source's length.", lower_bound=0
 )
 _PREFIX = flags.DEFINE_string("prefix", None, "Text that each translation begins with.")
+options.define_sampling()
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines per request; servers may have a limit.", lower_bound=1)
 _PARALLEL = flags.DEFINE_integer("parallel", 4, "Number of concurrent requests.", lower_bound=1, upper_bound=64)
 _TIMEOUT = flags.DEFINE_float("timeout", 60.0, "Seconds to wait for a response.", lower_bound=0.001)
@@ -33,13 +35,18 @@ _ATTEMPTS = flags.DEFINE_integer(
 
 
 def translate() -> None:
+    beams = [flag.name for flag in (_N_BEST, _ALPHA, _PREFIX)]
+    sample = options.sampling(beams)
     import tqdm
 
     from t2t_keras import client
     from t2t_keras.text import lines
 
     given = {flag.name: flag.value for flag in (_N_BEST, _ALPHA, _MAX_LENGTH, _PREFIX) if flag.value is not None}
-    search = dataclasses.replace(client.Options(), **given) if given else None
+    if sample:
+        search = client.Samples(**dataclasses.asdict(sample), max_length=_MAX_LENGTH.value or 0)
+    else:
+        search = dataclasses.replace(client.Options(), **given) if given else None
     predict = client.connect(client.Model(_SERVER.value, _MODEL_NAME.value, _VERSION.value, _TIMEOUT.value))
     predict = client.retrying(predict, _ATTEMPTS.value)
     at_keyboard = sys.stdin.isatty()
@@ -47,11 +54,12 @@ def translate() -> None:
         print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
     sizes = {"batch_size": 1, "parallel": 1} if at_keyboard else {"batch_size": _BATCH_SIZE.value, "parallel": _PARALLEL.value}
     results = client.translate_lines(predict, lines.read_lines(sys.stdin.buffer), search, **sizes)
+    numbered = sample.draws > 1 if sample else _N_BEST.value is not None
     hidden = True if sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.
     for number, result in enumerate(tqdm.tqdm(results, unit=" lines", disable=hidden), 1):
         for text, score in zip(result["text"], result["score"], strict=True):
             line = lines.one_line(text)
-            sys.stdout.buffer.write((f"{number}\t{score:.4f}\t{line}\n" if _N_BEST.value else f"{line}\n").encode())
+            sys.stdout.buffer.write((f"{number}\t{score:.4f}\t{line}\n" if numbered else f"{line}\n").encode())
         sys.stdout.buffer.flush()
 
 

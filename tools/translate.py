@@ -2,6 +2,7 @@
 
 python tools/translate.py --model_dir=runs/x < text.en > text.de
 python tools/translate.py --model_dir=runs/x --input=text.en --output=text.de
+python tools/translate.py --model_dir=runs/x --sample --draws=5 --seed=2 < text.en
 python tools/translate.py --model_dir=runs/x --beam_size=16 --rerank_with=runs/y --mbr=chrf < text.en
 """
 
@@ -28,10 +29,11 @@ _MBR = flags.DEFINE_enum(
     "mbr",
     None,
     ["chrf"],
-    "Choose among the --beam_size translations of a line by minimum Bayes risk: the largest expected chrF, which is then the score.",
+    "Choose among the --beam_size translations, or --draws, of a line by minimum Bayes risk: the largest expected chrF, which is then the "
+    "score.",
 )
 _RERANK_WITH = flags.DEFINE_string(
-    "rerank_with", "", "Folder of another run, whose scores of the --beam_size translations of a line are added to theirs."
+    "rerank_with", "", "Folder of another run, whose scores of the --beam_size translations or --draws of a line are added to theirs."
 )
 _RERANK_WEIGHT = flags.DEFINE_float("rerank_weight", 1.0, "Weight of the scores of --rerank_with.", lower_bound=0)
 _RERANK_DIRECTION = flags.DEFINE_enum(
@@ -42,17 +44,22 @@ _RERANK_DIRECTION = flags.DEFINE_enum(
 )
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Number of sentences translated at once; 0: what fills the machine.", lower_bound=0)
 options.define_trained_model()
+options.define_sampling()
 
 
 def translate() -> None:
     model = options.trained_model()
+    sample = options.sampling([_N_BEST.name, "beam_size", "alpha", "diverse_groups", "diversity"])
     [search] = run_folder.groups(model["model_dir"], "decode")
     beam_size = model.get("beam_size", search.beam_size)
     if _N_BEST.value > beam_size:
         raise ValueError(f"Expected --n_best of at most --beam_size, {beam_size}. Received: --n_best={_N_BEST.value}.")
     reordered = [f"--{flag.name}={flag.value}" for flag in (_MBR, _RERANK_WITH) if flag.value]
-    if reordered and beam_size == 1:
-        raise ValueError(f"Expected a --beam_size of at least 2 with {' and '.join(reordered)}. Received: --beam_size=1.")
+    flag, candidates = ("--draws", sample.draws) if sample else ("--beam_size", beam_size)
+    if reordered and candidates == 1:
+        raise ValueError(f"Expected a {flag} of at least 2 with {' and '.join(reordered)}. Received: {flag}=1.")
+    if sample and len(reordered) > 1:
+        raise ValueError(f"Expected one of {' and '.join(reordered)} with --sample. Received both.")
     if unused := [f"--{flag.name}" for flag in (_RERANK_WEIGHT, _RERANK_DIRECTION) if flag.present and not _RERANK_WITH.value]:
         raise ValueError(f"Expected --rerank_with with {' and '.join(unused)}. Received none.")
     if not _RERANK_WEIGHT.value < math.inf:  # NaN is not, too.
@@ -72,33 +79,38 @@ def translate() -> None:
 
             translator = load(**model)
             function = translator.n_best if _N_BEST.value or reordered else translator
+            if sample:
+                function = translator.sampler(sample)
             if _RERANK_WITH.value:
                 from t2t_keras.decoding.reranking import reranked
 
                 other = load(pathlib.Path(_RERANK_WITH.value).expanduser(), dtype=model["dtype"])
-                direction, alpha = _RERANK_DIRECTION.value, translator.config.alpha
+                direction, alpha = _RERANK_DIRECTION.value, 0.0 if sample else translator.config.alpha
                 function = reranked(function, other, weight=_RERANK_WEIGHT.value, alpha=alpha, direction=direction)
+        wanted = (0 if reordered else sample.draws) if sample else _N_BEST.value
+        text_only = sample and sample.draws == 1
         at_keyboard = source.isatty()
         if at_keyboard:
             print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
         results = translate_lines(
-            lambda text: {**function(text), "truncated": translator.truncated(text)},
+            lambda text, *number: {**function(text, *number), "truncated": translator.truncated(text)},
             lines.read_lines(source),
             batch_size=_BATCH_SIZE.value or translator.limits.batch_size,
             read_ahead=1 if at_keyboard or _FLUSH.value else 4096,
+            numbered=sample is not None,
         )
         if _MBR.value:
             from t2t_keras.decoding.minimum_bayes_risk import by_mbr
 
-            results = map(by_mbr, results)
+            results = (by_mbr(result, weighted=not sample) for result in results)
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
         for number, result in enumerate(tqdm.tqdm(results, total=lines.count(source), unit=" lines", disable=hidden), 1):
             if result["truncated"]:
                 warning = f"Line {number}: only the first {translator.config.max_input:,} sub-words are translated (--max_input)."
                 tqdm.tqdm.write(warning, file=sys.stderr)
-            if _N_BEST.value:
-                for text, score in list(zip(result["text"], result["score"], strict=True))[: _N_BEST.value]:
-                    target.write(f"{number}\t{score:.4f}\t{text}\n".encode())
+            if wanted:
+                for text, score in list(zip(result["text"], result["score"], strict=True))[:wanted]:
+                    target.write((f"{text}\n" if text_only else f"{number}\t{score:.4f}\t{text}\n").encode())
             else:
                 target.write(f"{result['text'][0] if reordered else result['text']}\n".encode())
             target.flush()

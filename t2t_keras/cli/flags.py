@@ -11,13 +11,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from logging import INFO, Formatter, StreamHandler
 
 from absl import app, flags, logging
 
 from t2t_keras import __version__, registry, run_folder
-from t2t_keras.config import FORMER_NAMES, DecodeConfig, with_current_names
+from t2t_keras.config import FORMER_NAMES, DecodeConfig, SampleConfig, with_current_names
 from t2t_keras.decoding import process_environment
 from t2t_keras.experiments import paper
 from t2t_keras.log import logger, printable
@@ -113,10 +113,41 @@ def trained_model() -> dict:
     """
     values = {name: flags.FLAGS[name].value for name in ("model_dir", "checkpoint", "dtype", "int8")}
     model_dir, search = pathlib.Path(values.pop("model_dir")).expanduser(), given(DecodeConfig)
-    DecodeConfig(**search)
-    model, _ = run_folder.groups(model_dir, "model", "decode")
+    model, decode = run_folder.groups(model_dir, "model", "decode")
+    dataclasses.replace(decode, **search)
     process_environment.choose(model, values["dtype"], values["int8"])
     return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **search}
+
+
+def define_sampling() -> None:
+    """Defines `--sample` and the options of sampling."""
+    flags.DEFINE_boolean(
+        "sample",
+        False,
+        "Draw translations at random, with the probabilities of the model, in place of searching for the best; several --draws are "
+        "printed as --n_best is, with log P as their score.",
+    )
+    define(SampleConfig)
+
+
+def sampling(of_search: Sequence[str]) -> SampleConfig | None:
+    """Returns the options of sampling, or `None` without `--sample`.
+
+    Args:
+        of_search: flags that have no effect on sampling.
+
+    Raises:
+        ValueError: an option is invalid, or flags contradict each other.
+    """
+    given_options = given(SampleConfig)
+    if not flags.FLAGS["sample"].value:
+        if given_options:
+            received = ", ".join(f"--{name}" for name in given_options)
+            raise ValueError(f"Expected --sample with the options of sampling. Received: {received} without it.")
+        return None
+    if present := [f"--{name}" for name in of_search if flags.FLAGS[name].present]:
+        raise ValueError(f"Expected --sample without options of beam search. Received: {', '.join(present)}. --draws gives several.")
+    return read(SampleConfig)
 
 
 def define_table_3() -> None:

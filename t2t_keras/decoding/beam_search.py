@@ -1,6 +1,6 @@
 """Beam search (section 6.1) as a pure function of a decoding step: score(Y) = log P(Y) / lp(Y), lp(Y) = ((5 + |Y|) / 6)^α.
 
-Letters: B sentences, R sentences still in the state of the step, W beams, N candidates, V vocabulary, T tokens written so far.
+Letters: B sentences, R sentences still in the state of the step, W beams in G groups, N candidates, V vocabulary, T tokens written so far.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,6 +71,10 @@ class _Search:
         self.scorers, self.selector, self.number = scorers, selector, selector.number(beam_size)
         if self.number < beam_size:
             raise ValueError(f"Expected a selector of at least {beam_size} continuations, the beam size. Received: number={self.number}.")
+        self.groups = selector.groups(beam_size)
+        if beam_size % self.groups or self.number % self.groups:
+            received = f"{self.groups} groups of {beam_size} beams with {self.number} continuations"
+            raise ValueError(f"Expected groups of as many beams and as many continuations. Received: {received}.")
         self.best_penalty = tf.maximum(length_penalty(max_length, alpha), length_penalty(1, alpha))
         self.batch = tf.shape(max_length)[0]
         self.beams = tf.tile(tf.range(beam_size)[None, :, None], [self.batch, 1, 1])  # [B, W, 1]
@@ -107,9 +111,35 @@ class _Search:
         candidates, model, hooks = self.extend(state)
         finished = self.finish(state, candidates)
         running = self.go_on(state, candidates)
-        best_to_come = tf.reduce_max(running.log_probs, axis=1, keepdims=True) / self.best_penalty
-        done = state.done | tf.squeeze(best_to_come <= tf.gather(finished.scores, self.last, batch_dims=1), axis=1)
+        done = state.done | self.settled(running, finished)
         return BeamState(state.position + 1, done, running, finished, state.rows, model, hooks)
+
+    def settled(self, running: Running, finished: Finished):
+        """Returns whether no running hypothesis can still be among the best, [B] boolean. Each group has to find all of its own."""
+        if self.groups == 1:
+            best_to_come = tf.reduce_max(running.log_probs, axis=1, keepdims=True) / self.best_penalty
+            return tf.squeeze(best_to_come <= tf.gather(finished.scores, self.last, batch_dims=1), axis=1)
+        best_to_come = tf.reduce_max(self.grouped(running.log_probs), axis=2) / self.best_penalty
+        return tf.reduce_all(best_to_come <= self.grouped(finished.scores)[:, :, -1], axis=1)
+
+    def grouped(self, x):
+        """Divides the beams among the groups: [B, X] → [B, G, X / G]."""
+        return tf.reshape(x, [-1, self.groups, x.shape[1] // self.groups])
+
+    def best(self, x):
+        """Finds the W / G largest values of each group: [B, X] → values and their indices in x, [B, W]."""
+        if self.groups == 1:
+            return tf.math.top_k(x, self.beam_size)
+        values, index = tf.math.top_k(self.grouped(x), self.beam_size // self.groups)
+        index += x.shape[1] // self.groups * tf.range(self.groups)[:, None]
+        return tf.reshape(values, [-1, self.beam_size]), tf.reshape(index, [-1, self.beam_size])
+
+    def beside(self, old, new):
+        """Puts what each group has found before what it finds now: [B, X, …], [B, Y, …] → [B, X + Y, …]."""
+        if self.groups == 1:
+            return tf.concat([old, new], axis=1)
+        pairs = zip(tf.split(old, self.groups, axis=1), tf.split(new, self.groups, axis=1), strict=True)
+        return tf.concat([x for pair in pairs for x in pair], axis=1)
 
     def retire(self, state: BeamState) -> BeamState:
         """Reduces the states of the step and the hooks to the smallest of `_SIZES` that holds all unfinished sentences.
@@ -152,6 +182,9 @@ class _Search:
 
     def hooked(self, logits, hypotheses: Hypotheses, states: tuple) -> tuple:
         """Applies all hooks. Returns totals, parents and tokens of the selected continuations, each [R, N], and the next states."""
+        if not self.scorers:
+            found, state = self.selector.of_unscored(logits, hypotheses, states[-1])
+            return found, (state,)
         log_probs, next_states = normalized(logits), []
         for scorer, state in zip(self.scorers, states[:-1], strict=True):
             log_probs, state = scorer(log_probs, hypotheses, state)
@@ -163,13 +196,13 @@ class _Search:
         """Returns the W best finished hypotheses, old and new."""
         now = candidates.ends & self.searched(state)[:, None]
         scores = tf.where(now, candidates.log_probs / length_penalty(state.position + 1, self.alpha), IMPOSSIBLE)
-        scores, kept = tf.math.top_k(tf.concat([state.finished.scores, scores], axis=1), self.beam_size)
-        sequences = tf.concat([tf.pad(state.finished.sequences, [[0, 0], [0, 0], [0, 1]]), candidates.sequences], axis=1)
+        scores, kept = self.best(self.beside(state.finished.scores, scores))
+        sequences = self.beside(tf.pad(state.finished.sequences, [[0, 0], [0, 0], [0, 1]]), candidates.sequences)
         return Finished(scores, _gather(sequences, kept))
 
     def go_on(self, state: BeamState, candidates: Candidates) -> Running:
         """Returns the first W unfinished candidates. Finished sentences keep their hypotheses."""
-        _, kept = tf.math.top_k(tf.cast(~candidates.ends, tf.int32), self.beam_size)  # Of equal ones the first.
+        _, kept = self.best(tf.cast(~candidates.ends, tf.int32))  # Of equal ones the first.
         log_probs = _gather(tf.where(candidates.ends, IMPOSSIBLE, candidates.log_probs), kept)
         ancestors = _gather(state.running.ancestors, _gather(candidates.parents, kept))
         following = Running(log_probs, _gather(candidates.tokens, kept), _gather(candidates.sequences, kept), ancestors)
@@ -180,8 +213,21 @@ class _Search:
         )
         return running._replace(ancestors=tf.concat([running.ancestors, self.beams], axis=2))
 
+    def pooled(self, state: BeamState) -> BeamState:
+        """Returns the state without groups: the finished hypotheses of all, best first, and as many running ones as each group lacks."""
+        scores, order = tf.math.top_k(state.finished.scores, self.beam_size)
+        finished = Finished(scores, _gather(state.finished.sequences, order))
+        lacking = tf.reduce_sum(tf.cast(self.grouped(state.finished.scores) == IMPOSSIBLE, tf.int32), axis=2)
+        log_probs, order = self.best(state.running.log_probs)
+        each = self.beam_size // self.groups
+        kept = tf.range(self.beam_size) % each < tf.repeat(lacking, each, axis=1)
+        running = state.running._replace(log_probs=tf.where(kept, log_probs, IMPOSSIBLE), sequences=_gather(state.running.sequences, order))
+        return state._replace(running=running, finished=finished)
+
     def result(self, state: BeamState):
         """Returns sequences and scores. Finished hypotheses come first; the best running ones take the remaining places."""
+        if self.groups > 1:
+            state = self.pooled(state)
         beams = tf.range(self.beam_size)[None]
         ended = tf.reduce_sum(tf.cast(state.finished.scores > IMPOSSIBLE, tf.int32), axis=1, keepdims=True)
         running_scores, order = tf.math.top_k(state.running.log_probs / length_penalty(self.max_length, self.alpha), self.beam_size)
@@ -220,7 +266,7 @@ def beam_search(
         beam_size: W; 1 is greedy search.
         max_length: [B] int32, maximum number of tokens, including the end token; at least 1.
         alpha: α of the length penalty; a number or [B] float32.
-        n_best: [B] int32, number of hypotheses that must be the best ones, 1 … W; `None` for W.
+        n_best: [B] int32, number of hypotheses that must be the best ones, 1 … W; `None` for W. Groups always find all of theirs.
         scorers: what changes the scores of continuations, each those of the one before; see `search_hooks`.
         selector: what selects continuations.
 

@@ -68,6 +68,13 @@ class Selector:
         """Returns N, at least W. Each beam has one continuation that ends, so of 2 W at least W go on. Greedy search needs one."""
         return 2 * beam_size if beam_size > 1 else 1
 
+    def groups(self, beam_size: int) -> int:
+        """Returns G, the number of groups of W / G consecutive beams that do not compete with those of other groups.
+
+        Of N continuations, each group has N / G consecutive ones; their parents are its own beams. It has its own finished hypotheses.
+        """
+        return 1
+
     def __call__(self, log_probs, hypotheses: Hypotheses, state) -> tuple:
         """Selects N continuations. The first W of those without an end token are the next hypotheses, in this order.
 
@@ -84,6 +91,10 @@ class Selector:
             These three in a tuple, and the next state.
         """
         raise NotImplementedError
+
+    def of_unscored(self, logits, hypotheses: Hypotheses, state) -> tuple:
+        """Selects as a call does in a search without scorers, from logits [R, W, V]. A selector that needs no log P may be faster."""
+        return self(normalized(logits), hypotheses, state)
 
 
 class Prefix(Scorer):
@@ -164,7 +175,7 @@ def top_log_probs(logits, number: int):
     return values - normalizer, tokens, normalizer
 
 
-def _block(vocab_size: int) -> int:
+def block_size(vocab_size: int) -> int:
     """Returns the divisor of V nearest to 100, the size of the blocks in which `largest` searches."""
     return min((n for n in range(1, vocab_size + 1) if vocab_size % n == 0), key=lambda n: abs(n - 100))
 
@@ -180,7 +191,7 @@ def largest(x, number: int):
         Values [N, k] float32, largest first, and their indices [N, k] int32.
     """
     rows, vocab_size = tf.shape(x)[0], x.shape[-1]
-    block = _block(vocab_size)
+    block = block_size(vocab_size)
     if vocab_size // block < 4 * number or block < 8:
         return tf.math.top_k(x, number)
     blocks = tf.reshape(x, [rows, vocab_size // block, block])

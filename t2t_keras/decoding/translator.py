@@ -4,16 +4,20 @@ Letters: B sentences, W beams, S source and T target sub-words.
 """
 
 import collections
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.config import BOS, EOS, PAD, DecodeConfig
+from t2t_keras.config import BOS, EOS, PAD, DecodeConfig, SampleConfig
+from t2t_keras.decoding import sampling
 from t2t_keras.decoding.beam_search import beam_search
+from t2t_keras.decoding.diverse_beams import DiverseBeams
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.decoding.int8 import Int8
+from t2t_keras.decoding.repetition import NoRepeatedNgrams
 from t2t_keras.decoding.search_hooks import BEST, Prefix, Scorer, Selector
 from t2t_keras.decoding.sub_batches import in_sub_batches, limits_here
 from t2t_keras.layers.inference import inference
@@ -49,12 +53,13 @@ class Translator(tf.Module):
         int8: weights in 8 bits, which replace those of the model.
         scorers: functions that make the scorers of a search; each receives the inputs of some sentences: "source" [R, S], "alpha" [R],
             "max_length" [R], "n_best" [R], and the other inputs of `search`. Ragged inputs are padded.
-        selector: the function that makes the selector of a search, likewise.
+        selector: the function that makes the selector of a search, likewise; without it, that of `config`.
 
     Attributes:
         models: all models.
         limits: of sub-batches: those of this machine. They are fixed when a graph is traced.
-        weights: returns a scope for calls of the model outside the search, which has its own scope.
+        weights: returns a scope for calls of the model outside the search.
+        search_weights: returns a scope for calls of the model in the search.
     """
 
     def __init__(
@@ -65,18 +70,20 @@ class Translator(tf.Module):
         frozen: bool = False,
         int8: Int8 | None = None,
         scorers: Sequence[Callable[[Inputs], Scorer]] = (),
-        selector: Callable[[Inputs], Selector] = lambda inputs: BEST,
+        selector: Callable[[Inputs], Selector] | None = None,
     ):
         super().__init__(name="translator")
         self.models = list(model) if isinstance(model, list | tuple) else [model]
         if int8 and len(self.models) > 1:
             raise ValueError(f"Expected one model with `int8`. Received: {len(self.models)} models.")
-        self.tokenizer, self.config, self.int8, self.scorers, self.selector = tokenizer, config, int8, scorers, selector
+        self.tokenizer, self.config, self.int8, self.scorers = tokenizer, config, int8, scorers
+        groups = DiverseBeams(config.diverse_groups, config.diversity, EOS) if config.diverse_groups > 1 else BEST
+        self.selector = selector or (lambda inputs: groups)
         self.limits = limits_here(config.search_rows, config.search_cores)
         values = int8.values if int8 else collections.ChainMap(*map(values_of, self.models)) if frozen else None
-        self._search_weights = (lambda: FrozenWeights(values)) if values else inference
+        self.search_weights = (lambda: FrozenWeights(values)) if values else inference
         # Constants make only the search faster. Another graph would hold a second copy of the weights.
-        self.weights = self._search_weights if int8 else inference
+        self.weights = self.search_weights if int8 else inference
 
     @property
     def model(self):
@@ -140,7 +147,7 @@ class Translator(tf.Module):
         beam_size = self.config.beam_size
         fewer = max(beam_size // MANY_BEAMS, 1) ** 2
         ids, lengths, scores, order = in_sub_batches(
-            self._search,
+            functools.partial(self._search, beam_size=beam_size, weights=self.search_weights),
             rows,
             # Both need memory: a row may ask for a long translation of a short source.
             tf.maximum(tf.cast(source.row_lengths(), tf.int32), max_length),
@@ -188,9 +195,84 @@ class Translator(tf.Module):
         in_order = tf.RaggedTensor.from_row_lengths(log_probs, tf.gather(length, order), validate=False)
         return tf.gather(in_order, tf.math.invert_permutation(order))
 
-    def _search(self, rows):
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int64, tf.int32, tf.float32, tf.int32, tf.float32)
+        ],
+        autograph=False,
+    )  # fmt: skip
+    def sample(self, text, seed, draws, temperature, top_k, top_p):
+        """Draws translations with the probabilities of the model.
+
+        Args:
+            text: [B] string.
+            seed: [B] int64, of each sentence.
+            draws: [B] int32, number of translations.
+            temperature, top_k, top_p: [B], see `sampling.Sampled`.
+
+        Returns:
+            text: [B, N] string, in the order of their numbers, where N is the largest of `draws`; empty after its own.
+            score: [B, N] float32, log P of the model. A blank line has 0.
+        """
+        source = self.tokenizer.tokenize(text, max_length=self.config.max_input)
+        length = tf.cast(source.row_lengths(), tf.int32)
+        options = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+        sequences, scores = self.draw(source, length + self.config.extra_length, draws, self.search_weights, **options)
+        return self.drawn_texts(sequences, scores, blank=length == 1)
+
+    def sampler(self, config: SampleConfig) -> Callable:
+        """Returns a function from lines [B] string and their numbers [B] int64, from 0, to what `sample` returns."""
+
+        def sample(text, number):
+            fill = functools.partial(tf.fill, tf.shape(text))
+            seed = tf.constant(sampling.seed_of_line(config.seed, number.numpy()))
+            return self.sample(
+                text, seed, fill(config.draws), fill(float(config.temperature)), fill(config.top_k), fill(float(config.top_p))
+            )
+
+        return sample
+
+    def drawn_texts(self, sequences: tf.RaggedTensor, scores: tf.RaggedTensor, blank):
+        """Converts results of `draw` to text; `blank` is [B] boolean, True where it must be empty. Returns what `sample` returns."""
+        texts = scores.with_values(self.tokenizer.detokenize(sequences.values)).to_tensor("")
+        scores = scores.to_tensor()
+        absent = blank[:, None] | ~tf.math.is_finite(scores)
+        return {"text": tf.where(absent, "", texts), "score": tf.where(absent, 0.0, scores)}
+
+    def draw(self, source: tf.RaggedTensor, max_length, draws, weights: Callable, **options):
+        """Draws translations with options for each sentence; see `sampling`. Each draw is a search of its own.
+
+        Args:
+            source: [B, (S)] int32; each row ends in EOS.
+            max_length: [B] int32.
+            draws: [B] int32, number of translations of each sentence.
+            weights: returns a scope for calls of the model.
+            options: `seed` [B] int64, `temperature` [B] float32, `top_k` [B] int32, `top_p` [B] float32, and inputs of the scorers.
+
+        Returns:
+            Translations [B, (N), (T)] int32, in the order of their numbers; and log P of each, [B, (N)] float32.
+        """
+        batch = tf.shape(draws)
+        rows = {"source": source, "max_length": max_length, "alpha": tf.zeros(batch), "n_best": tf.ones(batch, tf.int32), **options}
+        rows = sampling.divided(rows, draws)
+        ids, lengths, scores, order = in_sub_batches(
+            functools.partial(self._search, beam_size=1, weights=weights),
+            rows,
+            tf.maximum(tf.cast(rows["source"].row_lengths(), tf.int32), rows["max_length"]),
+            max_rows=self.limits.rows,
+            max_tokens=self.limits.tokens,
+            cores=self.limits.cores,
+            outputs=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, 1], tf.float32)],
+        )
+        where, number = tf.math.invert_permutation(order), tf.cast(tf.gather(rows["draws"], order), tf.int64)
+        sequences = tf.RaggedTensor.from_nested_row_lengths(ids, [number, lengths], validate=False)
+        scores = tf.RaggedTensor.from_row_lengths(scores[:, 0], number, validate=False)
+        own = tf.cast(draws, tf.int64)
+        return tuple(tf.RaggedTensor.from_row_lengths(tf.gather(x, where).values, own, validate=False) for x in (sequences, scores))
+
+    def _search(self, rows, *, beam_size: int, weights: Callable):
         """Searches a sub-batch of R rows. Returns the sub-words of all translations in one row, their lengths [R · W] and scores [R, W]."""
-        beam_size, models, weights = self.config.beam_size, self.models, self._search_weights
+        models = self.models
         source = rows["source"].to_tensor(PAD)
         source = tf.pad(source, [[0, 0], [0, -tf.shape(source)[1] % SOURCE_MULTIPLE]])
         others = {name: x.to_tensor(PAD) if isinstance(x, tf.RaggedTensor) else x for name, x in rows.items() if name != "source"}
@@ -207,8 +289,12 @@ class Translator(tf.Module):
 
         with weights():
             memories = [model.encode(source) for model in models]
+            if "draws" in inputs:
+                memories, inputs = sampling.repeated(memories, inputs)
             state = [(memory, model.initial_state(memory, beam_size)) for model, memory in zip(models, memories, strict=True)]
-        number = tf.shape(source)[0]
+        number = tf.shape(inputs["source"])[0]
+        forced = [Prefix(inputs["prefix"])] if "prefix" in inputs else []
+        repetition = [NoRepeatedNgrams(self.config.no_repeat_ngram)] if self.config.no_repeat_ngram else []
         sequences, scores = beam_search(
             step,
             state,
@@ -218,14 +304,16 @@ class Translator(tf.Module):
             max_length=inputs["max_length"],
             alpha=inputs["alpha"],
             n_best=inputs["n_best"],
-            scorers=[*([Prefix(inputs["prefix"])] if "prefix" in inputs else []), *(make(inputs) for make in self.scorers)],
-            selector=self.selector(inputs),
+            scorers=[*forced, *repetition, *(make(inputs) for make in self.scorers)],
+            selector=sampling.sampled(inputs) if "draws" in inputs else self.selector(inputs),
         )
         written = tf.RaggedTensor.from_tensor(tf.reshape(sequences, [number * beam_size, tf.shape(sequences)[2]]), padding=PAD)
         return written.values, written.row_lengths(), scores
 
 
-def translate_lines(translate: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096) -> Iterator[dict]:
+def translate_lines(
+    translate: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096, numbered: bool = False
+) -> Iterator[dict]:
     """Translates any number of lines, in bounded memory.
 
     It reads lines ahead and sorts them by length, so that batches need little padding. The results are in the order of the lines.
@@ -235,19 +323,22 @@ def translate_lines(translate: Callable, lines: Iterable[str], *, batch_size: in
         lines: sentences.
         batch_size: number of sentences in a batch.
         read_ahead: number of lines to read ahead.
+        numbered: whether `translate` also takes the numbers of the lines, [B] int64, from 0.
 
     Yields:
         A dictionary for each line: "text" (str, or list of str for `n_best`), "score" (float, or list of float), and the other outputs.
     """
-    lines = iter(lines)
+    lines, done = iter(lines), 0
     while ahead := [line for _, line in zip(range(read_ahead), lines, strict=False)]:
         order = sorted(range(len(ahead)), key=lambda i: len(ahead[i]))
         results: list = [None] * len(ahead)
         for first in range(0, len(order), batch_size):
             chosen = order[first : first + batch_size]
-            output = translate(tf.constant([ahead[i] for i in chosen]))
+            numbers = [tf.constant([done + i for i in chosen], tf.int64)] if numbered else []
+            output = translate(tf.constant([ahead[i] for i in chosen]), *numbers)
             texts, rest = output["text"].numpy(), {name: values.numpy().tolist() for name, values in output.items() if name != "text"}
             for row, index in enumerate(chosen):
                 found = [one_line(text.decode("utf-8", "replace")) for text in np.atleast_1d(texts[row])]
                 results[index] = {"text": found if texts.ndim == 2 else found[0], **{name: rest[name][row] for name in rest}}
         yield from results
+        done += len(ahead)

@@ -50,9 +50,18 @@ def _warm_up(path: pathlib.Path, service: Signatures) -> None:
                 "prefix": tf.fill([number], ""),
                 "alignment": tf.fill([number], True),
             }
+            sampling = {
+                "seed": tf.zeros([number], tf.int64),
+                "draws": tf.ones([number], tf.int32),
+                "temperature": tf.ones([number]),
+                "top_k": tf.zeros([number], tf.int32),
+                "top_p": tf.ones([number]),
+                "max_length": tf.zeros([number], tf.int32),
+            }
             requests = {
                 "serving_default": {"text": tf.constant(lines)},
                 "translate_with_options": {"text": tf.constant(lines), **options},
+                "sample": {"text": tf.constant(lines), **sampling},
                 "score": {"source": tf.constant(lines), "target": tf.constant(lines)},
             }
             for signature, inputs in requests.items():
@@ -74,9 +83,11 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     """Writes all files of a version into a new folder."""
     translator.limits = limits_of_server(translator.config.search_rows, translator.config.search_cores)
     service = Signatures(translator)
+    service.sampling_weights = translator.weights  # Constants would be in the graph once more than for the search alone.
     signatures = {
         "serving_default": service.translate,
         "translate_with_options": service.translate_with_options,
+        "sample": service.sample,
         "score": service.score,
     }
     # Only the objects that the signatures use. For a Keras model, TensorFlow would save functions of every layer.

@@ -1,4 +1,4 @@
-"""The signatures of a server: translation with options for each sentence, alignments, and scores of given translations.
+"""The signatures of a server: translation with options for each sentence, alignments, samples, and scores of given translations.
 
 Every input is [B], one value for each sentence, so that a server can batch requests of different clients. An error in one sentence is
 reported in its row and does not affect other sentences.
@@ -8,7 +8,7 @@ Letters: B sentences, W beams, S source and T target sub-words.
 
 import tensorflow as tf
 
-from t2t_keras.config import PAD
+from t2t_keras.config import MAX_TEMPERATURE, MIN_TEMPERATURE, PAD, TEMPERATURES
 from t2t_keras.decoding.sub_batches import in_sub_batches
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.layers.masks import shift_right, token_mask
@@ -17,6 +17,7 @@ MAX_ALIGNED = 256  # Maximum number of source sub-words for an alignment. A tran
 MAX_ALIGNMENTS = 2**27  # Maximum size [B, W, T, S] of the alignments in a response.
 OWN_ALPHA = -1.0  # Selects the α of the configuration.
 MAX_ALPHA = 10.0
+MAX_DRAWS = 1000
 
 
 def _inputs(**dtypes) -> list[tf.TensorSpec]:
@@ -41,11 +42,14 @@ class Signatures(tf.Module):
 
     Args:
         translator: the model to serve.
+
+    Attributes:
+        sampling_weights: returns a scope for calls of the model in `sample`.
     """
 
     def __init__(self, translator: Translator):
         super().__init__(name="service")
-        self.translator = translator
+        self.translator, self.sampling_weights = translator, translator.search_weights
         self._pieces = translator.tokenizer.pieces
 
     @property
@@ -175,6 +179,55 @@ class Signatures(tf.Module):
             "pieces": tf.scatter_nd(asked, tf.gather(names, targets).to_tensor(""), places),
             "alignment": tf.scatter_nd(tf.gather(asked, order), weights, [*places, max_sources]),
         }
+
+    @tf.function(
+        input_signature=_inputs(
+            text=tf.string, seed=tf.int64, draws=tf.int32, temperature=tf.float32, top_k=tf.int32, top_p=tf.float32, max_length=tf.int32
+        ),
+        autograph=False,
+    )
+    def sample(self, text, seed, draws, temperature, top_k, top_p, max_length):
+        """Draws translations at random, with the probabilities of the model. A sentence with an invalid option gets an `error` and none.
+
+        Args:
+            text: [B] string.
+            seed: [B] int64. The draws of a sentence depend on its seed and its options alone.
+            draws: [B] int32, number of translations, 1 to 1,000. Further ones do not change those before.
+            temperature: [B] float32, τ, 0.01 to 100: sub-words are drawn with probabilities proportional to P^(1 / τ).
+            top_k: [B] int32, number of most likely sub-words to draw from; 0 for all.
+            top_p: [B] float32, draws from the fewest most likely sub-words that have this probability together; 1 for all.
+            max_length: [B] int32, maximum number of sub-words, including the end token; 0 for source + `extra_length`.
+
+        Returns:
+            text: [B, W] string, in the order of their numbers, where W is the largest of the valid `draws`; empty after its own.
+            score: [B, W] float32, log P of the model; 0 for a blank sentence and after its own draws.
+            truncated: [B] boolean, whether the source was cut to `max_input` sub-words.
+            error: [B] string, the error in the options; empty if there is none.
+
+        Raises:
+            InvalidArgumentError: an input has another number of values than `text`.
+        """
+        options = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+        _same_rows("text", text=text, draws=draws, **options, max_length=max_length)
+        config = self.translator.config
+        source, truncated = self.translator.tokenizer.cut(text, config.max_input)
+        length = tf.cast(source.row_lengths(), tf.int32)
+        possible = (temperature >= MIN_TEMPERATURE) & (temperature <= MAX_TEMPERATURE)
+        error = tf.strings.join([
+            _error_where((draws < 1) | (draws > MAX_DRAWS), f"draws: expected 1 to {MAX_DRAWS:,}.", draws),
+            _error_where(~possible, f"temperature: expected {TEMPERATURES}.", temperature),
+            _error_where(top_k < 0, "top_k: expected 1 or more, or 0 for all sub-words.", top_k),
+            _error_where(~((top_p > 0) & (top_p <= 1)), "top_p: expected a probability in (0, 1].", top_p),
+            _error_where(max_length < 0, "max_length: expected 1 or more, or 0 for the default of the model.", max_length),
+        ])  # fmt: skip
+        sequences, scores = self.translator.draw(
+            source,
+            tf.where(max_length == 0, length + config.extra_length, tf.minimum(max_length, self._longest)),
+            tf.where(error == "", draws, 0),
+            self.sampling_weights,
+            **options,
+        )
+        return {**self.translator.drawn_texts(sequences, scores, blank=length == 1), "truncated": truncated, "error": error}
 
     @tf.function(input_signature=_inputs(source=tf.string, target=tf.string), autograph=False)
     def score(self, source, target):

@@ -45,7 +45,7 @@ class Translation(Task):
         from t2t_keras.evaluation import scores
         from t2t_keras.reporting import pictures
 
-        greedy = Translator(model, tokenizer, dataclasses.replace(options.decode, beam_size=1))
+        greedy = Translator(model, tokenizer, dataclasses.replace(options.decode, beam_size=1, diverse_groups=1))
         sources, references = (lines[: options.train.valid_sentences] for lines in texts)
         draw_attention = pictures.attention_images(greedy, list(zip(sources, references, strict=True)), options.train.attention_images)
 
