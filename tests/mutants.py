@@ -1293,8 +1293,8 @@ MUTANTS = (
     Mutant(
         "a file that cannot be written is told at the end",
         "t2t_keras/text/lines.py",
-        'file = partial.open("wb")',
-        'file = open("/dev/null", "wb")',
+        'open(partial, "wb", opener',
+        'open("/dev/null", "wb", opener',
         ("tests/test_lines.py::test_a_file_that_cannot_be_written_is_told_before_it_is",),
     ),
     Mutant(
