@@ -64,6 +64,10 @@ class Selector:
 
     state = ()
 
+    def applies(self, position):
+        """Returns whether it may select others than `Best` does, as a `Scorer` does."""
+        return True
+
     def number(self, beam_size: int) -> int:
         """Returns N, at least W. Each beam has one continuation that ends, so of 2 W at least W go on. Greedy search needs one."""
         return 2 * beam_size if beam_size > 1 else 1
