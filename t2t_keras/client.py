@@ -20,6 +20,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 
 from t2t_keras.log import logger
+from t2t_keras.phrases import Request, joined
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
 Predict = Callable[[str, dict[str, list]], dict[str, list]]  # (signature name, inputs by name) → outputs by name.
@@ -268,34 +269,43 @@ def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] 
     return patient
 
 
-def translate_batch(predict: Predict, lines: list[str], options: Options | None = None) -> list[dict]:
+def translate_batch(predict: Predict, lines: list[str | Request], options: Options | None = None) -> list[dict]:
     """Translates lines in one request.
 
     Args:
         predict: a function from `connect` or `retrying`.
-        lines: sentences.
+        lines: sentences, or requests with their own phrases.
         options: options for all lines; `None` for those of the model.
 
     Returns:
-        For each line {"text": [n_best] str, "score": [n_best] float}, best first. Without `options`, n_best is 1.
+        For each line {"text": [n_best] str, "score": [n_best] float}, best first, and "constraints_met", [n_best] bool, for requests.
+        Without `options`, n_best is 1.
 
     Raises:
         ServerError: the server refused the request or one of its lines.
     """
-    if options is None:
+    names = ("text", "score")
+    if options is None and not any(isinstance(line, Request) for line in lines):
         outputs = predict("serving_default", {"text": lines})
-        outputs = {name: [[value] for value in outputs[name]] for name in ("text", "score")}
+        outputs = {name: [[value] for value in outputs[name]] for name in names}
     else:
+        options = options or Options()
+        requests = [line if isinstance(line, Request) else Request(line) for line in lines]
+        if any(isinstance(line, Request) for line in lines):
+            names = (*names, "constraints_met")
+        lines = [request.text for request in requests]
         same = {**dataclasses.asdict(options), "alpha": float(options.alpha), "alignment": False}
-        outputs = predict("translate_with_options", {"text": lines, **{name: [value] * len(lines) for name, value in same.items()}})
+        own = {name: [joined(getattr(request, name), name) for request in requests] for name in ("constraints", "avoid")}
+        own["ordered"] = [request.ordered for request in requests]
+        outputs = predict("translate_with_options", {"text": lines, **{name: [value] * len(lines) for name, value in same.items()}, **own})
         refused = [(line, error) for line, error in zip(lines, outputs["error"], strict=False) if error]
         if refused:
             line, error = refused[0]
             raise ServerError(f"The server refused {len(refused)} of {len(lines)} lines, such as {line[:60]!r}: {error.strip()}")
-        outputs = {name: [row[: options.n_best] for row in outputs[name]] for name in ("text", "score")}
+        outputs = {name: [row[: options.n_best] for row in outputs[name]] for name in names}
     if len(outputs["text"]) != len(lines):
         raise ServerError(f"Expected {len(lines)} translations, one for each line. Received: {len(outputs['text'])}.")
-    return [{"text": text, "score": score} for text, score in zip(outputs["text"], outputs["score"], strict=True)]
+    return [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
 
 
 def _start(function: Callable, *arguments) -> concurrent.futures.Future:
@@ -313,13 +323,13 @@ def _start(function: Callable, *arguments) -> concurrent.futures.Future:
 
 
 def translate_lines(
-    predict: Predict, lines: Iterable[str], options: Options | None = None, *, batch_size: int = 32, parallel: int = 4
+    predict: Predict, lines: Iterable[str | Request], options: Options | None = None, *, batch_size: int = 32, parallel: int = 4
 ) -> Iterator[dict]:
     """Translates any number of lines, in order.
 
     Args:
         predict: a function from `connect` or `retrying`.
-        lines: sentences.
+        lines: sentences, or requests with their own phrases.
         options: options for all lines; `None` for those of the model.
         batch_size: number of lines in a request.
         parallel: number of requests at the same time.

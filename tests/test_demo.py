@@ -90,7 +90,8 @@ def test_a_server_s_translations_have_each_its_own_score_sub_words_and_alignment
     def predict(signature, inputs):
         assert signature == "translate_with_options"
         assert {name: value for name, [value] in inputs.items()} == {
-            "text": "one", "alpha": -1.0, "max_length": 0, "n_best": 2, "prefix": "e", "alignment": True
+            "text": "one", "alpha": -1.0, "max_length": 0, "n_best": 2, "prefix": "e", "alignment": True,
+            "constraints": "", "avoid": "", "ordered": False,
         }  # fmt: skip
         weights = [[[*row, 0.0] for row in each.alignment] + [[0.0] * 3] * (4 - len(each.pieces)) for each in ANSWERS]
         return {

@@ -19,6 +19,8 @@ import tensorflow as tf
 from t2t_keras.config import PAD
 from t2t_keras.decoding.search_hooks import IMPOSSIBLE, Scorer, Selector, largest
 from t2t_keras.model.beams import follow
+from t2t_keras.phrases import MAX_PHRASES, MAX_SUBWORDS, SEPARATOR
+from t2t_keras.text.subwords import Subwords
 
 NO_TOKEN = -1
 
@@ -39,6 +41,27 @@ class Progress(NamedTuple):
     depth: tf.Tensor  # [R, W] int32, the length of the path in the trie
     leader: tf.Tensor  # [R, W] int32, a phrase that begins with the path
     tails: tf.Tensor  # [R, W, C, L] boolean, whether the last l + 1 sub-words written are the first l + 1 of phrase c
+
+
+def read(tokenizer: Subwords, text) -> tuple:
+    """Converts phrases to sub-words.
+
+    Args:
+        tokenizer: the sub-words.
+        text: [B] string, the phrases of each sentence, separated by tabs or line ends; blank ones are left out.
+
+    Returns:
+        tokens: [B, C, L] int32, padded with PAD; at most `MAX_PHRASES` of at most `MAX_SUBWORDS`.
+        number: [B] int32, the number of phrases of each sentence.
+        longest: [B] int32, the number of sub-words of its longest phrase, counted up to one more than allowed.
+    """
+    phrases = tf.strings.split(tf.strings.regex_replace(text, r"\s*[\t\n]\s*", SEPARATOR), SEPARATOR)
+    phrases = tf.ragged.boolean_mask(phrases, tf.strings.strip(phrases) != "")
+    tokens = tokenizer.tokenize(phrases.values, max_length=MAX_SUBWORDS + 2)[:, :-1]
+    tokens = phrases.with_values(tokens)
+    number = tf.cast(phrases.row_lengths(), tf.int32)
+    longest = tf.reduce_max(phrases.with_values(tf.cast(tokens.values.row_lengths(), tf.int32)), axis=1)
+    return tokens.to_tensor(PAD)[:, :MAX_PHRASES, :MAX_SUBWORDS], number, tf.maximum(longest, 0)
 
 
 def describe(tokens, ordered) -> Phrases:

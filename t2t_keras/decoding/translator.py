@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, PAD, DecodeConfig
 from t2t_keras.decoding.beam_search import beam_search
+from t2t_keras.decoding.constraints import Avoided, Banks
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.search_hooks import BEST, Prefix, Scorer, Selector
@@ -130,8 +131,10 @@ class Translator(tf.Module):
             source: [B, (S)] int32; each row ends in EOS.
             alpha: [B] float32.
             max_length, n_best: [B] int32.
-            inputs: of the scorers and the selector, [B, …] or ragged. One is known to every translator: `prefix`, [B, (P)] int32,
-                sub-words that the translations must start with.
+            inputs: of the scorers and the selector, [B, …] or ragged. These are known to every translator: `prefix`, [B, (P)] int32,
+                sub-words that the translations must start with; `constraints`, [B, C, L] int32, padded with PAD, phrases that they must
+                contain, in this order if `ordered`, [B] boolean, which goes with it; and `avoid`, likewise, phrases that they must not
+                contain as whole words. A translator with a selector of its own does not heed `constraints`.
 
         Returns:
             Translations [B · W, (T)] int32, W consecutive rows for each sentence, best first; and their scores [B, W] float32.
@@ -188,6 +191,18 @@ class Translator(tf.Module):
         in_order = tf.RaggedTensor.from_row_lengths(log_probs, tf.gather(length, order), validate=False)
         return tf.gather(in_order, tf.math.invert_permutation(order))
 
+    def _known_scorers(self, inputs: Inputs) -> Iterator[Scorer]:
+        if "prefix" in inputs:
+            yield Prefix(inputs["prefix"])
+        if "avoid" in inputs:
+            yield Avoided(inputs["avoid"], inputs["max_length"], self.tokenizer.word_parts)
+
+    def _known_selector(self, inputs: Inputs) -> Selector:
+        selector = self.selector(inputs)
+        if selector is BEST and "constraints" in inputs:
+            return Banks(inputs["constraints"], inputs["ordered"], inputs["max_length"], self.config.beam_size, EOS)
+        return selector
+
     def _search(self, rows):
         """Searches a sub-batch of R rows. Returns the sub-words of all translations in one row, their lengths [R · W] and scores [R, W]."""
         beam_size, models, weights = self.config.beam_size, self.models, self._search_weights
@@ -218,8 +233,8 @@ class Translator(tf.Module):
             max_length=inputs["max_length"],
             alpha=inputs["alpha"],
             n_best=inputs["n_best"],
-            scorers=[*([Prefix(inputs["prefix"])] if "prefix" in inputs else []), *(make(inputs) for make in self.scorers)],
-            selector=self.selector(inputs),
+            scorers=[*self._known_scorers(inputs), *(make(inputs) for make in self.scorers)],
+            selector=self._known_selector(inputs),
         )
         written = tf.RaggedTensor.from_tensor(tf.reshape(sequences, [number * beam_size, tf.shape(sequences)[2]]), padding=PAD)
         return written.values, written.row_lengths(), scores

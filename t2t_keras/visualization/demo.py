@@ -81,6 +81,7 @@ def from_server(predict: Callable[[str, dict[str, list]], dict[str, list]]) -> T
     def translate(text: str, prefix: str, n: int) -> list[Translation]:
         # -1 and 0 leave the length penalty and the maximum length to the model.
         inputs = {"text": [text], "alpha": [-1.0], "max_length": [0], "n_best": [n], "prefix": [prefix], "alignment": [True]}
+        inputs |= {"constraints": [""], "avoid": [""], "ordered": [False]}
         outputs = {name: values[0] for name, values in predict("translate_with_options", inputs).items()}
         if outputs["error"]:
             raise ValueError(outputs["error"].strip())
