@@ -40,36 +40,6 @@ _TERMS = flags.DEFINE_string(
 options.define_trained_model()
 
 
-def with_phrases(translator, number: int):
-    """Returns a function for `translate_lines` that translates requests, each as a JSON object."""
-    import tensorflow as tf
-
-    from t2t_keras.export.signatures import OWN_ALPHA, Signatures
-
-    signatures = Signatures(translator)
-
-    def translated(lines) -> dict:
-        requests = [phrases.Request(**json.loads(line)) for line in lines.numpy()]
-        rows = len(requests)
-        found = signatures.translate_with_options(
-            text=tf.constant([request.text for request in requests]),
-            alpha=tf.fill([rows], OWN_ALPHA),
-            max_length=tf.zeros([rows], tf.int32),
-            n_best=tf.fill([rows], number),
-            prefix=tf.fill([rows], ""),
-            alignment=tf.fill([rows], False),
-            constraints=tf.constant([phrases.joined(request.constraints, "constraints") for request in requests]),
-            avoid=tf.constant([phrases.joined(request.avoid, "avoid") for request in requests]),
-            ordered=tf.constant([request.ordered for request in requests]),
-        )
-        for request, error in zip(requests, found["error"].numpy(), strict=True):
-            if error:
-                raise ValueError(f"{error.decode().strip()} The sentence is: {request.text[:80]!r}.")
-        return {name: found[name][:, :number] for name in ("text", "score", "constraints_met")} | {"truncated": found["truncated"]}
-
-    return translated
-
-
 def translate() -> None:
     model = options.trained_model()
     [search] = run_folder.groups(model["model_dir"], "decode")
@@ -91,17 +61,26 @@ def translate() -> None:
             from t2t_keras.decoding.translator import translate_lines
 
             translator = load(**model)
-        function, texts = translator.n_best if _N_BEST.value else translator, lines.read_lines(source)
-        by_request = _JSONL.value or bool(_TERMS.value)
-        if by_request:
-            function = with_phrases(translator, max(_N_BEST.value, 1))
+        texts = lines.read_lines(source)
+        if _JSONL.value or _TERMS.value:
+            from t2t_keras.export.signatures import Signatures
+
+            signatures = Signatures(translator)
             requests = phrases.read_requests(texts) if _JSONL.value else map(phrases.Request, texts)
             texts = (json.dumps(dataclasses.asdict(terms.added(request))) for request in requests)
+
+            def function(text) -> dict:
+                return signatures.translate_requests([phrases.Request(**json.loads(line)) for line in text.numpy()], _N_BEST.value)
+        else:
+
+            def function(text) -> dict:
+                return {**(translator.n_best if _N_BEST.value else translator)(text), "truncated": translator.truncated(text)}
+
         at_keyboard = source.isatty()
         if at_keyboard:
             print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
         results = translate_lines(
-            function if by_request else lambda text: {**function(text), "truncated": translator.truncated(text)},
+            function,
             texts,
             batch_size=_BATCH_SIZE.value or translator.limits.batch_size,
             read_ahead=1 if at_keyboard or _FLUSH.value else 4096,
@@ -111,19 +90,17 @@ def translate() -> None:
             if result["truncated"]:
                 warning = f"Line {number}: only the first {translator.config.max_input:,} sub-words are translated (--max_input)."
                 tqdm.tqdm.write(warning, file=sys.stderr)
+            met = result.get("constraints_met", True)
+            if not _JSONL.value and not (met if isinstance(met, bool) else all(met)):
+                tqdm.tqdm.write(f"Line {number}: a translation lacks a term (--terms).", file=sys.stderr)
             if _JSONL.value:
-                answer = {name: result[name] if _N_BEST.value else result[name][0] for name in ("text", "score", "constraints_met")}
-                target.write(f"{json.dumps(answer, ensure_ascii=False)}\n".encode())
-                target.flush()
-                continue
-            if by_request and not result["constraints_met"][0]:
-                tqdm.tqdm.write(f"Line {number}: the translation lacks a term.", file=sys.stderr)
-            if _N_BEST.value:
+                del result["truncated"]
+                target.write(f"{json.dumps(result, ensure_ascii=False)}\n".encode())
+            elif _N_BEST.value:
                 for text, score in list(zip(result["text"], result["score"], strict=True))[: _N_BEST.value]:
                     target.write(f"{number}\t{score:.4f}\t{text}\n".encode())
             else:
-                text = result["text"][0] if by_request else result["text"]
-                target.write(f"{text}\n".encode())
+                target.write(f"{result['text']}\n".encode())
             target.flush()
     options.exit_now()
 
