@@ -233,6 +233,16 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses_with_their_phrases(alpha, 
     assert [bool(received[0][0][-1] == EOS) for received in found[-2:]] == [False, False]
 
 
+@pytest.mark.parametrize(("beam_size", "expected"), [(1, (1, 1, 1, 1, EOS)), (2, (1, EOS)), (4, (1, EOS))])
+def test_what_has_its_phrases_may_end_however_unlikely_the_end_is_by_hand(beam_size, expected):
+    """P(end) = 0.001 and two words, α = 0: the best ends after the phrase. Greedy search ends where it must."""
+    tables = constant_tables([0, 0.6, 0.399, 0.001])
+    options = {"beam_size": beam_size, "max_length": 5, "alpha": 0.0, "selector": banks([[[1]]], beam_size=beam_size, max_length=5)}
+    [received] = search(tables, **options)
+    log_p = sum(math.log({1: 0.6, 2: 0.399, EOS: 0.001}[token]) for token in expected)
+    assert received[0] == (expected, pytest.approx(log_p, abs=1e-5))
+
+
 def draw_rows(batch: int, seed: int, most: int = 3):
     draw = np.random.default_rng(seed)
     rows = [[draw.choice([1, 2, 4, 5], draw.integers(1, 4)).tolist() for _ in range(draw.integers(0, most + 1))] for _ in range(batch)]

@@ -161,7 +161,8 @@ class Banks(Selector):
         ordered: [B] boolean, whether they must appear in their order.
         max_length: [B] int32, maximum number of tokens of a translation.
         beam_size: W.
-        eos_id: the end token, which only hypotheses with all phrases may write. At the last position it comes before all others.
+        eos_id: the end token, which only hypotheses with all phrases may write. It is a bank of its own, above all others, so whatever
+            may end does; in greedy search, at the last position only.
     """
 
     def __init__(self, tokens, ordered, max_length, beam_size: int, eos_id: int):
@@ -184,8 +185,8 @@ class Banks(Selector):
         banks = bank(phrases, advance(phrases, _with_continuations(progress), wanted))
         rest = banks[..., -1:]  # Of tokens that are in no phrase, as the end token.
         may_end = rest == tf.reduce_sum(phrases.lengths, axis=1)[:, None, None]
-        last = (rest > 0) & (hypotheses.position + 1 >= max_length)[:, None, None]
-        banks += tf.cast((wanted == self.eos_id) & may_end & last, tf.int32)
+        first = (rest > 0) & ((beam_size > 1) | (hypotheses.position + 1 >= max_length)[:, None, None])
+        banks += tf.cast((wanted == self.eos_id) & may_end & first, tf.int32)
         number = tf.range(tf.shape(wanted)[2])
         twice = tf.reduce_any((wanted[..., None] == wanted[:, :, None]) & (number[:, None] > number), axis=-1)
         helps = (banks > rest) & tf.logical_not(twice)
