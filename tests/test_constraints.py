@@ -305,10 +305,10 @@ def test_a_forced_prefix_counts_for_the_phrases():
 
 
 def test_candidates_are_selected_from_all_banks_in_turn_by_hand():
-    totals = tf.constant([[-1.0, -2.0, -3.0, -4.0, -math.inf, -5.0], [-3.0, -2.0, -1.0, -4.0, -6.0, -5.0]])
-    given = tf.constant([[0, 0, 0, 2, 9, 1], [7, 7, 7, 7, 7, 7]])
-    assert _in_turn(totals, given, 5).numpy().tolist() == [[3, 5, 0, 1, 2], [2, 1, 0, 3, 5]]
-    assert _in_turn(totals, given, 6).numpy().tolist()[0] == [3, 5, 0, 1, 2, 4]
+    totals = tf.constant([[-1.0, -2.0, -3.0, -4.0, -math.inf, -5.0, -9.0], [-3.0, -2.0, -1.0, -4.0, -6.0, -5.0, -7.0]])
+    given = tf.constant([[0, 0, 0, 2, 9, 1, 2], [7, 7, 7, 7, 7, 7, 7]])
+    assert _in_turn(totals, given, 5).numpy().tolist() == [[3, 5, 0, 6, 1], [2, 1, 0, 3, 5]]
+    assert _in_turn(totals, given, 7).numpy().tolist() == [[3, 5, 0, 6, 1, 2, 4], [2, 1, 0, 3, 5, 4, 6]]
 
 
 def test_a_translation_without_its_phrase_is_one_by_hand():

@@ -527,6 +527,18 @@ def test_a_word_that_is_to_be_avoided_is_not_in_the_text(service):
         assert before != after and not contains(after, word)
 
 
+def test_a_word_goes_on_after_one_that_is_avoided(service):
+    """Forced to begin with the first sub-words of a long word, which are to be avoided as a word, it still writes the rest."""
+    line, tokenizer = stand_in.sentences(1)[0], service.translator.tokenizer
+    inside, joined = tokenizer.word_parts
+    whole = tokenizer.tokenize(strings(["zweihundertsiebzig"]))[0].numpy()[:-1]
+    assert len(whole) > 1 and inside[whole[1]] and joined[whole[0]]
+    part = spelled([tokenizer.pieces[whole[0]].encode()])
+    assert tokenizer.tokenize(strings([part]))[0].numpy()[:-1].tolist() == [whole[0]]
+    found = translated(service, [{"text": line, "avoid": part, "prefix": "zweihundertsiebzig"}])
+    assert found["text"][0, 0].decode().startswith("zweihundertsiebzig")
+
+
 @pytest.mark.parametrize("name", ["constraints", "avoid"], ids=str)
 @pytest.mark.parametrize(
     ("phrases", "expected"),

@@ -698,6 +698,14 @@ CALLS = {
             ["again", 2, 0.25, 8, "p", {"batch_size": 7, "parallel": 5}],
         ],
     ),
+    "client ": (
+        "from t2t_keras import client\n"
+        "client.connect = lambda model: None\n"
+        "client.translate_lines = lambda predict, lines, search, **sizes: (told(dataclasses.asdict(line), search) or "
+        "{'text': ['é'], 'score': [-1.5], 'constraints_met': [True]} for line in lines)",
+        ["--jsonl", "--terms={0}/terms.tsv"],
+        [[{"text": "one", "constraints": ["x", "eins"], "avoid": [], "ordered": False}, None, {}]],
+    ),
     "train": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda _: True)\n"
         "module('training.run', train=lambda folder, chosen, quiet, **options: "
@@ -789,9 +797,13 @@ CALLS = {
 def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     """Without TensorFlow. A flag that is parsed and then forgotten is seen by no test of what does the work."""
     (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "terms.tsv").write_text("one\teins\n")
     code, flags, calls = CALLS[case]
-    result = run_stand_in(STAND_IN.format(TELLING + code), case.strip(), *(flag.format(tmp_path) for flag in flags), input=b"one\n")
+    given = b'{"text": "one", "constraints": ["x"]}\n' if "--jsonl" in flags else b"one\n"
+    result = run_stand_in(STAND_IN.format(TELLING + code), case.strip(), *(flag.format(tmp_path) for flag in flags), input=given)
     assert result.returncode == 0, result.stderr.decode()
+    if "--jsonl" in flags:
+        assert result.stdout.splitlines()[-1].decode() == '{"text": "é", "score": -1.5, "constraints_met": true}'
     assert [json.loads(line) for line in result.stdout.splitlines() if line.startswith(b"[")] == filled(calls, tmp_path)
 
 

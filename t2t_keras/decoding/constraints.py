@@ -263,7 +263,7 @@ class Avoided(Scorer):
         backwards, max_length = state
         phrases, length = backwards[:, None], tf.shape(backwards)[2]
         rows, number = tf.shape(backwards)[0], tf.shape(backwards)[1]
-        written = tf.pad(hypotheses.sequences, [[0, 0], [0, 0], [length, 0]], constant_values=NO_TOKEN)[:, :, -length:]
+        written = tf.pad(hypotheses.sequences, [[0, 0], [0, 0], [length, 0]])[:, :, -length:]
         written = tf.reverse(written, [2])[:, :, None]  # [R, W, 1, L], the last token first.
 
         def ends_in(phrases, written):

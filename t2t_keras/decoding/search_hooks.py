@@ -65,7 +65,7 @@ class Selector:
     state = ()
 
     def applies(self, position):
-        """Returns whether it may select others than `Best` does, as a `Scorer` does."""
+        """Returns whether it is still needed, as a `Scorer` does. Where it is not, `Best` selects, so N must be that of `Best`."""
         return True
 
     def number(self, beam_size: int) -> int:
