@@ -26,8 +26,8 @@ _MAX_LENGTH = flags.DEFINE_integer(
     "max_length", None, "Maximum length of a translation in sub-words; 0: the model's, which depends on the source's length.", lower_bound=0
 )
 _PREFIX = flags.DEFINE_string("prefix", None, "Text that each translation begins with.")
-_JSONL = flags.DEFINE_boolean("jsonl", False, "Read and write JSON lines, as `python tools/translate.py --jsonl` does.")
-_TERMS = flags.DEFINE_string("terms", "", "File of terms, as of `python tools/translate.py --terms`.")
+_JSONL = flags.DEFINE_boolean("jsonl", False, "Read and write a JSON object in each line, as translate does.")
+_TERMS = flags.DEFINE_string("terms", "", "File of terms: a term, a tab and its translation in each line.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines per request; servers may have a limit.", lower_bound=1)
 _PARALLEL = flags.DEFINE_integer("parallel", 4, "Number of concurrent requests.", lower_bound=1, upper_bound=64)
 _TIMEOUT = flags.DEFINE_float("timeout", 60.0, "Seconds to wait for a response.", lower_bound=0.001)

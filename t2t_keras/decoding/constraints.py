@@ -274,7 +274,7 @@ class Avoided(Scorer):
         if self.words:
             inside, joined = map(tf.constant, self.words)
             at_once = tf.logical_not(tf.gather(joined, last)) | (hypotheses.position + 1 >= max_length)[:, None]
-            whole = tf.reduce_any(ends_in(phrases, written) & ((last != PAD) & tf.gather(joined, last))[:, None], axis=2)
+            whole = tf.reduce_any(ends_in(phrases, written) & (last != PAD)[:, None], axis=2)
             log_probs = tf.where(whole[..., None] & tf.logical_not(inside), IMPOSSIBLE, log_probs)
         almost = ends_in(phrases[..., 1:], written[..., :-1]) & (at_once & (last != PAD))[:, None]
         beam_size = log_probs.shape[1]
