@@ -178,30 +178,44 @@ class Banks(Selector):
         read = tf.where(hypotheses.position > 0, hypotheses.tokens, NO_TOKEN)
         progress = advance_hypotheses(phrases, follow(progress, hypotheses.ancestors), read)
         beam_size, vocab_size = log_probs.shape[1:]
+        last = hypotheses.position + 1 >= max_length
+        wanted, banks, rest, may_end = self._wanted(phrases, progress, (beam_size > 1) | last[:, None, None])
         each = min(self.number(beam_size) + 1, vocab_size)
         values, likely = (tf.reshape(x, [-1, beam_size, each]) for x in largest(tf.reshape(log_probs, [-1, vocab_size]), each))
-        end = tf.fill([tf.shape(read)[0], beam_size, 1], self.eos_id)
-        wanted = tf.concat([_next_tokens(phrases, progress), end], axis=2)
-        banks = bank(phrases, advance(phrases, _with_continuations(progress), wanted))
-        rest = banks[..., -1:]  # Of tokens that are in no phrase, as the end token.
-        may_end = rest == tf.reduce_sum(phrases.lengths, axis=1)[:, None, None]
-        first = (rest > 0) & ((beam_size > 1) | (hypotheses.position + 1 >= max_length)[:, None, None])
-        banks += tf.cast((wanted == self.eos_id) & may_end & first, tf.int32)
-        number = tf.range(tf.shape(wanted)[2])
-        twice = tf.reduce_any((wanted[..., None] == wanted[:, :, None]) & (number[:, None] > number), axis=-1)
-        helps = (banks > rest) & tf.logical_not(twice)
-        again = tf.reduce_any((likely[..., None] == wanted[:, :, None]) & helps[:, :, None], axis=-1)
+        again = tf.reduce_any((likely[..., None] == wanted[:, :, None]) & (banks > rest)[:, :, None], axis=-1)
         allowed = tf.logical_not(again) & ((likely != self.eos_id) | may_end)
         wanted_values = tf.gather(log_probs, wanted, batch_dims=2)
-        added = tf.concat([tf.where(allowed, values, IMPOSSIBLE), tf.where(helps, wanted_values, IMPOSSIBLE)], axis=2)
-        totals = hypotheses.log_probs[..., None] + added
-        banks = tf.concat([tf.zeros_like(likely) + rest, banks], axis=2)
+        added = tf.concat([tf.where(allowed, values, IMPOSSIBLE), tf.where(banks > rest, wanted_values, IMPOSSIBLE)], axis=2)
+        totals, width = hypotheses.log_probs[..., None] + added, tf.shape(added)[2]
         tokens = tf.concat([likely, wanted], axis=2)
-        width = tf.shape(tokens)[2]
+        banks = tf.concat([tf.zeros_like(likely) + rest, banks], axis=2)
         totals, banks, tokens = (tf.reshape(x, [-1, beam_size * width]) for x in (totals, banks, tokens))
         chosen = _in_turn(totals, banks, self.number(beam_size))
         totals, tokens = (tf.gather(x, chosen, batch_dims=1) for x in (totals, tokens))
         return (totals, chosen // width, tokens), (phrases, progress, max_length)
+
+    def _wanted(self, phrases: Phrases, progress: Progress, end_first) -> tuple:
+        """Finds the continuations that a bank waits for, however unlikely they are.
+
+        Args:
+            phrases, progress: before the continuations.
+            end_first: [R, 1, 1] boolean, whether the end token has a bank of its own.
+
+        Returns:
+            tokens: [R, W, 2 C + 1] int32.
+            banks: [R, W, 2 C + 1] int32, of each; that of `rest` where it is none, or there already.
+            rest: [R, W, 1] int32, the bank of all other tokens.
+            may_end: [R, W, 1] boolean, whether all phrases are there.
+        """
+        end = tf.fill(tf.concat([tf.shape(progress.depth), [1]], axis=0), self.eos_id)
+        tokens = tf.concat([_next_tokens(phrases, progress), end], axis=2)
+        banks = bank(phrases, advance(phrases, _with_continuations(progress), tokens))
+        rest = banks[..., -1:]  # As the end token, they are in no phrase.
+        may_end = rest == tf.reduce_sum(phrases.lengths, axis=1)[:, None, None]
+        banks += tf.cast((tokens == self.eos_id) & may_end & (rest > 0) & end_first, tf.int32)
+        number = tf.range(tf.shape(tokens)[2])
+        twice = tf.reduce_any((tokens[..., None] == tokens[:, :, None]) & (number[:, None] > number), axis=-1)
+        return tokens, tf.where(twice, rest, banks), rest, may_end
 
 
 def _next_tokens(phrases: Phrases, progress: Progress):
