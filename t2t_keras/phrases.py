@@ -59,6 +59,9 @@ class Request:
                 raise ValueError(f"{name}: expected {expected}. Received: {getattr(self, name)!r:.80}.")
         for name in ("constraints", "avoid"):
             joined(getattr(self, name), name)
+        for text in (self.text, *self.constraints, *self.avoid):
+            if re.search("[\ud800-\udfff]", text):
+                raise ValueError(f"Expected characters of Unicode. Received: half of a surrogate pair in {text!r:.80}.")
 
 
 def read_requests(texts: Iterable[str]) -> Iterator[Request]:

@@ -48,6 +48,8 @@ def test_a_request_is_what_its_line_says():
         ('{"text": "a", "ordered": 1}', "^Line 3: ordered: expected true or false. Received: 1.$"),
         ('{"text": "a", "constraints": "b"}', "^Line 3: constraints: expected a list of phrases. Received: 'b'.$"),
         ('{"text": "a", "avoid": [[]]}', "^Line 3: avoid: expected a list of phrases."),
+        ('{"text": "a \\ud800"}', r"^Line 3: Expected characters of Unicode. Received: half of a surrogate pair in 'a .ud800'.$"),
+        ('{"text": "a", "avoid": ["\\udfff"]}', "^Line 3: Expected characters of Unicode"),
         ('{"text": "a", "avoid": [""]}', "^Line 3: avoid: expected phrases of one or more words"),
     ],
 )
