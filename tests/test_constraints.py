@@ -410,6 +410,21 @@ def test_a_word_is_avoided_and_not_those_that_begin_with_it(alpha):
     assert differs > 4
 
 
+@pytest.mark.parametrize(
+    ("text", "phrases", "expected"),
+    [
+        ("a Haus", ["Haus"], True), ("Haus", ["x", "Haus"], True), ("(Haus", ["Haus"], True), ("üHaus", ["Haus"], False),
+        ("5Haus", ["Haus"], False),        ("aus", ["Haus"], False), ("", ["Haus"], False), ("", [""], False), ("a", [], False), ("das alte Haus", ["alte Haus"], True),
+        ("Häuser", ["user"], False), ("„Häuser", ["Häuser"], True), ("Haus.", ["Haus"], False),
+    ],
+)  # fmt: skip
+def test_a_text_ends_in_words(text, phrases, expected):
+    """Also beside a sentence of other phrases, in the second of its two beams."""
+    given = tf.constant([[*phrases, "", ""][:2], ["y", "z"]])
+    received = constraints._ends_in_words(tf.constant(["q", text, "y", "zz"]), given)
+    assert received.numpy().tolist() == [[False, expected], [True, False]]
+
+
 def test_what_must_and_must_not_appear_is_never_written_and_the_others_are():
     tables = random_tables(batch=2, seed=114, vocab_size=6)
     rows = [[[1, 2]], [[1], [2]]]

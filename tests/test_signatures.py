@@ -523,8 +523,10 @@ def test_a_word_that_is_to_be_avoided_is_not_in_the_text(service):
                 rows.append(({"text": line, "avoid": f"nothing\t{word}", "alignment": True}, target, ids))
     found = targets([row for row, *_ in rows])
     assert len(rows) > 10
-    for (_, before, word), after in zip(rows, found, strict=True):
+    for (row, before, word), after in zip(rows, found, strict=True):
         assert before != after and not contains(after, word)
+        text = spelled([tokenizer.pieces[index].encode() for index in after[: after.index(EOS)]]) if EOS in after else ""
+        assert not re.search(rf"(?<!\w){re.escape(row['avoid'].split()[1])}(?!\w)", text)
 
 
 def test_a_word_goes_on_after_one_that_is_avoided(service):

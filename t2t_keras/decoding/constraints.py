@@ -12,6 +12,7 @@ Letters: R sentences in the state of the search, W beams, N continuations of a h
 V vocabulary, T tokens written so far.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -52,6 +53,7 @@ def read(tokenizer: Subwords, text) -> tuple:
 
     Returns:
         tokens: [B, C, L] int32, padded with PAD; at most `MAX_PHRASES` of at most `MAX_SUBWORDS`.
+        spelled: [B, C] string, the same phrases.
         number: [B] int32, the number of phrases of each sentence.
         longest: [B] int32, the number of sub-words of its longest phrase, counted up to one more than allowed.
     """
@@ -61,7 +63,8 @@ def read(tokenizer: Subwords, text) -> tuple:
     tokens = phrases.with_values(tokens)
     number = tf.cast(phrases.row_lengths(), tf.int32)
     longest = tf.reduce_max(phrases.with_values(tf.cast(tokens.values.row_lengths(), tf.int32)), axis=1)
-    return tokens.to_tensor(PAD)[:, :MAX_PHRASES, :MAX_SUBWORDS], number, tf.maximum(longest, 0)
+    tokens, spelled = tokens.to_tensor(PAD)[:, :MAX_PHRASES, :MAX_SUBWORDS], tf.strings.strip(phrases.to_tensor("")[:, :MAX_PHRASES])
+    return tokens, spelled, number, tf.maximum(longest, 0)
 
 
 def describe(tokens, ordered) -> Phrases:
@@ -253,28 +256,32 @@ def _in_turn(totals, banks, number: int):
 class Avoided(Scorer):
     """Forbids phrases.
 
-    With `words`, a phrase is forbidden as whole words only: after its last sub-word, others may go on with the word.
+    With `words`, a phrase is forbidden as whole words only: after its last sub-word, others may go on with the word. With `spelled`, this
+    holds for the text, in whatever sub-words it is written.
 
     Args:
         tokens: phrases that must not appear, [B, C, L] int32, padded with PAD.
         max_length: [B] int32, maximum number of tokens of a translation.
         words: two arrays [V] boolean: which sub-words go on with the word before them, and which end where a word may go on. `None`
             forbids the sub-words whatever follows.
+        spelled: [B, C] string, the phrases as text.
+        detokenize: converts sub-words to text: [N, (length)] int32, ragged → [N] string. Goes with `spelled`.
     """
 
-    def __init__(self, tokens, max_length, words=None):
+    def __init__(self, tokens, max_length, words=None, spelled=None, detokenize: Callable | None = None):
         phrases = describe(tokens, tf.zeros_like(max_length, tf.bool))
         backwards = tf.reverse_sequence(
             tf.reshape(phrases.tokens, [-1, tf.shape(phrases.tokens)[2]]), tf.reshape(phrases.lengths, [-1]), seq_axis=1
         )
-        self.state = tf.reshape(backwards, tf.shape(phrases.tokens)), max_length
-        self.given, self.words = tf.reduce_any(phrases.lengths > 0), words
+        spelled = tf.zeros_like(phrases.lengths[:, :0], tf.string) if spelled is None else spelled
+        self.state = tf.reshape(backwards, tf.shape(phrases.tokens)), max_length, spelled
+        self.given, self.words, self.detokenize = tf.reduce_any(phrases.lengths > 0), words, detokenize
 
     def applies(self, position):
         return self.given
 
     def __call__(self, log_probs, hypotheses, state):
-        backwards, max_length = state
+        backwards, max_length, spelled = state
         phrases, length = backwards[:, None], tf.shape(backwards)[2]
         rows, number = tf.shape(backwards)[0], tf.shape(backwards)[1]
         written = tf.pad(hypotheses.sequences, [[0, 0], [0, 0], [length, 0]])[:, :, -length:]
@@ -289,6 +296,8 @@ class Avoided(Scorer):
             inside, joined = map(tf.constant, self.words)
             at_once = tf.logical_not(tf.gather(joined, last)) | (hypotheses.position + 1 >= max_length)[:, None]
             whole = tf.reduce_any(ends_in(phrases, written) & (last != PAD)[:, None], axis=2)
+            if self.detokenize:
+                whole |= _ends_in_words(self.detokenize(_ragged(hypotheses.sequences)), spelled)
             log_probs = tf.where(whole[..., None] & tf.logical_not(inside), IMPOSSIBLE, log_probs)
         almost = ends_in(phrases[..., 1:], written[..., :-1]) & (at_once & (last != PAD))[:, None]
         beam_size = log_probs.shape[1]
@@ -298,3 +307,31 @@ class Avoided(Scorer):
             axis=-1,
         )
         return tf.tensor_scatter_nd_min(log_probs, where, tf.where(almost, IMPOSSIBLE, -IMPOSSIBLE)), state
+
+
+def _ragged(sequences) -> tf.RaggedTensor:
+    """[R, W, T] → [R · W, T], ragged."""
+    rows, beam_size, length = tf.unstack(tf.shape(sequences))
+    return tf.RaggedTensor.from_tensor(tf.reshape(sequences, [rows * beam_size, length]))
+
+
+def _ends_in_words(texts, phrases):
+    """Returns whether a text ends in one of the phrases of its sentence, not in a word that the phrase is the end of.
+
+    Args:
+        texts: [R · W] string.
+        phrases: [R, C] string; empty ones are none.
+
+    Returns:
+        [R, W] boolean.
+    """
+    rows, number = tf.unstack(tf.shape(phrases))
+    texts = tf.reshape(texts, [rows, -1, 1])
+    shape = [rows, tf.shape(texts)[1], number]
+    texts, phrases = (tf.reshape(tf.broadcast_to(x, shape), [-1]) for x in (texts, phrases[:, None]))
+    sizes = tf.strings.length(phrases, "UTF8_CHAR")
+    first = tf.strings.length(texts, "UTF8_CHAR") - sizes
+    same = tf.strings.substr(texts, tf.maximum(first, 0), sizes, "UTF8_CHAR") == phrases
+    before = tf.strings.substr(texts, tf.maximum(first - 1, 0), tf.cast(first > 0, tf.int32), "UTF8_CHAR")
+    found = same & (sizes > 0) & (first >= 0) & tf.logical_not(tf.strings.regex_full_match(before, r"[\pL\pM\pN]"))
+    return tf.reduce_any(tf.reshape(found, shape), axis=2)

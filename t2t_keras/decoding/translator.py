@@ -133,8 +133,8 @@ class Translator(tf.Module):
             max_length, n_best: [B] int32.
             inputs: of the scorers and the selector, [B, …] or ragged. These are known to every translator: `prefix`, [B, (P)] int32,
                 sub-words that the translations must start with; `constraints`, [B, C, L] int32, padded with PAD, phrases that they must
-                contain, in this order if `ordered`, [B] boolean, which goes with it; and `avoid`, likewise, phrases that they must not
-                contain as whole words. A translator with a selector of its own does not heed `constraints`.
+                contain, in this order if `ordered`, [B] boolean, which goes with it; and `avoid`, likewise, with `avoid_text`, [B, C] string,
+                phrases that they must not contain as whole words. A translator with a selector of its own does not heed `constraints`.
 
         Returns:
             Translations [B · W, (T)] int32, W consecutive rows for each sentence, best first; and their scores [B, W] float32.
@@ -195,7 +195,8 @@ class Translator(tf.Module):
         if "prefix" in inputs:
             yield Prefix(inputs["prefix"])
         if "avoid" in inputs:
-            yield Avoided(inputs["avoid"], inputs["max_length"], self.tokenizer.word_parts)
+            words, detokenize = self.tokenizer.word_parts, self.tokenizer.detokenize
+            yield Avoided(inputs["avoid"], inputs["max_length"], words, inputs["avoid_text"], detokenize)
 
     def _known_selector(self, inputs: Inputs) -> Selector:
         selector = self.selector(inputs)

@@ -139,8 +139,8 @@ class Signatures(tf.Module):
         forced = forced[:, :-1]
         wanted = tf.where(max_length == 0, length + config.extra_length, tf.minimum(max_length, self._longest))
         number = tf.cast(forced.row_lengths(), tf.int32)
-        wanted_phrases, *sizes = lexical.read(self.translator.tokenizer, constraints)
-        avoided_phrases, *avoided_sizes = lexical.read(self.translator.tokenizer, avoid)
+        wanted_phrases, _, *sizes = lexical.read(self.translator.tokenizer, constraints)
+        avoided_phrases, avoided_text, *avoided_sizes = lexical.read(self.translator.tokenizer, avoid)
         possible = (alpha == OWN_ALPHA) | (alpha >= 0) & (alpha <= MAX_ALPHA)
         error = tf.strings.join([
             _error_where(~possible, f"alpha: expected 0 to {MAX_ALPHA:g}, or {OWN_ALPHA:g} for that of the model.", alpha),
@@ -167,6 +167,7 @@ class Signatures(tf.Module):
             constraints=tf.where(refused[:, None, None], PAD, wanted_phrases),
             ordered=ordered,
             avoid=tf.where(refused[:, None, None], PAD, avoided_phrases),
+            avoid_text=avoided_text,
         )
         absent = (refused | (length == 1))[:, None] | (tf.range(beam_size)[None] >= n_best[:, None]) | ~tf.math.is_finite(scores)
         found = self.translator.texts(sequences, scores, absent)
