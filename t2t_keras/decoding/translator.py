@@ -134,7 +134,8 @@ class Translator(tf.Module):
             inputs: of the scorers and the selector, [B, …] or ragged. These are known to every translator: `prefix`, [B, (P)] int32,
                 sub-words that the translations must start with; `constraints`, [B, C, L] int32, padded with PAD, phrases that they must
                 contain, in this order if `ordered`, [B] boolean, which goes with it; and `avoid`, likewise, with `avoid_text`, [B, C]
-                string, phrases that they must not contain as whole words. A translator with a selector of its own does not heed `constraints`.
+                string, phrases that they must not contain as whole words. A translator with a selector of its own does not heed
+                `constraints`.
 
         Returns:
             Translations [B · W, (T)] int32, W consecutive rows for each sentence, best first; and their scores [B, W] float32.
