@@ -704,7 +704,7 @@ MUTANTS = (
     Mutant(
         "a word is avoided in those that begin with it",
         "t2t_keras/decoding/translator.py",
-        'Avoided(inputs["avoid"], inputs["max_length"], words, inputs["avoid_text"], detokenize)',
+        'Avoided(inputs["avoid"], inputs["max_length"], words, inputs["avoid_text"], spelling)',
         'Avoided(inputs["avoid"], inputs["max_length"])',
         ("tests/test_signatures.py::test_a_word_goes_on_after_one_that_is_avoided",),
     ),

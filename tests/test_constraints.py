@@ -422,7 +422,7 @@ def test_a_word_is_avoided_and_not_those_that_begin_with_it(alpha):
 def test_a_text_ends_in_words(text, phrases, expected):
     """Also beside a sentence of other phrases, in the second of its two beams."""
     given = tf.constant([[*phrases, "", ""][:2], ["y", "z"]])
-    received = constraints._ends_in_words(tf.constant(["q", text, "y", "zz"]), given)
+    received = constraints._ends_in_words(tf.constant([["q", text], ["y", "zz"]]), given)
     assert received.numpy().tolist() == [[False, expected], [True, False]]
 
 

@@ -12,7 +12,7 @@ Letters: R sentences in the state of the search, W beams, N continuations of a h
 V vocabulary, T tokens written so far.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -265,17 +265,17 @@ class Avoided(Scorer):
         words: two arrays [V] boolean: which sub-words go on with the word before them, and which end where a word may go on. `None`
             forbids the sub-words whatever follows.
         spelled: [B, C] string, the phrases as text.
-        detokenize: converts sub-words to text: [N, (length)] int32, ragged → [N] string. Goes with `spelled`.
+        spelling: the bytes of each sub-word, V; goes with `spelled`. Detokenizing has a state, and searches would wait for each other.
     """
 
-    def __init__(self, tokens, max_length, words=None, spelled=None, detokenize: Callable | None = None):
+    def __init__(self, tokens, max_length, words=None, spelled=None, spelling: Sequence[bytes] = ()):
         phrases = describe(tokens, tf.zeros_like(max_length, tf.bool))
         backwards = tf.reverse_sequence(
             tf.reshape(phrases.tokens, [-1, tf.shape(phrases.tokens)[2]]), tf.reshape(phrases.lengths, [-1]), seq_axis=1
         )
         spelled = tf.zeros_like(phrases.lengths[:, :0], tf.string) if spelled is None else spelled
         self.state = tf.reshape(backwards, tf.shape(phrases.tokens)), max_length, spelled
-        self.given, self.words, self.detokenize = tf.reduce_any(phrases.lengths > 0), words, detokenize
+        self.given, self.words, self.spelling = tf.reduce_any(phrases.lengths > 0), words, spelling
 
     def applies(self, position):
         return self.given
@@ -296,8 +296,9 @@ class Avoided(Scorer):
             inside, joined = map(tf.constant, self.words)
             at_once = tf.logical_not(tf.gather(joined, last)) | (hypotheses.position + 1 >= max_length)[:, None]
             whole = tf.reduce_any(ends_in(phrases, written) & (last != PAD)[:, None], axis=2)
-            if self.detokenize:
-                whole |= _ends_in_words(self.detokenize(_ragged(hypotheses.sequences)), spelled)
+            if self.spelling:
+                texts = tf.strings.reduce_join(tf.gather(tf.constant(self.spelling), hypotheses.sequences), axis=2)
+                whole |= _ends_in_words(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), spelled)
             log_probs = tf.where(whole[..., None] & tf.logical_not(inside), IMPOSSIBLE, log_probs)
         almost = ends_in(phrases[..., 1:], written[..., :-1]) & (at_once & (last != PAD))[:, None]
         beam_size = log_probs.shape[1]
@@ -309,26 +310,18 @@ class Avoided(Scorer):
         return tf.tensor_scatter_nd_min(log_probs, where, tf.where(almost, IMPOSSIBLE, -IMPOSSIBLE)), state
 
 
-def _ragged(sequences) -> tf.RaggedTensor:
-    """[R, W, T] → [R · W, T], ragged."""
-    rows, beam_size, length = tf.unstack(tf.shape(sequences))
-    return tf.RaggedTensor.from_tensor(tf.reshape(sequences, [rows * beam_size, length]))
-
-
 def _ends_in_words(texts, phrases):
     """Returns whether a text ends in one of the phrases of its sentence, not in a word that the phrase is the end of.
 
     Args:
-        texts: [R · W] string.
+        texts: [R, W] string.
         phrases: [R, C] string; empty ones are none.
 
     Returns:
         [R, W] boolean.
     """
-    rows, number = tf.unstack(tf.shape(phrases))
-    texts = tf.reshape(texts, [rows, -1, 1])
-    shape = [rows, tf.shape(texts)[1], number]
-    texts, phrases = (tf.reshape(tf.broadcast_to(x, shape), [-1]) for x in (texts, phrases[:, None]))
+    shape = tf.concat([tf.shape(texts), tf.shape(phrases)[1:]], axis=0)
+    texts, phrases = (tf.reshape(tf.broadcast_to(x, shape), [-1]) for x in (texts[:, :, None], phrases[:, None]))
     sizes = tf.strings.length(phrases, "UTF8_CHAR")
     first = tf.strings.length(texts, "UTF8_CHAR") - sizes
     same = tf.strings.substr(texts, tf.maximum(first, 0), sizes, "UTF8_CHAR") == phrases

@@ -196,8 +196,8 @@ class Translator(tf.Module):
         if "prefix" in inputs:
             yield Prefix(inputs["prefix"])
         if "avoid" in inputs:
-            words, detokenize = self.tokenizer.word_parts, self.tokenizer.detokenize
-            yield Avoided(inputs["avoid"], inputs["max_length"], words, inputs["avoid_text"], detokenize)
+            words, spelling = self.tokenizer.word_parts, self.tokenizer.spelling
+            yield Avoided(inputs["avoid"], inputs["max_length"], words, inputs["avoid_text"], spelling)
 
     def _known_selector(self, inputs: Inputs) -> Selector:
         selector = self.selector(inputs)

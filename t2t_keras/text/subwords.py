@@ -37,6 +37,12 @@ class Subwords(tf.Module, abc.ABC):
         self.model, self.pieces, self.vocab_size = model, pieces, len(pieces)
 
     @functools.cached_property
+    def spelling(self) -> tuple[bytes, ...]:
+        """The bytes that each sub-word spells: V, with a space in place of ▁."""
+        spelled = dict.fromkeys(self.pieces[: EOS + 1], b"") | {name: bytes([byte]) for byte, name in enumerate(BYTES)}
+        return tuple(spelled.get(piece, piece.replace("▁", " ").encode()) for piece in self.pieces)
+
+    @functools.cached_property
     def word_parts(self) -> tuple[np.ndarray, np.ndarray]:
         """Which sub-words go on with the word before them, and after which one a word may go on: two arrays [V] boolean.
 
