@@ -16,8 +16,10 @@ from t2t_keras.config import FORMER_NAMES, SampleConfig, with_current_names
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.signatures import OWN_ALPHA, Signatures
+from t2t_keras.phrases import joined
 
 Text = str | Sequence[str]
+Phrases = Sequence[str] | Sequence[Sequence[str]]  # Of a sentence, or of each sentence of a list.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Translation:
         source_pieces: sub-words of the source with the end token; none for a sample.
         alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which sum to 1, or are 0 if
             the architecture does not align; `None` unless requested.
+        constraints_met: whether the translation contains all its constraints.
     """
 
     text: str
@@ -38,6 +41,7 @@ class Translation:
     pieces: tuple[str, ...] = ()
     source_pieces: tuple[str, ...] = ()
     alignment: np.ndarray | None = None
+    constraints_met: bool = True
 
 
 class TextTranslator:
@@ -69,7 +73,17 @@ class TextTranslator:
         return found[0] if isinstance(text, str) else found
 
     def n_best(
-        self, text: Text, n: int = 4, *, alpha: float | None = None, prefix: str = "", alignment: bool = False, batch_size: int = 32
+        self,
+        text: Text,
+        n: int = 4,
+        *,
+        alpha: float | None = None,
+        prefix: str = "",
+        alignment: bool = False,
+        constraints: Phrases = (),
+        avoid: Phrases = (),
+        ordered: bool = False,
+        batch_size: int = 32,
     ) -> list[Translation] | list[list[Translation]]:
         """Finds the n best translations of a sentence or of each sentence of a list.
 
@@ -79,6 +93,10 @@ class TextTranslator:
             alpha: exponent of the length penalty, 0 to 10; `None` is the model's.
             prefix: text that every translation begins with.
             alignment: whether to return alignments.
+            constraints: phrases that each translation must contain; for a list of sentences, such a list for each. A phrase that is given
+                twice must appear twice.
+            avoid: likewise, phrases that it must not contain as whole words.
+            ordered: whether the constraints must appear in their order.
             batch_size: number of sentences translated at once.
 
         Returns:
@@ -91,11 +109,15 @@ class TextTranslator:
         texts, found, beam_size = _listed(text), [], getattr(self._signatures, "beam_size", None)
         if beam_size and not 1 <= n <= beam_size:  # An export says so itself.
             raise ValueError(f"n_best: expected 1 to {beam_size}, the beam size. Received: {n}.")
+        own = {name: _phrases(text, phrases, name) for name, phrases in (("constraints", constraints), ("avoid", avoid))}
         for first in range(0, len(texts), batch_size):
-            found += self._n_best(texts[first : first + batch_size], n, OWN_ALPHA if alpha is None else alpha, prefix, alignment)
+            chosen = slice(first, first + batch_size)
+            rows = len(texts[chosen])
+            phrases = {name: tf.constant(values[chosen]) for name, values in own.items()} | {"ordered": tf.fill([rows], ordered)}
+            found += self._n_best(texts[chosen], n, OWN_ALPHA if alpha is None else alpha, prefix, alignment, phrases)
         return found[0] if isinstance(text, str) else found
 
-    def _n_best(self, texts: list[str], n: int, alpha: float, prefix: str, alignment: bool) -> list[list[Translation]]:
+    def _n_best(self, texts: list[str], n: int, alpha: float, prefix: str, alignment: bool, phrases: dict) -> list[list[Translation]]:
         rows = len(texts)
         outputs = self._signatures.translate_with_options(
             text=tf.constant(texts),
@@ -104,6 +126,7 @@ class TextTranslator:
             n_best=tf.fill([rows], n),
             prefix=tf.fill([rows], prefix),
             alignment=tf.fill([rows], True),  # Sub-words are returned only with the alignment.
+            **phrases,
         )
         outputs = _checked(outputs, texts)
 
@@ -111,7 +134,7 @@ class TextTranslator:
             pieces, source_pieces = _decoded(outputs["pieces"][row, beam]), _decoded(outputs["source_pieces"][row])
             weights = outputs["alignment"][row, beam, : len(pieces), : len(source_pieces)] if alignment else None
             text, score = outputs["text"][row, beam].decode(errors="replace"), float(outputs["score"][row, beam])
-            return Translation(text, score, pieces, source_pieces, weights)
+            return Translation(text, score, pieces, source_pieces, weights, bool(outputs["constraints_met"][row, beam]))
 
         return [[translation(row, beam) for beam in range(n)] for row in range(rows)]
 
@@ -178,6 +201,20 @@ class TextTranslator:
             outputs = self._signatures.score(source=tf.constant(sources[chosen]), target=tf.constant(targets[chosen]))
             found += outputs["log_prob"].numpy().tolist()
         return found[0] if isinstance(source, str) else found
+
+
+def _phrases(text: Text, phrases: Phrases, name: str) -> list[str]:
+    """Returns the phrases of each sentence, joined.
+
+    Raises:
+        ValueError: they are not a list of phrases, or not one list for each sentence.
+    """
+    if isinstance(text, str):
+        return [joined(phrases, name)]
+    rows = phrases or [()] * len(text)
+    if isinstance(rows, str) or len(rows) != len(text):
+        raise ValueError(f"{name}: expected a list of phrases for each of {len(text)} sentences. Received: {phrases!r:.80}.")
+    return [joined(row, name) for row in rows]
 
 
 def _listed(text: Text) -> list[str]:

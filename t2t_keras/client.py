@@ -20,6 +20,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 
 from t2t_keras.log import logger
+from t2t_keras.phrases import Request, joined
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
 Predict = Callable[[str, dict[str, list]], dict[str, list]]  # (signature name, inputs by name) → outputs by name.
@@ -111,10 +112,16 @@ class Options:
         """The number of translations for each line."""
         return self.n_best
 
-    def request(self, first: int, lines: list[str]) -> tuple[str, dict[str, list]]:
+    def request(self, first: int, lines: list[str | Request]) -> tuple[str, dict[str, list]]:
         """Returns the signature and the inputs of a request for some lines; `first` is the number of the first, from 0."""
         same = {**dataclasses.asdict(self), "alpha": float(self.alpha), "alignment": False}
-        return "translate_with_options", {"text": lines, **{name: [value] * len(lines) for name, value in same.items()}}
+        own = [line if isinstance(line, Request) else Request(line) for line in lines]
+        return "translate_with_options", {
+            "text": [each.text for each in own],
+            **{name: [value] * len(lines) for name, value in same.items()},
+            **{name: [joined(getattr(each, name), name) for each in own] for name in ("constraints", "avoid")},
+            "ordered": [each.ordered for each in own],
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,34 +313,40 @@ def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] 
     return patient
 
 
-def translate_batch(predict: Predict, lines: list[str], options: Options | Samples | None = None, first: int = 0) -> list[dict]:
+def translate_batch(predict: Predict, lines: list[str | Request], options: Options | Samples | None = None, first: int = 0) -> list[dict]:
     """Translates lines in one request.
 
     Args:
         predict: a function from `connect` or `retrying`.
-        lines: sentences.
+        lines: sentences, or requests with their own phrases.
         options: options for all lines; `None` for those of the model.
         first: number of the first line, from 0, on which its samples depend.
 
     Returns:
-        For each line {"text": [n_best] str, "score": [n_best] float}, best first, or samples. Without `options`, n_best is 1.
+        For each line {"text": [n_best] str, "score": [n_best] float}, best first, or samples; and "constraints_met", [n_best] bool, for
+        requests. Without `options`, n_best is 1.
 
     Raises:
         ServerError: the server refused the request or one of its lines.
     """
-    if options is None:
+    names = ("text", "score")
+    if options is None and not any(isinstance(line, Request) for line in lines):
         outputs = predict("serving_default", {"text": lines})
-        outputs = {name: [[value] for value in outputs[name]] for name in ("text", "score")}
+        outputs = {name: [[value] for value in outputs[name]] for name in names}
     else:
+        options = options or Options()
         outputs = predict(*options.request(first, lines))
+        if any(isinstance(line, Request) for line in lines):
+            names = (*names, "constraints_met")
         refused = [(line, error) for line, error in zip(lines, outputs["error"], strict=False) if error]
         if refused:
             line, error = refused[0]
+            line = line.text if isinstance(line, Request) else line
             raise ServerError(f"The server refused {len(refused)} of {len(lines)} lines, such as {line[:60]!r}: {error.strip()}")
-        outputs = {name: [row[: options.number] for row in outputs[name]] for name in ("text", "score")}
+        outputs = {name: [row[: options.number] for row in outputs[name]] for name in names}
     if len(outputs["text"]) != len(lines):
         raise ServerError(f"Expected {len(lines)} translations, one for each line. Received: {len(outputs['text'])}.")
-    return [{"text": text, "score": score} for text, score in zip(outputs["text"], outputs["score"], strict=True)]
+    return [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
 
 
 def _start(function: Callable, *arguments) -> concurrent.futures.Future:
@@ -351,13 +364,18 @@ def _start(function: Callable, *arguments) -> concurrent.futures.Future:
 
 
 def translate_lines(
-    predict: Predict, lines: Iterable[str], options: Options | Samples | None = None, *, batch_size: int = 32, parallel: int = 4
+    predict: Predict,
+    lines: Iterable[str | Request],
+    options: Options | Samples | None = None,
+    *,
+    batch_size: int = 32,
+    parallel: int = 4,
 ) -> Iterator[dict]:
     """Translates any number of lines, in order.
 
     Args:
         predict: a function from `connect` or `retrying`.
-        lines: sentences.
+        lines: sentences, or requests with their own phrases.
         options: options for all lines; `None` for those of the model.
         batch_size: number of lines in a request.
         parallel: number of requests at the same time.

@@ -116,7 +116,10 @@ def _column(dtype, *names: str) -> list[tf.TensorSpec]:
 
 
 class StandIn(tf.Module):
-    """The best translation of a line has its a to z in capitals, the second its A to Z in small letters; scores are of the length."""
+    """The best translation of a line has its a to z in capitals, the second its A to Z in small letters; scores are of the length.
+
+    Of constraints, only ordered ones are met, and what is to be avoided is refused.
+    """
 
     @tf.function(input_signature=_column(tf.string, "text"))
     def translate(self, text):
@@ -129,9 +132,11 @@ class StandIn(tf.Module):
             *_column(tf.int32, "max_length", "n_best"),
             *_column(tf.string, "prefix"),
             *_column(tf.bool, "alignment"),
+            *_column(tf.string, "constraints", "avoid"),
+            *_column(tf.bool, "ordered"),
         ]
     )
-    def translate_with_options(self, text, alpha, max_length, n_best, prefix, alignment):
+    def translate_with_options(self, text, alpha, max_length, n_best, prefix, alignment, constraints, avoid, ordered):
         alpha = tf.where(alpha == -1, 0.6, alpha)
         cannot_be = [
             ((alpha < 0) | tf.math.is_nan(alpha), "alpha: expected 0 or more. "),
@@ -147,8 +152,9 @@ class StandIn(tf.Module):
         return {
             "text": tf.stack([tf.strings.join([prefix, text]) for text in texts], axis=1),
             "score": tf.stack([score - alpha, score - 2 * alpha], axis=1),
+            "constraints_met": tf.tile((constraints == "")[:, None] | ordered[:, None], [1, BEAM_SIZE]),
             "truncated": tf.zeros_like(alignment),
-            "error": error,
+            "error": tf.strings.join([error, tf.where(avoid == "", "", "avoid: expected nothing. ")]),
             "source_pieces": tf.fill([batch, width], "▁"),
             "pieces": tf.fill([batch, BEAM_SIZE, width], "▁"),
             "alignment": tf.zeros([batch, BEAM_SIZE, width, width]),

@@ -18,10 +18,12 @@ import stand_in
 import tensorflow as tf
 
 from t2t_keras import client
+from t2t_keras.phrases import Request
 from tools import workers
 
 ROOT = pathlib.Path(__file__).parent.parent
 SCHEMES = ("grpc", "http")
+NO_PHRASES = {"constraints": ["", ""], "avoid": ["", ""], "ordered": [False, True]}
 LINES_THAT_TRY_IT = [
     "one",
     "",
@@ -94,7 +96,15 @@ def fail(times: int, kind: type = tf.errors.UnavailableError):
         *(
             (
                 "translate_with_options",
-                {"text": ["Ab", "cD"], "alpha": [0.6, 1 / 3], "max_length": [0, 1], "n_best": [1, 2], "prefix": ["", "→ "], **which},
+                {
+                    "text": ["Ab", "cD"],
+                    "alpha": [0.6, 1 / 3],
+                    "max_length": [0, 1],
+                    "n_best": [1, 2],
+                    "prefix": ["", "→ "],
+                    **which,
+                    **NO_PHRASES,
+                },
             )
             for which in ({"alignment": [False, False]}, {"alignment": [False, True]})
         ),
@@ -164,6 +174,20 @@ def test_no_more_translations_come_back_than_were_asked_for():
     for number in (1, 2):
         found = client.translate_batch(lambda signature, inputs: outputs, ["one", "two"], client.Options(n_best=number))
         assert found[0] == {"text": ["a", "b"][:number], "score": [-1.0, -2.0][:number]} and found[1]["text"][0] == "d"
+
+
+def test_each_request_has_its_own_phrases_and_says_whether_they_are_there(servers):
+    """The server meets ordered constraints only."""
+    requests_ = [Request("one", ["x", "y z"], [], True), Request("two", ["x"]), "three", Request("four")]
+    found = client.translate_batch(predict_of(servers, "grpc"), requests_)
+    assert [(each["text"], each["constraints_met"]) for each in found] == [
+        (["ONE"], [True]), (["TWO"], [False]), (["THREE"], [True]), (["FOUR"], [True])
+    ]  # fmt: skip
+    many = client.translate_batch(predict_of(servers, "http"), requests_, client.Options(n_best=2, prefix="p"))
+    assert [each["constraints_met"] for each in many] == [[True] * 2, [False] * 2, [True] * 2, [True] * 2]
+    assert many[1]["text"] == ["pTWO", "ptwo"]
+    with pytest.raises(client.ServerError, match="refused 1 of 2 lines, such as 'two': avoid: expected nothing"):
+        client.translate_batch(predict_of(servers, "grpc"), [Request("one"), Request("two", avoid=["x"])])
 
 
 def test_a_server_that_goes_away_again_is_told_again(messages):

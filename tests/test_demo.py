@@ -1,6 +1,7 @@
 """The demo page: its server answers and refuses as promised, and in a browser a person can type, point, select and force a beginning."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -44,8 +45,8 @@ def wait_until(condition) -> None:
         time.sleep(0.05)
 
 
-def ask(app, text="one two", prefix="", page="p", number=1, **request) -> tuple[int, dict]:
-    body = {"text": text, "prefix": prefix, "page": page, "number": number}
+def ask(app, text="one two", prefix="", page="p", number=1, phrases=None, **request) -> tuple[int, dict]:
+    body = {"text": text, "prefix": prefix, "page": page, "number": number, **(phrases or {})}
     response = Client(app).post("/translate", **{"json": body, "base_url": "http://localhost:8000", **request})
     return response.status_code, json.loads(response.text)
 
@@ -66,23 +67,40 @@ def test_a_sentence_is_answered_with_its_translations_and_their_alignment(app):
     assert ask(app, "  \n ")[1]["translations"] == []
 
 
+def test_phrases_are_passed_on_one_a_line():
+    given = []
+
+    def translate(text, prefix, n, **phrases):
+        given.append(phrases)
+        return [dataclasses.replace(each, constraints_met=False) for each in echo(text, prefix, n)]
+
+    app = Demo(translate, title="", n_best=1)
+    status, answer = ask(app, phrases={"constraints": " x \n\n y  z\n", "avoid": "\n"})
+    assert status == 200 and answer["translations"][0]["constraints_met"] is False
+    ask(app, phrases={"constraints": "", "avoid": "v, w\r\nu"}, number=2)
+    ask(app, number=3)
+    assert given == [{"constraints": ["x", "y z"]}, {"avoid": ["v, w", "u"]}, {}]
+    assert ask(app, phrases={"avoid": ["x"]}, number=4)[0] == 400
+
+
 ANSWERS = [
     Translation("eins zwei", -0.5, ["▁eins", "▁zwei", "</s>"], ["▁one", "</s>"], [[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]]),
-    Translation("drei", -1.5, ["▁drei", "</s>"], ["▁one", "</s>"], [[0.125, 0.875], [1.0, 0.0]]),
+    Translation("drei", -1.5, ["▁drei", "</s>"], ["▁one", "</s>"], [[0.125, 0.875], [1.0, 0.0]], False),
 ]
+PHRASES = {"constraints": ["x", "y z"], "avoid": ["v"]}
 
 
 def test_a_translator_s_translations_have_each_its_own_score_sub_words_and_alignment():
     class Translator:
-        def n_best(self, text, n, *, prefix, alignment):
-            assert (text, n, prefix, alignment) == ("one", 2, "e", True)
+        def n_best(self, text, n, *, prefix, alignment, **phrases):
+            assert (text, n, prefix, alignment, phrases) == ("one", 2, "e", True, PHRASES)
             arrays = [np.array(each.alignment, np.float32) for each in ANSWERS]
             return [
-                api.Translation(each.text, each.score, tuple(each.pieces), tuple(each.source_pieces), array)
+                api.Translation(each.text, each.score, tuple(each.pieces), tuple(each.source_pieces), array, each.constraints_met)
                 for each, array in zip(ANSWERS, arrays, strict=True)
             ]
 
-    assert demo.from_translator(Translator())("one", "e", 2) == ANSWERS
+    assert demo.from_translator(Translator())("one", "e", 2, **PHRASES) == ANSWERS
 
 
 def test_a_server_s_translations_have_each_its_own_score_sub_words_and_alignment():
@@ -91,7 +109,8 @@ def test_a_server_s_translations_have_each_its_own_score_sub_words_and_alignment
     def predict(signature, inputs):
         assert signature == "translate_with_options"
         assert {name: value for name, [value] in inputs.items()} == {
-            "text": "one", "alpha": -1.0, "max_length": 0, "n_best": 2, "prefix": "e", "alignment": True
+            "text": "one", "alpha": -1.0, "max_length": 0, "n_best": 2, "prefix": "e", "alignment": True,
+            "constraints": "x\ty z", "avoid": "v", "ordered": False,
         }  # fmt: skip
         weights = [[[*row, 0.0] for row in each.alignment] + [[0.0] * 3] * (4 - len(each.pieces)) for each in ANSWERS]
         return {
@@ -101,9 +120,10 @@ def test_a_server_s_translations_have_each_its_own_score_sub_words_and_alignment
             "source_pieces": [[*ANSWERS[0].source_pieces, ""]],
             "alignment": [weights],
             "error": [""],
+            "constraints_met": [[each.constraints_met for each in ANSWERS] + [True, True]],
         }
 
-    assert demo.from_server(predict)("one", "e", 2) == ANSWERS
+    assert demo.from_server(predict)("one", "e", 2, **PHRASES) == ANSWERS
 
 
 @pytest.mark.parametrize(

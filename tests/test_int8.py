@@ -85,6 +85,7 @@ def answers(signatures, lines) -> dict:
     options = {
         "alpha": tf.fill([number], 0.8), "max_length": tf.zeros([number], tf.int32), "n_best": tf.fill([number], 2),
         "prefix": tf.fill([number], "z"), "alignment": tf.fill([number], True),
+        "constraints": tf.fill([number], ""), "avoid": tf.fill([number], ""), "ordered": tf.fill([number], False),
     }  # fmt: skip
     lines = tf.constant(lines)
     return {

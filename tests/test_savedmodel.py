@@ -225,6 +225,9 @@ def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(load
         "n_best": tf.constant([2, 1, 1, 3]),
         "prefix": tf.constant(["", "", "x", ""]),
         "alignment": tf.constant([True, True, False, False]),
+        "constraints": tf.constant(["Euro\tzwei", "", "", ""]),
+        "avoid": tf.constant(["und", "", "", ""]),
+        "ordered": tf.constant([True, False, False, False]),
     }
     service = Signatures(translator)
     found, expected = loaded.signatures["translate_with_options"](**inputs), service.translate_with_options(**inputs)

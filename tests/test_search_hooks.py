@@ -340,6 +340,25 @@ def test_the_best_continuations_of_scores_are_those_of_logits():
         assert search(tables, selector=Same(), **options) == expected
 
 
+def test_a_selector_is_called_only_while_it_applies():
+    tables, calls = random_tables(batch=3, seed=77), []
+
+    class First(Apart):
+        def number(self, beam_size):
+            return 2 * beam_size
+
+        def applies(self, position):
+            return position < 2
+
+        def __call__(self, log_probs, hypotheses, state):
+            calls.append(int(hypotheses.position))
+            return Best()(log_probs, hypotheses, state)
+
+    options = {"beam_size": 3, "max_length": 6, "alpha": 0.0}
+    assert search(tables, selector=First(), **options) == search(tables, **options)
+    assert calls == [0, 1]
+
+
 def test_too_few_continuations_are_refused():
     class Two(Best):
         def number(self, beam_size):

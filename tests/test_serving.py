@@ -28,6 +28,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 SERVING = ROOT / "serving"
 LINES = ["two hundred and seven", "", "one\u2028line", "😀 \x00 ½"]
 OPTIONS = {"alpha": [0.6, 1.0], "max_length": [0, 3], "n_best": [1, 2], "prefix": ["", "a"], "alignment": [False, True]}
+OPTIONS |= {"constraints": ["", "Euro\tzwei"], "avoid": ["drei", ""], "ordered": [False, True]}
 
 
 @pytest.fixture(scope="module")

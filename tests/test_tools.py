@@ -186,6 +186,55 @@ def test_n_best_lines_are_numbered_scored_and_best_first(trained, translated, tm
     assert all(float(row[1]) < 0 for row in rows[:2] + rows[6:])
 
 
+def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp_path):
+    """Its beam of 2 holds what must appear and what must not, and the terms of a file where the source has them."""
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("two\tdeux\nseven\tsept\nhund\tchien\n")
+    lines = [
+        {"text": "two hundred and seven"},
+        {"text": "one"},
+        {"text": "two hundred and seven", "constraints": ["x y", "a"], "ordered": True},
+        {"text": "", "constraints": ["a"]},
+        {"text": "one", "constraints": ["a b " * 7]},
+        {"text": "one", "avoid": ["ü"]},
+    ]
+    source = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    flags = [f"--model_dir={trained[0]}", f"--terms={terms}", "--extra_length=12"]
+    result = tool("translate", *flags, "--jsonl", stdin=source)
+    assert result.returncode == 0, result.stderr.decode()
+    first, one, third, blank, long, _ = answers = [json.loads(line) for line in result.stdout.decode().splitlines()]
+    assert all(list(answer) == ["text", "score", "constraints_met"] for answer in answers)
+    assert "deux" in first["text"] and "sept" in first["text"] and "chien" not in first["text"] and first["constraints_met"] is True
+    assert third["text"].index("x y") < third["text"].rindex("a") and "deux" in third["text"] and "sept" in third["text"]
+    assert blank == {"text": "", "score": 0.0, "constraints_met": False} and one["constraints_met"] and one["score"] < 0
+    assert long["constraints_met"] is False  # 28 sub-words have no room in 12 more than the source has.
+    many = tool("translate", *flags, "--n_best=2", stdin=b"two hundred and seven\none\n\n")
+    rows = [line.split("\t") for line in many.stdout.decode().splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "2", "2", "3", "3"]
+    assert rows[0][1:] == [f"{first['score']:.4f}", first["text"]] and rows[2][2] == one["text"] and rows[4][1:] == ["0.0000", ""]
+
+
+@pytest.mark.parametrize(
+    ("flags", "input", "said"),
+    [
+        (["--jsonl"], b'{"text": "a"}\n{"text": 3}\n', "Line 2: text: expected a sentence. Received: 3."),
+        (
+            ["--terms={0}/terms.tsv"],
+            b"one\n",
+            "Expected a term, a tab and its translation in each line of the terms. Received: line 1 of",
+        ),
+        (["--terms={0}/absent.tsv"], b"one\n", "Expected a file of text. Received: "),
+    ],
+)
+def test_what_is_wrong_with_phrases_is_told_without_tensorflow(tmp_path, flags, input, said):
+    (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "terms.tsv").write_text("no tab\n")
+    stand_in = "sys.modules['t2t_keras.export.signatures'] = types.SimpleNamespace(Signatures=lambda translator: None)\n"
+    code = SHOUTING.replace("program = ", f"{stand_in}program = ", 1)
+    flags = [flag.format(tmp_path) for flag in flags]
+    assert said in complaint(run_stand_in(code, "translate", f"--model_dir={tmp_path}", *flags, input=input))
+
+
 @pytest.fixture
 def shouting(tmp_path):
     """Runs `translate` with what shouts in place of a model, which takes 6 letters of a line and stops at the line "stop"."""
@@ -912,6 +961,14 @@ CALLS = {
             ["again", 2, 0.25, 8, "p", {"batch_size": 7, "parallel": 5}],
         ],
     ),
+    "client ": (
+        "from t2t_keras import client\n"
+        "client.connect = lambda model: None\n"
+        "client.translate_lines = lambda predict, lines, search, **sizes: (told(dataclasses.asdict(line), search) or "
+        "{'text': ['é'], 'score': [-1.5], 'constraints_met': [True]} for line in lines)",
+        ["--jsonl", "--terms={0}/terms.tsv"],
+        [[{"text": "one", "constraints": ["x", "eins"], "avoid": [], "ordered": False}, None, {}]],
+    ),
     "train": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda _: True)\n"
         "module('training.run', train=lambda folder, chosen, quiet, **options: "
@@ -1003,9 +1060,13 @@ CALLS = {
 def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     """Without TensorFlow. A flag that is parsed and then forgotten is seen by no test of what does the work."""
     (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "terms.tsv").write_text("one\teins\n")
     code, flags, calls = CALLS[case]
-    result = run_stand_in(STAND_IN.format(TELLING + code), case.strip(), *(flag.format(tmp_path) for flag in flags), input=b"one\n")
+    given = b'{"text": "one", "constraints": ["x"]}\n' if "--jsonl" in flags else b"one\n"
+    result = run_stand_in(STAND_IN.format(TELLING + code), case.strip(), *(flag.format(tmp_path) for flag in flags), input=given)
     assert result.returncode == 0, result.stderr.decode()
+    if "--jsonl" in flags:
+        assert result.stdout.splitlines()[-1].decode() == '{"text": "é", "score": -1.5, "constraints_met": true}'
     assert [json.loads(line) for line in result.stdout.splitlines() if line.startswith(b"[")] == filled(calls, tmp_path)
 
 

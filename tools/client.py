@@ -6,10 +6,12 @@ python tools/client.py --sample --draws=5 --seed=2 < text.en
 """
 
 import dataclasses
+import json
 import sys
 
 from absl import flags
 
+from t2t_keras import phrases
 from t2t_keras.cli import flags as options
 
 _SERVER = flags.DEFINE_string(
@@ -25,6 +27,8 @@ _MAX_LENGTH = flags.DEFINE_integer(
     "max_length", None, "Maximum length of a translation in sub-words; 0: the model's, which depends on the source's length.", lower_bound=0
 )
 _PREFIX = flags.DEFINE_string("prefix", None, "Text that each translation begins with.")
+_JSONL = flags.DEFINE_boolean("jsonl", False, "Read and write a JSON object in each line, as translate does.")
+_TERMS = flags.DEFINE_string("terms", "", "File of terms: a term, a tab and its translation in each line.")
 options.define_sampling()
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines per request; servers may have a limit.", lower_bound=1)
 _PARALLEL = flags.DEFINE_integer("parallel", 4, "Number of concurrent requests.", lower_bound=1, upper_bound=64)
@@ -35,13 +39,16 @@ _ATTEMPTS = flags.DEFINE_integer(
 
 
 def translate() -> None:
-    beams = [flag.name for flag in (_N_BEST, _ALPHA, _PREFIX)]
-    sample = options.sampling(beams)
+    sample = options.sampling([flag.name for flag in (_N_BEST, _ALPHA, _PREFIX, _JSONL, _TERMS)])
     import tqdm
 
     from t2t_keras import client
     from t2t_keras.text import lines
 
+    terms = phrases.Terms({})
+    if _TERMS.value:
+        with lines.opened(_TERMS.value) as file:
+            terms = phrases.Terms.read(lines.read_lines(file), _TERMS.value)
     given = {flag.name: flag.value for flag in (_N_BEST, _ALPHA, _MAX_LENGTH, _PREFIX) if flag.value is not None}
     if sample:
         search = client.Samples(**dataclasses.asdict(sample), max_length=_MAX_LENGTH.value or 0)
@@ -53,10 +60,20 @@ def translate() -> None:
     if at_keyboard:
         print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
     sizes = {"batch_size": 1, "parallel": 1} if at_keyboard else {"batch_size": _BATCH_SIZE.value, "parallel": _PARALLEL.value}
-    results = client.translate_lines(predict, lines.read_lines(sys.stdin.buffer), search, **sizes)
+    texts = lines.read_lines(sys.stdin.buffer)
+    if _JSONL.value or _TERMS.value:
+        texts = map(terms.added, phrases.read_requests(texts) if _JSONL.value else map(phrases.Request, texts))
+    results = client.translate_lines(predict, texts, search, **sizes)
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
     hidden = True if sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.
     for number, result in enumerate(tqdm.tqdm(results, unit=" lines", disable=hidden), 1):
+        if _JSONL.value:
+            answer = result if _N_BEST.value else {name: values[0] for name, values in result.items()}
+            sys.stdout.buffer.write(f"{json.dumps(answer, ensure_ascii=False)}\n".encode())
+            sys.stdout.buffer.flush()
+            continue
+        if _TERMS.value and not result["constraints_met"][0]:
+            tqdm.tqdm.write(f"Line {number}: the translation lacks a term.", file=sys.stderr)
         for text, score in zip(result["text"], result["score"], strict=True):
             line = lines.one_line(text)
             sys.stdout.buffer.write((f"{number}\t{score:.4f}\t{line}\n" if numbered else f"{line}\n").encode())

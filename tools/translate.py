@@ -2,18 +2,21 @@
 
 python tools/translate.py --model_dir=runs/x < text.en > text.de
 python tools/translate.py --model_dir=runs/x --input=text.en --output=text.de
+python tools/translate.py --model_dir=runs/x --terms=terms.tsv < text.en > text.de
 python tools/translate.py --model_dir=runs/x --sample --draws=5 --seed=2 < text.en
 python tools/translate.py --model_dir=runs/x --beam_size=16 --rerank_with=runs/y --mbr=chrf < text.en
 """
 
 import contextlib
+import dataclasses
+import json
 import math
 import pathlib
 import sys
 
 from absl import flags
 
-from t2t_keras import run_folder
+from t2t_keras import phrases, run_folder
 from t2t_keras.cli import flags as options
 
 _INPUT = flags.DEFINE_string("input", "", "File to translate, one sentence per line; empty: standard input.")
@@ -43,18 +46,36 @@ _RERANK_DIRECTION = flags.DEFINE_enum(
     "What the run of --rerank_with models: translations; translations with their words in reverse order; or sources, given translations.",
 )
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Number of sentences translated at once; 0: what fills the machine.", lower_bound=0)
+_JSONL = flags.DEFINE_boolean(
+    "jsonl",
+    False,
+    "Read a JSON object from each line: text, and optionally constraints and avoid, lists of phrases that the translation must and must "
+    "not contain, and ordered, whether it must contain them in their order. Write text, score and constraints_met; lists with --n_best.",
+)
+_TERMS = flags.DEFINE_string(
+    "terms",
+    "",
+    "File of terms: a term, a tab and its translation in each line. The translation must appear where the term is in the source as whole "
+    "words.",
+)
 options.define_trained_model()
 options.define_sampling()
 
 
 def translate() -> None:
     model = options.trained_model()
-    sample = options.sampling([_N_BEST.name, "beam_size", "alpha", "diverse_groups", "diversity"])
+    sample = options.sampling([_N_BEST.name, "beam_size", "alpha", "diverse_groups", "diversity", _JSONL.name, _TERMS.name])
     [search] = run_folder.groups(model["model_dir"], "decode")
     beam_size = model.get("beam_size", search.beam_size)
     if _N_BEST.value > beam_size:
         raise ValueError(f"Expected --n_best of at most --beam_size, {beam_size}. Received: --n_best={_N_BEST.value}.")
     reordered = [f"--{flag.name}={flag.value}" for flag in (_MBR, _RERANK_WITH) if flag.value]
+    with_phrases = _JSONL.value or bool(_TERMS.value)
+    if with_phrases and reordered:
+        raise ValueError(f"Expected --jsonl or --terms without {' and '.join(reordered)}, which may choose translations without a phrase.")
+    groups = model.get("diverse_groups", search.diverse_groups)
+    if with_phrases and groups > 1:
+        raise ValueError(f"Expected one group of beams with --jsonl and --terms. Received: --diverse_groups={groups}.")
     flag, candidates = ("--draws", sample.draws) if sample else ("--beam_size", beam_size)
     if reordered and candidates == 1:
         raise ValueError(f"Expected a {flag} of at least 2 with {' and '.join(reordered)}. Received: {flag}=1.")
@@ -71,6 +92,9 @@ def translate() -> None:
     from t2t_keras.text import lines
 
     with contextlib.ExitStack() as files:
+        terms = phrases.Terms({})
+        if _TERMS.value:
+            terms = phrases.Terms.read(lines.read_lines(files.enter_context(lines.opened(_TERMS.value))), _TERMS.value)
         source = files.enter_context(lines.opened(_INPUT.value)) if _INPUT.value else sys.stdin.buffer
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
         with options.without_noise():
@@ -89,12 +113,27 @@ def translate() -> None:
                 function = reranked(function, other, weight=_RERANK_WEIGHT.value, alpha=alpha, direction=direction)
         wanted = (0 if reordered else sample.draws) if sample else _N_BEST.value
         text_only = sample and sample.draws == 1
+        texts = lines.read_lines(source)
+        if with_phrases:
+            from t2t_keras.export.signatures import Signatures
+
+            signatures = Signatures(translator)
+            requests = phrases.read_requests(texts) if _JSONL.value else map(phrases.Request, texts)
+            texts = (json.dumps(dataclasses.asdict(terms.added(request))) for request in requests)
+
+            def translated(text) -> dict:
+                return signatures.translate_requests([phrases.Request(**json.loads(line)) for line in text.numpy()], _N_BEST.value)
+        else:
+
+            def translated(text, *number) -> dict:
+                return {**function(text, *number), "truncated": translator.truncated(text)}
+
         at_keyboard = source.isatty()
         if at_keyboard:
             print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
         results = translate_lines(
-            lambda text, *number: {**function(text, *number), "truncated": translator.truncated(text)},
-            lines.read_lines(source),
+            translated,
+            texts,
             batch_size=_BATCH_SIZE.value or translator.limits.batch_size,
             read_ahead=1 if at_keyboard or _FLUSH.value else 4096,
             numbered=sample is not None,
@@ -108,7 +147,13 @@ def translate() -> None:
             if result["truncated"]:
                 warning = f"Line {number}: only the first {translator.config.max_input:,} sub-words are translated (--max_input)."
                 tqdm.tqdm.write(warning, file=sys.stderr)
-            if wanted:
+            met = result.get("constraints_met", True)
+            if not _JSONL.value and not (met if isinstance(met, bool) else all(met)):
+                tqdm.tqdm.write(f"Line {number}: a translation lacks a term (--terms).", file=sys.stderr)
+            if _JSONL.value:
+                del result["truncated"]
+                target.write(f"{json.dumps(result, ensure_ascii=False)}\n".encode())
+            elif wanted:
                 for text, score in list(zip(result["text"], result["score"], strict=True))[:wanted]:
                     target.write((f"{text}\n" if text_only else f"{number}\t{score:.4f}\t{text}\n").encode())
             else:

@@ -169,10 +169,11 @@ class _Search:
             return self.hooked(logits, Hypotheses(state.position, log_probs, tokens, ancestors, sequences), state.hooks)
 
         def plain():
-            return self.selector.of_logits(logits, log_probs), state.hooks
+            return BEST.of_logits(logits, log_probs), state.hooks
 
-        applies = [scorer.applies(state.position) for scorer in self.scorers]
-        if type(self.selector) is not Best or any(each is True for each in applies):
+        hooks = self.scorers if type(self.selector) is Best else (*self.scorers, self.selector)
+        applies = [hook.applies(state.position) for hook in hooks]
+        if any(each is True for each in applies):
             found, hooks = hooked()
         else:
             found, hooks = tf.cond(tf.reduce_any(applies), hooked, plain) if applies else plain()

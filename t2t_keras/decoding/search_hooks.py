@@ -64,6 +64,10 @@ class Selector:
 
     state = ()
 
+    def applies(self, position):
+        """Returns whether it is still needed, as a `Scorer` does. Where it is not, `Best` selects, so N must be that of `Best`."""
+        return True
+
     def number(self, beam_size: int) -> int:
         """Returns N, at least W. Each beam has one continuation that ends, so of 2 W at least W go on. Greedy search needs one."""
         return 2 * beam_size if beam_size > 1 else 1

@@ -14,6 +14,7 @@ import tensorflow as tf
 from t2t_keras.config import BOS, EOS, PAD, DecodeConfig, SampleConfig
 from t2t_keras.decoding import sampling
 from t2t_keras.decoding.beam_search import beam_search
+from t2t_keras.decoding.constraints import Avoided, Banks
 from t2t_keras.decoding.diverse_beams import DiverseBeams
 from t2t_keras.decoding.frozen_weights import FrozenWeights, values_of
 from t2t_keras.decoding.int8 import Int8
@@ -137,8 +138,11 @@ class Translator(tf.Module):
             source: [B, (S)] int32; each row ends in EOS.
             alpha: [B] float32.
             max_length, n_best: [B] int32.
-            inputs: of the scorers and the selector, [B, …] or ragged. One is known to every translator: `prefix`, [B, (P)] int32,
-                sub-words that the translations must start with.
+            inputs: of the scorers and the selector, [B, …] or ragged. These are known to every translator: `prefix`, [B, (P)] int32,
+                sub-words that the translations must start with; `constraints`, [B, C, L] int32, padded with PAD, phrases that they must
+                contain, in this order if `ordered`, [B] boolean, which goes with it; and `avoid`, likewise, with `avoid_text`, [B, C]
+                string, phrases that they must not contain as whole words. A translator with a selector of its own does not heed
+                `constraints`.
 
         Returns:
             Translations [B · W, (T)] int32, W consecutive rows for each sentence, best first; and their scores [B, W] float32.
@@ -270,6 +274,23 @@ class Translator(tf.Module):
         own = tf.cast(draws, tf.int64)
         return tuple(tf.RaggedTensor.from_row_lengths(tf.gather(x, where).values, own, validate=False) for x in (sequences, scores))
 
+    def _known_scorers(self, inputs: Inputs) -> Iterator[Scorer]:
+        if "prefix" in inputs:
+            yield Prefix(inputs["prefix"])
+        if "avoid" in inputs:
+            words, spelling = self.tokenizer.word_parts, self.tokenizer.spelling
+            yield Avoided(inputs["avoid"], inputs["max_length"], words, inputs["avoid_text"], spelling)
+        if self.config.no_repeat_ngram:
+            yield NoRepeatedNgrams(self.config.no_repeat_ngram)
+
+    def _known_selector(self, inputs: Inputs) -> Selector:
+        if "draws" in inputs:
+            return sampling.sampled(inputs)
+        selector = self.selector(inputs)
+        if selector is BEST and "constraints" in inputs:
+            return Banks(inputs["constraints"], inputs["ordered"], inputs["max_length"], self.config.beam_size, EOS)
+        return selector
+
     def _search(self, rows, *, beam_size: int, weights: Callable):
         """Searches a sub-batch of R rows. Returns the sub-words of all translations in one row, their lengths [R · W] and scores [R, W]."""
         models = self.models
@@ -293,8 +314,6 @@ class Translator(tf.Module):
                 memories, inputs = sampling.repeated(memories, inputs)
             state = [(memory, model.initial_state(memory, beam_size)) for model, memory in zip(models, memories, strict=True)]
         number = tf.shape(inputs["source"])[0]
-        forced = [Prefix(inputs["prefix"])] if "prefix" in inputs else []
-        repetition = [NoRepeatedNgrams(self.config.no_repeat_ngram)] if self.config.no_repeat_ngram else []
         sequences, scores = beam_search(
             step,
             state,
@@ -304,8 +323,8 @@ class Translator(tf.Module):
             max_length=inputs["max_length"],
             alpha=inputs["alpha"],
             n_best=inputs["n_best"],
-            scorers=[*forced, *repetition, *(make(inputs) for make in self.scorers)],
-            selector=sampling.sampled(inputs) if "draws" in inputs else self.selector(inputs),
+            scorers=[*self._known_scorers(inputs), *(make(inputs) for make in self.scorers)],
+            selector=self._known_selector(inputs),
         )
         written = tf.RaggedTensor.from_tensor(tf.reshape(sequences, [number * beam_size, tf.shape(sequences)[2]]), padding=PAD)
         return written.values, written.row_lengths(), scores

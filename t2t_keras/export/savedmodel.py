@@ -49,6 +49,9 @@ def _warm_up(path: pathlib.Path, service: Signatures) -> None:
                 "n_best": tf.ones([number], tf.int32),
                 "prefix": tf.fill([number], ""),
                 "alignment": tf.fill([number], True),
+                "constraints": tf.fill([number], ""),
+                "avoid": tf.fill([number], ""),
+                "ordered": tf.fill([number], False),
             }
             sampling = {
                 "seed": tf.zeros([number], tf.int64),

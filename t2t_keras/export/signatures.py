@@ -6,12 +6,16 @@ reported in its row and does not affect other sentences.
 Letters: B sentences, W beams, S source and T target sub-words.
 """
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from t2t_keras.config import MAX_TEMPERATURE, MIN_TEMPERATURE, PAD, TEMPERATURES
+from t2t_keras.decoding import constraints as lexical
 from t2t_keras.decoding.sub_batches import in_sub_batches
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.layers.masks import shift_right, token_mask
+from t2t_keras.phrases import MAX_PHRASES, MAX_SUBWORDS, Request, joined
 
 MAX_ALIGNED = 256  # Maximum number of source sub-words for an alignment. A translation may have twice as many.
 MAX_ALIGNMENTS = 2**27  # Maximum size [B, W, T, S] of the alignments in a response.
@@ -35,6 +39,14 @@ def _same_rows(first: str, **inputs) -> None:
 def _error_where(wrong, text: str, received):
     """Returns an error message with the received value where `wrong` is True, otherwise an empty string. [B] → [B] string."""
     return tf.where(wrong, tf.strings.join([text, " Received: ", tf.strings.as_string(received), ". "]), "")
+
+
+def _phrase_errors(name: str, number, longest) -> list:
+    """Returns error messages for too many or too long phrases, two tensors [B] string."""
+    return [
+        _error_where(number > MAX_PHRASES, f"{name}: expected at most {MAX_PHRASES} phrases.", number),
+        _error_where(longest > MAX_SUBWORDS, f"{name}: expected phrases of at most {MAX_SUBWORDS} sub-words.", longest),
+    ]
 
 
 class Signatures(tf.Module):
@@ -69,17 +81,26 @@ class Signatures(tf.Module):
         A blank line gives an empty translation with score 0. Sources are cut to `max_input` sub-words.
         """
         rows = tf.shape(text)
-        alpha, nothing = tf.fill(rows, OWN_ALPHA), tf.fill(rows, "")
-        found = self.translate_with_options(text, alpha, tf.zeros(rows, tf.int32), tf.ones(rows, tf.int32), nothing, tf.fill(rows, False))
+        alpha, nothing, no = tf.fill(rows, OWN_ALPHA), tf.fill(rows, ""), tf.fill(rows, False)
+        number = tf.zeros(rows, tf.int32)
+        found = self.translate_with_options(text, alpha, number, number + 1, nothing, no, nothing, nothing, no)
         return {name: found[name][:, 0] for name in ("text", "score")}
 
     @tf.function(
         input_signature=_inputs(
-            text=tf.string, alpha=tf.float32, max_length=tf.int32, n_best=tf.int32, prefix=tf.string, alignment=tf.bool
-        ),
+            text=tf.string,
+            alpha=tf.float32,
+            max_length=tf.int32,
+            n_best=tf.int32,
+            prefix=tf.string,
+            alignment=tf.bool,
+            constraints=tf.string,
+            avoid=tf.string,
+            ordered=tf.bool,
+        ),  # fmt: skip
         autograph=False,
     )
-    def translate_with_options(self, text, alpha, max_length, n_best, prefix, alignment):
+    def translate_with_options(self, text, alpha, max_length, n_best, prefix, alignment, constraints, avoid, ordered):
         """Translates with options for each sentence. A sentence with an invalid option gets an `error` and empty translations.
 
         Args:
@@ -89,10 +110,16 @@ class Signatures(tf.Module):
             n_best: [B] int32, number of translations, 1 to W.
             prefix: [B] string, text that the translation must start with. Spaces at its start and end are ignored.
             alignment: [B] boolean, whether to return an alignment. The source may then have at most 256 sub-words.
+            constraints: [B] string, phrases that the translation must contain, separated by tabs or line ends; at most 32, of at most 32
+                sub-words each. A phrase that is given twice must appear twice.
+            avoid: [B] string, likewise, phrases that the translation must not contain as whole words.
+            ordered: [B] boolean, whether the constraints must appear in their order.
 
         Returns:
             text: [B, W] string, best first; empty after the first n_best.
             score: [B, W] float32, log P / lp; 0 for a blank sentence and after the first n_best.
+            constraints_met: [B, W] boolean, whether the translation contains all its constraints. It does not where there is no room for
+                them within the maximum length.
             truncated: [B] boolean, whether the source was cut to `max_input` sub-words.
             error: [B] string, the error in the options; empty if there is none.
             source_pieces: [B, S] string, the sub-words of the source, with the end token.
@@ -105,7 +132,10 @@ class Signatures(tf.Module):
         Raises:
             InvalidArgumentError: an input has another number of values than `text`, or the alignments of all rows are too large.
         """
-        _same_rows("text", text=text, alpha=alpha, max_length=max_length, n_best=n_best, prefix=prefix, alignment=alignment)
+        _same_rows(
+            "text", text=text, alpha=alpha, max_length=max_length, n_best=n_best, prefix=prefix, alignment=alignment,
+            constraints=constraints, avoid=avoid, ordered=ordered,
+        )  # fmt: skip
         config, beam_size = self.translator.config, self.translator.config.beam_size
         source, truncated = self.translator.tokenizer.cut(text, config.max_input)
         length = tf.cast(source.row_lengths(), tf.int32)
@@ -113,6 +143,8 @@ class Signatures(tf.Module):
         forced = forced[:, :-1]
         wanted = tf.where(max_length == 0, length + config.extra_length, tf.minimum(max_length, self._longest))
         number = tf.cast(forced.row_lengths(), tf.int32)
+        wanted_phrases, _, *sizes = lexical.read(self.translator.tokenizer, constraints)
+        avoided_phrases, avoided_text, *avoided_sizes = lexical.read(self.translator.tokenizer, avoid)
         possible = (alpha == OWN_ALPHA) | (alpha >= 0) & (alpha <= MAX_ALPHA)
         error = tf.strings.join([
             _error_where(~possible, f"alpha: expected 0 to {MAX_ALPHA:g}, or {OWN_ALPHA:g} for that of the model.", alpha),
@@ -126,6 +158,11 @@ class Signatures(tf.Module):
             _error_where(
                 (number > 0) & (number >= wanted) & (max_length >= 0), "prefix: expected fewer sub-words than max_length.", number
             ),
+            *_phrase_errors("constraints", *sizes),
+            _error_where(
+                (sizes[0] > 0) & (config.diverse_groups > 1), "constraints: expected none with several groups of beams.", sizes[0]
+            ),
+            *_phrase_errors("avoid", *avoided_sizes),
         ])  # fmt: skip
         refused = error != ""
         sequences, scores = self.translator.search(
@@ -134,10 +171,48 @@ class Signatures(tf.Module):
             tf.where(refused, 1, wanted),
             tf.where(refused, 1, n_best),
             prefix=forced,
+            constraints=tf.where(refused[:, None, None], PAD, wanted_phrases),
+            ordered=ordered,
+            avoid=tf.where(refused[:, None, None], PAD, avoided_phrases),
+            avoid_text=avoided_text,
         )
         absent = (refused | (length == 1))[:, None] | (tf.range(beam_size)[None] >= n_best[:, None]) | ~tf.math.is_finite(scores)
         found = self.translator.texts(sequences, scores, absent)
+        written = sequences.to_tensor(PAD)
+        written = tf.reshape(written, [tf.shape(text)[0], beam_size, tf.shape(written)[1]])
+        found["constraints_met"] = lexical.met(wanted_phrases, ordered, written) & ~(absent & (sizes[0] > 0)[:, None])
         return {**found, "truncated": truncated, "error": error, **self._aligned(source, sequences, alignment, absent)}
+
+    def translate_requests(self, requests: Sequence[Request], n_best: int = 0) -> dict:
+        """Translates sentences with phrases of their own.
+
+        Args:
+            requests: the sentences, B.
+            n_best: number of translations of each; 0 for the best alone, without an axis for them.
+
+        Returns:
+            `text`, `score` and `constraints_met`, each [B, n_best] or [B], and `truncated`, as `translate_with_options` returns them.
+
+        Raises:
+            ValueError: a phrase has too many sub-words.
+        """
+        rows = len(requests)
+        found = self.translate_with_options(
+            text=tf.constant([request.text for request in requests]),
+            alpha=tf.fill([rows], OWN_ALPHA),
+            max_length=tf.zeros([rows], tf.int32),
+            n_best=tf.fill([rows], n_best or 1),
+            prefix=tf.fill([rows], ""),
+            alignment=tf.fill([rows], False),
+            constraints=tf.constant([joined(request.constraints, "constraints") for request in requests]),
+            avoid=tf.constant([joined(request.avoid, "avoid") for request in requests]),
+            ordered=tf.constant([request.ordered for request in requests]),
+        )
+        for request, error in zip(requests, found["error"].numpy(), strict=True):
+            if error:
+                raise ValueError(f"{error.decode().strip()} The sentence is: {request.text[:80]!r}.")
+        chosen = {name: found[name][:, :n_best] if n_best else found[name][:, 0] for name in ("text", "score", "constraints_met")}
+        return chosen | {"truncated": found["truncated"]}
 
     def _aligned(self, source, sequences, alignment, absent):
         """Returns sub-words and alignments of the translations that exist and whose rows ask for alignments."""

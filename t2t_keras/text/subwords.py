@@ -4,7 +4,10 @@ Text and ids are converted in the graph, so training and exported models use the
 """
 
 import abc
+import functools
 import random
+import re
+import unicodedata
 from collections.abc import Iterable
 
 import numpy as np
@@ -13,6 +16,8 @@ import tensorflow as tf
 from t2t_keras.config import EOS
 
 BYTES_PER_PIECE = 64  # Maximum: pieces have up to 16 characters.
+# Their words are not separated by spaces.
+_UNSPACED = re.compile("(CJK|HIRAGANA|KATAKANA|THAI|LAO|KHMER|MYANMAR|TIBETAN) ")
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # Names of the ids after the special ids. They spell characters without an id.
 
 
@@ -30,6 +35,23 @@ class Subwords(tf.Module, abc.ABC):
     def __init__(self, model: bytes, pieces: tuple[str, ...]):
         super().__init__(name="tokenizer")
         self.model, self.pieces, self.vocab_size = model, pieces, len(pieces)
+
+    @functools.cached_property
+    def spelling(self) -> tuple[bytes, ...]:
+        """The bytes that each sub-word spells: V, with a space in place of ▁."""
+        spelled = dict.fromkeys(self.pieces[: EOS + 1], b"") | {name: bytes([byte]) for byte, name in enumerate(BYTES)}
+        return tuple(spelled.get(piece, piece.replace("▁", " ").encode()) for piece in self.pieces)
+
+    @functools.cached_property
+    def word_parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which sub-words go on with the word before them, and after which one a word may go on: two arrays [V] boolean.
+
+        A word consists of letters, marks and digits, of a script that has spaces between words. Bytes of other characters count as
+        letters.
+        """
+        spelled = dict(zip(BYTES, [chr(byte) if byte < 0x80 else "a" for byte in range(256)], strict=True))
+        pieces = ["" if index <= EOS else spelled.get(piece, piece) for index, piece in enumerate(self.pieces)]
+        return np.array([_in_word(piece[:1]) for piece in pieces]), np.array([_in_word(piece[-1:]) for piece in pieces])
 
     @abc.abstractmethod
     def _encode(self, text) -> tf.RaggedTensor:
@@ -79,6 +101,11 @@ class Subwords(tf.Module, abc.ABC):
     def detokenize(self, ids: tf.RaggedTensor):
         """Converts ids to text: [B, (length)] int32, ragged → [B] string. Special ids are left out."""
         return self._decode(tf.ragged.boolean_mask(ids, ids > EOS))
+
+
+def _in_word(character: str) -> bool:
+    """Returns whether a character is inside of a word. ▁, which begins one, is not, and neither is an empty string."""
+    return unicodedata.category(character or " ")[0] in "LMN" and not _UNSPACED.match(unicodedata.name(character, ""))
 
 
 def draw_sample(lines: Iterable[bytes], number: int, seed: int) -> list[str]:

@@ -11,13 +11,14 @@ import pathlib
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, UnsupportedMediaType
 from werkzeug.serving import BaseWSGIServer, ThreadedWSGIServer, WSGIRequestHandler
 from werkzeug.wrappers import Request, Response
 
 from t2t_keras.log import logger
+from t2t_keras.phrases import joined
 
 PAGE = pathlib.Path(__file__).with_name("demo.html")
 MAX_REQUEST = 64 * 1024  # Bytes.
@@ -47,6 +48,7 @@ class Translation:
         pieces: its sub-words with the end token.
         source_pieces: the source's.
         alignment: [pieces, source_pieces], rows that sum to 1.
+        constraints_met: whether it contains the phrases that it must.
     """
 
     text: str
@@ -54,18 +56,22 @@ class Translation:
     pieces: list[str]
     source_pieces: list[str]
     alignment: list[list[float]]
+    constraints_met: bool = True
 
 
-Translate = Callable[[str, str, int], list[Translation]]  # (sentence, prefix, n) → the n best translations, best first.
+# (sentence, prefix, n, constraints=(), avoid=()) → the n best translations, best first. The phrases are given only if there are some.
+Translate = Callable[..., list[Translation]]
 
 
 def from_translator(translator) -> Translate:
     """Translates with what `t2t_keras.load` returned."""
 
-    def translate(text: str, prefix: str, n: int) -> list[Translation]:
+    def translate(text: str, prefix: str, n: int, **phrases) -> list[Translation]:
         return [
-            Translation(found.text, found.score, list(found.pieces), list(found.source_pieces), found.alignment.tolist())
-            for found in translator.n_best(text, n, prefix=prefix, alignment=True)
+            Translation(
+                found.text, found.score, list(found.pieces), list(found.source_pieces), found.alignment.tolist(), found.constraints_met
+            )
+            for found in translator.n_best(text, n, prefix=prefix, alignment=True, **phrases)
         ]
 
     return translate
@@ -78,9 +84,10 @@ def from_server(predict: Callable[[str, dict[str, list]], dict[str, list]]) -> T
         ValueError: the server refuses a sentence or an option.
     """
 
-    def translate(text: str, prefix: str, n: int) -> list[Translation]:
+    def translate(text: str, prefix: str, n: int, constraints: Sequence[str] = (), avoid: Sequence[str] = ()) -> list[Translation]:
         # -1 and 0 leave the length penalty and the maximum length to the model.
         inputs = {"text": [text], "alpha": [-1.0], "max_length": [0], "n_best": [n], "prefix": [prefix], "alignment": [True]}
+        inputs |= {"constraints": [joined(constraints, "constraints")], "avoid": [joined(avoid, "avoid")], "ordered": [False]}
         outputs = {name: values[0] for name, values in predict("translate_with_options", inputs).items()}
         if outputs["error"]:
             raise ValueError(outputs["error"].strip())
@@ -88,7 +95,8 @@ def from_server(predict: Callable[[str, dict[str, list]], dict[str, list]]) -> T
         for beam in range(n):
             pieces = [piece for piece in outputs["pieces"][beam] if piece]
             alignment = [row[: len(source_pieces)] for row in outputs["alignment"][beam][: len(pieces)]]
-            found.append(Translation(outputs["text"][beam], outputs["score"][beam], pieces, source_pieces, alignment))
+            text, score, met = (outputs[name][beam] for name in ("text", "score", "constraints_met"))
+            found.append(Translation(text, score, pieces, source_pieces, alignment, met))
         return found
 
     return translate
@@ -154,10 +162,13 @@ class Demo:
         try:
             body = json.loads(request.get_data())
             text, prefix, page, number = (body[name] for name in ("text", "prefix", "page", "number"))
+            lists = {name: body.get(name, "") for name in ("constraints", "avoid")}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadRequest("Expected a JSON object with text, prefix, page and number.") from error
-        if not all(isinstance(each, str) for each in (text, prefix, page)) or type(number) is not int:
-            raise BadRequest("Expected text, prefix and page as strings and number as a whole number.")
+        if not all(isinstance(each, str) for each in (text, prefix, page, *lists.values())) or type(number) is not int:
+            raise BadRequest("Expected text, prefix, constraints, avoid and page as strings and number as a whole number.")
+        lists = {name: [" ".join(line.split()) for line in lines.splitlines() if line.strip()] for name, lines in lists.items()}
+        phrases = {name: lines for name, lines in lists.items() if lines}
         text, prefix = (" ".join(each.split()) for each in (text, prefix))
         with self._newest_lock:
             self._newest[page] = max(number, self._newest.pop(page, number))
@@ -167,7 +178,7 @@ class Demo:
             if self._newest.get(page, number) > number:
                 return self._json({"error": "A newer sentence arrived."}, 409)
             try:
-                found = self._translate(text, prefix, self._n_best) if text else []
+                found = self._translate(text, prefix, self._n_best, **phrases) if text else []
             except (ValueError, OSError) as error:
                 return self._json({"error": str(error)}, 422)
         return self._json({"number": number, "translations": [dataclasses.asdict(each) for each in found]})

@@ -1,0 +1,136 @@
+"""Phrases that translations must or must not contain: as one string, as JSON lines, and from a file of terms."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+SEPARATOR = "\t"
+MAX_PHRASES = 32  # Of a sentence.
+MAX_SUBWORDS = 32  # Of a phrase.
+# A letter or a digit, of a script that has spaces between words.
+_WORD = r"[^\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
+# Where no word goes on: beside a character that is in no word.
+_BOUNDARY = f"(?:(?<!{_WORD})|(?!{_WORD}))"
+
+
+def joined(phrases: Sequence[str], name: str) -> str:
+    """Joins phrases to one string, as the signatures of an export take them.
+
+    Args:
+        phrases: of a sentence.
+        name: what they are, for the error message.
+
+    Raises:
+        ValueError: a phrase is not text on one line, or there are too many.
+    """
+    if not isinstance(phrases, list | tuple) or not all(isinstance(phrase, str) for phrase in phrases):
+        raise ValueError(f"{name}: expected a list of phrases. Received: {phrases!r:.80}.")
+    for phrase in phrases:
+        if not phrase.strip() or re.search(r"[\t\n]", phrase):
+            raise ValueError(f"{name}: expected phrases of one or more words, without tabs and line ends. Received: {phrase!r:.80}.")
+    if len(phrases) > MAX_PHRASES:
+        raise ValueError(f"{name}: expected at most {MAX_PHRASES} phrases for a sentence. Received: {len(phrases)}.")
+    return SEPARATOR.join(phrases)
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A sentence to translate, with its phrases.
+
+    Args:
+        text: the sentence.
+        constraints: phrases that the translation must contain.
+        avoid: phrases that it must not contain.
+        ordered: whether the constraints must appear in their order.
+
+    Raises:
+        ValueError: a field has another type, or a phrase is invalid.
+    """
+
+    text: str
+    constraints: Sequence[str] = ()
+    avoid: Sequence[str] = ()
+    ordered: bool = False
+
+    def __post_init__(self):
+        for name, kind, expected in (("text", str, "a sentence"), ("ordered", bool, "true or false")):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name}: expected {expected}. Received: {getattr(self, name)!r:.80}.")
+        for name in ("constraints", "avoid"):
+            joined(getattr(self, name), name)
+        for text in (self.text, *self.constraints, *self.avoid):
+            if re.search("[\ud800-\udfff]", text):
+                raise ValueError(f"Expected characters of Unicode. Received: half of a surrogate pair in {text!r:.80}.")
+
+
+def read_requests(texts: Iterable[str]) -> Iterator[Request]:
+    """Yields the request of each JSON line: {"text": …, "constraints": […], "avoid": […], "ordered": …}. Only "text" is required.
+
+    Raises:
+        ValueError: a line is invalid; the message has its number.
+    """
+    names = [field.name for field in dataclasses.fields(Request)]
+    expected = f"Expected a JSON object with {', '.join(names)} in each line."
+    for number, line in enumerate(texts, 1):
+        try:
+            given = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{expected} Received: line {number:,}, which is not JSON: {line[:80]!r} ({error}).") from error
+        if not isinstance(given, dict) or "text" not in given or set(given) - set(names):
+            raise ValueError(f"{expected} Received: line {number:,}, {line[:80]!r}.")
+        try:
+            yield Request(**given)
+        except ValueError as error:
+            raise ValueError(f"Line {number:,}: {error}") from error
+
+
+class Terms:
+    """A terminology: the translation of each term is a phrase that must appear where the term is in the source as whole words.
+
+    Where terms overlap, the one that begins first is found, and of those the longest.
+
+    Args:
+        translations: by term.
+    """
+
+    def __init__(self, translations: dict[str, str]):
+        self.translations = translations
+        longest_first = "|".join(re.escape(term) for term in sorted(translations, key=len, reverse=True))
+        self._pattern = re.compile(f"{_BOUNDARY}(?:{longest_first}){_BOUNDARY}") if translations else None
+
+    @classmethod
+    def read(cls, lines: Iterable[str], name: str) -> "Terms":
+        """Reads the lines of a file, each of which has a term, a tab and its translation. Blank lines are left out.
+
+        Raises:
+            ValueError: a line is invalid, or a term has two translations.
+        """
+        translations: dict[str, str] = {}
+        for number, line in enumerate(lines, 1):
+            fields = [" ".join(field.split()) for field in line.split("\t")]
+            if not any(fields):
+                continue
+            if len(fields) != 2 or not all(fields):
+                received = f"line {number:,} of {name}, {line[:80]!r}"
+                raise ValueError(f"Expected a term, a tab and its translation in each line of the terms. Received: {received}.")
+            term, translation = fields
+            if translations.setdefault(term, translation) != translation:
+                received = f"line {number:,} of {name}, {translation!r} for {term!r}, which has {translations[term]!r}"
+                raise ValueError(f"Expected one translation for each term. Received: {received}.")
+        return cls(translations)
+
+    def of(self, text: str) -> list[str]:
+        """Returns the translations of the terms in a sentence, one for each place."""
+        return [self.translations[found[0]] for found in self._pattern.finditer(text)] if self._pattern else []
+
+    def added(self, request: Request) -> Request:
+        """Returns a request with the translations of its terms as further constraints, except for phrases that it has itself.
+
+        A sentence has at most `MAX_PHRASES`.
+        """
+        constraints = list(request.constraints)
+        for phrase in self.of(request.text):
+            if phrase not in request.constraints and phrase not in request.avoid:
+                constraints.append(phrase)
+        return dataclasses.replace(request, constraints=constraints[:MAX_PHRASES])

@@ -1,0 +1,121 @@
+"""Requests in JSON lines and files of terms: what they mean, and what is said of those that mean nothing."""
+
+import dataclasses
+import json
+
+import pytest
+
+from t2t_keras.phrases import MAX_PHRASES, Request, Terms, joined, read_requests
+
+
+def test_phrases_are_joined_by_tabs():
+    assert joined([], "avoid") == "" and joined(["a b", "c"], "avoid") == joined(("a b", "c"), "avoid") == "a b\tc"
+
+
+@pytest.mark.parametrize(
+    ("phrases", "message"),
+    [
+        ("a b", "avoid: expected a list of phrases. Received: 'a b'."),
+        (["a", 3], r"avoid: expected a list of phrases. Received: \['a', 3\]."),
+        (None, "avoid: expected a list of phrases. Received: None."),
+        (["a", " "], "avoid: expected phrases of one or more words, .* Received: ' '."),
+        (["a\tb"], r"avoid: expected phrases of one or more words, .* Received: 'a\\tb'."),
+        (["a\nb"], r"avoid: expected phrases of one or more words, .* Received: 'a\\nb'."),
+        (["a"] * (MAX_PHRASES + 1), "avoid: expected at most 32 phrases for a sentence. Received: 33."),
+    ],
+)
+def test_what_is_no_phrase_is_refused(phrases, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        joined(phrases, "avoid")
+
+
+def test_a_request_is_what_its_line_says():
+    lines = ['{"text": "a"}', ' {"ordered": true, "avoid": ["c"], "constraints": ["b b", "ü"], "text": "\\ud83d\\ude00"} ']
+    assert list(read_requests(lines)) == [Request("a"), Request("😀", ["b b", "ü"], ["c"], True)]
+    assert list(read_requests([json.dumps(dataclasses.asdict(Request("a", ["b"], ["c"], True)))])) == [Request("a", ["b"], ["c"], True)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("a", "Expected a JSON object with text, constraints, avoid, ordered in each line. Received: line 3, which is not JSON: 'a'"),
+        ("[" * 100_000, "line 3, which is not JSON"),
+        ("", "line 3, which is not JSON: ''"),
+        ('["a"]', r"""Received: line 3, '\["a"\]'."""),
+        ('{"constraints": []}', "Received: line 3, "),
+        ('{"text": "a", "constrain": []}', "Received: line 3, "),
+        ('{"text": 3}', "^Line 3: text: expected a sentence. Received: 3.$"),
+        ('{"text": "a", "ordered": 1}', "^Line 3: ordered: expected true or false. Received: 1.$"),
+        ('{"text": "a", "constraints": "b"}', "^Line 3: constraints: expected a list of phrases. Received: 'b'.$"),
+        ('{"text": "a", "avoid": [[]]}', "^Line 3: avoid: expected a list of phrases."),
+        ('{"text": "a \\ud800"}', r"^Line 3: Expected characters of Unicode. Received: half of a surrogate pair in 'a .ud800'.$"),
+        ('{"text": "a", "avoid": ["\\udfff"]}', "^Line 3: Expected characters of Unicode"),
+        ('{"text": "a", "avoid": [""]}', "^Line 3: avoid: expected phrases of one or more words"),
+    ],
+)
+def test_a_line_that_is_no_request_is_told_with_its_number(line, message):
+    requests = read_requests(['{"text": "a"}'] * 2 + [line])
+    assert [next(requests), next(requests)] == [Request("a")] * 2
+    with pytest.raises(ValueError, match=message):
+        next(requests)
+
+
+TERMS = {
+    "house": "Haus",
+    "boat": "Boot",
+    "house boat": "Hausboot",
+    "C++": "C++",
+    "e.g.": "z. B.",
+    "café": "Café",
+    "猫": "cat",
+    "Bank": "Ufer",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a house, a boat", ["Haus", "Boot"]),
+        ("the boat house", ["Boot", "Haus"]),
+        ("the house boat", ["Hausboot"]),
+        ("House houses farmhouse house2 boat_", ["Boot"]),
+        ("house (house) house", ["Haus"] * 3),
+        ("C++, C+++ C", ["C++", "C++"]),
+        ("e.g. this", ["z. B."]),
+        ("café cafés", ["Café"]),
+        ("小猫在", ["cat"]),
+        ("bank", []),
+        ("", []),
+    ],
+)
+def test_terms_are_found_as_whole_words_the_longest_first(text, expected):
+    assert Terms(TERMS).of(text) == expected
+    assert Terms({}).of(text) == []
+
+
+def test_terms_are_added_to_a_request_that_does_not_have_them():
+    terms = Terms(TERMS)
+    request = Request("a boat, a house, a house", ["x", "Boot"], ["y"], True)
+    assert terms.added(request) == Request(request.text, ["x", "Boot", "Haus", "Haus"], ["y"], True)
+    assert terms.added(Request("a house, a boat", avoid=["Haus"])).constraints == ["Boot"]
+    assert terms.added(Request("house " * 50, ["x"])).constraints == ["x"] + ["Haus"] * 31
+
+
+def test_a_file_of_terms_has_a_term_and_its_translation_in_each_line():
+    lines = ["house\tHaus", "", " house  boat \t Hausboot ", "\t", "house\tHaus"]
+    assert Terms.read(lines, "terms.tsv").translations == {"house": "Haus", "house boat": "Hausboot"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("house", "Expected a term, a tab and its translation in each line of the terms. Received: line 2 of terms.tsv, 'house'."),
+        ("house\t", "line 2 of terms.tsv, 'house.t'"),
+        ("\tHaus", "line 2 of terms.tsv"),
+        ("house\tHaus\tn.", "line 2 of terms.tsv"),
+        ("boat\tKahn", "Expected one translation for each term. Received: line 2 of terms.tsv, 'Kahn' for 'boat', which has 'Boot'."),
+    ],
+)
+def test_a_line_that_is_no_term_is_told_with_its_number(line, message):
+    with pytest.raises(ValueError, match=message):
+        Terms.read(["boat\tBoot", line], "terms.tsv")
