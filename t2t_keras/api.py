@@ -279,12 +279,20 @@ def _signatures(export: pathlib.Path) -> tuple[Callable, object]:
     if missing:
         raise ValueError(f"Expected an export of t2t_keras. Received: {export}, which lacks the signatures {', '.join(sorted(missing))}.")
 
+    with_options = model.signatures["translate_with_options"]
+
     def no_sample(**inputs):
         raise ValueError(f"Expected an export with the signature 'sample'. Received: {export}, of an older version. Export the run again.")
 
+    def no_phrases(*, constraints, avoid, ordered, **inputs):
+        if any((constraints != "") | (avoid != "")):
+            raise ValueError(f"Expected an export that takes phrases. Received: {export}, of an older version. Export the run again.")
+        found = with_options(**inputs)
+        return {**found, "constraints_met": tf.ones_like(found["score"], tf.bool)}
+
     class Signatures:
         saved_model = model  # Signatures do not keep their model alive.
-        translate_with_options = staticmethod(model.signatures["translate_with_options"])
+        translate_with_options = staticmethod(with_options if "constraints" in with_options.structured_input_signature[1] else no_phrases)
         sample = staticmethod(model.signatures["sample"] if "sample" in model.signatures else no_sample)
         score = staticmethod(model.signatures["score"])
 

@@ -646,6 +646,14 @@ def test_too_many_or_too_long_phrases_are_refused_in_their_row(service, name, ph
     assert_same(row_of(found, 1), row_of(translated(service, [{"text": line}]), 0))
 
 
+def test_phrases_are_refused_in_their_row_where_the_model_has_groups_of_beams(translator):
+    grouped = dataclasses.replace(DECODE, beam_size=4, diverse_groups=2)
+    service, line = Signatures(Translator(translator.model, translator.tokenizer, grouped)), stand_in.sentences(1)[0]
+    found = translated(service, [{"text": line, "constraints": "Euro"}, {"text": line, "avoid": "Euro"}])
+    assert found["error"].tolist() == [b"constraints: expected none with several groups of beams. Received: 1. ", b""]
+    assert found["text"][0, 0] == b"" and found["text"][1, 0] != b""
+
+
 def test_searches_of_sub_batches_do_not_wait_for_each_other(service):
     """Story: words to avoid were looked for by an operation with a state, and all requests took 1.6 times as long on two cores."""
     graph = service.translate_with_options.get_concrete_function().graph.as_graph_def()
