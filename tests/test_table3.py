@@ -83,6 +83,7 @@ def test_a_row_has_the_scores_of_its_last_checkpoint_on_the_validation_set_with_
     options = dataclasses.replace(options_of("base")["base"], decode=DecodeConfig(beam_size=9))
     result = table3._score("base", tmp_path, options, TrainState(step=10, seconds=3600.0, flops=5.0))
     search = {"beam_size": 4, "alpha": 0.6, "extra_length": 50, "max_input": 1024, "search_rows": 0, "search_cores": 0}
+    search |= {"no_repeat_ngram": 0, "diverse_groups": 1, "diversity": 0.5}
     assert given == [(tmp_path, "latest", search), (options.data_folder(tmp_path), "valid")]
     assert dataclasses.replace(result, options={}) == Result("base", 10, 9.0, 30.0, "nrefs:1", 63_045_632, 7.0, 5.0, 3600.0, {})
     assert table3.read_result(tmp_path) == result

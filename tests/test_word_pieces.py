@@ -229,7 +229,7 @@ def test_an_export_translates_the_same_in_a_process_without_this_package(transla
     version = savedmodel.export(translator, tmp_path, {})
     result = programs.run([sys.executable, "-c", ALONE, str(version)], input=json.dumps(LINES), capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    texts, scores, _ = json.loads(result.stdout.splitlines()[-1])
+    texts, scores, *_ = json.loads(result.stdout.splitlines()[-1])
     expected = translator(tf.constant(LINES))
     assert texts == [text.decode() for text in expected["text"].numpy()]
     np.testing.assert_allclose(scores, expected["score"], atol=1e-4)
