@@ -240,9 +240,8 @@ def test_a_score_is_the_log_probability_of_the_target(translator):
 
 
 def test_an_export_translates_as_the_run_does(translator, exported):
-    for path in (exported, exported.parent, str(exported)):
-        served = t2t_keras.load(path)
-        assert served.translate(TEXTS) == translator.translate(TEXTS)
+    served = t2t_keras.load(exported)
+    assert served.translate(TEXTS) == translator.translate(TEXTS)
     ours, theirs = (each.n_best(TEXTS[0], n=2, alignment=True) for each in (translator, served))
     assert [each.text for each in ours] == [each.text for each in theirs]
     np.testing.assert_allclose(ours[0].alignment, theirs[0].alignment, atol=1e-5)
@@ -251,6 +250,12 @@ def test_an_export_translates_as_the_run_does(translator, exported):
     assert served.score("one", "eins") == pytest.approx(translator.score("one", "eins"), abs=1e-5)
     with pytest.raises(ValueError, match="fixed"):
         t2t_keras.load(exported, beam_size=1)
+
+
+def test_an_export_is_loaded_by_the_folder_of_its_versions_too(exported, monkeypatch):
+    monkeypatch.setattr(api, "_signatures", lambda export: (export, None))
+    for path in (exported, exported.parent, str(exported), str(exported.parent)):
+        assert t2t_keras.load(path)._translate == exported
 
 
 def test_an_export_of_an_older_version_translates_but_takes_no_phrases_and_does_not_sample(tmp_path):
