@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from t2t_keras.files import read_json
 
 TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name text.
-FILES = (*TEXTS, "subwords_file")  # Options of `DataConfig` that name files, whose contents count.
+FILES = (*TEXTS, "subwords_file", "source_subwords_file")  # Options of `DataConfig` that name files, whose contents count.
 # Options of `DataConfig` for any corpus.
 TEXT_OPTIONS = ("max_length", "subwords", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines")
 # Former names of options, which version 0.1 still accepts.
@@ -360,6 +360,9 @@ class DataConfig:
         "bpe", "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German) or wordpiece (as for English-French)."
     )
     subwords_file: str = option("", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text.")
+    source_subwords_file: str = option(
+        "", "File of sub-words of the source, beside those of the target in --subwords_file; empty: see --source_vocab_size."
+    )
     normalization: str = option("identity", "SentencePiece normalization: identity (none), nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf.")
     character_coverage: float = option(
         0.9995, "Share of the text's characters that become sub-words; rarer characters are spelled in bytes."
