@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from t2t_keras import checkpoint, registry
 from t2t_keras.config import (
+    AVERAGE,
     FILES,
     TEXT_OPTIONS,
     TEXTS,
@@ -40,7 +41,7 @@ TRANSFORMER = "transformer"  # The architecture where none is named.
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
-    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent"),
+    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent", "parent_checkpoint", "freeze"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
 }
 
@@ -253,7 +254,7 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         given = given | {"parent": os.path.abspath(os.path.expanduser(given["parent"]))}
     parent = pathlib.Path(given["parent"]) if given.get("parent") and not is_run else None
     if parent:
-        before = _child_of(parent)
+        before = _child_of(parent, given.get("parent_checkpoint", AVERAGE))
         if {"dataset", "train_source"} & given.keys():
             source = {"source_subwords_file": str(parent / SOURCE_SUBWORDS)} if _has_source_subwords(parent) else {}
             given = {"subwords_file": str(parent / SUBWORDS)} | source | given
@@ -366,14 +367,14 @@ def check_has_text(model_dir: pathlib.Path, options: Options) -> None:
         )
 
 
-def _child_of(parent: pathlib.Path) -> Options:
+def _child_of(parent: pathlib.Path, which: str) -> Options:
     """Returns the defaults of a new run that starts from the weights of another one: its architecture and model.
 
     Raises:
         FileNotFoundError: the folder is not a run's, or has no checkpoint.
     """
     run = read(parent)
-    checkpoint.identity(parent, checkpoint.AVERAGE)
+    checkpoint.identity(parent, which)
     return dataclasses.replace(Options.default(run.architecture), model=run.model)
 
 
@@ -485,7 +486,7 @@ def write(
     """
     parent = read_json(model_dir / CONFIG).get("parent") if (model_dir / CONFIG).exists() else None
     if options.train.parent and not parent:
-        parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.parent), checkpoint.AVERAGE)}
+        parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.parent), options.train.parent_checkpoint)}
     described = {"data_dir": options.data_dir, "subwords": describe(subwords), "records": describe(records)}
     if source_subwords:
         described["source_subwords"] = describe(source_subwords)

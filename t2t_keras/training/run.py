@@ -13,6 +13,7 @@ model_dir/lock             locked by the process that trains
 
 import contextlib
 import dataclasses
+import math
 import pathlib
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ import keras
 import tensorflow as tf
 
 from t2t_keras import checkpoint, files, gpus, registry, run_folder
-from t2t_keras.config import FILES, TrainConfig
+from t2t_keras.config import AVERAGE, FILES, TrainConfig
 from t2t_keras.data import batching, data_service, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
 from t2t_keras.log import logger, warnings_only
@@ -29,7 +30,7 @@ from t2t_keras.model.protocols import make
 from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 from t2t_keras.task import Task
-from t2t_keras.training import cost, devices, diagnosis, loop, optimizer, train_step
+from t2t_keras.training import cost, devices, diagnosis, freezing, loop, optimizer, train_step
 from t2t_keras.training.state import TrainState
 
 
@@ -71,7 +72,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     resumed = bool(before and checkpoint.kept(model_dir))
     changes = run_folder.changes(model_dir, before, options) if before else ""
     if resumed:
-        checkpoint.check_size(model_dir, checkpoint.AVERAGE, model.num_weights)
+        checkpoint.check_size(model_dir, AVERAGE, model.num_weights)
         run_folder.read_subwords(model_dir)
     folder = options.data_folder(model_dir)
     if before and not data.names_corpus:
@@ -114,14 +115,15 @@ def _make_model(strategy, options: run_folder.Options) -> tuple:
     """Makes the model and its optimizer in the strategy's scope."""
     with strategy.scope():
         model = make(registry.architecture(options.architecture), options.model, _policy(options.train.dtype))
+        freezing.freeze(model, options.train.freeze)
         adam = optimizer.adam(optimizer.schedule_of(options.model.d_model, options.train))
         adam.build(model.trainable_variables)
     return model, adam
 
 
-def _start_from(parent: pathlib.Path, model) -> None:
+def _start_from(parent: pathlib.Path, which: str, model) -> None:
     """Starts a model from the weights of another run, and logs what does not match."""
-    description, left = checkpoint.start(parent, checkpoint.AVERAGE, model)
+    description, left = checkpoint.start(parent, which, model)
     logger.info(f"Starting from the {description}.")
     for names, what in ((left.unset, "weights that it does not have start at random"), (left.unused, "of its weights are not used")):
         if names:
@@ -137,8 +139,10 @@ def _graph(model, task: Task) -> tf.Graph:
 
 def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) -> None:
     names = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
+    trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
+    only = f", of which {trained:,} are trained" if config.freeze else ""
     logger.info(
-        f"{model.count_params():,} parameters, {config.dtype}, {strategy.num_replicas_in_sync} device(s): {names}; "
+        f"{model.count_params():,} parameters{only}, {config.dtype}, {strategy.num_replicas_in_sync} device(s): {names}; "
         f"{config.batch_tokens:,} tokens per side and update. TensorBoard: tensorboard --logdir {model_dir / run_folder.LOGS}"
     )
 
@@ -210,7 +214,7 @@ def train(
             tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
         model, adam = _make_model(strategy, options)
         if config.parent and not checkpoint.kept(model_dir):
-            _start_from(pathlib.Path(config.parent), model)
+            _start_from(pathlib.Path(config.parent), config.parent_checkpoint, model)
         logger.info(f"Options:\n{options.table()}")
         _log_model(strategy, model, config, model_dir)
         if dry_run:
