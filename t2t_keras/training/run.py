@@ -2,6 +2,7 @@
 
 model_dir/config.json      all options, the data folder, and hashes of the run's data
 model_dir/subwords.model   the sub-words: a SentencePiece model or a list of word pieces
+model_dir/subwords.source.model  those of the source, if it has its own
 model_dir/data/            prepared data, unless `data_dir` names another folder
 model_dir/checkpoints/     the newest checkpoints, and the best one
 model_dir/logs/            TensorBoard logs
@@ -82,18 +83,22 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
         outside = ["data_dir", *(["dataset"] if options.data.dataset != "builtin" else []), *FILES]
         run_folder.check_given(model_dir, options, outside, f"prepare {folder} again")
     named = data if (folder / prepare.CORPUS).exists() else options.data
-    prepare.prepare(named, model.vocab_size, train.seed, folder, options.task)
+    prepare.prepare(named, model.vocab_size, train.seed, folder, options.task, source_vocab_size=options.source_vocab_size)
     if not options.data.names_corpus:
         data = run_folder.prepared_with(folder)
         sources = dict.fromkeys(dataclasses.asdict(data), "data folder") | options.sources
         options = dataclasses.replace(options, data=data, sources=sources)
-    written = shards.read_info(folder / "train")["vocab_size"]
-    if written != model.vocab_size:
-        raise ValueError(f"Expected vocab_size={written}, which {folder} was prepared with. Received: vocab_size={model.vocab_size}.")
+    recorded, written = run_folder.recorded_options(folder), shards.read_info(folder / "train")["vocab_size"]
+    for name, asked, default in (("vocab_size", model.vocab_size, written), ("source_vocab_size", options.source_vocab_size, 0)):
+        if (expected := recorded.get(name, default)) != asked:
+            raise ValueError(f"Expected {name}={expected}, which {folder} was prepared with. Received: {name}={asked}.")
     subwords, records = folder / prepare.SUBWORDS, folder / "train" / shards.RECORDS
+    source_subwords = run_folder.source_subwords_in(folder)
     if resumed:
-        run_folder.check_data(model_dir, subwords, records)
-    elif train.parent and files.describe(subwords) != files.describe(pathlib.Path(train.parent) / run_folder.SUBWORDS):
+        run_folder.check_data(model_dir, subwords, records, source_subwords)
+    elif train.parent and run_folder.read_subwords(pathlib.Path(train.parent)) != tuple(
+        path.read_bytes() for path in (subwords, source_subwords) if path
+    ):
         raise ValueError(
             f"Expected the sub-words of {train.parent} in {folder}. Prepare the data with "
             f"`subwords_file={pathlib.Path(train.parent) / run_folder.SUBWORDS}`, in another `data_dir`."
@@ -102,7 +107,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     if changes:
         logger.info(f"{'Changed' if keeps else 'Changed for this dry run only'}: {changes}.")
     if keeps:
-        run_folder.write(model_dir, options, subwords, records)
+        run_folder.write(model_dir, options, subwords, records, source_subwords)
     return options
 
 
@@ -147,8 +152,9 @@ def _make_diagnose(
 ) -> Callable[[dict, int, float], str]:
     """Returns a function (batch, step, loss scale) → a summary of what is not finite; see `diagnosis.write_report`."""
 
-    def text_of(ids) -> list[str]:
-        return [text.decode(errors="replace") for text in tokenizer.detokenize(tf.constant(ids)).numpy()]
+    def text_of(column: str, ids) -> list[str]:
+        subwords = tokenizer.source if column == "source" else tokenizer
+        return [text.decode(errors="replace") for text in subwords.detokenize(tf.constant(ids)).numpy()]
 
     def diagnose(batch, step: int, scale: float) -> str:
         path = model_dir / run_folder.NOT_FINITE / f"update-{step:09d}-worker-{devices.process_index(strategy)}.npz"
@@ -231,7 +237,7 @@ def train(
                 graph=lambda: _graph(model, task),
                 descriptions=scalars.descriptions(task.metrics),
             ),
-            update_pictures=pictures.updates(model_dir, model, tokenizer.pieces),
+            update_pictures=pictures.updates(model_dir, model, tokenizer),
             started=started,
         )
         logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
