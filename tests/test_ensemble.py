@@ -264,10 +264,11 @@ def test_runs_may_have_other_sub_words_of_the_source(runs, own_source, first):
         source = ensemble.source_tokenizer.tokenize([line])
         received = ensemble.log_probs(source, tf.RaggedTensor.from_row_lengths(tf.constant(target), [len(target)]))
         np.testing.assert_allclose(received.to_list()[0], by_token, atol=1e-4)
-    found = ensemble(tf.constant([line, "", "one"]))
-    scored = ensemble.log_probs(ensemble.source_tokenizer.tokenize([line]), ensemble.tokenizer.tokenize(found["text"][:1]))
-    penalty = ((5 + len(scored.to_list()[0])) / 6) ** ensemble.config.alpha
-    assert float(found["score"][0]) == pytest.approx(sum(scored.to_list()[0]) / penalty, abs=1e-4) and found["text"][1] == b""
+    source = ensemble.source_tokenizer.tokenize(["one", line])
+    sequences, scores = ensemble.search(source, tf.zeros(2), tf.fill([2], 30), tf.fill([2], 2))
+    log_probs = tf.reduce_sum(ensemble.log_probs(source, sequences[:: ensemble.config.beam_size]), axis=1)
+    np.testing.assert_allclose(scores[:, 0], log_probs, atol=1e-4)
+    assert ensemble(tf.constant([line, ""]))["text"][1] == b""
 
 
 def test_what_has_two_sources_aligns_with_the_first_draws_and_is_exported(runs, own_source, tmp_path):
