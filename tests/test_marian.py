@@ -1,0 +1,423 @@
+"""Imported Marian models: logits of a NumPy Marian, ids of SentencePiece, everything that a run does, and one sentence for other folders."""
+
+import dataclasses
+import http.server
+import json
+import os
+import pathlib
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import threading
+
+import marian_folder
+import numpy as np
+import programs
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+import t2t_keras
+from t2t_keras import run_folder
+from t2t_keras.config import BOS, EOS, PAD, UNK
+from t2t_keras.decoding import loading
+from t2t_keras.interop import huggingface_folder, marian, marian_config
+
+ROOT = pathlib.Path(__file__).parent.parent
+SHAPES = {
+    "opus": {},
+    "separate": {"separate": True, "activation": "gelu", "kind": "bpe", "seed": 2},
+    "one list, two embeddings": {"shared": False, "activation": "relu", "seed": 3},
+    "untied": {"separate": True, "tied": False, "seed": 4},
+    "not scaled": {"scaled": False, "activation": "gelu", "seed": 5},
+    "not scaled, separate": {"separate": True, "scaled": False, "tied": False, "seed": 6},
+    "other sizes": {"sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40}, "seed": 7},
+    "float16": {"dtype": np.float16, "seed": 8},
+}
+LINES = ["a dog runs", ">>de<< two men play ball near the house", "猫 1 2024", "don't </s> ½", "tree"]
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def imported(request, tmp_path_factory):
+    """A Marian folder and the run that it becomes."""
+    folder = marian_folder.make(tmp_path_factory.mktemp("marian") / "model", **SHAPES[request.param])
+    model_dir = folder.parent / "run"
+    t2t_keras.import_marian(folder, model_dir)
+    return folder, loading.load(model_dir)
+
+
+@pytest.fixture(scope="module")
+def opus(tmp_path_factory):
+    """A Marian folder with the shape of OPUS-MT's, which tests may copy."""
+    return marian_folder.make(tmp_path_factory.mktemp("marian") / "model")
+
+
+@pytest.fixture(scope="module")
+def run(opus):
+    t2t_keras.import_marian(opus, opus.parent / "run")
+    return opus.parent / "run"
+
+
+def marian_ids(folder, tokenizer, side: str) -> list[int]:
+    """Marian's id for each of ours but that of the start token."""
+    separate = (folder / "target_vocab.json").exists()
+    ids = json.loads((folder / ("target_vocab.json" if separate and side == "target" else "vocab.json")).read_text())
+    return [ids["<pad>"], ids["<unk>"], -1, ids["</s>"], *(ids[piece] for piece in tokenizer.pieces[EOS + 1 :])]
+
+
+def test_logits_are_those_of_marian(imported):
+    folder, translator = imported
+    theirs = {
+        side: marian_ids(folder, each, side) for side, each in (("source", translator.source_tokenizer), ("target", translator.tokenizer))
+    }
+    ours = {side: {index: own for own, index in enumerate(ids) if index >= 0} for side, ids in theirs.items()}
+    start = json.loads((folder / "config.json").read_text())["decoder_start_token_id"]
+    draw = np.random.default_rng(1)
+    for line in LINES:
+        source = marian_folder.ids_of(folder, line)
+        target = [int(index) for index in draw.choice([index for index in theirs["target"] if index >= 0 and index != start], 6)]
+        expected = marian_folder.logits(folder, source, [start, *target])
+        own_source, own_target = ([ours[side][index] for index in ids] for side, ids in (("source", source), ("target", target)))
+        found, _ = translator.model.decode(tf.constant([[BOS, *own_target]]), translator.model.encode(tf.constant([own_source])))
+        kept = [own for own in range(len(theirs["target"])) if own not in (PAD, BOS)]
+        np.testing.assert_allclose(found[0].numpy()[:, kept], expected[:, [theirs["target"][own] for own in kept]], atol=1e-4)
+        assert np.abs(expected).max() > 3 and expected.std() > 0.5
+        assert np.all(found[0].numpy()[:, [PAD, BOS]] < expected.max() - 90)
+
+
+def test_ids_of_nasty_lines_are_those_of_sentencepiece_and_the_list(imported):
+    folder, translator = imported
+    lines = marian_folder.nasty_lines(300)
+    for side, tokenizer in (("source", translator.source_tokenizer), ("target", translator.tokenizer)):
+        ours = {index: own for own, index in enumerate(marian_ids(folder, tokenizer, side))}
+        expected = [[ours[index] for index in marian_folder.ids_of(folder, line, side)] for line in lines]
+        assert tokenizer.tokenize(tf.constant(lines)).to_list() == expected
+
+
+def greedy(folder, line: str, length: int) -> list[int]:
+    """The most likely ids one after another, without padding, in Marian's ids."""
+    config = json.loads((folder / "config.json").read_text())
+    source, target = marian_folder.ids_of(folder, line), [config["decoder_start_token_id"]]
+    while len(target) <= length and target[-1] != 0:
+        logits = marian_folder.logits(folder, source, target)[-1]
+        logits[config["pad_token_id"]] = -np.inf
+        target.append(int(logits.argmax()))
+    return target[1:]
+
+
+def test_greedy_translations_are_those_of_marian(imported):
+    folder, _ = imported
+    translator = loading.load(folder.parent / "run", beam_size=1, alpha=0.0, extra_length=3)
+    theirs = marian_ids(folder, translator.tokenizer, "target")
+    lines = LINES[:3]
+    source = translator.source_tokenizer.tokenize(tf.constant(lines))
+    length = tf.cast(source.row_lengths(), tf.int32) + 3
+    found, _ = translator.search(source, tf.zeros(3), length, tf.ones(3, tf.int32))
+    expected = [greedy(folder, line, int(most)) for line, most in zip(lines, length, strict=True)]
+    assert [[theirs[own] for own in row] for row in found.to_list()] == expected
+
+
+def test_the_run_says_where_its_options_are_from(opus, run):
+    options = run_folder.read(run)
+    assert options.model.activation == "swish" and options.model.d_k == 8 and options.model.attention_bias and options.model.logits_bias
+    assert options.sources["activation"] == f"import of {opus}" and options.data.subwords == "sentencepiece"
+    assert (options.decode.beam_size, options.decode.alpha, options.decode.max_input) == (4, 0.0, 64)
+
+
+def changed(folder, name: str, **values) -> None:
+    path = folder / name
+    path.write_text(json.dumps({key: value for key, value in (json.loads(path.read_text()) | values).items() if value is not ...}))
+
+
+@pytest.mark.parametrize(
+    ("search", "expected", "left"),
+    [
+        ({}, {"beam_size": 1, "alpha": 1.25, "no_repeat_ngram": 0}, ""),
+        ({"num_beams": 6, "length_penalty": 0.8, "no_repeat_ngram_size": 3}, {"beam_size": 6, "alpha": 1.0, "no_repeat_ngram": 3}, ""),
+        ({"bad_words_ids": [[5], [6, 7]], "do_sample": True}, {"beam_size": 1}, "do_sample, bad_words_ids"),
+        ({"forced_eos_token_id": 3, "min_length": 4}, {}, "min_length, forced_eos_token_id"),
+        ({"length_penalty": -1}, {"alpha": 0.0}, "length_penalty"),
+        ({"min_length": 0, "do_sample": False, "repetition_penalty": 1.0, "renormalize_logits": True, "forced_eos_token_id": 0}, {}, ""),
+    ],
+)
+def test_options_of_the_search_are_taken_over_or_told(opus, tmp_path, search, expected, left):
+    folder = shutil.copytree(opus, tmp_path / "model")
+    (folder / "generation_config.json").write_text(json.dumps(search))
+    config = marian_config.read(huggingface_folder.Folder(folder))
+    assert {name: getattr(config.decode, name) for name in expected} == expected
+    assert ", ".join(config.left) == left
+    assert config.forbidden == ([5] if "bad_words_ids" in search else [])
+
+
+def test_options_of_the_search_may_be_in_config_json(opus, tmp_path):
+    """As before transformers 4.27."""
+    folder = shutil.copytree(opus, tmp_path / "model")
+    (folder / "generation_config.json").unlink()
+    changed(folder, "config.json", num_beams=3)
+    assert marian_config.read(huggingface_folder.Folder(folder)).decode.beam_size == 3
+
+
+def test_forbidden_words_are_never_written(opus, tmp_path):
+    folder, line = shutil.copytree(opus, tmp_path / "model"), "a dog runs"
+    worst = greedy(opus, line, 5)[0]
+    (folder / "generation_config.json").write_text(json.dumps({"bad_words_ids": [[worst]]}))
+    t2t_keras.import_marian(folder, tmp_path / "run")
+    translator = loading.load(tmp_path / "run", beam_size=1)
+    own = marian_ids(folder, translator.tokenizer, "target").index(worst)
+    found, _ = translator.search(translator.source_tokenizer.tokenize(tf.constant([line])), [0.0], [5], [1])
+    assert own not in found.to_list()[0]
+
+
+def test_weights_that_files_hold_twice_are_one(opus, tmp_path):
+    """As in files of transformers 4, which also hold the position encodings."""
+    folder = shutil.copytree(opus, tmp_path / "model")
+    arrays = safetensors.numpy.load_file(opus / "model.safetensors")
+    for name in ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"):
+        arrays[name] = arrays["model.shared.weight"].copy()
+    angles = np.arange(64)[:, None] / 10000 ** (np.arange(0, 16, 2) / 16)
+    for side in ("encoder", "decoder"):
+        arrays[f"model.{side}.embed_positions.weight"] = np.concatenate([np.sin(angles), np.cos(angles)], axis=1, dtype=np.float32)
+    del arrays["final_logits_bias"]
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+    t2t_keras.import_marian(folder, tmp_path / "run")
+    plain, other = (next((path / "checkpoints").glob("*.npz")) for path in (tmp_path / "run", tmp_path / "run"))
+    with np.load(plain) as found, np.load(other) as again:
+        assert found["model/transformer/embedding/matrix"].shape == again["model/transformer/embedding/matrix"].shape
+
+
+# What a run does.
+
+
+LOAD = """
+import sys
+import tensorflow as tf, tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+found = model.signatures["serving_default"](text=tf.constant(sys.argv[2:]))
+assert "t2t_keras" not in sys.modules
+print("\\n".join(text.decode() for text in found["text"].numpy()))
+"""
+
+
+def test_an_export_translates_alike_in_a_process_without_this_package(run, tmp_path):
+    expected = [each.text for each in t2t_keras.load(run).translate(LINES)]
+    export = t2t_keras.Run(run).export(tmp_path / "export")
+    result = subprocess.run([sys.executable, "-c", LOAD, str(export), *LINES], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert result.stdout.splitlines() == expected
+
+
+# Folders that do not fit.
+
+
+def tensors(folder, change) -> None:
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    change(arrays)
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+
+
+def header(folder, size: int, content: bytes) -> None:
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", size) + content)
+
+
+LAYER = "model.decoder.layers.0.fc1.weight"
+BROKEN = {
+    "another architecture": (lambda f: changed(f, "config.json", model_type="bart"), "model_type=marian.*'bart'"),
+    "no model type": (lambda f: changed(f, "config.json", model_type=...), "no model_type"),
+    "pre-norm": (lambda f: changed(f, "config.json", normalize_before=True), "normalize_before=False.*True"),
+    "last norm": (lambda f: tensors(f, lambda a: a.update({"model.encoder.layer_norm.weight": a[f"{LAYER[:-11]}self_attn_layer_norm.bias"].copy()})), "encoder.layer_norm.weight besides"),
+    "activation": (lambda f: changed(f, "config.json", activation_function="gelu_new"), "activation_function.*gelu_new"),
+    "no activation": (lambda f: changed(f, "config.json", activation_function=...), "activation_function of type str"),
+    "text for a number": (lambda f: changed(f, "config.json", d_model="16"), "d_model of type int.*'16'"),
+    "true for a number": (lambda f: changed(f, "config.json", encoder_layers=True), "encoder_layers of type int"),
+    "huge": (lambda f: changed(f, "config.json", d_model=2**40, encoder_attention_heads=2), "at most 65,536"),
+    "negative": (lambda f: changed(f, "config.json", decoder_layers=-1), "decoder_layers"),
+    "odd width": (lambda f: changed(f, "config.json", d_model=15, encoder_attention_heads=3, decoder_attention_heads=3), "even number"),
+    "heads": (lambda f: changed(f, "config.json", encoder_attention_heads=3, decoder_attention_heads=3), "heads that divide d_model"),
+    "no heads": (lambda f: changed(f, "config.json", encoder_attention_heads=0, decoder_attention_heads=0), "heads that divide d_model"),
+    "unlike heads": (lambda f: changed(f, "config.json", decoder_attention_heads=4), "same attention_heads.*encoder_attention_heads=2"),
+    "padding": (lambda f: changed(f, "config.json", pad_token_id=10**6), "pad_token_id of 0 to"),
+    "other padding": (lambda f: changed(f, "config.json", pad_token_id=5), "ids of padding and end"),
+    "no start": (lambda f: changed(f, "config.json", decoder_start_token_id=...), "decoder_start_token_id of 0 to"),
+    "beams": (lambda f: changed(f, "generation_config.json", num_beams=0), "beam_size=0"),
+    "config is a list": (lambda f: (f / "config.json").write_text("[]"), "JSON object"),
+    "config is cut": (lambda f: (f / "config.json").write_text('{"model_type"'), "damaged"),
+    "no config": (lambda f: (f / "config.json").unlink(), "config.json.*missing"),
+    "no list": (lambda f: (f / "vocab.json").unlink(), "vocab.json.*missing"),
+    "id above": (lambda f: changed(f, "vocab.json", a=10**6), "different ids below.*1000000"),
+    "id twice": (lambda f: changed(f, "vocab.json", a=5), "an id twice"),
+    "id is text": (lambda f: changed(f, "vocab.json", a="5"), "different ids below"),
+    "no unknown": (lambda f: changed(f, "vocab.json", **{"<unk>": ...}), "Received none of <unk>"),
+    "bpe": (lambda f: (f / "source.spm").rename(f / "source.bpe"), "source.spm.*BPE files are not supported"),
+    "spm is cut": (lambda f: (f / "target.spm").write_bytes((f / "target.spm").read_bytes()[:100]), "target.spm does not fit"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "model.safetensors in"),
+    "weights are cut": (lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]), "safetensors file.*damaged"),
+    "header too long": (lambda f: header(f, 2**60, b"{}"), "safetensors file.*damaged"),
+    "header overlaps": (lambda f: header(f, 100, json.dumps({n: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for n in "ab"}).encode().ljust(100) + bytes(8)), "safetensors file.*damaged"),
+    "header too large": (lambda f: header(f, 80, json.dumps({"a": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 8]}}).encode().ljust(80) + bytes(8)), "safetensors file.*damaged"),
+    "whole numbers": (lambda f: tensors(f, lambda a: a.update({LAYER: a[LAYER].astype(np.int32)})), "fc1.weight.*types F64.*I32"),
+    "shape": (lambda f: tensors(f, lambda a: a.update({LAYER: a[LAYER][:-1].copy()})), r"shape \(24, 16\).*\(23, 16\)"),
+    "missing": (lambda f: tensors(f, lambda a: a.pop(LAYER)), "fc1.weight. It is missing"),
+    "unknown": (lambda f: tensors(f, lambda a: a.update(x=np.zeros(3, np.float32), y=np.zeros(3, np.float32))), "Received x and 1 more besides"),
+    "not finite": (lambda f: tensors(f, lambda a: a[LAYER].__setitem__((3, 3), np.nan)), "fc1.weight with infinity or NaN"),
+    "not tied": (lambda f: tensors(f, lambda a: a.update({"lm_head.weight": a["model.shared.weight"] + 1})), "lm_head.weight. They differ"),
+    "other positions": (lambda f: tensors(f, lambda a: a.update({"model.encoder.embed_positions.weight": np.ones((64, 16), np.float32)})), "sinusoids"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_folder_that_does_not_fit_is_refused_in_one_sentence_and_nothing_is_written(opus, tmp_path, name):
+    break_it, message = BROKEN[name]
+    folder = shutil.copytree(opus, tmp_path / "model")
+    break_it(folder)
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as raised:
+        t2t_keras.import_marian(folder, tmp_path / "run")
+    assert len(str(raised.value)) < 600 and "\n" not in str(raised.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.json", "source.spm", "model.safetensors"])
+def test_links_are_not_followed(opus, tmp_path, name):
+    folder = shutil.copytree(opus, tmp_path / "model")
+    (folder / name).unlink()
+    (folder / name).symlink_to(opus / name)
+    with pytest.raises(ValueError, match=f"no links.*{name}"):
+        t2t_keras.import_marian(folder, tmp_path / "run")
+
+
+def test_what_is_no_file_is_not_read(opus, tmp_path):
+    """A named pipe would wait for ever."""
+    folder = shutil.copytree(opus, tmp_path / "model")
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    with pytest.raises(ValueError, match="Expected a file"):
+        t2t_keras.import_marian(folder, tmp_path / "run")
+
+
+def test_a_folder_with_files_is_left_alone(opus, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(FileExistsError, match="new or empty"):
+        t2t_keras.import_marian(opus, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("source", ["./nowhere", "/nowhere/at/all", "a/b/c", "x y", "../x"])
+def test_what_is_neither_a_folder_nor_a_name_is_refused(source, tmp_path):
+    with pytest.raises(FileNotFoundError, match="Expected a folder, or a name"):
+        t2t_keras.import_marian(source, tmp_path / "run")
+
+
+# The hub.
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """Serves the files of a folder as the model `some/opus`, as the hub does."""
+
+    folder: pathlib.Path
+    requests: list[str]
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, body: bool) -> None:
+        self.requests.append(self.path)
+        _, *model, resolve, revision, name = self.path.split("/")
+        path, error = self.folder / name, ""
+        if model != ["some", "opus"] or resolve != "resolve":
+            error = "RepoNotFound"
+        elif not path.exists():
+            error = "EntryNotFound"
+        content = b"" if error else path.read_bytes()
+        self.send_response(404 if error else 200)
+        if error:
+            self.send_header("X-Error-Code", error)
+        self.send_header("X-Repo-Commit", "c" * 40)
+        self.send_header("ETag", f'"{name}-1"')
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+    def do_HEAD(self):
+        self.answer(body=False)
+
+    def do_GET(self):
+        self.answer(body=True)
+
+    def log_message(self, *arguments) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(opus, tmp_path):
+    """Environment for programs: a hub on this machine, and a cache of their own."""
+    handler = type("Bound", (Hub,), {"folder": opus, "requests": []})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    environment = {**os.environ, "HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}", "HF_HOME": str(tmp_path / "hf")}
+    yield environment | {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1"}, handler.requests
+    server.shutdown()
+    server.server_close()
+
+
+def tool(*arguments, env=None) -> subprocess.CompletedProcess:
+    command = [sys.executable, ROOT / "tools" / "import_marian.py", *arguments]
+    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=env or dict(os.environ))
+
+
+def contents(model_dir: pathlib.Path) -> dict[str, bytes]:
+    """The files of a run but for its `config.json`, which names the source."""
+    paths = [path for path in model_dir.rglob("*") if path.is_file() and path.suffix != ".json"]
+    return {str(path.relative_to(model_dir)): path.read_bytes() for path in paths}
+
+
+def test_a_model_of_the_hub_is_downloaded_once_and_is_the_same(run, tmp_path, hub):
+    environment, requests = hub
+    result = tool("--from=some/opus", f"--model_dir={tmp_path}/run", env=environment)
+    assert result.returncode == 0, result.stderr
+    assert contents(tmp_path / "run").keys() == contents(run).keys()
+    assert all(contents(tmp_path / "run")[name] == content for name, content in contents(run).items() if not name.endswith(".npz"))
+    number = len(requests)
+    assert sum("model.safetensors" in path for path in requests) == 2  # HEAD and GET.
+    again = tool("--from=some/opus", f"--model_dir={tmp_path}/again", env=environment)
+    assert again.returncode == 0 and not any("safetensors" in path for path in requests[number:]), again.stderr
+    offline = tool("--from=some/opus", f"--model_dir={tmp_path}/offline", env=environment | {"HF_HUB_OFFLINE": "1"})
+    assert offline.returncode == 0, offline.stderr
+
+
+def test_the_hub_answers_in_one_sentence(tmp_path, hub):
+    environment, _ = hub
+    offline = environment | {"HF_HUB_OFFLINE": "1"}
+    nowhere = environment | {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    for name, env, message in (
+        ("some/other", environment, "no model of this name"),
+        ("some/opus", offline, "cannot be reached"),
+        ("some/opus", nowhere, "cannot be reached"),
+        ("some--x/..opus", environment, "Expected a folder, or a name"),
+    ):
+        result = tool(f"--from={name}", f"--model_dir={tmp_path}/run", env=env)
+        lines = [line for line in result.stderr.splitlines() if line.strip()]
+        assert result.returncode == 1 and message in lines[-1] and "Traceback" not in result.stderr, result.stderr
+        assert not (tmp_path / "run").exists()
+
+
+# Memory.
+
+
+MEMORY = """
+import resource, sys
+from t2t_keras.interop import huggingface_folder, marian
+import numpy, safetensors
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+marian.import_marian(*sys.argv[1:])
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+assert "tensorflow" not in sys.modules and "keras" not in sys.modules
+"""
+
+
+def test_an_import_takes_no_more_memory_than_twice_the_model_and_no_tensorflow(tmp_path):
+    folder = marian_folder.make(tmp_path / "model", sizes={"d_model": 512, "ffn_dim": 2048, "encoder_layers": 4, "decoder_layers": 4})
+    size = (folder / "model.safetensors").stat().st_size
+    assert size > 100e6
+    command = [sys.executable, "-c", MEMORY, str(folder), str(tmp_path / "run")]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) < 1.5 * size
