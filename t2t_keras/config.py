@@ -5,10 +5,12 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 import re
 import reprlib
 import sys
+from collections.abc import Sequence
 
 from t2t_keras.files import read_json
 
@@ -25,13 +27,24 @@ FORMER_NAMES = {
 }
 # The special ids of every vocabulary. Padding (0) differs from unknown (1).
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
+ACTIVATIONS = ("relu", "gelu", "swish")
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
 TEMPERATURES = f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
+ENSEMBLE_MEANS = ("probabilities", "logs")  # What the mean of the predictions of several models is of; see `model.ensemble.mean`.
 MAX_INT = 2**31 - 1  # Largest value of an integer option that sets no smaller limit.
 _TYPES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
 _SHORTENED = reprlib.Repr()  # For messages: values may have any size.
 _SHORTENED.maxstring = _SHORTENED.maxother = _SHORTENED.maxlong = 200
+
+
+def check_ensemble(models: int, weights: Sequence[float], mean: str) -> None:
+    """Raises `ValueError` if the options of an ensemble are invalid for this number of models."""
+    if weights and (len(weights) != models or not all(0 < weight < math.inf for weight in weights)):
+        expected = f"{models} `ensemble_weights`, positive numbers" if models > 1 else "several models with `ensemble_weights`"
+        raise ValueError(f"Expected {expected}. Received: {', '.join(map(str, weights))}.")
+    if mean not in ENSEMBLE_MEANS:
+        raise ValueError(f"Expected `ensemble_mean` to be one of {', '.join(ENSEMBLE_MEANS)}. Received: {mean}.")
 
 
 def with_current_names(options: dict) -> dict:
@@ -99,6 +112,21 @@ class ModelConfig:
         "with |i - j| <= r // 2. 0, as in the paper's models, does not restrict it.",
         2**16,
     )
+    attention_bias: bool = option(
+        False, "Add biases to the projections of attention, W^Q, W^K, W^V and W^O; the paper has none (section 3.2.2)."
+    )
+    activation: str = option("relu", "Activation of the feed-forward networks: relu, as in the paper (section 3.3), gelu or swish.")
+    norm_epsilon: float = option(1e-6, "What layer normalization adds to the variance; the paper gives no value.")
+    source_vocab_size: int = option(
+        0,
+        "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that of the target. 0, as "
+        "in the paper, shares vocabulary and matrix (section 3.4).",
+        2**24,
+    )
+    tie_logits: bool = option(
+        True, "Compute the logits with the embedding matrix of the target (section 3.4); otherwise they have a matrix of their own."
+    )
+    logits_bias: bool = option(False, "Add a bias to the logits; the paper has none (section 3.4).")
 
     def __post_init__(self):
         check_types(self)
@@ -109,17 +137,24 @@ class ModelConfig:
         _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
         _require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
         _require(self, self.attention_window >= 0, "attention_window", "a number of positions, or 0 for attention to all")
+        _require(self, self.activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}")
+        _require(self, 0 < self.norm_epsilon < 1, "norm_epsilon", "a small positive number")
+        of_source = f"more than the {EOS + 1} special ids, or 0 for the vocabulary of the target"
+        _require(self, self.source_vocab_size > EOS + 1 or self.source_vocab_size == 0, "source_vocab_size", of_source)
 
     @property
     def num_weights(self) -> int:
         """Number of weights in all matrices and vectors of section 3: the last column of Table 3."""
-        attention = 2 * self.d_model * self.num_heads * (self.d_k + self.d_v)  # W^Q, W^K; W^V, W^O; no bias.
+        attention = 2 * self.d_model * self.num_heads * (self.d_k + self.d_v)  # W^Q, W^K; W^V, W^O.
+        if self.attention_bias:
+            attention += self.num_heads * (2 * self.d_k + self.d_v) + self.d_model
         feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model  # W_1, W_2; b_1, b_2.
         norm = 2 * self.d_model
         encoder_layer = attention + feed_forward + 2 * norm
         decoder_layer = 2 * attention + feed_forward + 3 * norm
-        embeddings = (self.vocab_size + self.learned_positions) * self.d_model
-        return embeddings + self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer
+        logits = self.vocab_size * (self.d_model * (not self.tie_logits) + self.logits_bias)
+        embeddings = (self.source_vocab_size + self.vocab_size + self.learned_positions) * self.d_model
+        return embeddings + logits + self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer
 
 
 @dataclasses.dataclass(frozen=True)

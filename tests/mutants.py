@@ -431,7 +431,7 @@ MUTANTS = (
     Mutant(
         "a search may take more memory than is free",
         "t2t_keras/decoding/loading.py",
-        "    _check_memory(model, decode_config)\n",
+        "    _check_memory(combined(trained), decode_config)\n",
         "",
         ("tests/test_foreign_folders.py::test_a_search_that_does_not_fit_into_memory_is_refused_before_the_weights_are_read",),
     ),
@@ -515,8 +515,8 @@ MUTANTS = (
     Mutant(
         "load(dtype=) is ignored",
         "t2t_keras/decoding/loading.py",
-        "make(architecture, model_config, dtype)",
-        "make(architecture, model_config)",
+        "model.config, dtype)",
+        "model.config)",
         ("tests/test_run.py::test_a_loaded_translator_calculates_in_the_type_that_was_asked_for",),
     ),
     Mutant(
@@ -823,11 +823,18 @@ MUTANTS = (
         ("tests/test_search_hooks.py::test_a_state_of_each_beam_is_right_where_beams_cross",),
     ),
     Mutant(
-        "several models are averaged by their log probabilities",
-        "t2t_keras/decoding/translator.py",
-        "tf.reduce_logsumexp(tf.nn.log_softmax(tf.stack(logits)), axis=0) - math.log(len(logits))",
-        "tf.reduce_mean(tf.nn.log_softmax(tf.stack(logits)), axis=0)",
-        ("tests/test_search_hooks.py::test_the_mean_of_probabilities_by_hand",),
+        "the second run of an ensemble is the first once more",
+        "t2t_keras/decoding/loading.py",
+        "checkpoint.load(folder, which, model)",
+        "checkpoint.load(folders[0], which, model)",
+        ("tests/test_ensemble.py::test_runs_are_loaded_together",),
+    ),
+    Mutant(
+        "the weights of an ensemble stop at the command line",
+        "t2t_keras/cli/flags.py",
+        '"ensemble_weights": weights,',
+        '"ensemble_weights": [],',
+        ("tests/test_ensemble.py::test_flags_reach_the_ensemble",),
     ),
     Mutant(
         "programs translate with all threads in an operation",
@@ -1384,7 +1391,7 @@ MUTANTS = (
     Mutant(
         "wrong options are told after TensorFlow is imported",
         "t2t_keras/cli/flags.py",
-        "    dataclasses.replace(decode, **search)\n",
+        '    dataclasses.replace(*run_folder.groups(folders[0], "decode"), **search)\n',
         "",
         ("tests/test_tools.py::test_a_wrong_option_is_told_in_one_line_and_at_once",),
     ),
@@ -1626,9 +1633,37 @@ MUTANTS = (
     Mutant(
         "the encoder ignores its window",
         "t2t_keras/model/encoder.py",
-        ', "dropout", "attention_window")}',
-        ', "dropout")}',
+        '(*LAYER_OPTIONS, "attention_window")',
+        "LAYER_OPTIONS",
         ("tests/test_restricted_attention.py::test_the_encoder_attends_to_neighborhoods_and_the_decoder_to_everything",),
+    ),
+    Mutant(
+        "the loss ignores the bias of the logits",
+        "t2t_keras/model/transformer.py",
+        "return linear_cross_entropy(x, matrix, target, label_smoothing, bias)",
+        "return linear_cross_entropy(x, matrix, target, label_smoothing)",
+        ("tests/test_oracle.py::test_the_smoothed_loss_of_a_padded_batch_is_the_papers_for_each_sentence_alone",),
+    ),
+    Mutant(
+        "the loss uses the embedding matrix for the logits",
+        "t2t_keras/model/transformer.py",
+        'ops.cast(self.embedding.logits_matrix, "float32")',
+        'ops.cast(self.embedding.matrix, "float32")',
+        ("tests/test_oracle.py::test_the_smoothed_loss_of_a_padded_batch_is_the_papers_for_each_sentence_alone",),
+    ),
+    Mutant(
+        "the encoder shares the embedding of the target in spite of its own vocabulary",
+        "t2t_keras/model/transformer.py",
+        "embedding=None if config.source_vocab_size else embedding",
+        "embedding=embedding",
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[source_vocab_size]",),
+    ),
+    Mutant(
+        "CTranslate2 gets the embeddings of the target for the source",
+        "t2t_keras/export/ctranslate2_format.py",
+        "_array(model.encoder.embedding.matrix), _array(shared.matrix)",
+        "_array(shared.matrix), _array(shared.matrix)",
+        ("tests/test_ctranslate2_format.py::test_scores_of_given_translations_are_equal",),
     ),
     Mutant(
         "an encoder layer forgets its window",

@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable
 from typing import NamedTuple
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -33,6 +34,7 @@ from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding import translator
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text import byte_pairs, vocabulary
 from t2t_keras.text.word_pieces import HEAD
@@ -106,10 +108,37 @@ def shape_of(ending: str) -> Callable:
     """config → the one shape of all weights whose path ends so."""
 
     def shape(lab, config) -> tuple:
-        [found] = {tuple(weight.shape) for weight in Transformer(config).trainable_variables if weight.path.endswith(ending)}
-        return found
+        return next((tuple(weight.shape) for weight in Transformer(config).trainable_variables if weight.path.endswith(ending)), ())
 
     return shape
+
+
+def biases_of(part: str) -> Callable:
+    """config → how many biases of projections are in layers whose name ends so."""
+
+    def biases(lab, config) -> int:
+        paths = [weight.path.split("/") for weight in Transformer(config).trainable_variables]
+        return sum(path[-1] == "bias" and path[-3].endswith(part) for path in paths)
+
+    return biases
+
+
+def activations(lab, config) -> list[str]:
+    """The names of the functions that agree with the inner map of a feed-forward network."""
+    inner, x = Transformer(config).decoder[0].feed_forward.inner, np.linspace(-2, 2, 24, dtype="float32").reshape(3, 8)
+    before = x @ inner.kernel.numpy()
+    functions = {"relu": keras.activations.relu, "gelu": keras.activations.gelu, "swish": keras.activations.silu}
+    return [name for name, function in functions.items() if np.allclose(inner(x), function(before), atol=1e-6)]
+
+
+def epsilons(lab, config) -> set:
+    return {layer.epsilon for layer in Transformer(config)._flatten_layers() if isinstance(layer, LayerNorm)}
+
+
+def embedded_rows(lab, config) -> tuple[int, int]:
+    """How many sub-words each side embeds."""
+    model = Transformer(config)
+    return model.encoder.embedding.matrix.shape[0], model.embedding.matrix.shape[0]
 
 
 def layers_of(side: str) -> Callable:
@@ -480,6 +509,12 @@ ROWS = {
         "dropout": [Row(0.5, dropout_rates, {0.5})],
         "learned_positions": [Row(9, positions, [(9, 8)])],
         "attention_window": [Row(4, reached, [3, 4, 5])],
+        "attention_bias": [Row(True, biases_of("attention"), 3 * 4)],
+        "activation": [Row(name, activations, [name]) for name in ("gelu", "swish")],
+        "norm_epsilon": [Row(0.5, epsilons, {0.5})],
+        "source_vocab_size": [Row(31, shape_of("source_embedding/matrix"), (31, 8)), Row(31, embedded_rows, (31, 20))],
+        "tie_logits": [Row(False, shape_of("logits_matrix"), (20, 8))],
+        "logits_bias": [Row(True, shape_of("logits_bias"), (20,))],
     },
     TrainConfig: {
         "train_steps": [Row(5, of_run(lambda found: len(found.applied)), 5)],

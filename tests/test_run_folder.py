@@ -53,11 +53,12 @@ def other(field):
     texts = {
         "dtype": "bfloat16", "damaged_records": "skip", "best_metric": "loss", "normalization": "nfkc", "dataset": "ted/x",
         "source_language": "en", "target_language": "de", "profile_steps": "1,2",
+        "activation": "gelu",
         "subwords": "bpe",  # The default: word pieces have no normalization. See test_word_pieces.py.
     }  # fmt: skip
     if field.type is str:
         return texts.get(field.name, "" if "_source" in field.name or "_target" in field.name else "grpc://host:1")
-    return {bool: lambda: not field.default, int: lambda: field.default + 2, float: lambda: field.default / 2 or 0.25}[field.type]()
+    return {bool: lambda: not field.default, int: lambda: field.default + 5, float: lambda: field.default / 2 or 0.25}[field.type]()
 
 
 def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monkeypatch):

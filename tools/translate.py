@@ -65,7 +65,7 @@ options.define_sampling()
 def translate() -> None:
     model = options.trained_model()
     sample = options.sampling([_N_BEST.name, "beam_size", "alpha", "diverse_groups", "diversity", _JSONL.name, _TERMS.name])
-    [search] = run_folder.groups(model["model_dir"], "decode")
+    [search] = run_folder.groups(model["model_dir"][0], "decode")
     beam_size = model.get("beam_size", search.beam_size)
     if _N_BEST.value > beam_size:
         raise ValueError(f"Expected --n_best of at most --beam_size, {beam_size}. Received: --n_best={_N_BEST.value}.")

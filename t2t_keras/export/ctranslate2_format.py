@@ -1,6 +1,6 @@
 """Writes models in the format of CTranslate2, a C++ engine, with the model specification of its Python package.
 
-The model is exact in float32: post-norm, ReLU, and embeddings times √d_model. It brings its own position table, because the engine puts
+The model is exact in float32: post-norm, and embeddings times √d_model. It brings its own position table, because the engine puts
 all sines before all cosines, where section 3.5 alternates them. The searches differ:
 
                 here (section 6.1)                         CTranslate2 4.8
@@ -28,6 +28,7 @@ from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.byte_pairs import BytePairs
 
 _TYPICAL = 20  # Sub-words of a typical sentence.
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}  # Names there.
 _README = """# A Transformer in CTranslate2's format
 
 `model.bin` has the weights, `shared_vocabulary.json` the sub-words in the order of their ids, and `subwords.model` the same sub-words
@@ -91,20 +92,28 @@ def _pad_heads(kernel, num_heads: int, width: int):
     return heads.reshape(kernel.shape[0], -1).T
 
 
+def _set_projections(spec, layers, *, num_heads: int, width: int) -> None:
+    """Sets the weights of projections of queries, keys or values, which CTranslate2 computes in one product; see `_pad_heads`."""
+    spec.weight = np.concatenate([_pad_heads(_array(layer.kernel), num_heads, width) for layer in layers])
+    if layers[0].use_bias:
+        spec.bias = np.concatenate([_pad_heads(_array(layer.bias)[None], num_heads, width)[:, 0] for layer in layers])
+
+
 def _set_attention(spec, layer, *, self_attention: bool) -> None:
     """Sets the weights of an attention layer.
 
     CTranslate2 has one width for queries, keys and values, so the smaller of d_k and d_v is padded. The scale remains d_k^-1/2.
     """
     width = max(layer.d_k, layer.d_v)
-    projections = (layer.query_projection, layer.key_projection, layer.value_projection)
-    queries, keys, values = (_pad_heads(_array(projection.kernel), layer.num_heads, width) for projection in projections)
+    queries, keys, values = layer.query_projection, layer.key_projection, layer.value_projection
     fused = [(queries, keys, values)] if self_attention else [(queries,), (keys, values)]
-    for linear, kernels in zip(spec.linear, fused, strict=False):
-        linear.weight = np.concatenate(kernels)
+    for linear, projections in zip(spec.linear, fused, strict=False):
+        _set_projections(linear, projections, num_heads=layer.num_heads, width=width)
     # The heads are the rows of the output projection: [H·E, D] → [D, H·N].
     output = _array(layer.output_projection.kernel)
     spec.linear[-1].weight = np.ascontiguousarray(_pad_heads(output.T, layer.num_heads, width).T)
+    if layer.use_bias:
+        spec.linear[-1].bias = _array(layer.output_projection.bias)
     spec.queries_scale = np.float32(layer.d_k**-0.5)
 
 
@@ -158,11 +167,16 @@ def specification(model, pieces: list[str], rows: int):
     if len(pieces) != config.vocab_size:
         raise ValueError(f"Expected one sub-word for each of the {config.vocab_size} ids of the model. Received: {len(pieces)} sub-words.")
     head_dim = max(config.d_k, config.d_v)
-    encoder = specs.TransformerEncoderSpec(config.encoder_layers, config.num_heads, pre_norm=False, head_dim=head_dim)
-    decoder = specs.TransformerDecoderSpec(config.decoder_layers, config.num_heads, pre_norm=False, head_dim=head_dim)
+    activation = getattr(specs.Activation, _ACTIVATIONS[config.activation])
+    options = {"num_heads": config.num_heads, "pre_norm": False, "head_dim": head_dim, "activation": activation}
+    encoder = specs.TransformerEncoderSpec(config.encoder_layers, **options)
+    decoder = specs.TransformerDecoderSpec(config.decoder_layers, **options)
     spec = specs.TransformerSpec(encoder, decoder)
-    matrix, positions = _array(model.embedding.matrix), positions_of(model, rows)
-    encoder.embeddings[0].weight = decoder.embeddings.weight = decoder.projection.weight = matrix
+    positions, shared = positions_of(model, rows), model.embedding
+    encoder.embeddings[0].weight, decoder.embeddings.weight = _array(model.encoder.embedding.matrix), _array(shared.matrix)
+    decoder.projection.weight = _array(shared.logits_matrix)
+    if shared.bias is not None:
+        decoder.projection.bias = _array(shared.bias)
     encoder.position_encodings.encodings = decoder.position_encodings.encodings = positions
     for side, layers in ((encoder, model.encoder.stack), (decoder, model.decoder)):
         for layer_spec, layer in zip(side.layer, layers, strict=True):
