@@ -442,19 +442,19 @@ def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
     return ", ".join(f"`{name}` {old} → {new}" for name, old, new in found)
 
 
-def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, records: pathlib.Path) -> None:
+def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, records: pathlib.Path | None) -> None:
     """Writes the options and sub-words of a run into its folder.
 
     Args:
         model_dir: the run's folder or a new one.
         options: the options. The checkpoints of their `parent` are recorded when the run is new.
         subwords: file of the sub-words; it is copied.
-        records: index of the training records, which identifies the training data.
+        records: index of the training records, which identifies the training data; `None` for a model that was trained elsewhere.
     """
     parent = read_json(model_dir / CONFIG).get("parent") if (model_dir / CONFIG).exists() else None
     if options.train.parent and not parent:
         parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.parent), checkpoint.AVERAGE)}
-    described = {"data_dir": options.data_dir, "subwords": describe(subwords), "records": describe(records)}
+    described = {"data_dir": options.data_dir, "subwords": describe(subwords)} | ({"records": describe(records)} if records else {})
     names = option_names(options.architecture) | {ARCHITECTURE, "data_dir"}
     sources = {name: source.removeprefix(OF_RUN) for name, source in sorted(options.sources.items()) if name in names}
     write_whole(

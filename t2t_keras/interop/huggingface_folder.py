@@ -1,4 +1,4 @@
-"""Reads the files of a Hugging Face model: of a folder, or of the hub by the model's name. Nothing in them is run, and no link is followed."""
+"""Reads the files of a Hugging Face model, in a folder or by its name on the hub. Nothing in them is run, and no link is followed."""
 
 import importlib.util
 import os
@@ -13,6 +13,7 @@ import numpy as np
 from t2t_keras.files import check_no_link, read_json
 
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+ALL = slice(None)
 MAX_TEXT = 2**26  # Maximum size of a file that is not the weights, in bytes.
 _INSTALL = "pip install 't2t_keras[interop]', or '.[interop]' in a checkout"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
@@ -124,15 +125,15 @@ def _download(name: str, names: tuple[str, ...]) -> Folder:
 
 
 class Tensors(Protocol):
-    """Weights that are read one at a time."""
+    """Weights that are read one at a time, or some rows at a time."""
 
     names: set[str]
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor, which is not read."""
 
-    def read(self, name: str) -> np.ndarray:
-        """Reads a tensor, as float32."""
+    def read(self, name: str, rows: slice = ALL) -> np.ndarray:
+        """Reads rows of a tensor, as float32."""
 
 
 class _SafeTensors:
@@ -149,8 +150,8 @@ class _SafeTensors:
             )
         return tuple(header.get_shape())
 
-    def read(self, name: str) -> np.ndarray:
-        return np.asarray(self._file.get_tensor(name), np.float32)
+    def read(self, name: str, rows: slice = ALL) -> np.ndarray:
+        return np.asarray(self._file.get_slice(name)[rows], np.float32)
 
 
 class _Pickled:
@@ -165,8 +166,8 @@ class _Pickled:
             raise ValueError(f"Expected {name} in {self._path} to have floating-point numbers. Received: {tensor.dtype}.")
         return tuple(tensor.shape)
 
-    def read(self, name: str) -> np.ndarray:
-        return self._tensors[name].float().numpy()
+    def read(self, name: str, rows: slice = ALL) -> np.ndarray:
+        return self._tensors[name][rows].float().numpy()
 
 
 @contextmanager

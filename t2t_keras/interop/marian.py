@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 
 from t2t_keras import checkpoint, run_folder
+from t2t_keras.config import DataConfig
 from t2t_keras.files import making_folder
 from t2t_keras.interop import huggingface_folder, marian_config
 from t2t_keras.interop.huggingface_folder import opened_weights
@@ -22,6 +23,8 @@ from t2t_keras.interop.marian_vocabulary import (
 from t2t_keras.interop.marian_weights import Model
 from t2t_keras.log import logger
 
+_DATA = DataConfig(subwords="sentencepiece")
+_STATE = {"step": 0, "best": 0.0, "best_step": 0}  # Of training, which begins.
 _FILES = (marian_config.CONFIG, marian_config.SEARCH, TOKENIZER, VOCABULARY, TARGET_VOCABULARY, SOURCE_MODEL, TARGET_MODEL)
 
 
@@ -54,10 +57,12 @@ def import_marian(source: str | os.PathLike, model_dir: str | os.PathLike) -> No
     source_subwords, target_subwords = source_list.packed(folder, SOURCE_MODEL), target_list.packed(folder, TARGET_MODEL)
     with opened_weights(folder) as tensors:
         model = Model(config, tensors, source_list.rows, target_list.rows)
-        options = run_folder.Options(config.model, decode=config.decode, sources=_sources(source, config))
+        options = run_folder.Options(config.model, decode=config.decode, data=_DATA, sources=_sources(source, config))
         with making_folder(model_dir) as unfinished:
-            run_folder.write_import(unfinished, options, target_subwords, source_subwords)
-            checkpoint.write(checkpoint.path_of(unfinished, 0), model, None, {"step": 0})
+            for name, subwords in ((run_folder.SUBWORDS, target_subwords), ("subwords.source.model", source_subwords)):
+                (unfinished / name).write_bytes(subwords)
+            run_folder.write(unfinished, options, unfinished / run_folder.SUBWORDS, None)
+            checkpoint.write(checkpoint.path_of(unfinished, 0), model, None, _STATE)
     if config.left:
         logger.warning(f"Options of the search without a counterpart are not taken over: {', '.join(config.left)}.")
     logger.info(f"Imported {source}: {config.model.num_weights:,} weights, {config.model.vocab_size:,} sub-words.")

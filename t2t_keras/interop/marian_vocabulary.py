@@ -48,7 +48,8 @@ class Vocabulary:
         special = {self.pad, unknown, self.eos}
         if len(special) < 3 or self.pad >= rows:
             raise ValueError(
-                f"Expected different ids below {rows:,} of {_PAD}, {_UNK} and {_EOS} in {where}. Received: {self.pad}, {unknown} and {self.eos}."
+                f"Expected different ids below {rows:,} of {_PAD}, {_UNK} and {_EOS} in {where}. Received: {self.pad}, {unknown} and "
+                f"{self.eos}."
             )
         others = [index for index in range(rows) if index not in special]
         first = {PAD: self.pad, UNK: unknown, BOS: self.pad if start is None else start, EOS: self.eos}

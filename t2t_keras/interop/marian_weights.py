@@ -4,7 +4,7 @@ transformers has a matrix [out, in] where Keras has [in, out]. Its position enco
 alternates them: the D columns of every weight are brought into that order, which neither layer normalization nor attention notices. Both
 frequencies are 10000^(-2i / D).
 
-Letters: D d_model, F d_ff, V vocabulary.
+Letters: D d_model, V vocabulary.
 """
 
 import dataclasses
@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from t2t_keras.config import BOS, PAD, ModelConfig
-from t2t_keras.interop.huggingface_folder import Tensors
+from t2t_keras.interop.huggingface_folder import ALL, Tensors
 from t2t_keras.interop.marian_config import MarianConfig
 
+Read = Callable[..., np.ndarray]  # Of rows, a slice; without it of all.
+_BLOCK = 4096  # Rows of an embedding that are read at a time.
 _FORBIDDEN = -100.0  # Logit of an id that a translation must not have, at most: its probability is below e^-100 of the best one's.
-# Names of each layer's parts. "W" is a matrix with a bias, from D to D.
+# Names of the parts of layers, ours and theirs.
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 _SELF_ATTENTION = ("self_attention", "self_attn")
 _CROSS_ATTENTION = ("cross_attention", "encoder_attn")
@@ -33,12 +35,10 @@ class Weight:
 
     Attributes:
         path: its name.
-        shape: its shape.
         array: reads it.
     """
 
     path: str
-    shape: tuple[int, ...]
     array: Callable[[], np.ndarray]
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
@@ -67,7 +67,7 @@ class Model:
         if unknown := sorted(tensors.names - self._used):
             raise ValueError(f"Expected the weights of a Marian model of post-norm layers. Received {_some(unknown)} besides.")
 
-    def _read(self, name: str, shape: tuple[int, ...]) -> Callable[[], np.ndarray]:
+    def _read(self, name: str, shape: tuple[int, ...]) -> Read:
         """Returns what reads a tensor, whose shape is checked here."""
         if name not in self._tensors.names:
             raise ValueError(f"Expected the weight {name}. It is missing.")
@@ -75,8 +75,8 @@ class Model:
             raise ValueError(f"Expected {name} of shape {shape}, as config.json has it. Received: {received}.")
         self._used.add(name)
 
-        def read() -> np.ndarray:
-            array = self._tensors.read(name)
+        def read(rows: slice = ALL) -> np.ndarray:
+            array = self._tensors.read(name, slice(*rows.indices(shape[0])))
             if not np.isfinite(array).all():
                 raise ValueError(f"Expected finite weights. Received: {name} with infinity or NaN.")
             return array
@@ -87,13 +87,13 @@ class Model:
         """A matrix and its bias; `of_model` has "i" and "o" if the inputs and the outputs are D columns."""
         rows, columns = (self._order if letter in of_model else slice(None) for letter in "io")
         kernel, bias = self._read(f"{name}.weight", (outputs, inputs)), self._read(f"{name}.bias", (outputs,))
-        yield Weight(f"{path}/kernel", (inputs, outputs), lambda: kernel().T[rows][:, columns])
-        yield Weight(f"{path}/bias", (outputs,), lambda: bias()[columns])
+        yield Weight(f"{path}/kernel", lambda: kernel().T[rows][:, columns])
+        yield Weight(f"{path}/bias", lambda: bias()[columns])
 
     def _norm(self, path: str, name: str) -> Iterator[Weight]:
         for ours, theirs in (("gamma", "weight"), ("beta", "bias")):
             read = self._read(f"{name}.{theirs}", (len(self._order),))
-            yield Weight(f"{path}/norm/{ours}", (len(self._order),), lambda read=read: read()[self._order])
+            yield Weight(f"{path}/norm/{ours}", lambda read=read: read()[self._order])
 
     def _layers(self, model: ModelConfig) -> Iterator[Weight]:
         width = model.d_model
@@ -117,17 +117,26 @@ class Model:
         source, target, logits = self._matrices()
         scale = 1.0 if config.scaled else model.d_model**-0.5
 
-        def rows(path: str, read: Callable, chosen: np.ndarray, factor: float = 1.0) -> Weight:
-            return Weight(path, (len(chosen), model.d_model), lambda: read()[chosen][:, self._order] * np.float32(factor))
+        def rows(path: str, read: Read, chosen: np.ndarray, factor: float = 1.0) -> Weight:
+            def array() -> np.ndarray:
+                found = np.empty((len(chosen), model.d_model), np.float32)
+                for first in range(0, max(chosen) + 1, _BLOCK):  # The matrix may be most of the model.
+                    block = read(slice(first, first + _BLOCK))
+                    own = np.flatnonzero((chosen >= first) & (chosen < first + _BLOCK))
+                    found[own] = block[np.ix_(chosen[own] - first, self._order)]
+                found *= np.float32(factor)
+                return found
+
+            return Weight(path, array)
 
         if model.source_vocab_size:
             yield rows("transformer/source_embedding/matrix", source, source_rows, scale)
         yield rows("transformer/embedding/matrix", target, target_rows, scale)
         if not model.tie_logits:
             yield rows("transformer/embedding/logits_matrix", logits, target_rows)
-        yield Weight("transformer/embedding/logits_bias", (len(target_rows),), self._logits_bias(logits, target_rows))
+        yield Weight("transformer/embedding/logits_bias", self._logits_bias(logits, target_rows))
 
-    def _matrices(self) -> tuple[Callable, Callable, Callable]:
+    def _matrices(self) -> tuple[Read, Read, Read]:
         """Returns what reads the embeddings of source and target and the matrix of the logits, which may be one under several names."""
         config, stored = self._config, self._tensors.names
         source, target, logits = (_SOURCE,), (_TARGET,), (_LOGITS,)
@@ -139,13 +148,13 @@ class Model:
             source, target = (names if names[0] in stored else (_SHARED,) for names in (source, target))
             self._used.add(_SHARED)
 
-        def one_of(names: tuple[str, ...], rows: int) -> Callable[[], np.ndarray]:
+        def one_of(names: tuple[str, ...], number: int) -> Read:
             there = [name for name in names if name in stored] or names[:1]
-            read, *others = (self._read(name, (rows, config.model.d_model)) for name in there)
+            read, *others = (self._read(name, (number, config.model.d_model)) for name in there)
 
-            def same() -> np.ndarray:
-                array = read()
-                if any(not np.array_equal(array, other()) for other in others):
+            def same(rows: slice = ALL) -> np.ndarray:
+                array = read(rows)
+                if any(not np.array_equal(array, other(rows)) for other in others):
                     raise ValueError(f"Expected equal weights, which config.json ties, of {' and '.join(there)}. They differ.")
                 return array
 
@@ -153,7 +162,7 @@ class Model:
 
         return one_of(source, config.source_rows), one_of(target, config.target_rows), one_of(logits, config.target_rows)
 
-    def _logits_bias(self, logits: Callable, target_rows: np.ndarray) -> Callable[[], np.ndarray]:
+    def _logits_bias(self, logits: Read, target_rows: np.ndarray) -> Callable[[], np.ndarray]:
         """Returns what reads the bias, with which no translation has padding, the start token or a forbidden id.
 
         The last layer normalization gives γ ∘ n + β with ‖n‖ ≤ √D, so the logit of row e is at most √D ‖γ ∘ e‖ + |β · e| without the bias.
@@ -166,7 +175,7 @@ class Model:
         never[[PAD, BOS]] = True
 
         def read() -> np.ndarray:
-            e, found = logits()[target_rows[never]], bias()[0, target_rows]
+            e, found = np.concatenate([logits(slice(row, row + 1)) for row in target_rows[never]]), bias()[0, target_rows]
             found[never] = _FORBIDDEN - config.model.d_model**0.5 * np.linalg.norm(gamma() * e, axis=1) - np.abs(e @ beta())
             return found
 
