@@ -113,7 +113,10 @@ def test_a_pickled_file_is_read_without_running_it(tmp_path, legacy):
     tensors = {name: torch.tensor(array) for name, array in arrays.items()}
     torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
     t2t_keras.import_marian(folder, tmp_path / "pickled")
-    with np.load(tmp_path / "plain/checkpoints/step-000000000.npz") as plain, np.load(tmp_path / "pickled/checkpoints/step-000000000.npz") as other:
+    with (
+        np.load(tmp_path / "plain/checkpoints/step-000000000.npz") as plain,
+        np.load(tmp_path / "pickled/checkpoints/step-000000000.npz") as other,
+    ):
         assert plain.files == other.files and all(np.array_equal(plain[name], other[name]) for name in plain.files)
 
 
