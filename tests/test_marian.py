@@ -435,6 +435,13 @@ def contents(model_dir: pathlib.Path) -> dict[str, bytes]:
     return {str(path.relative_to(model_dir)): path.read_bytes() for path in paths}
 
 
+def test_all_files_of_a_model_of_the_hub_are_of_one_revision(tmp_path, hub):
+    environment, requests = hub
+    result = tool("--from=some/opus", f"--model_dir={tmp_path}/run", env=environment)
+    assert result.returncode == 0, result.stderr
+    assert {path.split("/")[4] for path in requests if "config.json" not in path} == {"c" * 40}
+
+
 def test_a_model_of_the_hub_is_downloaded_once_and_is_the_same(run, tmp_path, hub):
     environment, requests = hub
     result = tool("--from=some/opus", f"--model_dir={tmp_path}/run", env=environment)
