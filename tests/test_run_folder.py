@@ -58,7 +58,7 @@ def other(field):
     }  # fmt: skip
     if field.type is str:
         return texts.get(field.name, "" if "_source" in field.name or "_target" in field.name else "grpc://host:1")
-    return {bool: lambda: not field.default, int: lambda: field.default + 5, float: lambda: field.default / 2 or 0.25}[field.type]()
+    return {bool: lambda: not field.default, int: lambda: field.default + 6, float: lambda: field.default / 2 or 0.25}[field.type]()
 
 
 def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monkeypatch):
