@@ -757,7 +757,7 @@ MUTANTS = (
         "t2t_keras/decoding/beam_search.py",
         "any(each is True for each in applies)",
         "applies",
-        ("tests/test_search_hooks.py::test_a_scorer_is_called_only_while_one_applies",),
+        ("tests/test_search_hooks.py::test_a_scorer_is_called_only_while_it_applies",),
     ),
     Mutant(
         "the last token of a prefix is not forced",
