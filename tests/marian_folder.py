@@ -53,6 +53,7 @@ def make(
     activation: str = "swish",
     dtype=np.float32,
     seed: int = 1,
+    scale: float = 0.5,
     sizes: dict | None = None,
     options: dict | None = None,
     search: dict | None = None,
@@ -69,6 +70,7 @@ def make(
         activation: as in `config.json`.
         dtype: of the weights.
         seed: of the weights.
+        scale: standard deviation of the weights; the default gives logits that differ.
         sizes: what differs from `SMALL`.
         options, search: more for `config.json` and `generation_config.json`.
     """
@@ -95,14 +97,16 @@ def make(
         **(options or {}),
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
-    search = {"num_beams": 4, "max_length": 512, "bad_words_ids": [[rows[1] - 1]], "length_penalty": 0.0} if search is None else search
+    if search is None:
+        search = {"num_beams": 4, "max_length": 512, "length_penalty": 0.0, "bad_words_ids": [[rows[1] - 1]], "forced_eos_token_id": 0}
+        search |= {"pad_token_id": rows[1] - 1, "decoder_start_token_id": rows[1] - 1, "eos_token_id": 0}
     (folder / "generation_config.json").write_text(json.dumps(search))
-    safetensors.numpy.save_file(weights(config, seed, dtype), folder / "model.safetensors", metadata={"format": "pt"})
+    safetensors.numpy.save_file(weights(config, seed, dtype, scale), folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
-def weights(config: dict, seed: int, dtype) -> dict[str, np.ndarray]:
-    """Returns random weights, large enough for logits that differ."""
+def weights(config: dict, seed: int, dtype, scale: float) -> dict[str, np.ndarray]:
+    """Returns random weights."""
     draw, d, f = np.random.default_rng(seed), config["d_model"], config["encoder_ffn_dim"]
     shared, tied = config["share_encoder_decoder_embeddings"], config["tie_word_embeddings"]
     shapes = {}
@@ -123,7 +127,7 @@ def weights(config: dict, seed: int, dtype) -> dict[str, np.ndarray]:
     if not tied:
         shapes["lm_head.weight"] = (config["decoder_vocab_size"], d)
     shapes["final_logits_bias"] = (1, config["decoder_vocab_size"])
-    arrays = {name: draw.normal(0, 0.5, shape) for name, shape in shapes.items()}
+    arrays = {name: draw.normal(0, scale, shape) for name, shape in shapes.items()}
     for name in arrays:
         if name.endswith("norm.weight"):
             arrays[name] = 1 + 0.2 * arrays[name]

@@ -165,7 +165,8 @@ def test_forbidden_words_are_never_written(opus, tmp_path):
     t2t_keras.import_marian(folder, tmp_path / "run")
     translator = loading.load(tmp_path / "run", beam_size=1)
     own = marian_ids(folder, translator.tokenizer, "target").index(worst)
-    found, _ = translator.search(translator.source_tokenizer.tokenize(tf.constant([line])), [0.0], [5], [1])
+    source = translator.source_tokenizer.tokenize(tf.constant([line]))
+    found, _ = translator.search(source, tf.zeros(1), tf.constant([5]), tf.constant([1]))
     assert own not in found.to_list()[0]
 
 
@@ -200,7 +201,7 @@ print("\\n".join(text.decode() for text in found["text"].numpy()))
 
 
 def test_an_export_translates_alike_in_a_process_without_this_package(run, tmp_path):
-    expected = [each.text for each in t2t_keras.load(run).translate(LINES)]
+    expected = t2t_keras.load(run).translate(LINES)
     export = t2t_keras.Run(run).export(tmp_path / "export")
     result = subprocess.run([sys.executable, "-c", LOAD, str(export), *LINES], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert result.stdout.splitlines() == expected
