@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from t2t_keras.files import read_json
 
 TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name text.
-FILES = (*TEXTS, "subwords_file")  # Options of `DataConfig` that name files, whose contents count.
+FILES = (*TEXTS, "subwords_file", "source_subwords_file")  # Options of `DataConfig` that name files, whose contents count.
 # Options of `DataConfig` for any corpus.
 TEXT_OPTIONS = ("max_length", "subwords", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines")
 # Former names of options, which version 0.1 still accepts.
@@ -29,6 +29,7 @@ FORMER_NAMES = {
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 ACTIVATIONS = ("relu", "gelu", "swish")
 
+CHECKPOINTS = AVERAGE, BEST, LATEST = "average", "best", "latest"  # Choices of the weights of a run, beside the number of an update.
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
 TEMPERATURES = f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
 ENSEMBLE_MEANS = ("probabilities", "logs")  # What the mean of the predictions of several models is of; see `model.ensemble.mean`.
@@ -45,6 +46,11 @@ def check_ensemble(models: int, weights: Sequence[float], mean: str) -> None:
         raise ValueError(f"Expected {expected}. Received: {', '.join(map(str, weights))}.")
     if mean not in ENSEMBLE_MEANS:
         raise ValueError(f"Expected `ensemble_mean` to be one of {', '.join(ENSEMBLE_MEANS)}. Received: {mean}.")
+
+
+def is_checkpoint(which: str) -> bool:
+    """Returns whether a text chooses weights of a run: one of `CHECKPOINTS`, or the number of an update."""
+    return which in CHECKPOINTS or re.fullmatch("[0-9]{1,18}", which) is not None
 
 
 def with_current_names(options: dict) -> dict:
@@ -164,6 +170,9 @@ class TrainConfig:
     train_steps: int = option(100_000, "Total number of updates (section 5.2).")
     warmup_steps: int = option(4000, "Number of updates over which the learning rate increases (section 5.3).")
     learning_rate_factor: float = option(1.0, "Factor on the learning rate of section 5.3.")
+    learning_rate: float = option(
+        0.0, "Constant learning rate after a linear warm-up, as for fine-tuning, in place of that of section 5.3; 0 for the paper's."
+    )
     cooldown_steps: int = option(
         0,
         "Number of updates up to --train_steps over which the learning rate also falls linearly to 0, as in Zhai et al. (2022); 0, as in "
@@ -189,7 +198,13 @@ class TrainConfig:
     tf32: bool = option(
         True, "Round the factors of float32 products to TF32 on GPUs that can, as TensorFlow does by default: faster, and less exact."
     )
-    parent: str = option("", "Folder of a run whose weights, averaged over its newest checkpoints, a new run starts from; empty for none.")
+    parent: str = option("", "Folder of a run whose weights a new run starts from, for fine-tuning; empty for none.")
+    parent_checkpoint: str = option(CHECKPOINTS[0], f"<{'|'.join(CHECKPOINTS)}|STEP>: Weights of --parent to start from.")
+    freeze: str = option(
+        "",
+        "Parts of the model that keep their weights, separated by commas: names in the paths of the weights, such as embedding, encoder or "
+        "decoder_0/self_attention; empty trains all.",
+    )
     seed: int = option(1, "Seed of the initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Make runs with the same seed on the same machine bit-identical; slower.")
     data_service: str = option(
@@ -238,6 +253,7 @@ class TrainConfig:
             "attention_images",
             "patience",
             "clip_norm",
+            "learning_rate",
             "max_hours",
             "histogram_steps",
             "device_tflops",
@@ -245,6 +261,9 @@ class TrainConfig:
         ):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
         _require(self, self.learning_rate_factor > 0, "learning_rate_factor", "a positive factor")
+        factor = "a learning_rate_factor of 1 with a constant learning_rate"
+        _require(self, self.learning_rate_factor == 1 or not self.learning_rate, "learning_rate_factor learning_rate", factor)
+        _require(self, is_checkpoint(self.parent_checkpoint), "parent_checkpoint", f"{', '.join(CHECKPOINTS)} or the number of an update")
         cooldown = "a cooldown of 0 or more updates, at most all of them"
         _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
@@ -362,6 +381,9 @@ class DataConfig:
         "sentencepiece, of an imported model, with --subwords_file.",
     )
     subwords_file: str = option("", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text.")
+    source_subwords_file: str = option(
+        "", "File of sub-words of the source, beside those of the target in --subwords_file; empty: see --source_vocab_size."
+    )
     normalization: str = option("identity", "SentencePiece normalization: identity (none), nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf.")
     character_coverage: float = option(
         0.9995, "Share of the text's characters that become sub-words; rarer characters are spelled in bytes."

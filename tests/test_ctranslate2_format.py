@@ -99,6 +99,8 @@ class Numbers:
     def __init__(self, tokenizer: BytePairs):
         self.tokenize = tokenizer.tokenize
 
+    source = property(lambda self: self)
+
     def detokenize(self, ids):
         return tf.strings.reduce_join(tf.strings.as_string(ids), separator=" ", axis=-1)
 

@@ -294,6 +294,14 @@ def dtype(found) -> str:
     return found.model.encode(tf.constant([[5, 6, 7]])).keys_values[0][0].dtype.name
 
 
+def frozen(found) -> set[str]:
+    """The parts of the model whose weights are not trained, by the optimizer too."""
+    parts = {variable.path.split("/")[1] for variable in found.model.weights if not variable.path.endswith("seed_generator_state")}
+    trained = {variable.path.split("/")[1] for variable in found.model.trainable_variables}
+    assert len(found.optimizer.variables) == 1 + 2 * len(found.model.trainable_variables)
+    return parts - trained
+
+
 def last_rate(found) -> float:
     """The learning rate of the eighth update, the last one."""
     return float(found.optimizer._learning_rate(7))
@@ -522,6 +530,7 @@ ROWS = {
         "learning_rate_factor": [
             Row(3.0, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(3 * 8**-0.5 * 4000**-1.5))
         ],
+        "learning_rate": [Row(0.5, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(0.5 / 4000))],
         "cooldown_steps": [Row(3, of_parts(last_rate), pytest.approx(8**-0.5 * 8 * 4000**-1.5 / 3))],
         "label_smoothing": [Row(0.0, smoothing, 1.0)],
         "clip_norm": [Row(0.01, distance, pytest.approx(0.01, rel=1e-3))],
@@ -536,6 +545,8 @@ ROWS = {
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
         "tf32": [Row(False, of_parts(lambda found: found.tf32), False)],
         "parent": [Row("parent", of_parts(lambda found: found.called), ["parent average"])],
+        "parent_checkpoint": [Row("best", of_parts(lambda found: found.called), ["parent best"], usual={"parent": "parent"})],
+        "freeze": [Row("encoder", of_parts(frozen), {"encoder_0"})],
         "seed": [
             Row(4, of_parts(initial_weights), ANOTHER),
             Row(4, of_run(lambda found: found.applied[0].source.tolist()), ANOTHER),

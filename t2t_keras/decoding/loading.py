@@ -24,12 +24,20 @@ def read_tokenizer(model_dir: pathlib.Path, config) -> Subwords:
     """Reads the sub-words of a run with the options `config` of its model.
 
     Raises:
-        ValueError: their number is not the vocabulary size of the model.
+        FileNotFoundError: a file is missing.
+        ValueError: the number of sub-words is not a vocabulary size of the model.
     """
-    tokenizer = vocabulary.load(run_folder.read_subwords(model_dir))
-    if tokenizer.vocab_size != config.vocab_size:
-        received = f"{tokenizer.vocab_size:,} in {model_dir / run_folder.SUBWORDS}"
-        raise ValueError(f"Expected the model's {config.vocab_size:,} sub-words. Received: {received}. Restore this file from a copy.")
+    tokenizer = vocabulary.load_sides(*run_folder.read_subwords(model_dir))
+    of_source = getattr(config, "source_vocab_size", 0)  # Not all architectures have the option.
+    if of_source and not tokenizer.own_source:
+        raise FileNotFoundError(f"{model_dir / run_folder.SOURCE_SUBWORDS} is missing. Restore it: the source has sub-words of its own.")
+    for side, size, name in (
+        (tokenizer, config.vocab_size, run_folder.SUBWORDS),
+        (tokenizer.source, of_source or config.vocab_size, run_folder.SOURCE_SUBWORDS),
+    ):
+        if side.vocab_size != size:
+            received = f"{side.vocab_size:,} in {model_dir / name}"
+            raise ValueError(f"Expected the model's {size:,} sub-words. Received: {received}. Restore this file from a copy.")
     return tokenizer
 
 
@@ -91,11 +99,12 @@ def load_with_states(
     gpus.choose_float32(train_config.tf32)
     trained, tokenizers = zip(*(_make_model(folder, which) for folder in folders), strict=True)
     for folder, other in zip(folders, tokenizers, strict=True):
-        if other.model != tokenizers[0].model:
-            expected = folders[0] / run_folder.SUBWORDS
+        if other.models != tokenizers[0].models:
+            files = {"subwords_file": run_folder.SUBWORDS, "source_subwords_file": run_folder.SOURCE_SUBWORDS}
+            options = [f"`{option}={folders[0] / file}`" for option, file in files.items()][: len(tokenizers[0].models)]
             raise ValueError(
-                f"Expected runs with the same sub-words, {expected}. Received: {folder}, which has others. Train it with "
-                f"`subwords_file={expected}`."
+                f"Expected runs with the same sub-words, those of {folders[0]}. Received: {folder}, which has others. Train it with "
+                f"{' and '.join(options)}."
             )
     _check_memory(combined(trained), decode_config)
     states = []

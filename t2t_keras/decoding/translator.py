@@ -39,7 +39,7 @@ class Translator(tf.Module):
 
     Args:
         model: a `model.protocols.EncoderDecoder`, such as a `model.ensemble.Ensemble` of several.
-        tokenizer: the sub-words that the model was trained with.
+        tokenizer: the sub-words that the model was trained with; its `source` has those of sources.
         config: options of the search.
         frozen: whether the search may copy the current weights into its graph, which is faster. Not for a model in training.
         int8: weights in 8 bits, which replace those of the model.
@@ -73,6 +73,11 @@ class Translator(tf.Module):
         # Constants make only the search faster. Another graph would hold a second copy of the weights.
         self.weights = self.search_weights if int8 else inference
 
+    @property
+    def source_tokenizer(self) -> Subwords:
+        """The sub-words of sources."""
+        return self.tokenizer.source
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def n_best(self, text):
         """Translates [B] string → {"text": [B, W] string, "score": [B, W] float32}, best first.
@@ -88,10 +93,10 @@ class Translator(tf.Module):
 
     def truncated(self, text):
         """Returns whether a source has more than `max_input` sub-words and is cut: [B] string → [B] boolean."""
-        return self.tokenizer.cut(text, self.config.max_input)[1]
+        return self.source_tokenizer.cut(text, self.config.max_input)[1]
 
     def _n_best(self, text, number: int):
-        source = self.tokenizer.tokenize(text, max_length=self.config.max_input)
+        source = self.source_tokenizer.tokenize(text, max_length=self.config.max_input)
         rows, length = tf.shape(text), tf.cast(source.row_lengths(), tf.int32)
         sequences, scores = self.search(
             source, tf.fill(rows, float(self.config.alpha)), length + self.config.extra_length, tf.fill(rows, number)
@@ -200,7 +205,7 @@ class Translator(tf.Module):
             text: [B, N] string, in the order of their numbers, where N is the largest of `draws`; empty after its own.
             score: [B, N] float32, log P of the model. A blank line has 0.
         """
-        source = self.tokenizer.tokenize(text, max_length=self.config.max_input)
+        source = self.source_tokenizer.tokenize(text, max_length=self.config.max_input)
         length = tf.cast(source.row_lengths(), tf.int32)
         options = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         sequences, scores = self.draw(source, length + self.config.extra_length, draws, self.search_weights, **options)

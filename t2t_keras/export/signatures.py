@@ -62,7 +62,6 @@ class Signatures(tf.Module):
     def __init__(self, translator: Translator):
         super().__init__(name="service")
         self.translator, self.sampling_weights = translator, translator.search_weights
-        self._pieces = translator.tokenizer.pieces
 
     @property
     def beam_size(self) -> int:
@@ -137,7 +136,7 @@ class Signatures(tf.Module):
             constraints=constraints, avoid=avoid, ordered=ordered,
         )  # fmt: skip
         config, beam_size = self.translator.config, self.translator.config.beam_size
-        source, truncated = self.translator.tokenizer.cut(text, config.max_input)
+        source, truncated = self.translator.source_tokenizer.cut(text, config.max_input)
         length = tf.cast(source.row_lengths(), tf.int32)
         forced, _ = self.translator.tokenizer.cut(prefix, self._longest + 1)
         forced = forced[:, :-1]
@@ -246,9 +245,10 @@ class Signatures(tf.Module):
             outputs=[tf.TensorSpec([None], tf.float32)],
         )
         weights = tf.reshape(weights, [tf.size(order), max_targets, max_sources])
-        names, places = tf.constant(self._pieces), [batch, beam_size, max_targets]
+        names, source_names = (tf.constant(side.pieces) for side in (self.translator.tokenizer, self.translator.source_tokenizer))
+        places = [batch, beam_size, max_targets]
         shown = alignment & ~absent[:, 0]
-        source_pieces = tf.gather(names, tf.ragged.boolean_mask(source, shown)).to_tensor("")
+        source_pieces = tf.gather(source_names, tf.ragged.boolean_mask(source, shown)).to_tensor("")
         return {
             "source_pieces": tf.scatter_nd(tf.where(shown), source_pieces, [batch, max_sources]),
             "pieces": tf.scatter_nd(asked, tf.gather(names, targets).to_tensor(""), places),
@@ -285,7 +285,7 @@ class Signatures(tf.Module):
         options = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         _same_rows("text", text=text, draws=draws, **options, max_length=max_length)
         config = self.translator.config
-        source, truncated = self.translator.tokenizer.cut(text, config.max_input)
+        source, truncated = self.translator.source_tokenizer.cut(text, config.max_input)
         length = tf.cast(source.row_lengths(), tf.int32)
         possible = (temperature >= MIN_TEMPERATURE) & (temperature <= MAX_TEMPERATURE)
         error = tf.strings.join([
@@ -322,7 +322,7 @@ class Signatures(tf.Module):
             InvalidArgumentError: the number of targets is not that of the sources.
         """
         _same_rows("source", source=source, target=target)
-        sources, source_cut = self.translator.tokenizer.cut(source, self.translator.config.max_input)
+        sources, source_cut = self.translator.source_tokenizer.cut(source, self.translator.config.max_input)
         targets, target_cut = self.translator.tokenizer.cut(target, self._longest)
 
         log_probs = self.translator.log_probs(sources, targets)

@@ -59,9 +59,10 @@ def import_marian(source: str | os.PathLike, model_dir: str | os.PathLike) -> No
         model = Model(config, tensors, source_list.rows, target_list.rows)
         options = run_folder.Options(config.model, decode=config.decode, data=_DATA, sources=_sources(source, config))
         with making_folder(model_dir) as unfinished:
-            for name, subwords in ((run_folder.SUBWORDS, target_subwords), ("subwords.source.model", source_subwords)):
-                (unfinished / name).write_bytes(subwords)
-            run_folder.write(unfinished, options, unfinished / run_folder.SUBWORDS, None)
+            paths = unfinished / run_folder.SUBWORDS, unfinished / run_folder.SOURCE_SUBWORDS
+            for path, subwords in zip(paths, (target_subwords, source_subwords), strict=True):
+                path.write_bytes(subwords)
+            run_folder.write(unfinished, options, paths[0], None, paths[1])
             checkpoint.write(checkpoint.path_of(unfinished, 0), model, None, _STATE)
     if config.left:
         logger.warning(f"Options of the search without a counterpart are not taken over: {', '.join(config.left)}.")

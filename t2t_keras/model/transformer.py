@@ -155,5 +155,10 @@ class Transformer(EncoderDecoder):
         """That of the target, [V, D]."""
         return self.embedding.matrix
 
+    @property
+    def source_embedding_matrix(self):
+        """That of the source, [V, D], if it is not the same."""
+        return self.encoder.embedding.matrix if self.config.source_vocab_size else None
+
     def get_config(self):
         return {**super().get_config(), "config": dataclasses.asdict(self.config)}

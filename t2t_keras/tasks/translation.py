@@ -9,10 +9,11 @@ SAMPLES = 5  # Validation sentences shown in TensorBoard.
 
 
 class Translation(Task):
-    """Translation from a source to a target of the same sub-words, with the model's `cross_entropy`."""
+    """Translation from a source to a target, with the model's `cross_entropy`."""
 
     name = "translation"
     columns = (Column("source"), Column("target"))
+    separate_subwords = True
     sums = ("loss", "smoothed_loss")
     objective = "smoothed_loss"
     metrics = (
@@ -23,9 +24,9 @@ class Translation(Task):
     )
     best_metrics = ("bleu", "loss")
 
-    def records(self, tokenizer, *texts: list[bytes]) -> Iterator[tuple]:
+    def records(self, tokenizer, source: list[bytes], target: list[bytes]) -> Iterator[tuple]:
         """See `Task.records`: the sub-words of both sides, with end tokens."""
-        return zip(*map(tokenizer.sentences, texts), strict=True)
+        return zip(tokenizer.source.sentences(source), tokenizer.sentences(target), strict=True)
 
     def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """See `Task.loss`: the negative log likelihood, and the smoothed cross entropy of section 5.4."""

@@ -30,11 +30,30 @@ class Subwords(tf.Module, abc.ABC):
     Args:
         model: the content of the file with the sub-words.
         pieces: the sub-words in the order of their ids. A word begins with ▁.
+
+    Attributes:
+        own_source: the sub-words of sources, if these are those of targets only; otherwise `None`.
     """
 
     def __init__(self, model: bytes, pieces: tuple[str, ...]):
         super().__init__(name="tokenizer")
         self.model, self.pieces, self.vocab_size = model, pieces, len(pieces)
+        self.own_source: Subwords | None = None
+
+    @property
+    def source(self) -> "Subwords":
+        """The sub-words of sources."""
+        return self.own_source or self
+
+    @property
+    def models(self) -> tuple[bytes, ...]:
+        """The contents of the file and, if the source has sub-words of its own, of their file; see `vocabulary.load_sides`."""
+        return (self.model, self.own_source.model) if self.own_source else (self.model,)
+
+    @property
+    def largest(self) -> int:
+        """Number of sub-words of the side that has most."""
+        return max(self.vocab_size, self.source.vocab_size)
 
     @functools.cached_property
     def spelling(self) -> tuple[bytes, ...]:
