@@ -257,7 +257,10 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         before = _child_of(parent, given.get("parent_checkpoint", AVERAGE))
         if {"dataset", "train_source"} & given.keys():
             source = {"source_subwords_file": str(parent / SOURCE_SUBWORDS)} if _has_source_subwords(parent) else {}
-            given = {"subwords_file": str(parent / SUBWORDS)} | source | given
+            of_parent = {"subwords_file": str(parent / SUBWORDS)} | source
+            if "subwords_file" not in given:
+                of_parent["subwords"] = read(parent).data.subwords
+            given = of_parent | given
     else:
         before = read(model_dir) if is_run else Options.default(given.get(ARCHITECTURE, TRANSFORMER))
     if given.get(ARCHITECTURE, before.architecture) != before.architecture:

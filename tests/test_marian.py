@@ -365,10 +365,12 @@ def test_a_folder_with_files_is_left_alone(opus, tmp_path):
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(FileExistsError, match="new or empty"):
         t2t_keras.import_marian(opus, tmp_path)
+    with pytest.raises(FileExistsError, match="new or empty"):
+        t2t_keras.import_marian(opus, tmp_path / "mine")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize("source", ["./nowhere", "/nowhere/at/all", "a/b/c", "x y", "../no/such"])
+@pytest.mark.parametrize("source", ["", "./nowhere", "/nowhere/at/all", "a/b/c", "x y", "../no/such"])
 def test_what_is_neither_a_folder_nor_a_name_is_refused(source, tmp_path):
     with pytest.raises(FileNotFoundError, match="Expected a folder, or a name"):
         t2t_keras.import_marian(source, tmp_path / "run")

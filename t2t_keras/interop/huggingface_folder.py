@@ -83,7 +83,7 @@ def find(source: str | os.PathLike, names: tuple[str, ...]) -> Folder:
         ValueError: the model cannot be downloaded.
     """
     path = pathlib.Path(source).expanduser()
-    if path.is_dir():
+    if str(source) and path.is_dir():  # The empty path would be this folder.
         return Folder(path)
     if path.exists() or not _HUB_NAME.fullmatch(str(source)):
         raise FileNotFoundError(f"Expected a folder, or a name such as Helsinki-NLP/opus-mt-en-de. Received: {source}.")

@@ -42,8 +42,8 @@ def import_marian(source: str | os.PathLike, model_dir: str | os.PathLike) -> No
         ValueError: the model is damaged, or is none that can be imported. Nothing is written.
     """
     folder, model_dir = huggingface_folder.find(source, _FILES), pathlib.Path(model_dir).expanduser().resolve()
-    if model_dir.exists() and any(model_dir.iterdir()):
-        raise FileExistsError(f"Expected a new or empty folder as `model_dir`. Received: {model_dir}, which is not empty.")
+    if model_dir.exists() and not (model_dir.is_dir() and not any(model_dir.iterdir())):
+        raise FileExistsError(f"Expected a new or empty folder as `model_dir`. Received: {model_dir}, which is neither.")
     config, separate = marian_config.read(folder), is_separate(folder)
     source_list = Vocabulary(folder, VOCABULARY, config.source_rows, config.pad, None if separate else config.start)
     target_list = Vocabulary(folder, TARGET_VOCABULARY if separate else VOCABULARY, config.target_rows, config.pad, config.start)

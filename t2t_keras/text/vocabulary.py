@@ -22,7 +22,10 @@ def learn(kind: str, *args, **options) -> bytes:
         ValueError: the text does not give such a vocabulary, or the kind only comes with a model of another toolkit.
     """
     if kind not in _LEARN:
-        raise ValueError(f"Expected subwords={' or '.join(_LEARN)}, or a `subwords_file`. Received: subwords={kind} without one.")
+        raise ValueError(
+            f"Expected subwords={' or '.join(_LEARN)}, or a `subwords_file`. Received: subwords={kind} without one. To train an imported "
+            "model, give it as the `parent` of a new run."
+        )
     return _LEARN[kind](*args, **options)
 
 
