@@ -28,7 +28,7 @@ from test_search_hooks import searched as ids_of
 from test_training import NO_BLEU, Run, steps_on_disk
 from test_translator import Numbers
 
-from t2t_keras import checkpoint
+from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, SampleConfig, TrainConfig
 from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding import translator
@@ -446,11 +446,14 @@ def prepares(lab, config) -> types.SimpleNamespace:
     try:
         prepare.prepare(config, 320, 1, folder, toy.TASK)
     except ValueError as error:
-        return types.SimpleNamespace(error=str(error), pieces=(), train=[], valid=[], report={}, subwords=b"", longest=0)
+        return types.SimpleNamespace(
+            error=str(error), pieces=(), train=[], valid=[], report={}, subwords=b"", source_subwords=b"", longest=0
+        )
     model, info = (folder / prepare.SUBWORDS).read_bytes(), shards.read_info(folder / "train")
     return types.SimpleNamespace(
         error="",
         subwords=model,
+        source_subwords=path.read_bytes() if (path := run_folder.source_subwords_in(folder)) else b"",
         pieces=vocabulary.load(model).pieces,
         train=texts(folder, "train"),
         valid=list(zip(*prepare.read_text(folder, "valid"), strict=True)),
@@ -624,6 +627,9 @@ ROWS = {
         "max_length": [Row(12, of_data(lambda found: found.longest), 12)],
         "subwords": [Row("wordpiece", of_data(lambda found: found.subwords.startswith(HEAD)), True, BUILTIN)],
         "subwords_file": [Row("given.model", of_data(lambda found: found.subwords == pathlib.Path("given.model").read_bytes()), True)],
+        "source_subwords_file": [
+            Row("given.model", of_data(lambda found: found.source_subwords == pathlib.Path("given.model").read_bytes()), True)
+        ],
         "normalization": [Row("nfkc", of_data(lambda found: found.train[0][0]), "1\u20442 house")],
         "character_coverage": [Row(1.0, of_data(lambda found: "½" in found.pieces), True)],
         "vocab_sample": [Row(150, of_data(lambda found: found.subwords), ANOTHER)],
