@@ -207,6 +207,33 @@ def test_an_export_translates_alike_in_a_process_without_this_package(run, tmp_p
     assert result.stdout.splitlines() == expected
 
 
+def test_a_new_run_has_the_sub_words_of_an_import(run, tmp_path):
+    given = {"parent": str(run), **dict.fromkeys(("train_source", "train_target", "valid_source", "valid_target"), "text")}
+    data = run_folder.resolve(tmp_path / "run", given).data
+    files = str(run / run_folder.SUBWORDS), str(run / run_folder.SOURCE_SUBWORDS)
+    assert (data.subwords, data.subwords_file, data.source_subwords_file) == ("sentencepiece", *files)
+    assert run_folder.resolve(tmp_path / "run", given | {"subwords_file": "mine"}).data.subwords == "bpe"
+
+
+@pytest.mark.slow
+def test_a_new_run_starts_from_an_import(run, tmp_path):
+    """With its sub-words, of both sides. What was forbidden stays so."""
+    text = {}
+    for split in ("train", "valid"):
+        for side, words in (("source", marian_folder.SOURCE_WORDS), ("target", marian_folder.TARGET_WORDS)):
+            path = tmp_path / f"{split}.{side}"
+            path.write_text("".join(f"{first} {second}\n" for first in words[:9] for second in words[:9]))
+            text[f"{split}_{side}"] = str(path)
+    sizes = {"batch_tokens": 200, "buckets_per_update": 1, "train_steps": 2, "warmup_steps": 1, "learning_rate_factor": 0.1}
+    t2t_keras.train(tmp_path / "run", parent=run, **text, **sizes, valid_sentences=0, attention_images=0, best_metric="loss")
+    parent, child = loading.load(run), loading.load(tmp_path / "run")
+    assert child.tokenizer.models == parent.tokenizer.models and len(child.tokenizer.models) == 2
+    for before, after in zip(parent.model.weights, child.model.weights, strict=True):
+        moved = np.abs(after.numpy() - before.numpy())
+        assert 0 < moved.max() < 0.2, before.path
+    assert child.model.embedding.bias.numpy()[[PAD, BOS]].max() < -100
+
+
 # Folders that do not fit.
 
 
