@@ -215,17 +215,6 @@ def test_a_loaded_run_reads_and_writes_with_its_two_vocabularies(folder):
     assert translator.model.encoder.embedding.matrix.shape == (330, 8)
 
 
-def test_runs_with_other_sub_words_of_the_source_do_not_translate_together(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "strange")
-    path, config = (tmp_path / "strange" / name for name in ("subwords.source.model", "config.json"))
-    lines = (source.encode() for source, _ in stand_in.pairs())
-    path.write_bytes(vocabulary.learn("wordpiece", lines, 330, sample=9999, seed=1, normalization="identity", character_coverage=1.0))
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"source_subwords": describe(path)}))
-    assert load([folder, folder]).source_tokenizer.vocab_size == 330
-    with pytest.raises(ValueError, match=f"same sub-words, those of {folder}.*`source_subwords_file={folder}/subwords.source.model`"):
-        load([folder, tmp_path / "strange"])
-
-
 # A translator.
 
 DECODE = DecodeConfig(beam_size=2, max_input=24, extra_length=4)

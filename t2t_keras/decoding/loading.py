@@ -90,22 +90,26 @@ def load_with_states(
         raise ValueError("Expected the folder of a run, or several. Received none.")
     check_ensemble(len(folders), ensemble_weights, ensemble_mean)
 
-    def combined(models: Sequence[EncoderDecoder]) -> EncoderDecoder:
-        return Ensemble(models, ensemble_weights, ensemble_mean) if len(models) > 1 else models[0]
-
     train_config, decode_config = run_folder.groups(folders[0], "train", "decode")
     decode_config = dataclasses.replace(decode_config, **decode_options)
     gpus.share()
     gpus.choose_float32(train_config.tf32)
     trained, tokenizers = zip(*(_make_model(folder, which) for folder in folders), strict=True)
     for folder, other in zip(folders, tokenizers, strict=True):
-        if other.models != tokenizers[0].models:
-            files = {"subwords_file": run_folder.SUBWORDS, "source_subwords_file": run_folder.SOURCE_SUBWORDS}
-            options = [f"`{option}={folders[0] / file}`" for option, file in files.items()][: len(tokenizers[0].models)]
+        if other.model != tokenizers[0].model:
+            expected = folders[0] / run_folder.SUBWORDS
             raise ValueError(
-                f"Expected runs with the same sub-words, those of {folders[0]}. Received: {folder}, which has others. Train it with "
-                f"{' and '.join(options)}."
+                f"Expected runs with the same sub-words of the target, {expected}. Received: {folder}, which has others. Train it with "
+                f"`subwords_file={expected}`."
             )
+    sources: dict[bytes, Subwords] = {}
+    for tokenizer in tokenizers:
+        sources.setdefault(tokenizer.source.model, tokenizer.source)
+    numbers = [list(sources).index(tokenizer.source.model) for tokenizer in tokenizers]
+
+    def combined(models: Sequence[EncoderDecoder]) -> EncoderDecoder:
+        return Ensemble(models, ensemble_weights, ensemble_mean, numbers) if len(models) > 1 else models[0]
+
     _check_memory(combined(trained), decode_config)
     states = []
     for folder, model in zip(folders, trained, strict=True):
@@ -116,7 +120,8 @@ def load_with_states(
     if dtype != "float32":
         model = combined([_cast(each, folder, dtype) for each, folder in zip(trained, folders, strict=True)])
     quantized = Int8(model, combined(trained)) if int8 else None
-    return Translator(model, tokenizers[0], decode_config, frozen=True, int8=quantized), states
+    others = list(sources.values())[1:]
+    return Translator(model, tokenizers[0], decode_config, frozen=True, int8=quantized, other_sources=others), states
 
 
 def load(model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average", **options) -> Translator:
@@ -134,6 +139,6 @@ def load(model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average
 
     Raises:
         FileNotFoundError: a folder is not a run, or has no such checkpoint.
-        ValueError: a file of a run is damaged, an option is invalid, or the runs have different sub-words.
+        ValueError: a file of a run is damaged, an option is invalid, or the runs have different sub-words of the target.
     """
     return load_with_states(model_dir, which, **options)[0]

@@ -107,7 +107,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     }
     # Only the objects that the signatures use. For a Keras model, TensorFlow would save functions of every layer.
     held = tf.Module()
-    held.tokenizer = translator.tokenizer
+    held.tokenizers = [translator.tokenizer, *translator.other_sources]
     held.weights = translator.int8.matrices if translator.int8 else [weight.value for weight in translator.model.trainable_variables]
     tf.saved_model.save(held, str(folder), signatures=signatures)
     extra = folder / "assets.extra"

@@ -230,7 +230,7 @@ class Signatures(tf.Module):
             model = self.translator.model
             with self.translator.weights():
                 if model.aligns:
-                    weights = model.align(shift_right(target), model.encode(source)) * token_mask(target)[:, :, None]
+                    weights = model.align(shift_right(target), self.translator.encode(rows)) * token_mask(target)[:, :, None]
                 else:
                     weights = tf.zeros([*tf.unstack(tf.shape(target)), tf.shape(source)[1]])
             missing = [[0, 0]] + [[0, most - tf.shape(weights)[axis]] for axis, most in enumerate(widths, 1)]
@@ -238,7 +238,7 @@ class Signatures(tf.Module):
 
         weights, order = in_sub_batches(
             align,
-            {"source": sources, "target": targets},
+            {**self.translator.sources(sources), "target": targets},
             tf.cast(sources.row_lengths() + targets.row_lengths(), tf.int32),
             max_rows=self.translator.limits.rows,
             max_tokens=self.translator.limits.scored_tokens,
