@@ -35,6 +35,7 @@ SHAPES = {
     "not scaled, separate": {"separate": True, "scaled": False, "tied": False, "seed": 6},
     "other sizes": {"sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40}, "seed": 7},
     "float16": {"dtype": np.float16, "seed": 8},
+    "ids without a piece": {"shared": False, "options": {"decoder_vocab_size": 120, "decoder_start_token_id": 115}, "seed": 9},
 }
 LINES = ["a dog runs", ">>de<< two men play ball near the house", "猫 1 2024", "don't </s> ½", "tree"]
 
@@ -64,7 +65,8 @@ def marian_ids(folder, tokenizer, side: str) -> list[int]:
     """Marian's id for each of ours but that of the start token."""
     separate = (folder / "target_vocab.json").exists()
     ids = json.loads((folder / ("target_vocab.json" if separate and side == "target" else "vocab.json")).read_text())
-    return [ids["<pad>"], ids["<unk>"], -1, ids["</s>"], *(ids[piece] for piece in tokenizer.pieces[EOS + 1 :])]
+    others = [ids[piece] if piece in ids else int(piece[1:-1]) for piece in tokenizer.pieces[EOS + 1 :]]
+    return [ids["<pad>"], ids["<unk>"], -1, ids["</s>"], *others]
 
 
 def test_logits_are_those_of_marian(imported):

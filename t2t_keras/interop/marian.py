@@ -45,7 +45,7 @@ def import_marian(source: str | os.PathLike, model_dir: str | os.PathLike) -> No
     if model_dir.exists() and not (model_dir.is_dir() and not any(model_dir.iterdir())):
         raise FileExistsError(f"Expected a new or empty folder as `model_dir`. Received: {model_dir}, which is neither.")
     config, separate = marian_config.read(folder), is_separate(folder)
-    source_list = Vocabulary(folder, VOCABULARY, config.source_rows, config.pad, None if separate else config.start)
+    source_list = Vocabulary(folder, VOCABULARY, config.source_rows, config.pad, config.start if config.shared else None)
     target_list = Vocabulary(folder, TARGET_VOCABULARY if separate else VOCABULARY, config.target_rows, config.pad, config.start)
     if (target_list.pad, target_list.eos) != (config.pad, config.eos):
         raise ValueError(
