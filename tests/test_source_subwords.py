@@ -27,7 +27,6 @@ from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation.perplexity import perplexity
 from t2t_keras.export import savedmodel
 from t2t_keras.export.signatures import Signatures
-from t2t_keras.files import describe
 from t2t_keras.text import vocabulary
 from t2t_keras.visualization.attention import attention_of
 
