@@ -173,6 +173,16 @@ def test_forbidden_words_are_never_written(opus, tmp_path):
     assert own not in found.to_list()[0]
 
 
+def test_the_start_token_of_sentencepiece_may_be_in_the_list(opus, tmp_path):
+    folder = shutil.copytree(opus, tmp_path / "model")
+    ids = json.loads((folder / "vocab.json").read_text())
+    renamed = next(piece for piece, index in ids.items() if index == 9)
+    changed(folder, "vocab.json", **{renamed: ..., "<s>": 9})
+    t2t_keras.import_marian(folder, tmp_path / "run")
+    pieces = loading.load(tmp_path / "run").tokenizer.pieces
+    assert pieces.index("<s>") == BOS and pieces.index("<s>", BOS + 1) == 9 + 2  # Padding and the start token come first.
+
+
 def test_weights_that_files_hold_twice_are_one(opus, run, tmp_path):
     """As in files of transformers 4, which also hold the position encodings. A bias of the logits that is missing is 0."""
     folder = shutil.copytree(opus, tmp_path / "model")

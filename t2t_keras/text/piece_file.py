@@ -37,6 +37,6 @@ def unpack(content: bytes) -> tuple[tuple[str, ...], bytes]:
         raise ValueError(f"Expected a list of sub-words and a SentencePiece model. Received: {len(content):,} other bytes.") from error
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
         raise ValueError("Expected a list of sub-words before the SentencePiece model. Received: something else.")
-    if len({*SPECIAL, *pieces}) < len(SPECIAL) + len(pieces):
+    if len(set(pieces)) < len(pieces):
         raise ValueError("Expected different sub-words before the SentencePiece model. Received: one of them twice.")
     return (*SPECIAL, *pieces), processor
