@@ -312,6 +312,7 @@ of_model("no start", "decoder_start_token_id of 0 to", decoder_start_token_id=..
 of_model("positions", "max_input=-1", max_position_embeddings=-1)
 broken_options("generation_config.json", "beams", "beam_size=0", num_beams=0)
 broken_options("generation_config.json", "penalty", "length_penalty of type float", length_penalty="a")
+broken_options("generation_config.json", "penalty that is infinite", "a finite number", length_penalty=float("inf"))
 broken_options("vocab.json", "id above", "different ids below.*1000000", a=10**6)
 broken_options("vocab.json", "id below", "different ids below.*-1", a=-1)
 broken_options("vocab.json", "id twice", "an id twice", a=5)

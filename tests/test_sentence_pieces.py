@@ -86,6 +86,7 @@ def test_such_sub_words_cannot_be_learned():
         (b'{"a": 1}\nMODEL', "Received: something else"),
         (b"[1]\nMODEL", "Received: something else"),
         (b'["a", "a"]\nMODEL', "one of them twice"),
+        (b'["a", "\\ud800"]\nMODEL', "Received: something else"),
         (b"[" * 100_000 + b"\nMODEL", "other bytes"),
     ],
 )

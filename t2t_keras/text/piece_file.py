@@ -35,8 +35,13 @@ def unpack(content: bytes) -> tuple[tuple[str, ...], bytes]:
         sentencepiece.SentencePieceProcessor().LoadFromSerializedProto(processor)  # The constructor takes an empty one.
     except (ValueError, RecursionError, RuntimeError) as error:
         raise ValueError(f"Expected a list of sub-words and a SentencePiece model. Received: {len(content):,} other bytes.") from error
-    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) and _is_text(piece) for piece in pieces):
         raise ValueError("Expected a list of sub-words before the SentencePiece model. Received: something else.")
     if len(set(pieces)) < len(pieces):
         raise ValueError("Expected different sub-words before the SentencePiece model. Received: one of them twice.")
     return (*SPECIAL, *pieces), processor
+
+
+def _is_text(piece: str) -> bool:
+    """Returns whether UTF-8 has a piece: JSON may have half of a surrogate pair."""
+    return piece.encode(errors="ignore").decode() == piece
