@@ -77,11 +77,10 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
     Raises:
         OSError: the disk is full, or a permission is missing. Earlier checkpoints are unchanged.
     """
-    arrays = {name: np.asarray(variable) for name, variable in _all_variables(model, optimizer).items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
-            np.savez(file, state=np.array(json.dumps(state)), **arrays)
+            np.savez(file, state=np.array(json.dumps(state)), **_all_variables(model, optimizer))  # Each becomes an array in turn.
             file.flush()
             os.fsync(file.fileno())
             described = json.dumps(describe(pathlib.Path(file.name))).encode()

@@ -379,7 +379,9 @@ class DataConfig:
     builtin_pairs: int = option(40_000, "Number of training pairs to generate for --dataset=builtin.")
     max_length: int = option(256, "Leave out pairs with more sub-words than this on either side, end token included.")
     subwords: str = option(
-        "bpe", "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German) or wordpiece (as for English-French)."
+        "bpe",
+        "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German) or wordpiece (as for English-French); or "
+        "sentencepiece, of an imported model, with --subwords_file.",
     )
     subwords_file: str = option("", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text.")
     source_subwords_file: str = option(
@@ -420,12 +422,12 @@ class DataConfig:
         _require(self, 2 <= self.max_length < 2**15, "max_length", "room for one sub-word and the end token, and less than 32,768")
         names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
         _require(self, self.normalization in names, "normalization", f"one of {', '.join(names)}")
-        _require(self, self.subwords in ("bpe", "wordpiece"), "subwords", "bpe or wordpiece")
+        _require(self, self.subwords in ("bpe", "wordpiece", "sentencepiece"), "subwords", "bpe, wordpiece or sentencepiece")
         _require(
             self,
             self.subwords == "bpe" or self.normalization == "identity",
             "subwords normalization",
-            "`normalization=identity` with word pieces",
+            "`normalization=identity` with other sub-words than bpe",
         )
         _require(self, 0 < self.character_coverage <= 1, "character_coverage", "a share in (0, 1]")
         _require(self, self.builtin_pairs >= 1, "builtin_pairs", "a positive number of pairs")

@@ -257,7 +257,10 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         before = _child_of(parent, given.get("parent_checkpoint", AVERAGE))
         if {"dataset", "train_source"} & given.keys() and given.get("parent_subwords", True):
             source = {"source_subwords_file": str(parent / SOURCE_SUBWORDS)} if _has_source_subwords(parent) else {}
-            given = {"subwords_file": str(parent / SUBWORDS)} | source | given
+            of_parent = {"subwords_file": str(parent / SUBWORDS)} | source
+            if "subwords_file" not in given:
+                of_parent["subwords"] = read(parent).data.subwords
+            given = of_parent | given
     else:
         before = read(model_dir) if is_run else Options.default(given.get(ARCHITECTURE, TRANSFORMER))
     if given.get(ARCHITECTURE, before.architecture) != before.architecture:
@@ -473,7 +476,11 @@ def _has_source_subwords(model_dir: pathlib.Path) -> bool:
 
 
 def write(
-    model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, records: pathlib.Path, source_subwords: pathlib.Path | None = None
+    model_dir: pathlib.Path,
+    options: Options,
+    subwords: pathlib.Path,
+    records: pathlib.Path | None,
+    source_subwords: pathlib.Path | None = None,
 ) -> None:
     """Writes the options and sub-words of a run into its folder.
 
@@ -481,15 +488,15 @@ def write(
         model_dir: the run's folder or a new one.
         options: the options. The checkpoints of their `parent` are recorded when the run is new.
         subwords: file of the sub-words; it is copied.
-        records: index of the training records, which identifies the training data.
+        records: index of the training records, which identifies the training data; `None` for a model that was trained elsewhere.
         source_subwords: file of the source's own sub-words, if it has some; it is copied.
     """
     parent = read_json(model_dir / CONFIG).get("parent") if (model_dir / CONFIG).exists() else None
     if options.train.parent and not parent:
         parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.parent), options.train.parent_checkpoint)}
-    described = {"data_dir": options.data_dir, "subwords": describe(subwords), "records": describe(records)}
-    if source_subwords:
-        described["source_subwords"] = describe(source_subwords)
+    described = {"data_dir": options.data_dir, "subwords": describe(subwords)}
+    others = {"source_subwords": source_subwords, "records": records}
+    described |= {name: describe(path) for name, path in others.items() if path}
     names = option_names(options.architecture) | {ARCHITECTURE, "data_dir"}
     sources = {name: source.removeprefix(OF_RUN) for name, source in sorted(options.sources.items()) if name in names}
     write_whole(

@@ -9,6 +9,7 @@ import sys
 import tomllib
 import zipfile
 
+import marian_folder
 import pytest
 
 import t2t_keras
@@ -165,13 +166,14 @@ def test_every_public_name_is_explained():
 
 @pytest.fixture
 def user(tmp_path, monkeypatch) -> pathlib.Path:
-    """The folder of somebody who tries the examples: a trained run, and text files."""
+    """The folder of somebody who tries the examples: a trained run, a model of Marian, and text files."""
     from t2t_keras.data import builtin_corpus
 
     for names in ("_architectures", "_tasks"):  # Examples register some.
         monkeypatch.setattr(registry, names, dict(getattr(registry, names)))
     for name in ("mine", "other"):
         shutil.copytree(RUN_1, tmp_path / "runs" / name)
+    marian_folder.make(tmp_path / "models" / "opus")
     for split, pairs in builtin_corpus.splits(2000, seed=1).items():
         for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
             (tmp_path / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -189,7 +191,7 @@ def run_examples(page: pathlib.Path, slow: bool) -> int:
     return len(chosen)
 
 
-@pytest.mark.parametrize(("page", "number"), zip(EXAMPLES, (1, 13, 1, 1, 7), strict=True), ids=lambda value: getattr(value, "name", ""))
+@pytest.mark.parametrize(("page", "number"), zip(EXAMPLES, (1, 14, 1, 1, 7), strict=True), ids=lambda value: getattr(value, "name", ""))
 def test_the_examples_run(user, page, number):
     assert run_examples(page, slow=False) >= number
 
@@ -243,7 +245,18 @@ def test_everything_imported_is_installed_with_the_package():
     required = set(re.findall(r'"([\w-]+)[\[><=]', setup.split("install_requires=[")[1].split("],")[0]))
     files = [*(ROOT / "t2t_keras").rglob("*.py"), *(ROOT / "tools").glob("*.py")]
     roots = {name.split(".")[0] for file in files for name in imported(file)}
-    extras = {"apache-beam", "ctranslate2", "grpcio", "requests", "rouge-score", "tensorflow-serving-api", "torch", "transformers"}
+    extras = {
+        "apache-beam",
+        "ctranslate2",
+        "grpcio",
+        "huggingface-hub",
+        "requests",
+        "rouge-score",
+        "safetensors",
+        "tensorflow-serving-api",
+        "torch",
+        "transformers",
+    }
     needed = {PACKAGES[root] for root in roots if root in PACKAGES} - extras - {"numpy", "protobuf"}  # TensorFlow brings both.
     assert needed | {"tensorboard"} <= required
 

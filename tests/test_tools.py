@@ -1041,6 +1041,11 @@ CALLS = {
             ["warm", 4, {}],
         ],
     ),
+    "import_marian": (
+        "module('interop.marian', import_marian=lambda *given: told(*given))",
+        ["--from=some/model", "--model_dir={0}/run"],
+        [["some/model", "{0}/run", {}]],
+    ),
     "table1": (
         "module('experiments.table1', Settings=lambda *sizes: list(sizes), measure=lambda *given: told(*given) or {'machine': 'mine'},"
         " table=lambda results, least: told('table', least), picture=lambda results, least: ['picture', least])\n"

@@ -171,7 +171,9 @@ def test_a_damaged_file_is_refused(rest, found):
 
 
 def test_another_normalization_is_refused():
-    with pytest.raises(ValueError, match="`normalization=identity` with word pieces.*subwords='wordpiece', normalization='nfkc'"):
+    with pytest.raises(
+        ValueError, match="`normalization=identity` with other sub-words than bpe.*subwords='wordpiece', normalization='nfkc'"
+    ):
         DataConfig(subwords="wordpiece", normalization="nfkc")
     with pytest.raises(ValueError, match="normalization=nfkc"):
         word_pieces.learn([], 500, sample=1000, seed=1, normalization="nfkc", character_coverage=1.0)

@@ -209,7 +209,7 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
         FileExistsError: the folder is not empty.
     """
     if not all(isinstance(side, BytePairs) for side in (translator.tokenizer, translator.source_tokenizer)):
-        raise ValueError("The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with word pieces.")
+        raise ValueError("The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with other sub-words.")
     folder, config = pathlib.Path(folder).resolve(), translator.config
     positions = config.max_input + config.extra_length
     pieces, source_pieces = (list(side.pieces) for side in (translator.tokenizer, translator.source_tokenizer))

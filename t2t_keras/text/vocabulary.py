@@ -1,9 +1,11 @@
 """The vocabulary of sub-words (section 5.1): learns it, and loads it from its file, whatever its kind."""
 
-from t2t_keras.text import byte_pairs, word_pieces
+from t2t_keras.text import byte_pairs, piece_file, sentence_pieces, word_pieces
 from t2t_keras.text.subwords import Subwords
 
 _LEARN = {"bpe": byte_pairs.learn, "wordpiece": word_pieces.learn}
+_LOAD = {"bpe": byte_pairs.BytePairs, "wordpiece": word_pieces.WordPieces, "sentencepiece": sentence_pieces.SentencePieces}
+_HEADS = {"wordpiece": word_pieces.HEAD, "sentencepiece": piece_file.HEAD}
 
 
 def learn(kind: str, *args, **options) -> bytes:
@@ -17,23 +19,29 @@ def learn(kind: str, *args, **options) -> bytes:
         The content of the file.
 
     Raises:
-        ValueError: the text does not give such a vocabulary.
+        ValueError: the text does not give such a vocabulary, or the kind only comes with a model of another toolkit.
     """
+    if kind not in _LEARN:
+        raise ValueError(
+            f"Expected subwords={' or '.join(_LEARN)}, or a `subwords_file`. Received: subwords={kind} without one. To train an imported "
+            "model, give it as the `parent` of a new run."
+        )
     return _LEARN[kind](*args, **options)
 
 
 def kind(model: bytes) -> str:
-    """Returns the kind of sub-words that a file has: `bpe` or `wordpiece`."""
-    return "wordpiece" if model.startswith(word_pieces.HEAD) else "bpe"
+    """Returns the kind of sub-words that a file has: `bpe`, `wordpiece`, or `sentencepiece` of a Marian model."""
+    return next((name for name, head in _HEADS.items() if model.startswith(head)), "bpe")
 
 
 def load(model: bytes) -> Subwords:
     """Loads sub-words from the content of their file.
 
     Raises:
-        ValueError: the content is neither a SentencePiece model with the ids of `config.py` nor a list of word pieces.
+        ValueError: the content is neither a SentencePiece model with the ids of `config.py`, nor a list of word pieces, nor a
+            `piece_file`.
     """
-    return {"bpe": byte_pairs.BytePairs, "wordpiece": word_pieces.WordPieces}[kind(model)](model)
+    return _LOAD[kind(model)](model)
 
 
 def load_sides(model: bytes, source_model: bytes | None = None) -> Subwords:

@@ -1,0 +1,221 @@
+"""Reads the files of a Hugging Face model, in a folder or by its name on the hub. Nothing in them is run, and no link is followed."""
+
+import importlib.util
+import os
+import pathlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+
+from t2t_keras.files import check_no_link, read_json
+
+SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+ALL = slice(None)
+MAX_TEXT = 2**26  # Maximum size of a file that is not the weights, in bytes.
+_INSTALL = "pip install 't2t_keras[interop]', or '.[interop]' in a checkout"
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+_NUMBERS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # Bytes of safetensors' types of floating-point numbers.
+
+
+class Folder:
+    """The files of a model.
+
+    Args:
+        path: the folder.
+        links_within: the folder that links of files may lead to, in the hub's cache; `None` allows no links.
+    """
+
+    def __init__(self, path: pathlib.Path, links_within: pathlib.Path | None = None):
+        self.path, self._links_within = path, links_within
+
+    def find(self, name: str) -> pathlib.Path | None:
+        """Returns the path of a file, or `None` if it is not there.
+
+        Raises:
+            ValueError: it is a link to another place, or not a file.
+        """
+        path = self.path / name
+        if not os.path.lexists(path):
+            return None
+        if self._links_within and path.resolve().is_relative_to(self._links_within):
+            path = path.resolve()
+        check_no_link(path)
+        if not path.is_file():
+            raise ValueError(f"Expected a file. Received: {path}, which is none.")
+        return path
+
+    def require(self, name: str) -> pathlib.Path:
+        """Returns the path of a file.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            ValueError: see `find`.
+        """
+        if (path := self.find(name)) is None:
+            raise FileNotFoundError(f"Expected {name} in {self.path}. It is missing.")
+        return path
+
+    def json(self, name: str) -> dict:
+        """Reads a JSON object; empty without the file."""
+        path = self.find(name)
+        return {} if path is None else read_json(path, MAX_TEXT)
+
+    def content(self, name: str) -> bytes:
+        """Reads a small file."""
+        path = self.require(name)
+        if path.stat().st_size > MAX_TEXT:
+            raise ValueError(f"Expected {path} to have at most {MAX_TEXT:,} bytes. Received: {path.stat().st_size:,}.")
+        return path.read_bytes()
+
+
+def find(source: str | os.PathLike, names: tuple[str, ...]) -> Folder:
+    """Finds a model.
+
+    Args:
+        source: a folder, or a name of the hub, whose files are downloaded into its cache unless they are there.
+        names: the files to download besides the weights, if there are such files; the first must be there.
+
+    Raises:
+        FileNotFoundError: there is no such folder or model.
+        ValueError: the model cannot be downloaded.
+    """
+    path = pathlib.Path(source).expanduser()
+    if str(source) and path.is_dir():  # The empty path would be this folder.
+        return Folder(path)
+    if path.exists() or not _HUB_NAME.fullmatch(str(source)):
+        raise FileNotFoundError(f"Expected a folder, or a name such as Helsinki-NLP/opus-mt-en-de. Received: {source}.")
+    return _download(str(source), names)
+
+
+def _download(name: str, names: tuple[str, ...]) -> Folder:
+    missing = f"There is no folder {name}"
+    try:
+        import huggingface_hub
+        from huggingface_hub import constants, errors
+    except ImportError as error:
+        raise ValueError(f"{missing}. To download the model of this name: {_INSTALL}.") from error
+
+    def fetch(file: str, revision: str | None = None) -> pathlib.Path | None:
+        try:
+            return pathlib.Path(huggingface_hub.hf_hub_download(name, file, revision=revision))
+        except errors.EntryNotFoundError as error:
+            if isinstance(error, errors.LocalEntryNotFoundError) and not (revision and constants.HF_HUB_OFFLINE):
+                raise
+            return None
+
+    try:
+        if (first := fetch(names[0])) is None:
+            raise FileNotFoundError(f"Expected {names[0]} in the model {name} of the hub. It is missing.")
+        snapshot = first.parent  # Named by the revision, which all files are to be of.
+        for file in names[1:]:
+            fetch(file, snapshot.name)
+        if fetch(SAFETENSORS, snapshot.name) is None and importlib.util.find_spec("torch"):
+            fetch(PICKLED, snapshot.name)
+    except errors.LocalEntryNotFoundError as error:
+        raise ValueError(f"{missing}, and the hub cannot be reached for the model of this name. Its cache lacks files of it.") from error
+    except errors.RepositoryNotFoundError as error:
+        raise FileNotFoundError(f"{missing}, and no model of this name on the hub, or only with an HF_TOKEN.") from error
+    except (errors.HfHubHTTPError, errors.HFValidationError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"{missing}, and the model of this name cannot be downloaded from the hub: {reason}") from error
+    return Folder(snapshot, links_within=snapshot.parents[1].resolve())
+
+
+class Tensors(Protocol):
+    """Weights that are read one at a time, or some rows at a time."""
+
+    names: set[str]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor, which is not read."""
+
+    def read(self, name: str, rows: slice = ALL) -> np.ndarray:
+        """Reads rows of a tensor, as float32."""
+
+
+class _SafeTensors:
+    """The tensors of an open safetensors file, whose package has checked that the header fits the size of the file."""
+
+    def __init__(self, path: pathlib.Path, file):
+        self._path, self._file, self.names = path, file, set(file.keys())
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        header = self._file.get_slice(name)
+        if header.get_dtype() not in _NUMBERS:
+            raise ValueError(
+                f"Expected {name} in {self._path} to have one of the types {', '.join(_NUMBERS)}. Received: {header.get_dtype()}."
+            )
+        return tuple(header.get_shape())
+
+    def read(self, name: str, rows: slice = ALL) -> np.ndarray:
+        return np.asarray(self._file.get_slice(name)[rows], np.float32)
+
+
+class _Pickled:
+    """The tensors of a file that PyTorch has read, of a dictionary of tensors and nothing else."""
+
+    def __init__(self, path: pathlib.Path, tensors: dict):
+        self._path, self._tensors, self.names = path, tensors, set(tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        tensor = self._tensors[name]
+        if not tensor.is_floating_point():
+            raise ValueError(f"Expected {name} in {self._path} to have floating-point numbers. Received: {tensor.dtype}.")
+        return tuple(tensor.shape)
+
+    def read(self, name: str, rows: slice = ALL) -> np.ndarray:
+        return self._tensors[name][rows].float().numpy()
+
+
+@contextmanager
+def opened_weights(folder: Folder) -> Iterator[Tensors]:
+    """Opens the weights of a model, inside a `with` block.
+
+    Raises:
+        FileNotFoundError: there are none.
+        ValueError: they cannot be read, or only by unpickling without PyTorch.
+    """
+    if (path := folder.find(SAFETENSORS)) is not None:
+        with _safetensors(path) as tensors:
+            yield tensors
+    elif (path := folder.find(PICKLED)) is not None:
+        yield _pickled(path)
+    else:
+        raise FileNotFoundError(f"Expected {SAFETENSORS} in {folder.path}, or {PICKLED} and PyTorch to read it. Received neither.")
+
+
+@contextmanager
+def _safetensors(path: pathlib.Path) -> Iterator[Tensors]:
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise ValueError(f"{path} needs the package safetensors: {_INSTALL}.") from error
+    try:
+        file = safe_open(path, framework="np")
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"Expected a safetensors file. Received: {path}, which is damaged or is none ({error}).") from error
+    with file:
+        yield _SafeTensors(path, file)
+
+
+def _pickled(path: pathlib.Path) -> Tensors:
+    try:
+        import torch
+    except ImportError as error:
+        raise ValueError(
+            f"Expected {SAFETENSORS}. Received only {path}, which PyTorch can read without running what it holds: pip install torch."
+        ) from error
+    try:
+        try:
+            tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except RuntimeError:  # A file of PyTorch before 1.6 cannot be mapped to memory.
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # Of any damaged file.
+        reason = str(error).partition("\n")[0][:200]
+        raise ValueError(f"Expected a file with tensors alone. Received: {path}, which is damaged or holds more ({reason}).") from error
+    if not isinstance(tensors, dict) or not all(isinstance(name, str) and torch.is_tensor(each) for name, each in tensors.items()):
+        raise ValueError(f"Expected tensors by name in {path}. Received: something else.")
+    return _Pickled(path, tensors)

@@ -1,0 +1,195 @@
+"""The options of a Marian model, of `config.json` and `generation_config.json` as transformers writes them."""
+
+import dataclasses
+import reprlib
+
+from t2t_keras.config import DecodeConfig, ModelConfig
+from t2t_keras.interop.huggingface_folder import Folder
+
+CONFIG, SEARCH = "config.json", "generation_config.json"
+# What must hold where it is given. Native Marian has more networks than these.
+_EXPECTED = {
+    "model_type": "marian",
+    "is_encoder_decoder": True,
+    "is_decoder": False,
+    "normalize_before": False,
+    "add_final_layer_norm": False,
+    "normalize_embedding": False,
+    "static_position_embeddings": True,
+}
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+_EPSILON = 1e-5  # Of PyTorch's LayerNorm.
+# Of `generate`, which have no counterpart here, with the values that change nothing.
+_NO_COUNTERPART = {
+    "do_sample": (False, None),
+    "min_length": (0, 1, None),
+    "repetition_penalty": (1.0, None),
+    "encoder_no_repeat_ngram_size": (0, None),
+    "forced_bos_token_id": (None,),
+    "suppress_tokens": (None, []),
+    "num_beam_groups": (1, None),
+}
+_TYPICAL = 20  # Sub-words of a typical sentence.
+
+
+@dataclasses.dataclass(frozen=True)
+class MarianConfig:
+    """What the files say about a model.
+
+    Attributes:
+        model, decode: the options of the run, but for the sizes of the vocabularies in `model`, which gain the start token.
+        source_rows, target_rows: numbers of ids in the model.
+        pad, eos, start: ids of the target; `start` is the first that the decoder reads.
+        forbidden: other ids of the target that a translation must not have.
+        positions: number of positions that the files give.
+        shared: whether both sides have one embedding.
+        tied: whether the logits have the embedding of the target as their matrix.
+        scaled: whether embeddings are multiplied by √d_model.
+        left: options of the search that are not taken over.
+    """
+
+    model: ModelConfig
+    decode: DecodeConfig
+    source_rows: int
+    target_rows: int
+    pad: int
+    eos: int
+    start: int
+    forbidden: list[int]
+    positions: int
+    shared: bool
+    tied: bool
+    scaled: bool
+    left: list[str]
+
+
+class _Values:
+    """The values of a file, each with its type."""
+
+    def __init__(self, folder: Folder, name: str):
+        self.where, self.values = folder.path / name, folder.json(name)
+
+    def get(self, name: str, kind: type, *default):
+        """Returns a value of a type; the default where it is not given.
+
+        Raises:
+            ValueError: the value has another type, or is not given and has no default.
+        """
+        value = self.values.get(name)
+        if value is None and default:
+            return default[0]
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise ValueError(f"Expected {name} of type {kind.__name__} in {self.where}. Received: {reprlib.repr(value)}.")
+        return value
+
+    def same(self, name: str, kind: type):
+        """Returns a value that encoder and decoder must share, from `encoder_…` and `decoder_…`."""
+        ours, theirs = (self.get(f"{side}_{name}", kind) for side in ("encoder", "decoder"))
+        if ours != theirs:
+            raise ValueError(
+                f"Expected encoder and decoder with the same {name} in {self.where}. Received: encoder_{name}={ours} and "
+                f"decoder_{name}={theirs}."
+            )
+        return ours
+
+    def id_of(self, name: str, rows: int) -> int:
+        """Returns an id of a vocabulary."""
+        value = self.values.get(name)
+        if isinstance(value, list) and len(value) == 1:
+            (value,) = value
+        if type(value) is not int or not 0 <= value < rows:
+            raise ValueError(f"Expected {name} of 0 to {rows - 1} in {self.where}. Received: {reprlib.repr(value)}.")
+        return value
+
+
+def read(folder: Folder) -> MarianConfig:
+    """Reads the options of a model.
+
+    Raises:
+        FileNotFoundError: the folder has no `config.json`.
+        ValueError: the model is not one of Marian's post-norm Transformers, or an option is missing or invalid.
+    """
+    folder.require(CONFIG)
+    values = _Values(folder, CONFIG)
+    if "model_type" not in values.values:
+        raise ValueError(f"Expected model_type=marian in {values.where}. Received: no model_type.")
+    for name, expected in _EXPECTED.items():
+        if (received := values.values.get(name, expected)) != expected:
+            raise ValueError(f"Expected {name}={expected} in {values.where}. Received: {name}={reprlib.repr(received)}.")
+    activation = values.get("activation_function", str)
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"Expected an activation_function of {', '.join(_ACTIVATIONS)} in {values.where}. Received: {activation[:80]}.")
+    d_model, heads = values.get("d_model", int), values.same("attention_heads", int)
+    if not 0 < heads <= d_model or d_model % heads:
+        raise ValueError(f"Expected attention heads that divide d_model in {values.where}. Received: {heads} heads and d_model={d_model}.")
+    source_rows = values.get("vocab_size", int)
+    shared, tied = (values.get(name, bool, True) for name in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))
+    target_rows = source_rows if shared else values.get("decoder_vocab_size", int, source_rows)
+    scaled = values.get("scale_embedding", bool, False)
+    try:
+        model = ModelConfig(
+            vocab_size=target_rows + 1,
+            encoder_layers=values.get("encoder_layers", int),
+            decoder_layers=values.get("decoder_layers", int),
+            d_model=d_model,
+            d_ff=values.same("ffn_dim", int),
+            num_heads=heads,
+            d_k=d_model // heads,
+            d_v=d_model // heads,
+            dropout=values.get("dropout", float),
+            attention_bias=True,
+            activation=_ACTIVATIONS[activation],
+            norm_epsilon=_EPSILON,
+            source_vocab_size=0 if shared and tied else source_rows + 1,
+            # The logits need the embeddings as they are.
+            tie_logits=tied and scaled,
+            logits_bias=True,
+        )
+    except ValueError as error:
+        raise ValueError(f"{values.where} is not valid: {error}") from error
+    ids = {name: values.id_of(f"{name}_token_id", target_rows) for name in ("pad", "eos", "decoder_start")}
+    positions = values.get("max_position_embeddings", int)
+    decode, forbidden, left = _search(folder, values, positions, ids["eos"], target_rows)
+    return MarianConfig(
+        model,
+        decode,
+        source_rows,
+        target_rows,
+        pad=ids["pad"],
+        eos=ids["eos"],
+        start=ids["decoder_start"],
+        forbidden=forbidden,
+        positions=positions,
+        shared=shared,
+        tied=tied,
+        scaled=scaled,
+        left=left,
+    )
+
+
+def _search(folder: Folder, values: _Values, positions: int, eos: int, rows: int) -> tuple[DecodeConfig, list[int], list[str]]:
+    """Returns the options of the search, the forbidden ids, and the names of options that are not taken over.
+
+    `generate` divides log P by |Y|^length_penalty, section 6.1 by ((5 + |Y|) / 6)^α. Near |Y| = n, both have the same slope if
+    α = length_penalty · (n + 5) / n.
+    """
+    search = _Values(folder, SEARCH)
+    search.values = {name: value for name, value in values.values.items() if value is not None} | search.values
+    bad = search.get("bad_words_ids", list, [])
+    forbidden = [ids[0] for ids in bad if isinstance(ids, list) and len(ids) == 1 and type(ids[0]) is int and 0 <= ids[0] < rows]
+    left = [name for name, usual in _NO_COUNTERPART.items() if search.values.get(name) not in usual]
+    left += ["bad_words_ids"] * (len(forbidden) < len(bad)) + ["forced_eos_token_id"] * (
+        search.values.get("forced_eos_token_id", eos) != eos
+    )
+    try:
+        decode = DecodeConfig(
+            beam_size=search.get("num_beams", int, 1),
+            alpha=round(max(search.get("length_penalty", float, 1.0), 0.0) * (_TYPICAL + 5) / _TYPICAL, 4),
+            max_input=positions,
+            no_repeat_ngram=search.get("no_repeat_ngram_size", int, 0),
+        )
+    except ValueError as error:
+        raise ValueError(f"{search.where} or {values.where} is not valid: {error}") from error
+    return decode, forbidden, left + ["length_penalty"] * (search.get("length_penalty", float, 1.0) < 0)

@@ -1,0 +1,77 @@
+"""Sub-words of a Marian model: from `vocab.json` and a SentencePiece model to a file of `text.piece_file`.
+
+The ids of `config.py` come first, and the others follow in Marian's order. The start token, which Marian has no id for, reads the row that
+Marian's decoder starts from.
+"""
+
+import reprlib
+
+import numpy as np
+
+from t2t_keras.config import BOS, EOS, PAD, UNK
+from t2t_keras.interop.huggingface_folder import Folder
+from t2t_keras.text import piece_file
+
+VOCABULARY, TARGET_VOCABULARY, TOKENIZER = "vocab.json", "target_vocab.json", "tokenizer_config.json"
+SOURCE_MODEL, TARGET_MODEL = "source.spm", "target.spm"
+_EOS, _UNK, _PAD = "</s>", "<unk>", "<pad>"
+
+
+class Vocabulary:
+    """The list of a side.
+
+    Args:
+        folder: the model.
+        name: the file.
+        rows: number of ids in the model.
+        pad: Marian's id of the padding, unless the file has another.
+        start: Marian's id of the first token that the decoder reads; `None` for that of the padding.
+
+    Attributes:
+        pad, eos: Marian's ids.
+        rows: [V] int, Marian's id for each of ours.
+
+    Raises:
+        FileNotFoundError: the file is missing.
+        ValueError: it is not a list of ids that fits the model.
+    """
+
+    def __init__(self, folder: Folder, name: str, rows: int, pad: int, start: int | None = None):
+        where, ids = folder.require(name), folder.json(name)
+        wrong = {piece: index for piece, index in ids.items() if type(index) is not int or not 0 <= index < rows}
+        if wrong or len(set(ids.values())) < len(ids):
+            received = reprlib.repr(wrong) if wrong else "an id twice"
+            raise ValueError(f"Expected different ids below {rows:,}, the vocabulary size of the model, in {where}. Received: {received}.")
+        if missing := sorted({_EOS, _UNK} - ids.keys()):
+            raise ValueError(f"Expected {_EOS} and {_UNK} in {where}. Received none of {', '.join(missing)}.")
+        self.pad, unknown, self.eos = ids.get(_PAD, pad), ids[_UNK], ids[_EOS]
+        special = {self.pad, unknown, self.eos}
+        if len(special) < 3 or self.pad >= rows:
+            raise ValueError(
+                f"Expected different ids below {rows:,} of {_PAD}, {_UNK} and {_EOS} in {where}. Received: {self.pad}, {unknown} and "
+                f"{self.eos}."
+            )
+        others = [index for index in range(rows) if index not in special]
+        first = {PAD: self.pad, UNK: unknown, BOS: self.pad if start is None else start, EOS: self.eos}
+        self.rows = np.array([first[index] for index in sorted(first)] + others)
+        pieces = {index: piece for piece, index in ids.items()}
+        self._pieces = [pieces.get(index, f"<{index}>") for index in others]  # A model may have ids that no piece has.
+
+    def packed(self, folder: Folder, name: str) -> bytes:
+        """Returns the sub-words of a side.
+
+        Args:
+            folder: the model.
+            name: the SentencePiece model of the side.
+        """
+        if folder.find(name) is None:
+            raise FileNotFoundError(f"Expected {name} in {folder.path}. It is missing; models with BPE files are not supported.")
+        try:
+            return piece_file.pack(self._pieces, folder.content(name))
+        except ValueError as error:
+            raise ValueError(f"{folder.path / name} does not fit: {error}") from error
+
+
+def is_separate(folder: Folder) -> bool:
+    """Returns whether each side has a list of its own."""
+    return folder.json(TOKENIZER).get("separate_vocabs") is True

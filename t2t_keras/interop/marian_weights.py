@@ -1,0 +1,196 @@
+"""Weights of a Marian model under the names and in the order of ours.
+
+transformers has a matrix [out, in] where Keras has [in, out]. Its position encodings have all sines before all cosines, where section 3.5
+alternates them: the D columns of every weight are brought into that order, which neither layer normalization nor attention notices. Both
+frequencies are 10000^(-2i / D).
+
+Letters: D d_model, V vocabulary.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from t2t_keras.config import BOS, PAD, ModelConfig
+from t2t_keras.interop.huggingface_folder import ALL, Tensors
+from t2t_keras.interop.marian_config import MarianConfig
+
+Read = Callable[..., np.ndarray]  # Of rows, a slice; without it of all.
+_BLOCK = 4096  # Rows of an embedding that are read at a time.
+_FORBIDDEN = -100.0  # Logit of an id that a translation must not have, at most: its probability is below e^-100 of the best one's.
+# Names of the parts of layers, ours and theirs.
+_ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+_SELF_ATTENTION = ("self_attention", "self_attn")
+_CROSS_ATTENTION = ("cross_attention", "encoder_attn")
+_FEED_FORWARD = {"inner": "fc1", "outer": "fc2"}
+_SHARED, _LOGITS, _LOGITS_BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
+_SOURCE, _TARGET = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
+_POSITIONS = tuple(f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """A weight that is read when it is converted to an array: a model of these is written without being in memory.
+
+    Attributes:
+        path: its name.
+        array: reads it.
+    """
+
+    path: str
+    array: Callable[[], np.ndarray]
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return np.ascontiguousarray(self.array(), dtype or np.float32)
+
+
+class Model:
+    """The weights of a model, as `checkpoint.write` takes it.
+
+    Args:
+        config: the options.
+        tensors: the open weights.
+        source_rows, target_rows: Marian's id for each of ours.
+
+    Raises:
+        ValueError: weights are missing, are unknown or have another shape.
+    """
+
+    def __init__(self, config: MarianConfig, tensors: Tensors, source_rows: np.ndarray, target_rows: np.ndarray):
+        self._config, self._tensors, self._used = config, tensors, set()
+        model = config.model
+        half = np.arange(model.d_model // 2)
+        self._order = np.stack([half, half + model.d_model // 2], axis=1).reshape(-1)
+        self.weights = [*self._embeddings(source_rows, target_rows), *self._layers(model)]
+        self._check_positions()
+        if unknown := sorted(tensors.names - self._used):
+            raise ValueError(f"Expected the weights of a Marian model of post-norm layers. Received {_some(unknown)} besides.")
+
+    def _read(self, name: str, shape: tuple[int, ...]) -> Read:
+        """Returns what reads a tensor, whose shape is checked here."""
+        if name not in self._tensors.names:
+            raise ValueError(f"Expected the weight {name}. It is missing.")
+        if (received := self._tensors.shape(name)) != shape:
+            raise ValueError(f"Expected {name} of shape {shape}, as config.json has it. Received: {received}.")
+        self._used.add(name)
+
+        def read(rows: slice = ALL) -> np.ndarray:
+            array = self._tensors.read(name, slice(*rows.indices(shape[0])))
+            if not np.isfinite(array).all():
+                raise ValueError(f"Expected finite weights. Received: {name} with infinity or NaN.")
+            return array
+
+        return read
+
+    def _linear(self, path: str, name: str, inputs: int, outputs: int, *, of_model: str) -> Iterator[Weight]:
+        """A matrix and its bias; `of_model` has "i" and "o" if the inputs and the outputs are D columns."""
+        rows, columns = (self._order if letter in of_model else slice(None) for letter in "io")
+        kernel, bias = self._read(f"{name}.weight", (outputs, inputs)), self._read(f"{name}.bias", (outputs,))
+        yield Weight(f"{path}/kernel", lambda: kernel().T[rows][:, columns])
+        yield Weight(f"{path}/bias", lambda: bias()[columns])
+
+    def _norm(self, path: str, name: str) -> Iterator[Weight]:
+        for ours, theirs in (("gamma", "weight"), ("beta", "bias")):
+            read = self._read(f"{name}.{theirs}", (len(self._order),))
+            yield Weight(f"{path}/norm/{ours}", lambda read=read: read()[self._order])
+
+    def _layers(self, model: ModelConfig) -> Iterator[Weight]:
+        width = model.d_model
+        for side, number in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
+            for index in range(number):
+                path, name = f"transformer/{side}_{index}", f"model.{side}.layers.{index}"
+                for ours, theirs in (_SELF_ATTENTION, *([_CROSS_ATTENTION] if side == "decoder" else [])):
+                    for part, theirs_part in _ATTENTION.items():
+                        of_model = "o" if part == "output" else "i"
+                        yield from self._linear(f"{path}/{ours}/{part}", f"{name}.{theirs}.{theirs_part}", width, width, of_model=of_model)
+                    yield from self._norm(f"{path}/{ours}_norm", f"{name}.{theirs}_layer_norm")
+                for part, inputs, outputs, of_model in (("inner", width, model.d_ff, "i"), ("outer", model.d_ff, width, "o")):
+                    yield from self._linear(
+                        f"{path}/feed_forward/{part}", f"{name}.{_FEED_FORWARD[part]}", inputs, outputs, of_model=of_model
+                    )
+                yield from self._norm(f"{path}/feed_forward_norm", f"{name}.final_layer_norm")
+
+    def _embeddings(self, source_rows: np.ndarray, target_rows: np.ndarray) -> Iterator[Weight]:
+        """The matrices of both sides and of the logits, and the bias of the logits."""
+        config, model = self._config, self._config.model
+        source, target, logits = self._matrices()
+        scale = 1.0 if config.scaled else model.d_model**-0.5
+
+        def rows(path: str, read: Read, chosen: np.ndarray, factor: float = 1.0) -> Weight:
+            def array() -> np.ndarray:
+                found = np.empty((len(chosen), model.d_model), np.float32)
+                for first in range(0, max(chosen) + 1, _BLOCK):  # The matrix may be most of the model.
+                    block = read(slice(first, first + _BLOCK))
+                    own = np.flatnonzero((chosen >= first) & (chosen < first + _BLOCK))
+                    found[own] = block[np.ix_(chosen[own] - first, self._order)]
+                found *= np.float32(factor)
+                return found
+
+            return Weight(path, array)
+
+        if model.source_vocab_size:
+            yield rows("transformer/source_embedding/matrix", source, source_rows, scale)
+        yield rows("transformer/embedding/matrix", target, target_rows, scale)
+        if not model.tie_logits:
+            yield rows("transformer/embedding/logits_matrix", logits, target_rows)
+        yield Weight("transformer/embedding/logits_bias", self._logits_bias(logits, target_rows))
+
+    def _matrices(self) -> tuple[Read, Read, Read]:
+        """Returns what reads the embeddings of source and target and the matrix of the logits, which may be one under several names."""
+        config, stored = self._config, self._tensors.names
+        source, target, logits = (_SOURCE,), (_TARGET,), (_LOGITS,)
+        if config.tied:
+            target = logits = target + logits
+        if config.tied and config.shared:
+            source = target = logits = (_SHARED, *source, *target)
+        elif config.shared:  # Versions of transformers before 5 tie the embeddings of both sides nevertheless.
+            source, target = (names if names[0] in stored else (_SHARED,) for names in (source, target))
+            self._used.add(_SHARED)
+
+        def one_of(names: tuple[str, ...], number: int) -> Read:
+            there = [name for name in names if name in stored] or names[:1]
+            read, *others = (self._read(name, (number, config.model.d_model)) for name in there)
+
+            def same(rows: slice = ALL) -> np.ndarray:
+                array = read(rows)
+                if any(not np.array_equal(array, other(rows)) for other in others):
+                    raise ValueError(f"Expected equal weights, which config.json ties, of {' and '.join(there)}. They differ.")
+                return array
+
+            return same
+
+        return one_of(source, config.source_rows), one_of(target, config.target_rows), one_of(logits, config.target_rows)
+
+    def _logits_bias(self, logits: Read, target_rows: np.ndarray) -> Callable[[], np.ndarray]:
+        """Returns what reads the bias, with which no translation has padding, the start token or a forbidden id.
+
+        The last layer normalization gives γ ∘ n + β with ‖n‖ ≤ √D, so the logit of row e is at most √D ‖γ ∘ e‖ + |β · e| without the bias.
+        """
+        config, last = self._config, f"model.decoder.layers.{self._config.model.decoder_layers - 1}.final_layer_norm"
+        gamma, beta = (self._read(f"{last}.{name}", (config.model.d_model,)) for name in ("weight", "bias"))
+        stored = _LOGITS_BIAS in self._tensors.names
+        bias = self._read(_LOGITS_BIAS, (1, config.target_rows)) if stored else lambda: np.zeros((1, config.target_rows), np.float32)
+        never = np.isin(target_rows, config.forbidden)
+        never[[PAD, BOS]] = True
+
+        def read() -> np.ndarray:
+            e, found = np.concatenate([logits(slice(row, row + 1)) for row in target_rows[never]]), bias()[0, target_rows]
+            found[never] = _FORBIDDEN - config.model.d_model**0.5 * np.linalg.norm(gamma() * e, axis=1) - np.abs(e @ beta())
+            return found
+
+        return read
+
+    def _check_positions(self) -> None:
+        """Checks the position encodings, which files of early versions of transformers hold."""
+        width = self._config.model.d_model
+        for name in _POSITIONS:
+            if name in self._tensors.names:
+                found = self._read(name, (self._config.positions, width))()
+                angles = np.arange(self._config.positions)[:, None] / 10000 ** (2 * np.arange(width // 2) / width)
+                if not np.allclose(found, np.concatenate([np.sin(angles), np.cos(angles)], axis=1), atol=2e-3):
+                    raise ValueError(f"Expected the sinusoids of transformers as {name}. Received: other values.")
+
+
+def _some(names: list[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")

@@ -1,0 +1,96 @@
+"""Sub-words of Marian models: pieces of a SentencePiece model with ids from a list, in the graph."""
+
+import json
+
+import marian_folder
+import pytest
+import tensorflow as tf
+
+from t2t_keras.config import EOS, UNK
+from t2t_keras.text import piece_file, vocabulary
+
+TAGS = [">>de<<", ">>en US<<"]
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe"])
+def sides(request):
+    """The SentencePiece model of the source, and the pieces of both sides in an order of their own."""
+    source, target = (marian_folder.spm(words, request.param) for words in (marian_folder.SOURCE_WORDS, marian_folder.TARGET_WORDS))
+    listed = [piece for piece in marian_folder.vocabulary(source, target, more=tuple(TAGS)) if piece not in piece_file.SPECIAL]
+    return source, listed
+
+
+@pytest.fixture(scope="module")
+def subwords(sides):
+    source, listed = sides
+    return vocabulary.load(piece_file.pack(listed, source))
+
+
+def test_ids_are_those_of_the_list_for_the_pieces_of_sentencepiece(sides, subwords, tmp_path):
+    """Also for text without a piece on this side that the other side has a piece for, as in transformers' tokenizer."""
+    source, listed = sides
+    (tmp_path / "source.spm").write_bytes(source)
+    ids = {"</s>": EOS, "<unk>": UNK} | {piece: EOS + 1 + index for index, piece in enumerate(listed)}
+    (tmp_path / "vocab.json").write_text(json.dumps(ids))
+    lines = marian_folder.nasty_lines(1000)
+    found = subwords.tokenize(tf.constant(lines)).to_list()
+    assert found == [marian_folder.ids_of(tmp_path, line) for line in lines]
+    assert sum(UNK in ids for ids in found) > 300 and sum(UNK not in ids for ids in found) > 100
+
+
+def test_a_tag_is_one_sub_word_at_the_beginning_of_a_line_only(subwords):
+    tag, plain = subwords.pieces.index(">>de<<"), subwords.tokenize(tf.constant(["a dog"])).to_list()[0]
+    lines = [">>de<< a dog", ">>de<<", ">>xx<<a dog", "a >>de<< dog"]
+    first, alone, unknown, inside = subwords.tokenize(tf.constant(lines)).to_list()
+    assert first == [tag, *plain] and alone == [tag, EOS] and unknown == [UNK, *plain] and tag not in inside
+
+
+def test_text_that_spells_a_special_token_is_text(subwords):
+    for spelled in ("</s>", "<pad>", "<s>"):
+        assert min(subwords.tokenize(tf.constant([f"a {spelled} dog"])).to_list()[0][:-1]) >= UNK
+        assert subwords.tokenize(tf.constant([f"a {spelled} dog"])).to_list()[0].count(EOS) == 1
+
+
+def test_pieces_become_text_again():
+    listed = ["▁a", "▁dog", ">>de<<", "▁猫", "s"]
+    subwords = vocabulary.load(piece_file.pack(listed, marian_folder.spm(marian_folder.SOURCE_WORDS)))
+    rows = [[4, 5, 8, EOS], [6, 7, EOS], [EOS], [UNK, 4]]
+    found = subwords.detokenize(tf.ragged.constant(rows, tf.int32)).numpy()
+    assert [text.decode() for text in found] == ["a dogs", ">>de<< 猫", "", "a"]
+
+
+def test_bytes_become_characters():
+    model = marian_folder.spm(marian_folder.SOURCE_WORDS)
+    subwords = vocabulary.load(piece_file.pack(["<0xC3>", "<0xA9>", "\u3000", "▁x"], model))
+    found = subwords.detokenize(tf.ragged.constant([[7, 4, 5, 6], [4]], tf.int32)).numpy()
+    assert [text.decode() for text in found] == ["xé", "�"]
+
+
+def test_the_kind_is_known_by_the_file(sides):
+    source, listed = sides
+    assert vocabulary.kind(piece_file.pack(listed, source)) == "sentencepiece"
+    assert vocabulary.kind(source) == "bpe"
+
+
+def test_such_sub_words_cannot_be_learned():
+    with pytest.raises(ValueError, match="subwords_file"):
+        vocabulary.learn("sentencepiece", [b"a"], 300)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "other bytes"),
+        (b'["a"]\n', "other bytes"),
+        (b'["a"]\nno model', "other bytes"),
+        (b'{"a": 1}\nMODEL', "Received: something else"),
+        (b"[1]\nMODEL", "Received: something else"),
+        (b'["a", "a"]\nMODEL', "one of them twice"),
+        (b'["a", "\\ud800"]\nMODEL', "Received: something else"),
+        (b"[" * 100_000 + b"\nMODEL", "other bytes"),
+    ],
+)
+def test_other_files_are_refused(content, message):
+    model = marian_folder.spm(marian_folder.SOURCE_WORDS)
+    with pytest.raises(ValueError, match=message):
+        vocabulary.load(piece_file.HEAD + content.replace(b"MODEL", model))
