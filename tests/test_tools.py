@@ -987,9 +987,12 @@ CALLS = {
         "module('gpus', hide=lambda: told('no GPU'))\n"
         "module('data.prepare', write='write', prepare=lambda data, *others, **options: told(data.builtin_pairs, *others[:3], **options))\n"
         "module('data.beam_pipeline', writer=lambda *options: ['beam', *options])",
-        ["--data_dir={0}/data", "--dataset=builtin", "--builtin_pairs=50", "--vocab_size=321", "--seed=9"]
+        ["--data_dir={0}/data", "--dataset=builtin", "--builtin_pairs=50", "--vocab_size=321", "--source_vocab_size=322", "--seed=9"]
         + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--beam_exchange=gs://x"],
-        [["no GPU", {}], [50, 321, 9, "{0}/data", {"write_train": ["beam", "FlinkRunner", "--a --b", "gs://x"]}]],
+        [
+            ["no GPU", {}],
+            [50, 321, 9, "{0}/data", {"write_train": ["beam", "FlinkRunner", "--a --b", "gs://x"], "source_vocab_size": 322}],
+        ],
     ),
     "attention": (
         "module('visualization.attention', attention_of=lambda model, *pair: told(*pair) or SimpleNamespace(by_words=lambda: 'words'))\n"

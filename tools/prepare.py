@@ -49,8 +49,8 @@ def prepare() -> None:
             raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
         write = beam_pipeline.writer(_RUNNER.value, _OPTIONS.value, _EXCHANGE.value)
     with options.without_noise():
-        sizes = {"vocab_size": chosen.model.vocab_size, "source_vocab_size": chosen.source_vocab_size}
-        prepare.prepare(chosen.data, seed=chosen.train.seed, folder=folder, task=chosen.task, write_train=write, **sizes)
+        asked = chosen.data, chosen.model.vocab_size, chosen.train.seed, folder, chosen.task
+        prepare.prepare(*asked, write_train=write, source_vocab_size=chosen.source_vocab_size)
 
 
 def main() -> None:
