@@ -111,7 +111,7 @@ class Signatures(tf.Module):
             prefix: [B] string, text that the translation must start with. Spaces at its start and end are ignored.
             alignment: [B] boolean, whether to return an alignment. The source may then have at most 256 sub-words.
             constraints: [B] string, phrases that the translation must contain, separated by tabs or line ends; at most 32, of at most 32
-                sub-words each. A phrase that is given twice must appear twice.
+                sub-words each. A phrase that is given twice must appear twice. One that begins with ￭ follows other text without a space.
             avoid: [B] string, likewise, phrases that the translation must not contain as whole words.
             ordered: [B] boolean, whether the constraints must appear in their order.
 
@@ -182,6 +182,11 @@ class Signatures(tf.Module):
         written = tf.reshape(written, [tf.shape(text)[0], beam_size, tf.shape(written)[1]])
         found["constraints_met"] = lexical.met(wanted_phrases, ordered, written) & ~(absent & (sizes[0] > 0)[:, None])
         return {**found, "truncated": truncated, "error": error, **self._aligned(source, sequences, alignment, absent)}
+
+    def fits(self, phrase: str) -> bool:
+        """Returns whether a phrase has few enough sub-words for a constraint."""
+        *_, longest = lexical.read(self.translator.tokenizer, tf.constant([phrase]))
+        return bool(longest[0] <= MAX_SUBWORDS)
 
     def translate_requests(self, requests: Sequence[Request], n_best: int = 0) -> dict:
         """Translates sentences with phrases of their own.

@@ -18,6 +18,7 @@ from t2t_keras.config import EOS
 BYTES_PER_PIECE = 64  # Maximum: pieces have up to 16 characters.
 # Their words are not separated by spaces.
 _UNSPACED = re.compile("(CJK|HIRAGANA|KATAKANA|THAI|LAO|KHMER|MYANMAR|TIBETAN) ")
+_NOT_IN_PIECE = "\ue0f2"  # Is spelled in bytes, so that what follows it does not begin a word.
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # Names of the ids after the special ids. They spell characters without an id.
 
 
@@ -77,6 +78,12 @@ class Subwords(tf.Module, abc.ABC):
         if max_length:
             ids = ids[:, : max_length - 1]
         return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
+
+    def joined(self, text, max_length: int) -> tf.RaggedTensor:
+        """Converts text that follows other text without a space to ids, at most `max_length` and without EOS: [B] string → ragged int32."""
+        before = self._encode([_NOT_IN_PIECE]).row_lengths()[0]
+        text = tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE)
+        return self._encode(tf.strings.join([_NOT_IN_PIECE, text]))[:, before : before + max_length]
 
     def sentences(self, lines: list[bytes]) -> list[np.ndarray]:
         """Converts lines to ids, EOS included: an int32 array for each line."""
