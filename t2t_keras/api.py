@@ -16,7 +16,8 @@ from t2t_keras.config import FORMER_NAMES, SampleConfig, with_current_names
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.signatures import OWN_ALPHA, Signatures
-from t2t_keras.phrases import SEPARATOR, Kept, joined
+from t2t_keras.patterns import Kept
+from t2t_keras.phrases import SEPARATOR, joined
 
 Text = str | Sequence[str]
 Phrases = Sequence[str] | Sequence[Sequence[str]]  # Of a sentence, or of each sentence of a list.

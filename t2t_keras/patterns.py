@@ -5,6 +5,8 @@ They are regular expressions for both Python, with `re.ASCII`, and RE2, which Te
 
 import re
 
+from t2t_keras.phrases import JOINER
+
 NAMED = {
     "braces": r"\{\{[^{}]+\}\}|\$?\{[^{}\s]*\}",  # {0}, {}, {name}, ${name}, {{ name }}.
     "printf": r"%(?:\d+\$|\(\w+\))?[-+0#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:(?:hh?|ll?|[jtzL])?[cdeEfgGiosSuxX]\b|[@%])",  # %s, %1$d, %(n)s.
@@ -52,3 +54,30 @@ def _checked(own: str) -> str:
     if wrong:
         raise ValueError(f"`keep_patterns`: expected regular expressions of RE2 that match text. Received: /{own}/. {wrong}")
     return own
+
+
+class Kept:
+    """Text that a translation must contain because it is in the source, such as {0} and <b>.
+
+    Args:
+        option: its patterns, see `parse`.
+
+    Raises:
+        ValueError: the option is invalid.
+    """
+
+    def __init__(self, option: str):
+        expression = parse(option)
+        self._pattern = re.compile(expression, re.ASCII) if expression else None
+
+    def of(self, text: str) -> list[str]:
+        """Returns what a sentence has to keep, one phrase for each place; with the `JOINER` if no space is before it.
+
+        Spaces alone are not kept, and neither is what has a tab or a line end.
+        """
+        found = self._pattern.finditer(text) if self._pattern else ()
+        return [
+            JOINER * bool(re.search(r"\S\Z", text[: match.start()])) + match[0]
+            for match in found
+            if match[0].strip() and not re.search(r"[\t\n]", match[0])
+        ]

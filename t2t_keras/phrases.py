@@ -5,8 +5,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from t2t_keras import patterns
-
 SEPARATOR = "\t"
 JOINER = "￭"  # Begins a phrase that must follow the text before it without a space, as in OpenNMT's Tokenizer.
 MAX_PHRASES = 32  # Of a sentence.
@@ -128,48 +126,23 @@ class Terms:
         return [self.translations[found[0]] for found in self._pattern.finditer(text)] if self._pattern else []
 
 
-class Kept:
-    """Text that a translation must contain because it is in the source, such as {0} and <b>.
-
-    Args:
-        option: its patterns, see `patterns.parse`.
-
-    Raises:
-        ValueError: the option is invalid.
-    """
-
-    def __init__(self, option: str):
-        expression = patterns.parse(option)
-        self._pattern = re.compile(expression, re.ASCII) if expression else None
-
-    def of(self, text: str) -> list[str]:
-        """Returns what a sentence has to keep, one phrase for each place; with the `JOINER` if no space is before it.
-
-        Spaces alone are not kept, and neither is what has a tab or a line end.
-        """
-        found = self._pattern.finditer(text) if self._pattern else ()
-        return [
-            JOINER * bool(re.search(r"\S\Z", text[: match.start()])) + match[0]
-            for match in found
-            if match[0].strip() and not re.search(r"[\t\n]", match[0])
-        ]
-
-
 def with_constraints(
-    requests: Iterable[Request], terms: Terms, kept: Kept, warn: Callable[[str], None], fits: Callable[[str], bool] = lambda phrase: True
+    requests: Iterable[Request],
+    find: Callable[[str], Iterable[str]],
+    warn: Callable[[str], None],
+    fits: Callable[[str], bool] = lambda phrase: True,
 ) -> Iterator[Request]:
-    """Adds the translations of terms and what is kept to the constraints of sentences, except for phrases that a sentence has itself.
+    """Adds constraints to sentences, except for phrases that a sentence has itself.
 
     Args:
         requests: the sentences.
-        terms: a terminology.
-        kept: patterns.
+        find: finds the phrases of the text of a sentence.
         warn: is called with the number of a sentence and the phrases that are left out, because it has `MAX_PHRASES` or they are too long.
         fits: returns whether a phrase has at most `MAX_SUBWORDS`.
     """
     for number, request in enumerate(requests, 1):
         own, constraints, left_out = {*request.constraints, *request.avoid}, list(request.constraints), []
-        for phrase in (*terms.of(request.text), *kept.of(request.text)):
+        for phrase in find(request.text):
             if phrase not in own:
                 # Each sub-word has at least one byte, and the mark of a word may be one more.
                 short = len(phrase.encode()) < MAX_SUBWORDS or fits(phrase)

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from t2t_keras.phrases import MAX_PHRASES, Kept, Request, Terms, joined, read_requests, with_constraints
+from t2t_keras.patterns import Kept
+from t2t_keras.phrases import MAX_PHRASES, Request, Terms, joined, read_requests, with_constraints
 
 
 def test_phrases_are_joined_by_tabs():
@@ -95,6 +96,7 @@ def test_terms_are_found_as_whole_words_the_longest_first(text, expected):
 
 
 def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
+    terms, kept = Terms(TERMS), Kept("tags,braces")
     warnings, fits = [], {"{" + "x" * 40 + "}": True, "{" + "y" * 40 + "}": False}.__getitem__
     requests = [
         Request("a boat {0}, a house, a house", ["x", "Boot"], ["y"], True),
@@ -102,61 +104,13 @@ def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
         Request("boat {" + "x" * 40 + "} {" + "y" * 40 + "} 猫"),
         Request("house " * 32 + "<b>", ["x"]),
     ]
-    extended = list(with_constraints(requests, Terms(TERMS), Kept("tags,braces"), warnings.append, fits))
+    extended = list(with_constraints(requests, lambda text: [*terms.of(text), *kept.of(text)], warnings.append, fits))
     assert extended[0] == Request(requests[0].text, ["x", "Boot", "Haus", "Haus", "{0}"], ["y"], True)
     assert extended[1] == Request(requests[1].text, ["Boot"], ["Haus", "{0}"])
     assert extended[2].constraints == ["Boot", "cat", "{" + "x" * 40 + "}"]
     assert extended[3].constraints == ["x"] + ["Haus"] * 31 == extended[3].constraints[:MAX_PHRASES]
     expected = "expected at most 32 phrases of at most 32 sub-words. Left out:"
     assert warnings == [f"Line 3: {expected} {{{'y' * 40}}}", f"Line 4: {expected} Haus, <b>"]
-
-
-KEPT = "braces,printf,tags,urls,emails"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("{0} files, {name:.2f} ${x} {{ a b }} {} {a b} { 0 }", ["{0}", "{name:.2f}", "${x}", "{{ a b }}", "{}"]),
-        ("100% sure %s %1$d %(n)s %% %@ %5.2f %ld 50%", ["%s", "%1$d", "%(n)s", "%%", "%@", "%5.2f", "%ld"]),
-        ("100%ige Sicherheit, 5%, 100%discount", []),
-        ("a < b <b>x</b> <br/> 1<2>0", ["<b>", "￭</b>", "<br/>"]),
-        ('<a href="http://x.de/{0}">', ['<a href="http://x.de/{0}">']),
-        ("https://x.org/a_b?c=1#d, www.x.de. http://a/{0}!", ["https://x.org/a_b?c=1#d", "www.x.de", "http://a/{0}"]),
-        ("(https://x.org) http://", ["￭https://x.org"]),
-        ("a.b+c@x-y.co.uk, @x, a@b", ["a.b+c@x-y.co.uk"]),
-        ("<a\thref> {{ a\nb }} <b\u00a0c>", ["<b\u00a0c>"]),
-        ("{0}{0} {0}", ["{0}", "￭{0}", "{0}"]),
-        ("", []),
-    ],
-)
-def test_what_is_kept_is_found_where_it_is_and_follows_text_as_there(text, expected):
-    assert Kept(KEPT).of(text) == expected
-    assert Kept("").of(text) == Kept("/ +/").of(text) == []
-
-
-def test_the_first_pattern_counts_and_own_expressions_may_hold_commas_and_slashes():
-    assert Kept(r"braces, /\$\w{1,3}/ ,/a\/b/").of("{0} $abcd $ü a/b <b>") == ["{0}", "$abc", "a/b"]
-    assert Kept(r"/\{0\}-x/,braces").of("{0}-x") == ["{0}-x"] and Kept(r"braces,/\{0\}-x/").of("{0}-x") == ["{0}"]
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("url", "expected names among braces, printf, tags, urls, emails, and regular expressions between slashes.* Received: 'url'.$"),
-        ("braces,,tags", "Received: 'braces,,tags'.$"),
-        ("/a", "Received: '/a'.$"),
-        ("/a/b/", "Received: '/a/b/'.$"),
-        (",", "Received: ','.$"),
-        ("braces,/a*/", "expected regular expressions of RE2 that match text. Received: /a.*/. It matches empty text.$"),
-        ("/a|(/", r"Received: /a\|\(/. It is invalid: missing "),
-        ("/(?<=a)b/", "RE2 has no assertions and references: ...$"),
-        (r"/(a)\1/", "RE2 has no assertions and references: .1.$"),
-    ],
-)
-def test_what_is_no_pattern_is_refused(option, message):
-    with pytest.raises(ValueError, match=f"^`keep_patterns`: .*{message}"):
-        Kept(option)
 
 
 def test_a_file_of_terms_has_a_term_and_its_translation_in_each_line():

@@ -11,7 +11,7 @@ import sys
 
 from absl import flags
 
-from t2t_keras import phrases
+from t2t_keras import patterns, phrases
 from t2t_keras.cli import flags as options
 
 _SERVER = flags.DEFINE_string(
@@ -41,7 +41,7 @@ _ATTEMPTS = flags.DEFINE_integer(
 
 def translate() -> None:
     sample = options.sampling([flag.name for flag in (_N_BEST, _ALPHA, _PREFIX, _JSONL, _TERMS, _KEEP_PATTERNS)])
-    kept = phrases.Kept(_KEEP_PATTERNS.value)
+    kept = patterns.Kept(_KEEP_PATTERNS.value)
     import tqdm
 
     from t2t_keras import client
@@ -70,7 +70,7 @@ def translate() -> None:
     with_phrases = " and ".join(f"--{flag.name}" for flag in (_JSONL, _TERMS, _KEEP_PATTERNS) if flag.value)
     if with_phrases:
         requests = phrases.read_requests(texts) if _JSONL.value else map(phrases.Request, texts)
-        texts = phrases.with_constraints(requests, terms, kept, warn)
+        texts = phrases.with_constraints(requests, lambda text: [*terms.of(text), *kept.of(text)], warn)
     results = client.translate_lines(predict, texts, search, **sizes)
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
     hidden = True if sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.

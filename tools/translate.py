@@ -95,7 +95,7 @@ def translate() -> None:
         raise ValueError(f"Expected a finite --rerank_weight. Received: {_RERANK_WEIGHT.value}.")
     if _RERANK_WITH.value:
         run_folder.groups(pathlib.Path(_RERANK_WITH.value).expanduser(), "model")
-    kept = phrases.Kept(_KEEP_PATTERNS.value)
+    kept = patterns.Kept(_KEEP_PATTERNS.value)
     import tqdm
 
     from t2t_keras.text import lines
@@ -134,7 +134,7 @@ def translate() -> None:
 
             texts = (
                 json.dumps(dataclasses.asdict(request))
-                for request in phrases.with_constraints(requests, terms, kept, warn, signatures.fits)
+                for request in phrases.with_constraints(requests, lambda text: [*terms.of(text), *kept.of(text)], warn, signatures.fits)
             )
 
             def translated(text) -> dict:
