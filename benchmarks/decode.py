@@ -362,7 +362,7 @@ def kernels_of(task: dict, dtype: str) -> dict:
     """Returns the environment variables with which programs such as `translate.py` decode in a dtype."""
     [config] = from_json(pathlib.Path(task["folder"]) / "config.json", model=ModelConfig)
     chosen = {name: value for name, value in os.environ.items() if name in (process_environment.ONEDNN, process_environment.THREADS)}
-    process_environment.choose(config, dtype, False, chosen)
+    process_environment.choose([config], dtype, False, chosen)
     return chosen
 
 

@@ -250,19 +250,23 @@ def _decoded(pieces) -> tuple[str, ...]:
     return tuple(piece.decode(errors="replace") for piece in pieces if piece)
 
 
-def load(path: str | os.PathLike, checkpoint: str | int = "average", **options) -> TextTranslator:
-    """Loads the model of a run or of an export.
+def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str | int = "average", **options) -> TextTranslator:
+    """Loads the model of a run or of an export, or those of several runs, which translate together.
 
     Args:
         path: folder of a run; or `export_dir` of an export, whose newest version is loaded; or one version in it. An export can run
-            any code: load only exports that you trust.
+            any code: load only exports that you trust. Or a list of folders of runs with the same sub-words: an ensemble, whose prediction
+            at each step is the mean of theirs.
         checkpoint: weights of a run: "average", "best", "latest" or the number of a step.
-        options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`.
+        options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`; for several, also
+            `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or "logs".
 
     Raises:
-        FileNotFoundError: the folder has no trained model.
-        ValueError: the model is damaged, an option is invalid, or the folder holds a run and an export.
+        FileNotFoundError: a folder has no trained model.
+        ValueError: a model is damaged, an option is invalid, a folder holds a run and an export, or runs have different sub-words.
     """
+    if not isinstance(path, str | os.PathLike):
+        return _load_run([pathlib.Path(each).expanduser() for each in path], str(checkpoint), **options)
     folder = pathlib.Path(path).expanduser()
     export = run_folder.export_in(folder)
     if export is None:
@@ -273,7 +277,7 @@ def load(path: str | os.PathLike, checkpoint: str | int = "average", **options) 
     return TextTranslator(*_signatures(export))
 
 
-def _load_run(model_dir: pathlib.Path, checkpoint: str, **options) -> TextTranslator:
+def _load_run(model_dir: pathlib.Path | list[pathlib.Path], checkpoint: str, **options) -> TextTranslator:
     translator = loading.load(model_dir, checkpoint, **options)
     return TextTranslator(translator, Signatures(translator), translator.limits.batch_size)
 

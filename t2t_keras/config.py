@@ -5,10 +5,12 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 import re
 import reprlib
 import sys
+from collections.abc import Sequence
 
 from t2t_keras.files import read_json
 
@@ -28,10 +30,20 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
 TEMPERATURES = f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
+ENSEMBLE_MEANS = ("probabilities", "logs")  # What the mean of the predictions of several models is of; see `model.ensemble.mean`.
 MAX_INT = 2**31 - 1  # Largest value of an integer option that sets no smaller limit.
 _TYPES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
 _SHORTENED = reprlib.Repr()  # For messages: values may have any size.
 _SHORTENED.maxstring = _SHORTENED.maxother = _SHORTENED.maxlong = 200
+
+
+def check_ensemble(models: int, weights: Sequence[float], mean: str) -> None:
+    """Raises `ValueError` if the options of an ensemble are invalid for this number of models."""
+    if weights and (len(weights) != models or not all(0 < weight < math.inf for weight in weights)):
+        expected = f"{models} `ensemble_weights`, positive numbers" if models > 1 else "several models with `ensemble_weights`"
+        raise ValueError(f"Expected {expected}. Received: {', '.join(map(str, weights))}.")
+    if mean not in ENSEMBLE_MEANS:
+        raise ValueError(f"Expected `ensemble_mean` to be one of {', '.join(ENSEMBLE_MEANS)}. Received: {mean}.")
 
 
 def with_current_names(options: dict) -> dict:

@@ -117,6 +117,12 @@ class Options:
         return "\n".join(f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in rows)
 
 
+def several(paths: str) -> list[pathlib.Path]:
+    """Returns the folders in a text with commas between them. The path of an existing folder may have commas."""
+    whole = pathlib.Path(paths).expanduser()
+    return [whole] if whole.is_dir() else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",")]
+
+
 def export_in(folder: pathlib.Path) -> pathlib.Path | None:
     """Returns the folder if it is an export, else the newest version of an export in it, else `None`.
 

@@ -431,7 +431,7 @@ MUTANTS = (
     Mutant(
         "a search may take more memory than is free",
         "t2t_keras/decoding/loading.py",
-        "    _check_memory(model, decode_config)\n",
+        "    _check_memory(combined(trained), decode_config)\n",
         "",
         ("tests/test_foreign_folders.py::test_a_search_that_does_not_fit_into_memory_is_refused_before_the_weights_are_read",),
     ),
@@ -515,8 +515,8 @@ MUTANTS = (
     Mutant(
         "load(dtype=) is ignored",
         "t2t_keras/decoding/loading.py",
-        "make(architecture, model_config, dtype)",
-        "make(architecture, model_config)",
+        "model.config, dtype)",
+        "model.config)",
         ("tests/test_run.py::test_a_loaded_translator_calculates_in_the_type_that_was_asked_for",),
     ),
     Mutant(
@@ -823,11 +823,18 @@ MUTANTS = (
         ("tests/test_search_hooks.py::test_a_state_of_each_beam_is_right_where_beams_cross",),
     ),
     Mutant(
-        "several models are averaged by their log probabilities",
-        "t2t_keras/decoding/translator.py",
-        "tf.reduce_logsumexp(tf.nn.log_softmax(tf.stack(logits)), axis=0) - math.log(len(logits))",
-        "tf.reduce_mean(tf.nn.log_softmax(tf.stack(logits)), axis=0)",
-        ("tests/test_search_hooks.py::test_the_mean_of_probabilities_by_hand",),
+        "the second run of an ensemble is the first once more",
+        "t2t_keras/decoding/loading.py",
+        "checkpoint.load(folder, which, model)",
+        "checkpoint.load(folders[0], which, model)",
+        ("tests/test_ensemble.py::test_runs_are_loaded_together",),
+    ),
+    Mutant(
+        "the weights of an ensemble stop at the command line",
+        "t2t_keras/cli/flags.py",
+        '"ensemble_weights": weights,',
+        '"ensemble_weights": [],',
+        ("tests/test_ensemble.py::test_flags_reach_the_ensemble",),
     ),
     Mutant(
         "programs translate with all threads in an operation",
@@ -1384,7 +1391,7 @@ MUTANTS = (
     Mutant(
         "wrong options are told after TensorFlow is imported",
         "t2t_keras/cli/flags.py",
-        "    dataclasses.replace(decode, **search)\n",
+        '    dataclasses.replace(*run_folder.groups(folders[0], "decode"), **search)\n',
         "",
         ("tests/test_tools.py::test_a_wrong_option_is_told_in_one_line_and_at_once",),
     ),

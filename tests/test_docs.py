@@ -170,7 +170,8 @@ def user(tmp_path, monkeypatch) -> pathlib.Path:
 
     for names in ("_architectures", "_tasks"):  # Examples register some.
         monkeypatch.setattr(registry, names, dict(getattr(registry, names)))
-    shutil.copytree(RUN_1, tmp_path / "runs/mine")
+    for name in ("mine", "other"):
+        shutil.copytree(RUN_1, tmp_path / "runs" / name)
     for split, pairs in builtin_corpus.splits(2000, seed=1).items():
         for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
             (tmp_path / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -27,13 +27,13 @@ RUN = ROOT / "tests/data/run_1"
 )
 def test_kernels_are_chosen_by_width_and_dtype_unless_the_user_has(d_model, dtype, int8, before, after):
     environment = {} if before is None else {process_environment.ONEDNN: before}
-    process_environment.choose(ModelConfig(100, d_model=d_model), dtype, int8, environment)
+    process_environment.choose([ModelConfig(100, d_model=d_model)], dtype, int8, environment)
     assert environment.get(process_environment.ONEDNN) == after
 
 
 def test_an_operation_has_one_thread_unless_the_user_has_chosen():
     for given, expected in (({}, "1"), ({process_environment.THREADS: "4"}, "4")):
-        process_environment.choose(ModelConfig(100), "float32", False, given)
+        process_environment.choose([ModelConfig(100)], "float32", False, given)
         assert given[process_environment.THREADS] == expected
 
 

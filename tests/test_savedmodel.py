@@ -71,7 +71,7 @@ def contents(folder: pathlib.Path) -> set[str]:
 @pytest.mark.parametrize(("step", "expected"), [(7, {"loss": 1.5, "update": 7}), (0, None)])
 def test_an_export_names_the_best_validation_of_its_run(monkeypatch, tmp_path, step, expected):
     """A state has the loss times -1: the highest is the best."""
-    monkeypatch.setattr(savedmodel, "load_with_state", lambda *_: (None, {"best": -1.5, "best_step": step, "step": 9}))
+    monkeypatch.setattr(savedmodel, "load_with_states", lambda *_: (None, [{"best": -1.5, "best_step": step, "step": 9}]))
     monkeypatch.setattr(run_folder, "groups", lambda *_: (TrainConfig(best_metric="loss"),))
     monkeypatch.setattr(run_folder, "architecture_of", lambda _: "transformer")
     monkeypatch.setattr(savedmodel, "export", lambda translator, folder, about: about)
@@ -273,13 +273,6 @@ def test_nothing_but_numbers_the_network_and_sub_words_is_in_the_graph(version):
     used = {node.op for node in graph.node} | {node.op for function in graph.library.function for node in function.node_def}
     assert {op for op in used if "Sentencepiece" in op} == {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
     assert not {op for op in used if op in ("PyFunc", "EagerPyFunc", "PyFuncStateless", "ReadFile", "WriteFile")}
-
-
-def test_several_models_are_not_exported(translator, tmp_path):
-    several = Translator([translator.model] * 2, translator.tokenizer, DECODE)
-    with pytest.raises(ValueError, match="Expected a translator with one model. Received: 2 models."):
-        savedmodel.export(several, tmp_path, {})
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_graph_has_the_weights_as_constants_for_the_search_alone(version, translator):

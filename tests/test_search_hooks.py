@@ -25,9 +25,8 @@ from test_translator import Numbers
 
 from t2t_keras.config import BOS, PAD, UNK, DecodeConfig, ModelConfig
 from t2t_keras.decoding.beam_search import beam_search
-from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.search_hooks import Best, Hypotheses, Prefix, Scorer, Selector, normalized, top_log_probs
-from t2t_keras.decoding.translator import Translator, mean_probabilities
+from t2t_keras.decoding.translator import Translator
 from t2t_keras.model.beams import follow, parents
 from t2t_keras.model.transformer import Transformer
 
@@ -557,70 +556,3 @@ def test_a_translator_draws_by_a_seed_of_each_sentence():
         assert_same(searched(translator, [[5, EOS]], max_length=3, seed=tf.constant([seed]))[0], together[seed])
         beside = searched(translator, [[6, 4, EOS], [5, EOS], [5, EOS]], max_length=3, seed=tf.constant([1, seed, 2]))[1]
         assert_same(beside, together[seed])
-
-
-# Several models
-
-
-def means_by_hand(models, source: list[int], targets: list[tuple]) -> list[float]:
-    """The sum of log mean P of the tokens of each target, each model reading all of it at once."""
-    length = max(map(len, targets))
-    target = np.array([(*tokens, *[EOS] * (length - len(tokens))) for tokens in targets])
-    shifted = np.pad(target[:, :-1], [[0, 0], [1, 0]], constant_values=BOS)
-    inputs = tf.constant([source] * len(targets)), tf.constant(shifted)
-    means = np.log(np.mean([tf.nn.softmax(tf.cast(model(inputs), tf.float64)) for model in models], axis=0))
-    each = np.take_along_axis(means, target[:, :, None], axis=2)[..., 0]
-    return [sum(values[: len(tokens)]) for values, tokens in zip(each, targets, strict=True)]
-
-
-def test_the_mean_of_probabilities_by_hand():
-    half, quarter = ([[math.log(1 / 2)] * 2], [[math.log(1 / 4) + 9, math.log(3 / 4) + 9]])
-    np.testing.assert_allclose(mean_probabilities([tf.constant(half), tf.constant(quarter)]), np.log([[3 / 8, 5 / 8]]), rtol=1e-6)
-    only = tf.constant(quarter)
-    assert mean_probabilities([only]) is only
-
-
-def test_what_one_model_finds_impossible_another_may_write():
-    """P < 10⁻³⁸ of one is 0 in float32, and of the other a half."""
-    received = mean_probabilities([tf.constant([[0.0, -200.0]]), tf.constant([[-200.0, -200.0]]), tf.constant([[0.0, -300.0]])])
-    np.testing.assert_allclose(received, np.log([[2.5 / 3, 0.5 / 3]]), rtol=1e-6)
-    np.testing.assert_allclose(mean_probabilities([tf.constant([[0.0, -200.0]])] * 2)[0, 1], -200, rtol=1e-6)
-
-
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_model_beside_itself_is_that_model(frozen):
-    model = small(1)
-    one, two = (Translator(models, None, DECODE, frozen=frozen) for models in (model, [model, model]))
-    assert one.model is two.model is model and two.models == [model, model]
-    for received, expected in zip(searched(two, SOURCES, 6), searched(one, SOURCES, 6), strict=True):
-        assert [tokens for tokens, _ in received] == [tokens for tokens, _ in expected]
-        np.testing.assert_allclose([score for _, score in received], [score for _, score in expected], atol=1e-5)
-
-
-def test_two_models_find_what_is_best_by_the_mean_of_their_probabilities():
-    models = [small(1), small(2)]
-    translator = Translator(models, None, DecodeConfig(beam_size=90, alpha=0.6), frozen=True)
-    ways = [()]
-    every = []
-    for _ in range(3):
-        every += [(*way, EOS) for way in ways]
-        ways = [(*way, token) for way in ways for token in range(VOCAB_SIZE) if token != EOS]
-    for received, source in zip(searched(translator, SOURCES, 3), SOURCES, strict=True):
-        by_hand = ranked(dict(zip(every, means_by_hand(models, source, every), strict=True)), 0.6)
-        assert len(by_hand) == 1 + 6 + 36
-        assert [tokens for tokens, _ in received[:30]] == [tokens for tokens, _ in by_hand[:30]]
-        np.testing.assert_allclose([score for _, score in received[:30]], [score for _, score in by_hand[:30]], atol=1e-4)
-
-
-def test_given_translations_are_scored_by_the_mean_of_probabilities():
-    models, targets = [small(1), small(2)], [[5, 4, EOS], [6, EOS], [4, 4, 4, 5, EOS]]
-    ragged = [tf.ragged.constant(rows, tf.int32, row_splits_dtype=tf.int64) for rows in (SOURCES, targets)]
-    received = Translator(models, None, DECODE).log_probs(*ragged)
-    for source, target, values in zip(SOURCES, targets, received.to_list(), strict=True):
-        assert sum(values) == pytest.approx(*means_by_hand(models, source, [target]), abs=1e-4)
-
-
-def test_several_models_in_8_bits_are_refused():
-    model = small(1)
-    with pytest.raises(ValueError, match="Expected one model with `int8`. Received: 2 models."):
-        Translator([model, model], None, DECODE, int8=Int8(model))

@@ -90,12 +90,15 @@ def draw() -> None:
     model = options.trained_model()
     from t2t_keras import run_folder
 
-    architecture = run_folder.architecture_of(model["model_dir"])
+    model_dir, *others = model["model_dir"]
+    if others:
+        raise ValueError(f"Expected one run, whose attention can be drawn. Received: {1 + len(others)}.")
+    architecture = run_folder.architecture_of(model_dir)
     if architecture != run_folder.TRANSFORMER:
         raise ValueError(
             f"Expected a run of architecture={run_folder.TRANSFORMER}, whose attention can be drawn. Received: {architecture}."
         )
-    (model_config,) = run_folder.groups(model["model_dir"], "model")
+    (model_config,) = run_folder.groups(model_dir, "model")
     kinds, formats = _chosen(_ATTENTION, _KINDS), _chosen(_FORMAT, (*_FORMATS, "none"))
     layers, heads = _layers(kinds, model_config), _numbers(_HEADS, model_config.num_heads) or None
     sentences = _sentences()

@@ -47,7 +47,7 @@ def _check_runs(folders: list[pathlib.Path]) -> None:
     if models and not _SOURCE.value:
         raise ValueError(f"Expected --source, which the run {folders[0]} translates. Received none.")
     if models:
-        process_environment.choose(max(models, key=lambda model: model.d_model), "float32", int8=False)
+        process_environment.choose(models, "float32", int8=False)
 
 
 def _translate(folder: pathlib.Path, source: list[str]) -> list[str]:

@@ -4,7 +4,6 @@ python tools/demo.py --model_dir=runs/x
 python tools/demo.py --server=grpc://localhost:8500
 """
 
-import pathlib
 import sys
 
 from absl import flags
@@ -13,7 +12,7 @@ from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.decoding import process_environment
 
-_MODEL_DIR = flags.DEFINE_string("model_dir", "", "A run's folder, or an export's.")
+_MODEL_DIR = flags.DEFINE_string("model_dir", "", "A run's folder, or an export's; or those of several runs, separated by commas.")
 _SERVER = flags.DEFINE_string("server", "", "A model server, as grpc://host:port or http://host:port, in place of --model_dir.")
 _MODEL_NAME = flags.DEFINE_string("model_name", "translate", "The model's name on the server.")
 _HOST = flags.DEFINE_string("host", "localhost", "The interface to listen on. There is no password: whoever reaches it can translate.")
@@ -48,16 +47,16 @@ def demo() -> None:
         name = f"{_MODEL_NAME.value} at {client.Model(_SERVER.value, _MODEL_NAME.value).shown}"
         translate = page.from_server(client.connect(client.Model(_SERVER.value, _MODEL_NAME.value)))
     else:
-        model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
-        if run_folder.export_in(model_dir):
+        folders = run_folder.several(_MODEL_DIR.value)
+        if len(folders) == 1 and run_folder.export_in(folders[0]):
             process_environment.choose_threads()
         else:
-            process_environment.choose(*run_folder.groups(model_dir, "model"), "float32", int8=False)
+            process_environment.choose([run_folder.groups(folder, "model")[0] for folder in folders], "float32", int8=False)
         with options.without_noise():
             import t2t_keras
 
-            name = model_dir.resolve().name
-            translate = page.from_translator(t2t_keras.load(model_dir))
+            name = " + ".join(folder.resolve().name for folder in folders)
+            translate = page.from_translator(t2t_keras.load(folders if len(folders) > 1 else folders[0]))
     hosts = page.LOOPBACK if _HOST.value in page.LOOPBACK or _HOST.value == "::1" else ()
     n_best = _number_shown(translate)
     server = page.serve(page.Demo(translate, title=name, n_best=n_best, hosts=hosts), _HOST.value, _PORT.value)

@@ -6,14 +6,12 @@ python tools/evaluate.py --hypothesis=translated.de --reference=test.de --refere
 """
 
 import contextlib
-import dataclasses
 import json
 import math
 
 from absl import flags
 
 from t2t_keras.cli import flags as options
-from t2t_keras.config import DecodeConfig
 from t2t_keras.log import logger
 
 _SOURCE = flags.DEFINE_string("source", "", "Text to translate, one sentence per line; files and globs as in training.")
@@ -42,7 +40,7 @@ options.define_trained_model(required=False)
 
 
 # Flags that are useless without a model.
-_MODEL_FLAGS = ("checkpoint", "dtype", "int8", "batch_size", *(field.name for field in dataclasses.fields(DecodeConfig)))
+_MODEL_FLAGS = ("batch_size", *options.OF_TRAINED_MODEL)
 
 
 def run() -> None:

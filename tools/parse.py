@@ -7,14 +7,12 @@ python tools/parse.py --score --gold='wsj/23/*.mrg' --parsed=trees
 """
 
 import contextlib
-import dataclasses
 import json
 import sys
 
 from absl import flags
 
 from t2t_keras.cli import flags as options
-from t2t_keras.config import DecodeConfig
 
 _LINEARIZE = flags.DEFINE_boolean("linearize", False, "Write the words and the brackets of --trees to --source and --target, for training.")
 _SCORE = flags.DEFINE_boolean("score", False, "Score the trees of --parsed against those of --gold.")
@@ -36,7 +34,7 @@ _BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Number of sentences parsed 
 options.define_trained_model(required=False)
 
 _TEXT = ("input", "output", "draw")
-_SEARCH = ("flush", "batch_size", "checkpoint", "dtype", "int8", *(field.name for field in dataclasses.fields(DecodeConfig)))
+_SEARCH = ("flush", "batch_size", *options.OF_TRAINED_MODEL)
 # What the program can do, and the flags that belong to it: those that are needed, and others.
 _TASKS = {
     "linearize": (("trees", "source", "target"), ("phrases",)),

@@ -73,7 +73,7 @@ def translate() -> None:
     model = options.trained_model()
     of_phrases = (_JSONL, _TERMS, _KEEP_PATTERNS)
     sample = options.sampling(["n_best", "beam_size", "alpha", "diverse_groups", "diversity", *(flag.name for flag in of_phrases)])
-    [search] = run_folder.groups(model["model_dir"], "decode")
+    [search] = run_folder.groups(model["model_dir"][0], "decode")
     beam_size = model.get("beam_size", search.beam_size)
     if _N_BEST.value > beam_size:
         raise ValueError(f"Expected --n_best of at most --beam_size, {beam_size}. Received: --n_best={_N_BEST.value}.")

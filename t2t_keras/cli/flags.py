@@ -17,7 +17,7 @@ from logging import INFO, Formatter, StreamHandler
 from absl import app, flags, logging
 
 from t2t_keras import __version__, registry, run_folder
-from t2t_keras.config import FORMER_NAMES, DecodeConfig, SampleConfig, with_current_names
+from t2t_keras.config import ENSEMBLE_MEANS, FORMER_NAMES, DecodeConfig, SampleConfig, check_ensemble, with_current_names
 from t2t_keras.decoding import process_environment
 from t2t_keras.experiments import paper
 from t2t_keras.log import logger, printable
@@ -25,6 +25,16 @@ from t2t_keras.training.interruption import EXIT_CODE, OTHER_WORKER_EXIT_CODE, O
 
 # Where the configs are in a checkout, and in an installation.
 CONFIGS = [pathlib.Path(__file__).parents[2] / name for name in ("configs", "t2t_keras_configs")]
+
+# Flags of `define_trained_model` that are useless without --model_dir.
+OF_TRAINED_MODEL = (
+    "checkpoint",
+    "dtype",
+    "int8",
+    "ensemble_weights",
+    "ensemble_mean",
+    *(field.name for field in dataclasses.fields(DecodeConfig)),
+)
 
 _DIVISORS = ("divide_widths", "divide_layers")  # Flags.
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -90,7 +100,10 @@ def given_run() -> dict:
 
 def define_trained_model(required: bool = True) -> None:
     """Defines the flags that `trained_model` reads: the run, its checkpoint, the precision, and the search options."""
-    flags.DEFINE_string("model_dir", None, "Folder of a training run.", required=required)
+    text = "Folder of a training run; or several with the same sub-words, separated by commas, which translate together."
+    flags.DEFINE_string("model_dir", None, text, required=required)
+    flags.DEFINE_list("ensemble_weights", [], "Weights of several runs in their mean; empty: the same for each.")
+    flags.DEFINE_enum("ensemble_mean", ENSEMBLE_MEANS[0], ENSEMBLE_MEANS, "Average the probabilities of several runs, or their logs.")
     flags.DEFINE_string("checkpoint", "average", "<average|best|latest|STEP>: Weights to use; STEP is the number of an update.")
     flags.register_validator(
         "checkpoint",
@@ -111,12 +124,17 @@ def trained_model() -> dict:
         FileNotFoundError: the folder has no run.
         ValueError: an option is invalid.
     """
-    values = {name: flags.FLAGS[name].value for name in ("model_dir", "checkpoint", "dtype", "int8")}
-    model_dir, search = pathlib.Path(values.pop("model_dir")).expanduser(), given(DecodeConfig)
-    model, decode = run_folder.groups(model_dir, "model", "decode")
-    dataclasses.replace(decode, **search)
-    process_environment.choose(model, values["dtype"], values["int8"])
-    return {"model_dir": model_dir, "which": values.pop("checkpoint"), **values, **search}
+    values = {name: flags.FLAGS[name].value for name in ("checkpoint", "dtype", "int8", "ensemble_mean")}
+    folders, search = run_folder.several(flags.FLAGS["model_dir"].value), given(DecodeConfig)
+    models = [run_folder.groups(folder, "model")[0] for folder in folders]
+    dataclasses.replace(*run_folder.groups(folders[0], "decode"), **search)
+    try:
+        weights = [float(weight) for weight in flags.FLAGS["ensemble_weights"].value]
+    except ValueError as error:
+        raise ValueError(f"Expected numbers as `ensemble_weights`. Received: {','.join(flags.FLAGS['ensemble_weights'].value)}.") from error
+    check_ensemble(len(folders), weights, values["ensemble_mean"])
+    process_environment.choose(models, values["dtype"], values["int8"])
+    return {"model_dir": folders, "which": values.pop("checkpoint"), "ensemble_weights": weights, **values, **search}
 
 
 def define_sampling() -> None:

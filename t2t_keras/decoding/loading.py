@@ -1,16 +1,19 @@
-"""Loads a `Translator` from the folder of a run: options, sub-words and weights."""
+"""Loads a `Translator` from the folder of a run, or from several: options, sub-words and weights."""
 
 import dataclasses
+import os
 import pathlib
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from t2t_keras import checkpoint, gpus, machine, registry, run_folder
-from t2t_keras.config import DecodeConfig
+from t2t_keras.config import ENSEMBLE_MEANS, DecodeConfig, check_ensemble
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.sub_batches import PARALLEL, limits_here
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.log import logger
+from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.protocols import EncoderDecoder, make
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
@@ -41,43 +44,87 @@ def _check_memory(model: EncoderDecoder, config: DecodeConfig) -> None:
         )
 
 
-def load_with_state(
-    model_dir: pathlib.Path, which: str, *, dtype: str = "float32", int8: bool = False, **decode_options
-) -> tuple[Translator, dict]:
-    """Loads a model as `load` does, and also returns the `state` of the newest checkpoint that it read."""
-    model_config, train_config, decode_config = run_folder.groups(model_dir, "model", "train", "decode")
+def _make_model(model_dir: pathlib.Path, which: str) -> tuple[EncoderDecoder, Subwords]:
+    """Reads the sub-words of a run, and makes its model, with weights that are still to be loaded.
+
+    Raises:
+        ValueError: the run does not translate, or a file cannot be its model's.
+    """
+    (config,) = run_folder.groups(model_dir, "model")
     architecture = registry.architecture(run_folder.architecture_of(model_dir))
-    decode_config = dataclasses.replace(decode_config, **decode_options)
-    checkpoint.check_size(model_dir, which, model_config.num_weights)
-    gpus.share()
-    gpus.choose_float32(train_config.tf32)
-    tokenizer = read_tokenizer(model_dir, model_config)
-    model = trained = make(architecture, model_config)
+    checkpoint.check_size(model_dir, which, config.num_weights)
+    tokenizer, model = read_tokenizer(model_dir, config), make(architecture, config)
     if not isinstance(model, EncoderDecoder):
         raise ValueError(f"Expected a run that translates. Received: {model_dir}, whose architecture is {architecture.name}.")
-    _check_memory(model, decode_config)
-    loaded, state = checkpoint.load(model_dir, which, trained)
-    logger.info(f"Using the {loaded}.")
+    return model, tokenizer
+
+
+def _cast(model: EncoderDecoder, model_dir: pathlib.Path, dtype: str) -> EncoderDecoder:
+    """Returns a copy of the model of a run in another dtype."""
+    copy = make(registry.architecture(run_folder.architecture_of(model_dir)), model.config, dtype)
+    assign(checkpoint.model_variables(copy), checkpoint.model_variables(model), cast=True)
+    return copy
+
+
+def load_with_states(
+    model_dir: pathlib.Path | Sequence[pathlib.Path],
+    which: str,
+    *,
+    dtype: str = "float32",
+    int8: bool = False,
+    ensemble_weights: Sequence[float] = (),
+    ensemble_mean: str = ENSEMBLE_MEANS[0],
+    **decode_options,
+) -> tuple[Translator, list[dict]]:
+    """Loads models as `load` does, and also returns the `state` of the newest checkpoint of each run that it read."""
+    folders = [model_dir] if isinstance(model_dir, str | os.PathLike) else list(model_dir)
+    if not folders:
+        raise ValueError("Expected the folder of a run, or several. Received none.")
+    check_ensemble(len(folders), ensemble_weights, ensemble_mean)
+
+    def combined(models: Sequence[EncoderDecoder]) -> EncoderDecoder:
+        return Ensemble(models, ensemble_weights, ensemble_mean) if len(models) > 1 else models[0]
+
+    train_config, decode_config = run_folder.groups(folders[0], "train", "decode")
+    decode_config = dataclasses.replace(decode_config, **decode_options)
+    gpus.share()
+    gpus.choose_float32(train_config.tf32)
+    trained, tokenizers = zip(*(_make_model(folder, which) for folder in folders), strict=True)
+    for folder, other in zip(folders, tokenizers, strict=True):
+        if other.model != tokenizers[0].model:
+            expected = folders[0] / run_folder.SUBWORDS
+            raise ValueError(
+                f"Expected runs with the same sub-words, {expected}. Received: {folder}, which has others. Train it with "
+                f"`subwords_file={expected}`."
+            )
+    _check_memory(combined(trained), decode_config)
+    states = []
+    for folder, model in zip(folders, trained, strict=True):
+        loaded, state = checkpoint.load(folder, which, model)
+        logger.info(f"Using the {loaded}." if len(folders) == 1 else f"Using the {loaded} of {folder}.")
+        states.append(state)
+    model = combined(trained)
     if dtype != "float32":
-        model = make(architecture, model_config, dtype)
-        assign(checkpoint.model_variables(model), checkpoint.model_variables(trained), cast=True)
-    return Translator(model, tokenizer, decode_config, frozen=True, int8=Int8(model, trained) if int8 else None), state
+        model = combined([_cast(each, folder, dtype) for each, folder in zip(trained, folders, strict=True)])
+    quantized = Int8(model, combined(trained)) if int8 else None
+    return Translator(model, tokenizers[0], decode_config, frozen=True, int8=quantized), states
 
 
-def load(model_dir: pathlib.Path, which: str = "average", **options) -> Translator:
-    """Loads the trained model of a run.
+def load(model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average", **options) -> Translator:
+    """Loads the trained model of a run, or those of several runs, which translate together; see `model.ensemble`.
 
     Args:
-        model_dir: folder of a run.
+        model_dir: folder of a run, or several folders. The search and TF32 are as the first one has them.
         which: `average`, `best` or `latest` weights, or the number of an update.
-        options: `dtype` of weights and arithmetic, float32 (the default) or bfloat16; `int8`, whether to keep matrices in 8 bits; and
-            fields of `DecodeConfig`, which replace those of the run.
+        options: `dtype` of weights and arithmetic, float32 (the default) or bfloat16; `int8`, whether to keep matrices in 8 bits;
+            `ensemble_weights`, a positive number for each run; `ensemble_mean`, probabilities (the default) or logs; and fields of
+            `DecodeConfig`, which replace those of the run.
 
     Returns:
         A `Translator`.
 
     Raises:
-        FileNotFoundError: the folder is not a run, or has no such checkpoint.
-        ValueError: a file of the run is damaged, or an option is invalid.
+        FileNotFoundError: a folder is not a run, or has no such checkpoint.
+        ValueError: a file of a run is damaged, an option is invalid, or the runs have different sub-words.
     """
-    return load_with_state(model_dir, which, **options)[0]
+    return load_with_states(model_dir, which, **options)[0]

@@ -1,7 +1,7 @@
 """How TensorFlow decodes on a CPU: its kernels and threads, as environment variables. TensorFlow must not be imported before."""
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 
 from t2t_keras.config import ModelConfig
 
@@ -10,20 +10,20 @@ THREADS = "TF_NUM_INTRAOP_THREADS"  # TensorFlow's variable: the number of threa
 NARROW = 128  # d_model up to which Eigen's kernels are faster in float32. With 512 they are slower.
 
 
-def choose(config: ModelConfig, dtype: str, int8: bool, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Chooses the faster kernels for a model, and the threads, unless the user has chosen.
+def choose(models: Sequence[ModelConfig], dtype: str, int8: bool, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Chooses the faster kernels for models, and the threads, unless the user has chosen.
 
     oneDNN takes several microseconds to start each operation, and more at the first use of a shape. In a narrow model, most operations
     take less than that. It always pays in bfloat16.
 
     Args:
-        config: of the model.
+        models: options of each.
         dtype: of the arithmetic.
         int8: whether matrices are kept in 8 bits.
         environment: the variables to change.
     """
     choose_threads(environment)
-    if dtype == "float32" and not int8 and config.d_model <= NARROW:
+    if dtype == "float32" and not int8 and all(model.d_model <= NARROW for model in models):
         environment.setdefault(ONEDNN, "0")
 
 

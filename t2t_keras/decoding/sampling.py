@@ -152,10 +152,10 @@ def divided(rows: dict, draws) -> dict:
     return {**rows, "draws": tf.minimum(tf.repeat(draws, parts) - first, AT_ONCE), "first": first}
 
 
-def repeated(memories, rows: dict) -> tuple:
+def repeated(memory, rows: dict) -> tuple:
     """Repeats what the encoder has read, a nest of tensors [R, …], and the rows [R, …] of `divided` for each draw."""
-    memories, draws = tf.nest.map_structure(lambda x: tf.repeat(x, rows["draws"], axis=0), (memories, rows))
-    return memories, {**draws, "number": draws["first"] + tf.ragged.range(rows["draws"]).values}
+    memory, draws = tf.nest.map_structure(lambda x: tf.repeat(x, rows["draws"], axis=0), (memory, rows))
+    return memory, {**draws, "number": draws["first"] + tf.ragged.range(rows["draws"]).values}
 
 
 def sampled(draws: dict) -> "Sampled":

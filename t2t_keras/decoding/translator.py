@@ -3,9 +3,7 @@
 Letters: B sentences, W beams, S source and T target sub-words.
 """
 
-import collections
 import functools
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -33,22 +31,15 @@ SOURCE_MULTIPLE = 4  # The search pads sources to a multiple of this length, bec
 Inputs = dict[str, tf.Tensor]  # [R, …] by name, a row for each sentence.
 
 
-def mean_probabilities(logits: Sequence):
-    """Combines the predictions of several models, tensors [..., V]: log of the mean of their probabilities. One model keeps its logits."""
-    if len(logits) == 1:
-        return logits[0]
-    return tf.reduce_logsumexp(tf.nn.log_softmax(tf.stack(logits)), axis=0) - math.log(len(logits))
-
-
 class Translator(tf.Module):
-    """Translates text with one or several models, their sub-words and beam search.
+    """Translates text with a model, its sub-words and beam search.
 
     A call takes any number of sentences of any length and processes them in sub-batches. A translation does not depend on the other
     sentences.
 
     Args:
-        model: a `model.protocols.EncoderDecoder`; or several, whose probabilities are averaged.
-        tokenizer: the sub-words that the models were trained with.
+        model: a `model.protocols.EncoderDecoder`, such as a `model.ensemble.Ensemble` of several.
+        tokenizer: the sub-words that the model was trained with.
         config: options of the search.
         frozen: whether the search may copy the current weights into its graph, which is faster. Not for a model in training.
         int8: weights in 8 bits, which replace those of the model.
@@ -57,7 +48,6 @@ class Translator(tf.Module):
         selector: the function that makes the selector of a search, likewise; without it, that of `config`.
 
     Attributes:
-        models: all models.
         limits: of sub-batches: those of this machine. They are fixed when a graph is traced.
         weights: returns a scope for calls of the model outside the search.
         search_weights: returns a scope for calls of the model in the search.
@@ -74,22 +64,14 @@ class Translator(tf.Module):
         selector: Callable[[Inputs], Selector] | None = None,
     ):
         super().__init__(name="translator")
-        self.models = list(model) if isinstance(model, list | tuple) else [model]
-        if int8 and len(self.models) > 1:
-            raise ValueError(f"Expected one model with `int8`. Received: {len(self.models)} models.")
-        self.tokenizer, self.config, self.int8, self.scorers = tokenizer, config, int8, scorers
+        self.model, self.tokenizer, self.config, self.int8, self.scorers = model, tokenizer, config, int8, scorers
         groups = DiverseBeams(config.diverse_groups, config.diversity, EOS) if config.diverse_groups > 1 else BEST
         self.selector = selector or (lambda inputs: groups)
         self.limits = limits_here(config.search_rows, config.search_cores)
-        values = int8.values if int8 else collections.ChainMap(*map(values_of, self.models)) if frozen else None
+        values = int8.values if int8 else values_of(model) if frozen else None
         self.search_weights = (lambda: FrozenWeights(values)) if values else inference
         # Constants make only the search faster. Another graph would hold a second copy of the weights.
         self.weights = self.search_weights if int8 else inference
-
-    @property
-    def model(self):
-        """The first model."""
-        return self.models[0]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def n_best(self, text):
@@ -183,7 +165,7 @@ class Translator(tf.Module):
         def read(rows):
             source, target = rows["source"].to_tensor(PAD), rows["target"].to_tensor(PAD)
             with self.weights():
-                logits = mean_probabilities([model.decode(shift_right(target), model.encode(source))[0] for model in self.models])
+                logits, _ = self.model.decode(shift_right(target), self.model.encode(source))
                 _, negative_log_likelihood = cross_entropy(logits, target, 0.0)
             return [-tf.boolean_mask(negative_log_likelihood, target != PAD)]
 
@@ -293,26 +275,22 @@ class Translator(tf.Module):
 
     def _search(self, rows, *, beam_size: int, weights: Callable):
         """Searches a sub-batch of R rows. Returns the sub-words of all translations in one row, their lengths [R · W] and scores [R, W]."""
-        models = self.models
         source = rows["source"].to_tensor(PAD)
         source = tf.pad(source, [[0, 0], [0, -tf.shape(source)[1] % SOURCE_MULTIPLE]])
         others = {name: x.to_tensor(PAD) if isinstance(x, tf.RaggedTensor) else x for name, x in rows.items() if name != "source"}
         inputs = {"source": source, **others}
 
         def step(tokens, ancestors, position, state):
+            memory, before = state
             with weights():
-                found = [
-                    model.decode(tokens, memory, state=own, position=position, ancestors=ancestors)
-                    for model, (memory, own) in zip(models, state, strict=True)
-                ]
-            next_state = [(memory, own) for (memory, _), (_, own) in zip(state, found, strict=True)]
-            return mean_probabilities([logits for logits, _ in found]), next_state
+                logits, after = self.model.decode(tokens, memory, state=before, position=position, ancestors=ancestors)
+            return logits, (memory, after)
 
         with weights():
-            memories = [model.encode(source) for model in models]
+            memory = self.model.encode(source)
             if "draws" in inputs:
-                memories, inputs = sampling.repeated(memories, inputs)
-            state = [(memory, model.initial_state(memory, beam_size)) for model, memory in zip(models, memories, strict=True)]
+                memory, inputs = sampling.repeated(memory, inputs)
+            state = memory, self.model.initial_state(memory, beam_size)
         number = tf.shape(inputs["source"])[0]
         sequences, scores = beam_search(
             step,

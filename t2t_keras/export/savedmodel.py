@@ -13,7 +13,9 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 import pathlib
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -22,12 +24,14 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 import t2t_keras
 from t2t_keras import run_folder
-from t2t_keras.decoding.loading import load_with_state
+from t2t_keras.decoding.loading import load_with_states
 from t2t_keras.decoding.sub_batches import limits_of_server
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export.signatures import Signatures
 from t2t_keras.files import exclusive, making_folder, write_whole
 from t2t_keras.log import logger
+from t2t_keras.model.ensemble import Ensemble
+from t2t_keras.model.protocols import EncoderDecoder
 
 DESCRIPTION = "t2t_keras.json"
 WARM_UP = "tf_serving_warmup_requests"
@@ -76,6 +80,14 @@ def _warm_up(path: pathlib.Path, service: Signatures) -> None:
                 writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
 
 
+def _described(model: EncoderDecoder) -> dict:
+    """Returns the options of a model, or those of the models of an ensemble and how they are combined."""
+    if not isinstance(model, Ensemble):
+        return {"model": dataclasses.asdict(model.config)}
+    described = {"models": [dataclasses.asdict(config) for config in model.config]}
+    return {**described, "ensemble_weights": model.weights_of_models, "ensemble_mean": model.of}
+
+
 def next_version(export_dir: pathlib.Path) -> int:
     """Returns the next version number of an export folder. A server uses the largest one."""
     versions = [int(path.name) for path in export_dir.glob("*") if path.name.isdecimal()]
@@ -101,7 +113,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     extra = folder / "assets.extra"
     extra.mkdir()
     description = {
-        "model": dataclasses.asdict(translator.model.config),
+        **_described(translator.model),
         "decode": dataclasses.asdict(translator.config),
         "dtype": translator.model.compute_dtype,
         "weights": "int8" if translator.int8 else translator.model.variable_dtype,
@@ -131,18 +143,17 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
 
     Raises:
         BlockingIOError: another process is exporting into the folder.
-        ValueError: the weights are too large for a graph, the translator has several models, or the folder is a run's.
+        ValueError: the weights are too large for a graph, or the folder is a run's.
     """
     if (export_dir / run_folder.CONFIG).exists():
         raise ValueError(f"Expected a folder for exports. Received: {export_dir}, which holds a run. Give another `export_dir`.")
-    if len(translator.models) > 1:
-        raise ValueError(f"Expected a translator with one model. Received: {len(translator.models)} models.")
     model = translator.model
-    # The graph holds the shared matrix twice: for the encoder and for the decoder.
-    number = model.count_params() + (0 if model.embedding_matrix is None else math.prod(model.embedding_matrix.shape))
+    # The graph holds a shared matrix twice: for the encoder and for the decoder.
+    shared = [each.embedding_matrix for each in getattr(model, "models", [model])]
+    number = model.count_params() + sum(math.prod(matrix.shape) for matrix in shared if matrix is not None)
     size = number * (1 if translator.int8 else tf.as_dtype(model.variable_dtype).size)
     if size > MAX_BYTES:
-        received = f"{size:,} bytes for {number:,} weights, with the shared matrix twice"
+        received = f"{size:,} bytes for {number:,} weights, with shared matrices twice"
         raise ValueError(f"Expected at most {MAX_BYTES:,} bytes of weights. Received: {received}. Use dtype=bfloat16 or `int8`.")
     with exclusive(export_dir / ".lock", str(export_dir)):
         folder = export_dir / str(next_version(export_dir))
@@ -152,20 +163,29 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
     return folder
 
 
-def export_run(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "average", **options) -> pathlib.Path:
-    """Exports the model of a run as the next version of a SavedModel; see `export`.
+def export_run(
+    export_dir: pathlib.Path, model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average", **options
+) -> pathlib.Path:
+    """Exports the model of a run, or an ensemble of the models of several, as the next version of a SavedModel; see `export`.
 
     Args:
         export_dir: folder of all versions.
-        model_dir: folder of a run.
+        model_dir: folder of a run, or several folders.
         which: `average`, `best` or `latest` weights, or the number of an update.
         options: see `loading.load`.
 
     Returns:
         The folder of the new version.
     """
-    translator, state = load_with_state(model_dir, which, **options)
+    translator, states = load_with_states(model_dir, which, **options)
+    folders = [model_dir] if isinstance(model_dir, str | os.PathLike) else model_dir
+    runs = [_of_run(folder, which, state) for folder, state in zip(folders, states, strict=True)]
+    return export(translator, export_dir, {"runs": runs} if len(runs) > 1 else runs[0])
+
+
+def _of_run(model_dir: pathlib.Path, which: str, state: dict) -> dict:
+    """Describes a run and the state of its newest checkpoint that was loaded."""
     (train_config,) = run_folder.groups(model_dir, "train")
     best = {train_config.best_metric: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
     architecture = {run_folder.ARCHITECTURE: run_folder.architecture_of(model_dir)}
-    return export(translator, export_dir, architecture | {"checkpoint": which, "update": state["step"], "best_validation": best})
+    return architecture | {"checkpoint": which, "update": state["step"], "best_validation": best}

@@ -1,0 +1,88 @@
+"""Several models that translate as one: the mean of their predictions at each step."""
+
+import math
+from collections.abc import Sequence
+
+from keras import ops
+
+from t2t_keras.config import check_ensemble
+from t2t_keras.model.protocols import EncoderDecoder
+
+
+def mean(logits: Sequence, weights: Sequence[float], of: str = "probabilities"):
+    """Combines the predictions of several models.
+
+    Args:
+        logits: [..., V] float32 of each model.
+        weights: of the models; they sum to 1.
+        of: what the mean is of. "probabilities": the result is log Σ w P, where one model can make up for another. "logs": Σ w log P, up to
+            a constant, where each model can veto.
+
+    Returns:
+        Logits [..., V].
+    """
+    log_probs = ops.log_softmax(ops.stack(logits), axis=-1)
+    over_models = (-1, *[1] * (len(log_probs.shape) - 1))
+    if of == "logs":
+        return ops.sum(log_probs * ops.reshape(ops.convert_to_tensor(weights, "float32"), over_models), axis=0)
+    log_weights = ops.convert_to_tensor([math.log(weight) for weight in weights], "float32")
+    return ops.logsumexp(log_probs + ops.reshape(log_weights, over_models), axis=0)
+
+
+class Ensemble(EncoderDecoder):
+    """Translates with several models over one vocabulary, of any sizes and architectures. It costs as much as all of them together.
+
+    Args:
+        models: the models.
+        weights: their weights, positive numbers, which are divided by their sum; empty: all the same.
+        of: what the mean of the predictions is of, "probabilities" or "logs"; see `mean`.
+
+    Raises:
+        ValueError: an argument is invalid, or the models have vocabularies of different sizes.
+    """
+
+    def __init__(self, models: Sequence[EncoderDecoder], weights: Sequence[float] = (), of: str = "probabilities"):
+        check_ensemble(len(models), weights, of)
+        weights = list(weights) or [1.0] * len(models)
+        configs = tuple(model.config for model in models)
+        if len({config.vocab_size for config in configs}) > 1:
+            received = ", ".join(f"{config.vocab_size:,}" for config in configs)
+            raise ValueError(f"Expected models with vocabularies of the same size. Received: {received}.")
+        super().__init__(configs, name="ensemble", dtype=models[0].dtype_policy)
+        self.models, self.of = list(models), of
+        self.weights_of_models = [weight / math.fsum(weights) for weight in weights]
+        self.built = True
+
+    def encode(self, source, training=False) -> tuple:
+        """Encodes a source with each model; see `EncoderDecoder.encode`."""
+        return tuple(model.encode(source, training=training) for model in self.models)
+
+    def initial_state(self, memory: tuple, beams: int) -> tuple:
+        """Returns the state of each model; see `EncoderDecoder.initial_state`."""
+        return tuple(model.initial_state(own, beams) for model, own in zip(self.models, memory, strict=True))
+
+    def decode(self, target, memory: tuple, state=None, position=0, ancestors=None, training=False) -> tuple:
+        """Computes the logits of all models together; see `EncoderDecoder.decode`."""
+        states = state or [None] * len(self.models)
+        logits, states = zip(
+            *(
+                model.decode(target, own, state=before, position=position, ancestors=ancestors, training=training)
+                for model, own, before in zip(self.models, memory, states, strict=True)
+            ),
+            strict=True,
+        )
+        return mean(logits, self.weights_of_models, self.of), states
+
+    def search_memory(self, beams: int, length: int) -> int:
+        """See `EncoderDecoder.search_memory`."""
+        return sum(model.search_memory(beams, length) for model in self.models)
+
+    @property
+    def aligns(self) -> bool:
+        """Whether a model aligns."""
+        return any(model.aligns for model in self.models)
+
+    def align(self, target, memory: tuple):
+        """Averages the alignments of the models that align; see `EncoderDecoder.align`."""
+        found = [model.align(target, own) for model, own in zip(self.models, memory, strict=True) if model.aligns]
+        return ops.mean(ops.stack(found), axis=0)

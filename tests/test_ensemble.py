@@ -1,0 +1,324 @@
+"""Several models that translate as one, against their probabilities combined by hand."""
+
+import dataclasses
+import itertools
+import json
+import math
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import programs
+import pytest
+import stand_in
+import tensorflow as tf
+from test_beam_search import ranked
+from test_savedmodel import ALONE
+from test_search_hooks import SOURCES, VOCAB_SIZE, searched, small
+from test_tools import tool
+from toy_architecture import Gru, GruConfig
+
+import t2t_keras
+from t2t_keras import checkpoint, files, run_folder
+from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
+from t2t_keras.decoding import loading
+from t2t_keras.decoding.int8 import Int8
+from t2t_keras.decoding.translator import Translator
+from t2t_keras.export import ctranslate2_format, savedmodel
+from t2t_keras.model.ensemble import Ensemble, mean
+from t2t_keras.model.transformer import Transformer
+
+RUN_1 = pathlib.Path(__file__).parent / "data/run_1"
+DECODE = DecodeConfig(beam_size=3, extra_length=2, alpha=0.6)
+LINES = ["one", "twenty-one", "", "two hundred and seven", "the third of may"]
+
+
+def log_mean(probabilities, weights=(), of: str = "probabilities") -> np.ndarray:
+    """Combines probabilities [n, ..., V] of n models."""
+    shares = np.array(weights or [1] * len(probabilities), float) / sum(weights or [1] * len(probabilities))
+    if of == "probabilities":
+        return np.log(np.tensordot(shares, probabilities, 1))
+    product = np.exp(np.tensordot(shares, np.log(probabilities), 1))
+    return np.log(product / product.sum(axis=-1, keepdims=True))
+
+
+def by_hand(models, source: list[int], targets: list[tuple], **options) -> list[float]:
+    """Returns log P of each target, with each model reading all of it at once."""
+    length = max(map(len, targets))
+    target = np.array([(*tokens, *[EOS] * (length - len(tokens))) for tokens in targets])
+    shifted = np.pad(target[:, :-1], [[0, 0], [1, 0]], constant_values=BOS)
+    inputs = tf.constant([source] * len(targets)), tf.constant(shifted)
+    log_probs = log_mean(np.stack([tf.nn.softmax(tf.cast(model(inputs), tf.float64)) for model in models]), **options)
+    each = np.take_along_axis(log_probs, target[:, :, None], axis=2)[..., 0]
+    return [sum(values[: len(tokens)]) for values, tokens in zip(each, targets, strict=True)]
+
+
+def other(seed: int) -> list:
+    """Returns models of another size and of another architecture, over the vocabulary of `small`."""
+    models = [
+        Transformer(ModelConfig(VOCAB_SIZE, encoder_layers=2, decoder_layers=2, d_model=12, d_ff=10, num_heads=3, d_k=2, d_v=5)),
+        Gru(GruConfig(VOCAB_SIZE, d_model=6, depth=2)),
+    ]
+    draw = np.random.default_rng(seed)
+    for weight in itertools.chain(*(model.trainable_variables for model in models)):
+        weight.assign(draw.normal(0, 0.6, weight.shape))
+    return models
+
+
+def test_the_mean_of_probabilities_by_hand():
+    logits = [tf.constant([[math.log(1 / 2)] * 2]), tf.constant([[math.log(1 / 4) + 9, math.log(3 / 4) + 9]])]
+    np.testing.assert_allclose(mean(logits, [1 / 2, 1 / 2]), np.log([[3 / 8, 5 / 8]]), rtol=1e-6)
+    np.testing.assert_allclose(mean(logits, [1 / 4, 3 / 4]), np.log([[5 / 16, 11 / 16]]), rtol=1e-6)
+    product = np.array([2**-0.25 * 4**-0.75 * 2**-0.5, 2**-0.25 * (3 / 4) ** 0.75 * 2**-0.5]) * 2**0.5
+    received = tf.nn.softmax(mean(logits, [1 / 4, 3 / 4], of="logs"))
+    np.testing.assert_allclose(received, [product / product.sum()], rtol=1e-6)
+
+
+def test_what_one_model_finds_impossible_another_may_write():
+    """P < 10⁻³⁸ of one is 0 in float32, and of the other a half. In the mean of logs, one model has a veto."""
+    logits = [tf.constant([[0.0, -200.0]]), tf.constant([[-200.0, -200.0]]), tf.constant([[0.0, -300.0]])]
+    np.testing.assert_allclose(mean(logits, [1 / 3] * 3), np.log([[2.5 / 3, 0.5 / 3]]), rtol=1e-6)
+    np.testing.assert_allclose(mean([tf.constant([[0.0, -200.0]])] * 2, [0.5, 0.5])[0, 1], -200, rtol=1e-6)
+    vetoed = mean(logits, [1 / 3] * 3, of="logs")
+    assert float(vetoed[0, 1] - vetoed[0, 0]) == pytest.approx(-500 / 3, rel=1e-6)
+
+
+@pytest.mark.parametrize("of", ["probabilities", "logs"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_model_beside_itself_is_that_model(frozen, of):
+    model = small(1)
+    one, two = (Translator(each, None, DECODE, frozen=frozen) for each in (model, Ensemble([model, model], [3.0, 1.0], of)))
+    for received, expected in zip(searched(two, SOURCES, 6), searched(one, SOURCES, 6), strict=True):
+        assert [tokens for tokens, _ in received] == [tokens for tokens, _ in expected]
+        np.testing.assert_allclose([score for _, score in received], [score for _, score in expected], atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"weights": [5.0, 1.0, 2.0]}, {"weights": [1.0, 0.5, 4.0], "of": "logs"}])
+def test_models_of_other_sizes_and_architectures_find_what_is_best_by_their_mean(options):
+    """The beams of the recurrent model cross, and its states follow them."""
+    models = [small(1), *other(2)]
+    translator = Translator(Ensemble(models, **options), None, DecodeConfig(beam_size=90, alpha=0.6), frozen=True)
+    ways, every = [()], []
+    for _ in range(3):
+        every += [(*way, EOS) for way in ways]
+        ways = [(*way, token) for way in ways for token in range(VOCAB_SIZE) if token != EOS]
+    for received, source in zip(searched(translator, SOURCES, 3), SOURCES, strict=True):
+        expected = ranked(dict(zip(every, by_hand(models, source, every, **options), strict=True)), 0.6)
+        assert len(expected) == 1 + 6 + 36
+        assert [tokens for tokens, _ in received[:25]] == [tokens for tokens, _ in expected[:25]]
+        np.testing.assert_allclose([score for _, score in received[:25]], [score for _, score in expected[:25]], atol=1e-4)
+
+
+def test_given_translations_are_scored_by_the_mean():
+    models, targets = [small(1), *other(2)], [[5, 4, EOS], [6, EOS], [4, 4, 4, 5, EOS]]
+    ragged = [tf.ragged.constant(rows, tf.int32, row_splits_dtype=tf.int64) for rows in (SOURCES, targets)]
+    received = Translator(Ensemble(models, [1.0, 2.0, 3.0]), None, DECODE).log_probs(*ragged)
+    for source, target, values in zip(SOURCES, targets, received.to_list(), strict=True):
+        assert sum(values) == pytest.approx(*by_hand(models, source, [target], weights=[1.0, 2.0, 3.0]), abs=1e-4)
+
+
+def test_draws_are_from_the_mean():
+    """One model always writes 4, the other 5, and three of four draws are of the first."""
+    always = []
+    for token in (4, 5):
+        model = small(1)
+        for weight in model.trainable_variables:
+            weight.assign(tf.zeros_like(weight))
+        row = np.eye(VOCAB_SIZE, 8)[[token]]
+        model.embedding.matrix.assign(np.where(np.arange(VOCAB_SIZE)[:, None] == token, 40 * row, 0))
+        model.decoder[-1].feed_forward_norm.norm.beta.assign(row[0])
+        always.append(model)
+    translator = Translator(Ensemble(always, [3.0, 1.0]), None, DECODE)
+    source = tf.ragged.constant([[6, EOS]], tf.int32, row_splits_dtype=tf.int64)
+    options = {"seed": tf.constant([3], tf.int64), "temperature": [1.0], "top_k": [0], "top_p": [1.0]}
+    drawn, scores = translator.draw(source, tf.constant([1]), tf.constant([400]), translator.weights, **options)
+    tokens = drawn.to_tensor().numpy().ravel()
+    assert set(tokens) == {4, 5} and 270 < np.sum(tokens == 4) < 330
+    np.testing.assert_allclose(scores.to_tensor().numpy().ravel(), np.log(np.where(tokens == 4, 3 / 4, 1 / 4)), atol=1e-5)
+
+
+def test_alignments_are_the_mean_of_those_of_models_that_align():
+    first, second, gru = small(1), small(2), other(3)[1]
+    source, target = tf.constant([[4, 5, 6, EOS]]), tf.constant([[BOS, 6, 5]])
+
+    def aligned(model):
+        assert model.aligns
+        return model.align(target, model.encode(source))
+
+    own = [aligned(model) for model in (first, second)]
+    assert np.abs(own[0] - own[1]).max() > 0.01
+    np.testing.assert_allclose(aligned(Ensemble([first, gru, second])), (own[0] + own[1]) / 2, rtol=1e-5)
+    assert not Ensemble([gru, gru]).aligns
+
+
+def test_the_memory_of_a_search_is_that_of_all_models():
+    models = [small(1), *other(2)]
+    assert Ensemble(models).search_memory(4, 50) == sum(model.search_memory(4, 50) for model in models)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": [1.0]}, "Expected 2 `ensemble_weights`, positive numbers. Received: 1.0."),
+        ({"weights": [1.0, 0.0]}, "Expected 2 `ensemble_weights`, positive numbers. Received: 1.0, 0.0."),
+        ({"weights": [1.0, math.nan]}, "Expected 2 `ensemble_weights`, positive numbers. Received: 1.0, nan."),
+        ({"weights": [math.inf, 1.0]}, "Expected 2 `ensemble_weights`, positive numbers. Received: inf, 1.0."),
+        ({"of": "votes"}, "Expected `ensemble_mean` to be one of probabilities, logs. Received: votes."),
+    ],
+)
+def test_invalid_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        Ensemble([small(1)] * 2, **options)
+
+
+def test_vocabularies_of_other_sizes_are_refused():
+    with pytest.raises(ValueError, match="Expected models with vocabularies of the same size. Received: 7, 9."):
+        Ensemble([small(1), Gru(GruConfig(9, d_model=4))])
+
+
+# Runs
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> list[pathlib.Path]:
+    """Two runs with the same sub-words: that of the tests, and one twice as wide with random weights."""
+    folder = tmp_path_factory.mktemp("runs,of_two_sizes") / "wide"
+    folder.mkdir()
+    shutil.copy(RUN_1 / "subwords.model", folder)
+    written = json.loads((RUN_1 / "config.json").read_text())
+    wide = written["model"] | {"d_model": 16, "decoder_layers": 2}
+    (folder / "config.json").write_text(json.dumps(written | {"model": wide, "decode": written["decode"] | {"beam_size": 3}}))
+    model, draw = Transformer(ModelConfig(**wide)), np.random.default_rng(4)
+    for weight in model.trainable_variables:
+        weight.assign_add(draw.normal(0, 0.3, weight.shape))
+    checkpoint.write(checkpoint.path_of(folder, 5), model, None, {"step": 5, "best": 0.0, "best_step": 0})
+    return [RUN_1, folder]
+
+
+def scores_of(translator: Translator) -> np.ndarray:
+    """Returns log P of the first line and two targets."""
+    ids = translator.tokenizer.tokenize
+    return tf.reduce_sum(translator.log_probs(ids(["one", "one"]), ids(["eins", "zwei"])), axis=1).numpy()
+
+
+def test_runs_are_loaded_together(runs, messages):
+    each = [scores_of(loading.load(run)) for run in runs]
+    assert np.abs(each[0] - each[1]).min() > 0.1
+    ensemble = loading.load(runs, ensemble_weights=[1.0, 3.0])
+    models = [loading.load(run).model for run in runs]
+    source, *targets = ensemble.tokenizer.tokenize(["one", "eins", "zwei"]).to_list()
+    expected = [by_hand(models, source, [target], weights=[1, 3])[0] for target in targets]
+    np.testing.assert_allclose(scores_of(ensemble), expected, atol=1e-4)
+    assert ensemble.config.beam_size == 2 and loading.load(runs[::-1], beam_size=5).config.beam_size == 5
+    assert [f"of {run}." in message for run, message in zip(runs, messages[2:4], strict=True)] == [True, True]
+
+
+def test_the_library_takes_a_list_of_runs(runs):
+    together = t2t_keras.load(list(map(str, runs)), ensemble_mean="logs")
+    expected = loading.load(runs, ensemble_mean="logs")
+    assert together.translate(LINES) == [text.decode() for text in expected(tf.constant(LINES))["text"].numpy()]
+    assert together.score("one", "eins") == pytest.approx(scores_of(expected)[0], abs=1e-5)
+    assert together.score("one", "eins") != pytest.approx(t2t_keras.load(runs).score("one", "eins"), abs=1e-3)
+
+
+@pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"int8": True}])
+def test_a_run_beside_itself_is_that_run_in_other_precisions_too(options):
+    one, two = (scores_of(loading.load(each, **options)) for each in (RUN_1, [RUN_1, RUN_1]))
+    np.testing.assert_allclose(two, one, atol=0.05 if "dtype" in options else 1e-4)
+    assert np.abs(one - scores_of(loading.load(RUN_1))).max() > 1e-4
+
+
+def test_8_bits_are_those_of_the_weights_in_float32(runs):
+    translator = loading.load(runs, int8=True)
+    alone = [Int8(loading.load(run).model) for run in runs]
+    assert len(translator.int8.matrices) == sum(len(each.matrices) for each in alone)
+
+
+def test_other_sub_words_none_and_other_mistakes_are_refused(runs, tmp_path):
+    strange = tmp_path / "strange"
+    shutil.copytree(RUN_1, strange)
+    changed = stand_in.subwords("bpe")
+    (strange / "subwords.model").write_bytes(changed)
+    written = json.loads((strange / "config.json").read_text())
+    (strange / "config.json").write_text(json.dumps(written | {"subwords": files.describe(strange / "subwords.model")}))
+    with pytest.raises(ValueError, match=f"Expected runs with the same sub-words, .*run_1/subwords.model. Received: {strange}, which has"):
+        loading.load([RUN_1, strange])
+    with pytest.raises(ValueError, match="Expected the folder of a run, or several. Received none."):
+        t2t_keras.load([])
+    with pytest.raises(ValueError, match="Expected several models with `ensemble_weights`. Received: 1.0, 2.0."):
+        t2t_keras.load(RUN_1, ensemble_weights=[1.0, 2.0])
+    with pytest.raises(FileNotFoundError, match="nothing is not a model folder"):
+        t2t_keras.load([RUN_1, tmp_path / "nothing"])
+    with pytest.raises(ValueError, match="Expected a Transformer for the format of CTranslate2. Received: a model of Ensemble."):
+        ctranslate2_format.write(loading.load(runs), tmp_path / "out")
+
+
+def test_an_export_of_an_ensemble_translates_alone(runs, tmp_path):
+    options = {"ensemble_weights": [1.0, 3.0], "ensemble_mean": "logs"}
+    version = savedmodel.export_run(tmp_path / "exports", runs, "latest", **options)
+    command = [sys.executable, "-c", ALONE, str(version)]
+    said = programs.run(command, input=json.dumps(LINES).encode(), capture_output=True, check=True).stdout
+    texts, scores, log_probs, *_ = json.loads(said)
+    translator = loading.load(runs, "latest", **options)
+    found = translator(tf.constant(LINES))
+    assert texts == [text.decode() for text in found["text"].numpy()]
+    np.testing.assert_allclose(scores, found["score"], atol=1e-5)
+    ids = translator.tokenizer.tokenize(LINES)
+    np.testing.assert_allclose(log_probs, tf.reduce_sum(translator.log_probs(ids, ids), axis=1), atol=1e-4)
+    described = json.loads((version / "assets.extra" / savedmodel.DESCRIPTION).read_text())
+    assert described["models"] == [dataclasses.asdict(run_folder.groups(run, "model")[0]) for run in runs] and "model" not in described
+    assert described["ensemble_weights"] == [0.25, 0.75] and described["ensemble_mean"] == "logs"
+    assert [run["update"] for run in described["runs"]] == [2000, 5] and described["runs"][1]["checkpoint"] == "latest"
+
+
+# Programs
+
+
+def test_flags_reach_the_ensemble(runs, tmp_path):
+    """Each flag changes the scores as it should."""
+    (tmp_path / "in").write_text("one\ntwo hundred and seven\n")
+    several = ",".join(map(str, runs))  # The second path has a comma, but no folder is named like a part of it.
+    assert len(several.split(",")) == 3
+    links = [tmp_path / "a", tmp_path / "b"]
+    for link, run in zip(links, runs, strict=True):
+        shutil.copytree(run, link)
+    several = ", ".join(map(str, links))
+
+    def scores(*arguments: str) -> list[float]:
+        said = tool("translate", f"--model_dir={several}", f"--input={tmp_path}/in", "--n_best=1", *arguments)
+        assert said.returncode == 0, said.stderr
+        return [float(line.split("\t")[1]) for line in said.stdout.decode().splitlines()]
+
+    for arguments, options in (
+        ((), {}),
+        (("--ensemble_weights=1,3", "--ensemble_mean=logs"), {"ensemble_weights": [1.0, 3.0], "ensemble_mean": "logs"}),
+    ):
+        expected = loading.load(runs, **options)(tf.constant(["one", "two hundred and seven"]))["score"]
+        np.testing.assert_allclose(scores(*arguments), expected, atol=1e-3)
+
+
+def test_a_folder_with_a_comma_in_its_name_is_one_run(runs, tmp_path):
+    assert run_folder.several(str(runs[1])) == [runs[1]] and "," in str(runs[1])
+    assert run_folder.several(f"{tmp_path}/a, ~/b") == [tmp_path / "a", pathlib.Path.home() / "b"]
+
+
+@pytest.mark.parametrize(
+    ("program", "flags", "message"),
+    [
+        ("translate", ["--ensemble_weights=1,2"], "Expected several models with --ensemble_weights. Received: 1.0, 2.0."),
+        ("translate", [f"--model_dir={RUN_1},{RUN_1}", "--ensemble_weights=1,x"], "Expected numbers as --ensemble_weights. Received: 1,x."),
+        ("translate", [f"--model_dir={RUN_1},nowhere"], "nowhere is not a model folder"),
+        ("attention", [f"--model_dir={RUN_1},{RUN_1}", "--output=x"], "Expected one run, whose attention can be drawn. Received: 2."),
+        (
+            "evaluate",
+            ["--model_dir=", "--hypothesis=h", "--reference=r", "--ensemble_mean=logs"],
+            "Expected --model_dir and --source with --ensemble_mean.",
+        ),
+        ("demo", [f"--model_dir={RUN_1},nowhere"], "nowhere is not a model folder"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_before_tensorflow_is_imported(program, flags, message):
+    given = flags if any(flag.startswith("--model_dir") for flag in flags) else [f"--model_dir={RUN_1}", *flags]
+    said = tool(program, *given)
+    assert said.returncode == 1 and message in said.stderr.decode(), said.stderr.decode()
