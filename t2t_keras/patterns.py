@@ -70,6 +70,11 @@ class Kept:
         expression = parse(option)
         self._pattern = re.compile(expression, re.ASCII) if expression else None
 
+    def shared(self, source: str, target: str) -> bool:
+        """Returns whether a pair has text to keep on both sides."""
+        found, others = ({match[0] for match in self._pattern.finditer(side)} if self._pattern else set() for side in (source, target))
+        return not found.isdisjoint(others)
+
     def of(self, text: str) -> list[str]:
         """Returns what a sentence has to keep, one phrase for each place; with the `JOINER` if no space is before it.
 

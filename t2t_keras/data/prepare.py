@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from t2t_keras import files
+from t2t_keras import files, patterns
 from t2t_keras.config import TEXT_OPTIONS, TEXTS, DataConfig
 from t2t_keras.data import corpora, shards
 from t2t_keras.files import write_whole
@@ -23,6 +23,7 @@ from t2t_keras.log import logger
 from t2t_keras.run_folder import CORPUS, LOCK, recorded_options
 from t2t_keras.task import Task
 from t2t_keras.text import vocabulary
+from t2t_keras.text.placeholders import Placeholders
 from t2t_keras.text.subwords import Subwords
 
 SUBWORDS = "subwords.model"
@@ -201,6 +202,7 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
     logger.info("Reading and checking the text …")
     text.valid_pairs = list(valid_pairs)
     held_out, repeated, identical, first_pairs = set(text.valid_pairs), set(), 0, []
+    kept, sharing = patterns.Kept(data.keep_patterns), 0
     for pair in train_pairs:
         if len(first_pairs) < COMPARED_PAIRS:
             first_pairs.append(pair)
@@ -208,7 +210,13 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
             repeated.add(pair)
         identical += len(set(pair)) < len(pair)
         text.train_size += _size(pair)
+        if data.keep_patterns:
+            sharing += kept.shared(*(side.decode() for side in (pair[0], pair[-1])))
     logger.info(f"Training text: {text.train}.")
+    if sharing:
+        logger.info(f"{sharing:,} training pairs have text to keep on both sides.")
+    elif data.keep_patterns:
+        logger.warning(f"No training pair has text to keep on both sides (keep_patterns={data.keep_patterns}): no model learns to copy it.")
     for name, report in (("training", text.train), ("validation", text.valid)):
         if not report.pairs:
             raise ValueError(f"The {name} text has no usable pair: {report}.")
@@ -245,6 +253,9 @@ def _given_subwords(data: DataConfig, vocab_size: int) -> Subwords:
         subwords = vocabulary.load(model)
     except ValueError as error:
         raise ValueError(f"Expected a file of sub-words as `subwords_file`. Received: {path} ({error})") from error
+    if data.keep_patterns and subwords.pattern != patterns.parse(data.keep_patterns):
+        has = f"has those of {subwords.pattern}" if subwords.pattern else "has none"
+        raise ValueError(f"Expected placeholders of keep_patterns={data.keep_patterns} in {path}. It {has}. Leave `keep_patterns` out.")
     found = {"vocab_size": subwords.vocab_size, "subwords": vocabulary.kind(model)}
     for name, wanted in (("vocab_size", vocab_size), ("subwords", data.subwords)):
         if found[name] != wanted:
@@ -256,6 +267,7 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task) ->
     """Learns sub-words from all sides of the training text."""
     logger.info(f"Learning {vocab_size:,} sub-words …")
     lines = (line for pair in corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts) for line in pair)
+    placeholders = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
     model = vocabulary.learn(
         data.subwords,
         lines,
@@ -264,6 +276,7 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task) ->
         seed=seed,
         normalization=data.normalization,
         character_coverage=data.character_coverage,
+        **placeholders,
     )
     return vocabulary.load(model)
 
@@ -298,6 +311,8 @@ def _write_shards(
 def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, task: Task, write_train: Callable) -> None:
     """Writes a data folder, with `corpus.json` last."""
     given = _given_subwords(data, vocab_size) if data.subwords_file else None
+    if data.keep_patterns:
+        Placeholders(patterns.parse(data.keep_patterns))  # Before the text is read: may refuse a pattern.
     text = _read_text(data, seed, task)
     subwords = given or _learn_subwords(data, vocab_size, seed, task)
     write_whole(folder / SUBWORDS, subwords.model)

@@ -28,8 +28,9 @@ def perplexity(translator: Translator, sources: list[str], *references: list[str
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False)
     def sums(source, target):
-        tokenize = translator.tokenizer.tokenize
-        log_probs = translator.log_probs(tokenize(source, max_length=_LONGEST), tokenize(target, max_length=_LONGEST)).flat_values
+        kept = translator.tokenizer.kept(source)
+        sources, targets = (translator.tokenizer.tokenize(side, max_length=_LONGEST, kept=kept) for side in (source, target))
+        log_probs = translator.log_probs(sources, targets).flat_values
         return tf.reduce_sum(log_probs), tf.size(log_probs)
 
     total = tokens = 0

@@ -186,11 +186,14 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
             weights when it loads them (`compute_type`).
 
     Raises:
-        ValueError: CTranslate2 is not installed, or does not support the quantization; or the sub-words are word pieces.
+        ValueError: CTranslate2 is not installed, or does not support the quantization; or the sub-words are word pieces
+            or have placeholders.
         FileExistsError: the folder is not empty.
     """
     if not isinstance(translator.tokenizer, BytePairs):
         raise ValueError("The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with word pieces.")
+    if translator.tokenizer.pattern:
+        raise ValueError("The format of CTranslate2 needs sub-words without placeholders. Received: a model with `keep_patterns`.")
     folder, config = pathlib.Path(folder).resolve(), translator.config
     positions = config.max_input + config.extra_length
     spec = specification(translator.model, list(translator.tokenizer.pieces), positions)

@@ -24,8 +24,9 @@ class Translation(Task):
     best_metrics = ("bleu", "loss")
 
     def records(self, tokenizer, *texts: list[bytes]) -> Iterator[tuple]:
-        """See `Task.records`: the sub-words of both sides, with end tokens."""
-        return zip(*map(tokenizer.sentences, texts), strict=True)
+        """See `Task.records`: the sub-words of both sides, with end tokens. Placeholders stand for what both sides keep."""
+        kept = tokenizer.kept(*texts)
+        return zip(*(tokenizer.sentences(lines, kept) for lines in texts), strict=True)
 
     def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """See `Task.loss`: the negative log likelihood, and the smoothed cross entropy of section 5.4."""

@@ -1,8 +1,8 @@
 """Numbered placeholders for text to keep: URLs, tags and the like become ｟1｠, ｟2｠, … before text is divided into sub-words.
 
-A model that is trained on placeholders that both sides of a pair share learns to copy them. Each is one sub-word, so none is broken, and the
-text that they stand for is put back from the source of a translation. Core operations do this in the graph: the brackets, and the sub-words
-in them, are as in OpenNMT's Tokenizer.
+A model that is trained on placeholders that both sides of a pair share learns to copy them. Each is one sub-word, so none is broken, and
+what they stand for is put back from the source of a translation. Core operations do this in the graph. OpenNMT's Tokenizer has the same
+brackets.
 """
 
 import tensorflow as tf
@@ -11,8 +11,8 @@ NUMBER = 16  # Of different placeholders in a sentence. What further matches hav
 NAMES = tuple(f"｟{number}｠" for number in range(1, NUMBER + 1))
 _MATCHES = 64  # Of a sentence, in which different ones are looked for.
 _NAME = r"｟\d+｠"
-# Text that has a bracket itself: a character of the private use area follows it.
-_BRACKET, _ESCAPED = "｟", "｟\ue0f3"
+# A bracket in the text itself is followed by a character of the private use area. NFKC turns the first bracket into the second.
+_BRACKET, _MARK = "([｟⦅])", "\ue0f3"
 _SEPARATOR = b"\xff"  # Is in no valid UTF-8.
 
 
@@ -36,7 +36,7 @@ class Placeholders(tf.Module):
             raise ValueError(f"`keep_patterns`: expected regular expressions of RE2. Received: {pattern!r:.200} ({reason}).") from error
 
     def find(self, text):
-        """Returns the different matches in each sentence, in the order of their first places: [B] string → [B, N] string, padded with ""."""
+        """Returns the different matches in each sentence, in their order: [B] string → [B, N] string, padded with ""."""
         matches = _parts(text, self.pattern)[:, 1::2][:, :_MATCHES].to_tensor("")
         same = tf.cast(matches[:, :, None] == matches[:, None], tf.int32)
         first = tf.linalg.diag_part(tf.cumsum(same, axis=2)) == 1
@@ -53,12 +53,12 @@ class Placeholders(tf.Module):
             [B] string.
         """
         names = tf.broadcast_to(tf.constant(NAMES), tf.shape(kept))
-        return _exchanged(_parts(text, self.pattern), kept, names, lambda text: tf.strings.regex_replace(text, _BRACKET, _ESCAPED))
+        return _exchanged(_parts(text, self.pattern), kept, names, lambda text: tf.strings.regex_replace(text, _BRACKET, r"\1" + _MARK))
 
     def restore(self, text, kept):
         """Puts back what placeholders stand for; see `replace`. Those that stand for nothing are left out."""
         names = tf.broadcast_to(tf.constant(NAMES), tf.shape(kept))
-        return _exchanged(_parts(text, _NAME), names, kept, lambda text: tf.strings.regex_replace(text, _ESCAPED, _BRACKET))
+        return _exchanged(_parts(text, _NAME), names, kept, lambda text: tf.strings.regex_replace(text, _BRACKET + _MARK, r"\1"))
 
 
 def common(kept, other):
