@@ -20,13 +20,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
+from t2t_keras.config import AVERAGE, BEST, CHECKPOINTS, LATEST, is_checkpoint
 from t2t_keras.files import UNFINISHED, describe, read_json, replacing, write_whole
 from t2t_keras.log import logger
 from t2t_keras.weights import Left, MismatchError, Names, assign, match
 
 FOLDER = "checkpoints"
-STEP, BEST = "step", "best"  # Kinds of checkpoints: the newest ones, and the one with the best validation.
-AVERAGE, LATEST = "average", "latest"  # Besides BEST and the number of an update, the choices of `load`.
+STEP = "step"  # The kind of the newest checkpoints; `BEST` is that of the one with the best validation.
 MAX_STATE = 2**20  # Maximum size of a checkpoint's state in bytes.
 _NAME = re.compile(rf"({STEP}|{BEST})-([0-9]{{9}}|[1-9][0-9]{{9,17}})\.(npz|json|damaged|tmp|json\.tmp|(?:npz|json)\.{UNFINISHED})")
 
@@ -273,8 +273,8 @@ def _chosen(model_dir: pathlib.Path, which: str) -> list[pathlib.Path]:
     """Returns the checkpoints that `load` reads."""
     steps, best = kept(model_dir), kept(model_dir, BEST)
     paths = {AVERAGE: steps, LATEST: steps[-1:], BEST: best[-1:]}
-    if which not in paths and not re.fullmatch("[0-9]{1,18}", which):
-        raise ValueError(f"Expected `checkpoint` to be one of {', '.join(paths)}, or the number of an update. Received: {which}.")
+    if not is_checkpoint(which):
+        raise ValueError(f"Expected `checkpoint` to be one of {', '.join(CHECKPOINTS)}, or the number of an update. Received: {which}.")
     chosen = paths[which] if which in paths else [path for path in (*steps, *best) if step_of(path) == int(which)][:1]
     if not chosen:
         available = "; ".join(

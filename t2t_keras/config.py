@@ -16,7 +16,7 @@ from t2t_keras import patterns
 from t2t_keras.files import read_json
 
 TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name text.
-FILES = (*TEXTS, "subwords_file")  # Options of `DataConfig` that name files, whose contents count.
+FILES = (*TEXTS, "subwords_file", "source_subwords_file")  # Options of `DataConfig` that name files, whose contents count.
 # Options of `DataConfig` for any corpus.
 TEXT_OPTIONS = ("max_length", "subwords", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines", "keep_patterns")
 # Former names of options, which version 0.1 still accepts.
@@ -28,7 +28,9 @@ FORMER_NAMES = {
 }
 # The special ids of every vocabulary. Padding (0) differs from unknown (1).
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
+ACTIVATIONS = ("relu", "gelu", "swish")
 
+CHECKPOINTS = AVERAGE, BEST, LATEST = "average", "best", "latest"  # Choices of the weights of a run, beside the number of an update.
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
 TEMPERATURES = f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
 ENSEMBLE_MEANS = ("probabilities", "logs")  # What the mean of the predictions of several models is of; see `model.ensemble.mean`.
@@ -45,6 +47,11 @@ def check_ensemble(models: int, weights: Sequence[float], mean: str) -> None:
         raise ValueError(f"Expected {expected}. Received: {', '.join(map(str, weights))}.")
     if mean not in ENSEMBLE_MEANS:
         raise ValueError(f"Expected `ensemble_mean` to be one of {', '.join(ENSEMBLE_MEANS)}. Received: {mean}.")
+
+
+def is_checkpoint(which: str) -> bool:
+    """Returns whether a text chooses weights of a run: one of `CHECKPOINTS`, or the number of an update."""
+    return which in CHECKPOINTS or re.fullmatch("[0-9]{1,18}", which) is not None
 
 
 def with_current_names(options: dict) -> dict:
@@ -112,6 +119,21 @@ class ModelConfig:
         "with |i - j| <= r // 2. 0, as in the paper's models, does not restrict it.",
         2**16,
     )
+    attention_bias: bool = option(
+        False, "Add biases to the projections of attention, W^Q, W^K, W^V and W^O; the paper has none (section 3.2.2)."
+    )
+    activation: str = option("relu", "Activation of the feed-forward networks: relu, as in the paper (section 3.3), gelu or swish.")
+    norm_epsilon: float = option(1e-6, "What layer normalization adds to the variance; the paper gives no value.")
+    source_vocab_size: int = option(
+        0,
+        "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that of the target. 0, as "
+        "in the paper, shares vocabulary and matrix (section 3.4).",
+        2**24,
+    )
+    tie_logits: bool = option(
+        True, "Compute the logits with the embedding matrix of the target (section 3.4); otherwise they have a matrix of their own."
+    )
+    logits_bias: bool = option(False, "Add a bias to the logits; the paper has none (section 3.4).")
 
     def __post_init__(self):
         check_types(self)
@@ -122,17 +144,24 @@ class ModelConfig:
         _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
         _require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
         _require(self, self.attention_window >= 0, "attention_window", "a number of positions, or 0 for attention to all")
+        _require(self, self.activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}")
+        _require(self, 0 < self.norm_epsilon < 1, "norm_epsilon", "a small positive number")
+        of_source = f"more than the {EOS + 1} special ids, or 0 for the vocabulary of the target"
+        _require(self, self.source_vocab_size > EOS + 1 or self.source_vocab_size == 0, "source_vocab_size", of_source)
 
     @property
     def num_weights(self) -> int:
         """Number of weights in all matrices and vectors of section 3: the last column of Table 3."""
-        attention = 2 * self.d_model * self.num_heads * (self.d_k + self.d_v)  # W^Q, W^K; W^V, W^O; no bias.
+        attention = 2 * self.d_model * self.num_heads * (self.d_k + self.d_v)  # W^Q, W^K; W^V, W^O.
+        if self.attention_bias:
+            attention += self.num_heads * (2 * self.d_k + self.d_v) + self.d_model
         feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model  # W_1, W_2; b_1, b_2.
         norm = 2 * self.d_model
         encoder_layer = attention + feed_forward + 2 * norm
         decoder_layer = 2 * attention + feed_forward + 3 * norm
-        embeddings = (self.vocab_size + self.learned_positions) * self.d_model
-        return embeddings + self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer
+        logits = self.vocab_size * (self.d_model * (not self.tie_logits) + self.logits_bias)
+        embeddings = (self.source_vocab_size + self.vocab_size + self.learned_positions) * self.d_model
+        return embeddings + logits + self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +171,9 @@ class TrainConfig:
     train_steps: int = option(100_000, "Total number of updates (section 5.2).")
     warmup_steps: int = option(4000, "Number of updates over which the learning rate increases (section 5.3).")
     learning_rate_factor: float = option(1.0, "Factor on the learning rate of section 5.3.")
+    learning_rate: float = option(
+        0.0, "Constant learning rate after a linear warm-up, as for fine-tuning, in place of that of section 5.3; 0 for the paper's."
+    )
     cooldown_steps: int = option(
         0,
         "Number of updates up to --train_steps over which the learning rate also falls linearly to 0, as in Zhai et al. (2022); 0, as in "
@@ -167,7 +199,13 @@ class TrainConfig:
     tf32: bool = option(
         True, "Round the factors of float32 products to TF32 on GPUs that can, as TensorFlow does by default: faster, and less exact."
     )
-    parent: str = option("", "Folder of a run whose weights, averaged over its newest checkpoints, a new run starts from; empty for none.")
+    parent: str = option("", "Folder of a run whose weights a new run starts from, for fine-tuning; empty for none.")
+    parent_checkpoint: str = option(CHECKPOINTS[0], f"<{'|'.join(CHECKPOINTS)}|STEP>: Weights of --parent to start from.")
+    freeze: str = option(
+        "",
+        "Parts of the model that keep their weights, separated by commas: names in the paths of the weights, such as embedding, encoder or "
+        "decoder_0/self_attention; empty trains all.",
+    )
     seed: int = option(1, "Seed of the initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Make runs with the same seed on the same machine bit-identical; slower.")
     data_service: str = option(
@@ -216,6 +254,7 @@ class TrainConfig:
             "attention_images",
             "patience",
             "clip_norm",
+            "learning_rate",
             "max_hours",
             "histogram_steps",
             "device_tflops",
@@ -223,6 +262,9 @@ class TrainConfig:
         ):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
         _require(self, self.learning_rate_factor > 0, "learning_rate_factor", "a positive factor")
+        factor = "a learning_rate_factor of 1 with a constant learning_rate"
+        _require(self, self.learning_rate_factor == 1 or not self.learning_rate, "learning_rate_factor learning_rate", factor)
+        _require(self, is_checkpoint(self.parent_checkpoint), "parent_checkpoint", f"{', '.join(CHECKPOINTS)} or the number of an update")
         cooldown = "a cooldown of 0 or more updates, at most all of them"
         _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
@@ -338,6 +380,9 @@ class DataConfig:
         "bpe", "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German) or wordpiece (as for English-French)."
     )
     subwords_file: str = option("", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text.")
+    source_subwords_file: str = option(
+        "", "File of sub-words of the source, beside those of the target in --subwords_file; empty: see --source_vocab_size."
+    )
     normalization: str = option("identity", "SentencePiece normalization: identity (none), nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf.")
     character_coverage: float = option(
         0.9995, "Share of the text's characters that become sub-words; rarer characters are spelled in bytes."

@@ -1,8 +1,8 @@
 """The folder of a run: its options, sub-words and identity, from which training resumes. Does not import TensorFlow.
 
 `config.json` has a version, the architecture (transformer, if it is not there), the four groups of options, the data folder, and the size
-and SHA-256 of the checkpoints of the parent, of the sub-words and of the index of the training records. A folder with this file is a run's
-folder. A folder with other files of the same names is refused.
+and SHA-256 of the checkpoints of the parent, of the sub-words, of those of the source if it has its own, and of the index of the training
+records. A folder with this file is a run's folder. A folder with other files of the same names is refused.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from t2t_keras import checkpoint, registry
 from t2t_keras.config import (
+    AVERAGE,
     FILES,
     TEXT_OPTIONS,
     TEXTS,
@@ -27,6 +28,7 @@ from t2t_keras.config import (
 from t2t_keras.files import check_no_link, check_no_links, describe, read_json, write_whole
 
 CONFIG, SUBWORDS, DATA, LOGS, NOT_FINITE = "config.json", "subwords.model", "data", "logs", "not_finite"
+SOURCE_SUBWORDS = "subwords.source.model"  # Beside the other, in the folders of runs and of data whose source has sub-words of its own.
 CURVES = ("curves.png", "curves.csv")
 SAVED_MODEL = "saved_model.pb"  # The file that makes a folder an export.
 OF_RUN = "run: "  # In `Options.sources`, before where the resumed run has an option from.
@@ -39,7 +41,7 @@ TRANSFORMER = "transformer"  # The architecture where none is named.
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
-    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent"),
+    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent", "parent_checkpoint", "freeze"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
 }
 
@@ -97,6 +99,11 @@ class Options:
         return {name: getattr(self, name) for name in groups_of(self.architecture)}
 
     @property
+    def source_vocab_size(self) -> int:
+        """Number of sub-words of the source alone; 0 if there are none, or the architecture has no such option."""
+        return getattr(self.model, "source_vocab_size", 0)
+
+    @property
     def task(self):
         """The `task.Task` of the architecture."""
         return registry.task_of(self.architecture)
@@ -149,7 +156,7 @@ def check(model_dir: pathlib.Path) -> bool:
         ValueError: the folder has other files with the names of a run's files, or an export; or the run is of a newer version.
     """
     path = model_dir / CONFIG
-    there = [name for name in (SUBWORDS, checkpoint.FOLDER, LOGS, *CURVES) if (model_dir / name).exists()]
+    there = [name for name in (SUBWORDS, SOURCE_SUBWORDS, checkpoint.FOLDER, LOGS, *CURVES) if (model_dir / name).exists()]
     if export := export_in(model_dir):
         there.append(SAVED_MODEL if export == model_dir else export.name)
     if not path.exists():  # A run writes it before the others.
@@ -160,7 +167,8 @@ def check(model_dir: pathlib.Path) -> bool:
     version = written.get("version", 0)  # 0: older than version numbers.
     if "model" not in written or type(version) is not int:
         raise ValueError(f"{path} is not the {CONFIG} of a run. Give another `model_dir`.")
-    known = {"version", ARCHITECTURE, "model", "train", "decode", "data", "data_dir", "parent", "subwords", "records", "sources"}
+    known = {"version", ARCHITECTURE, "model", "train", "decode", "data", "data_dir", "parent", "sources", "records"}
+    known |= {"subwords", "source_subwords"}
     if version > VERSION or not set(written) <= known:
         raise ValueError(f"{path} was written by another version of this program. Use that one.")
     return True
@@ -172,7 +180,7 @@ def check_before_writing(model_dir: pathlib.Path) -> None:
     The folder itself may be a link, and the user's own files in it may be links.
     """
     check_no_link(model_dir / DATA)  # What it holds is checked under its own lock, before it is written.
-    names = (CONFIG, SUBWORDS, LOGS, NOT_FINITE, checkpoint.FOLDER, *CURVES)
+    names = (CONFIG, SUBWORDS, SOURCE_SUBWORDS, LOGS, NOT_FINITE, checkpoint.FOLDER, *CURVES)
     check_no_links(*(model_dir / name for name in names))
 
 
@@ -246,9 +254,10 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         given = given | {"parent": os.path.abspath(os.path.expanduser(given["parent"]))}
     parent = pathlib.Path(given["parent"]) if given.get("parent") and not is_run else None
     if parent:
-        before = _child_of(parent)
+        before = _child_of(parent, given.get("parent_checkpoint", AVERAGE))
         if {"dataset", "train_source"} & given.keys():
-            given = {"subwords_file": str(parent / SUBWORDS)} | given
+            source = {"source_subwords_file": str(parent / SOURCE_SUBWORDS)} if _has_source_subwords(parent) else {}
+            given = {"subwords_file": str(parent / SUBWORDS)} | source | given
     else:
         before = read(model_dir) if is_run else Options.default(given.get(ARCHITECTURE, TRANSFORMER))
     if given.get(ARCHITECTURE, before.architecture) != before.architecture:
@@ -260,6 +269,9 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
     origins = dict.fromkeys(given, "given") | ({"data_dir": "given"} if data_dir else {}) | (sources or {})
     data_dir = stored(model_dir, data_dir) if data_dir else before.data_dir
     prepared = {} if is_run else _of_data_folder(Options(data_dir=data_dir).data_folder(model_dir), given)
+    if not prepared.get("source_vocab_size"):
+        prepared.pop("source_vocab_size", None)  # Not all architectures have the option.
+    _check_names(prepared, before.architecture)
     given, origins, chosen = prepared | given, dict.fromkeys(prepared, "data folder") | origins, {}
     for name, group in groups_of(before.architecture).items():
         own = {field.name: given[field.name] for field in dataclasses.fields(group) if field.name in given}
@@ -328,6 +340,7 @@ def _of_data_folder(folder: pathlib.Path, given: dict) -> dict:
     prepared = {name: value for name, value in vars(prepared_with(folder)).items() if name in recorded and name not in FILES}
     if "vocab_size" in recorded:
         prepared["vocab_size"] = recorded["vocab_size"]
+        prepared["source_vocab_size"] = recorded.get("source_vocab_size", 0)
     if differ := [name for name in prepared if given.get(name, prepared[name]) != prepared[name]]:
         expected, received = (", ".join(f"{name}={values[name]}" for name in differ) for values in (prepared, given))
         raise ValueError(
@@ -335,7 +348,7 @@ def _of_data_folder(folder: pathlib.Path, given: dict) -> dict:
             "`data_dir` or `model_dir`."
         )
     same_dataset = given.get("dataset") == recorded.get("dataset")  # Both may be of text files.
-    return {name: value for name, value in prepared.items() if same_dataset or name in ("vocab_size", *TEXT_OPTIONS)}
+    return {name: value for name, value in prepared.items() if same_dataset or name in ("vocab_size", "source_vocab_size", *TEXT_OPTIONS)}
 
 
 def check_has_text(model_dir: pathlib.Path, options: Options) -> None:
@@ -354,14 +367,14 @@ def check_has_text(model_dir: pathlib.Path, options: Options) -> None:
         )
 
 
-def _child_of(parent: pathlib.Path) -> Options:
+def _child_of(parent: pathlib.Path, which: str) -> Options:
     """Returns the defaults of a new run that starts from the weights of another one: its architecture and model.
 
     Raises:
         FileNotFoundError: the folder is not a run's, or has no checkpoint.
     """
     run = read(parent)
-    checkpoint.identity(parent, checkpoint.AVERAGE)
+    checkpoint.identity(parent, which)
     return dataclasses.replace(Options.default(run.architecture), model=run.model)
 
 
@@ -378,6 +391,13 @@ def _check_task(groups: dict, task) -> None:
     metric = groups["train"].best_metric
     if metric not in task.best_metrics:
         raise ValueError(f"Expected `best_metric` to be one of {', '.join(task.best_metrics)}. Received: best_metric={metric}.")
+    own = {
+        "source_vocab_size": getattr(groups["model"], "source_vocab_size", 0),
+        "source_subwords_file": groups["data"].source_subwords_file,
+    }
+    if any(own.values()) and not task.separate_subwords:
+        received = ", ".join(f"{name}={value}" for name, value in own.items() if value)
+        raise ValueError(f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}.")
     task.check_text(groups["data"])
 
 
@@ -442,7 +462,19 @@ def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
     return ", ".join(f"`{name}` {old} → {new}" for name, old, new in found)
 
 
-def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, records: pathlib.Path) -> None:
+def source_subwords_in(folder: pathlib.Path) -> pathlib.Path | None:
+    """Returns the file of the source's own sub-words in a data folder; `None` if it has none."""
+    return path if (path := folder / SOURCE_SUBWORDS).exists() else None
+
+
+def _has_source_subwords(model_dir: pathlib.Path) -> bool:
+    """Returns whether the source of a run has sub-words of its own."""
+    return "source_subwords" in read_json(model_dir / CONFIG)
+
+
+def write(
+    model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, records: pathlib.Path, source_subwords: pathlib.Path | None = None
+) -> None:
     """Writes the options and sub-words of a run into its folder.
 
     Args:
@@ -450,11 +482,14 @@ def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, rec
         options: the options. The checkpoints of their `parent` are recorded when the run is new.
         subwords: file of the sub-words; it is copied.
         records: index of the training records, which identifies the training data.
+        source_subwords: file of the source's own sub-words, if it has some; it is copied.
     """
     parent = read_json(model_dir / CONFIG).get("parent") if (model_dir / CONFIG).exists() else None
     if options.train.parent and not parent:
-        parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.parent), checkpoint.AVERAGE)}
+        parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.parent), options.train.parent_checkpoint)}
     described = {"data_dir": options.data_dir, "subwords": describe(subwords), "records": describe(records)}
+    if source_subwords:
+        described["source_subwords"] = describe(source_subwords)
     names = option_names(options.architecture) | {ARCHITECTURE, "data_dir"}
     sources = {name: source.removeprefix(OF_RUN) for name, source in sorted(options.sources.items()) if name in names}
     write_whole(
@@ -469,20 +504,24 @@ def write(model_dir: pathlib.Path, options: Options, subwords: pathlib.Path, rec
         ).encode(),
     )
     write_whole(model_dir / SUBWORDS, subwords.read_bytes())
+    if source_subwords:
+        write_whole(model_dir / SOURCE_SUBWORDS, source_subwords.read_bytes())
 
 
-def check_data(model_dir: pathlib.Path, subwords: pathlib.Path, records: pathlib.Path) -> None:
+def check_data(model_dir: pathlib.Path, subwords: pathlib.Path, records: pathlib.Path, source_subwords: pathlib.Path | None = None) -> None:
     """Checks that a data folder is the one that a run was trained on.
 
     Args:
         model_dir: the run's folder.
         subwords: file of the data folder's sub-words.
         records: index of the data folder's training records.
+        source_subwords: file of the source's own sub-words in the data folder, if there is one.
 
     Raises:
         ValueError: the sub-words or the training records differ.
     """
-    if describe(subwords) != describe(model_dir / SUBWORDS):
+    of_run = [model_dir / SUBWORDS, *([model_dir / SOURCE_SUBWORDS] if _has_source_subwords(model_dir) else [])]
+    if [describe(path) for path in (subwords, source_subwords) if path] != [describe(path) for path in of_run]:
         raise ValueError(f"{model_dir} holds a model with other sub-words than {subwords.parent}. Give another `model_dir`.")
     expected = read_json(model_dir / CONFIG).get("records")
     if expected is not None and describe(records) != expected:
@@ -491,17 +530,22 @@ def check_data(model_dir: pathlib.Path, subwords: pathlib.Path, records: pathlib
         )
 
 
-def read_subwords(model_dir: pathlib.Path) -> bytes:
-    """Reads the sub-words of a run.
+def read_subwords(model_dir: pathlib.Path) -> tuple[bytes, ...]:
+    """Reads the sub-words of a run, and those of its source if it has its own: the arguments of `vocabulary.load_sides`.
 
     Raises:
-        FileNotFoundError: the file is missing.
-        ValueError: the file is not the one that the run was trained with.
+        FileNotFoundError: a file is missing.
+        ValueError: a file is not the one that the run was trained with.
     """
-    path = model_dir / SUBWORDS
+    names = {"subwords": SUBWORDS} | ({"source_subwords": SOURCE_SUBWORDS} if _has_source_subwords(model_dir) else {})
+    return tuple(_read_subwords(model_dir, key, name) for key, name in names.items())
+
+
+def _read_subwords(model_dir: pathlib.Path, key: str, name: str) -> bytes:
+    path = model_dir / name
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. Restore it: a model cannot be used without its sub-words.")
-    expected = read_json(model_dir / CONFIG).get("subwords")
+    expected = read_json(model_dir / CONFIG).get(key)
     if expected is not None and (received := describe(path)) != expected:
         raise ValueError(f"{path} is not what {model_dir} was trained with. Expected: {expected}. Received: {received}. Restore that file.")
     return path.read_bytes()

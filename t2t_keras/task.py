@@ -62,6 +62,7 @@ class Task:
         texts: the text that a record is made of: ("source", "target"), or ("source",) for text without a second side.
         columns: the columns of a record.
         target: the column whose tokens the loss is a sum over.
+        separate_subwords: whether the source may have sub-words of its own, which `records` then takes from `tokenizer.source`.
         sums: names of what `loss` returns.
         objective: the one of `sums` that training minimises.
         metrics: what `measure` and `validation` return.
@@ -73,6 +74,7 @@ class Task:
     texts: tuple[str, ...] = ("source", "target")
     columns: tuple[Column, ...]
     target: str = "target"
+    separate_subwords: bool = False
     sums: tuple[str, ...] = ("loss",)
     objective: str = "loss"
     metrics: tuple[Metric, ...] = (LOSS,)

@@ -757,7 +757,7 @@ MUTANTS = (
         "t2t_keras/decoding/beam_search.py",
         "any(each is True for each in applies)",
         "applies",
-        ("tests/test_search_hooks.py::test_a_scorer_is_called_only_while_one_applies",),
+        ("tests/test_search_hooks.py::test_a_scorer_is_called_only_while_it_applies",),
     ),
     Mutant(
         "the last token of a prefix is not forced",
@@ -913,7 +913,7 @@ MUTANTS = (
     Mutant(
         "loading does not look at the hash of the sub-words",
         "t2t_keras/decoding/loading.py",
-        "vocabulary.load(run_folder.read_subwords(model_dir))",
+        "vocabulary.load_sides(*run_folder.read_subwords(model_dir))",
         "vocabulary.load((model_dir / run_folder.SUBWORDS).read_bytes())",
         ("tests/test_run.py::test_sub_words_of_another_run_are_refused_by_all_that_use_a_run",),
     ),
@@ -977,8 +977,8 @@ MUTANTS = (
     Mutant(
         "the sample of the sub-words ignores --seed",
         "t2t_keras/data/prepare.py",
-        "sample=data.vocab_sample,\n        seed=seed,",
-        "sample=data.vocab_sample,\n        seed=1,",
+        "sample=data.vocab_sample,\n            seed=seed,",
+        "sample=data.vocab_sample,\n            seed=1,",
         ("tests/test_prepare.py::test_sub_words_are_learned_from_a_sample_as_large_as_asked_drawn_by_the_seed",),
     ),
     Mutant(
@@ -1017,10 +1017,31 @@ MUTANTS = (
         ("tests/test_corpora.py::test_a_file_is_hashed_while_it_is_read",),
     ),
     Mutant(
+        "the source's vocabulary is learned from both sides",
+        "t2t_keras/data/prepare.py",
+        '_learn_subwords(data, source_vocab_size, seed, task, "source")',
+        "_learn_subwords(data, source_vocab_size, seed, task)",
+        ("tests/test_source_subwords.py::test_each_side_has_the_sub_words_that_its_text_gives_and_records_have_their_ids",),
+    ),
+    Mutant(
+        "sources are cut into sub-words of the target",
+        "t2t_keras/decoding/translator.py",
+        "return self.tokenizer.source\n",
+        "return self.tokenizer\n",
+        ("tests/test_source_subwords.py::test_a_translation_is_what_the_search_writes_for_the_ids_of_the_source",),
+    ),
+    Mutant(
+        "a run goes on with other sub-words of the source",
+        "t2t_keras/run_folder.py",
+        "*([model_dir / SOURCE_SUBWORDS] if _has_source_subwords(model_dir) else [])",
+        "*([source_subwords] if source_subwords else [])",
+        ("tests/test_source_subwords.py::test_a_run_does_not_go_on_with_other_sub_words_of_the_source",),
+    ),
+    Mutant(
         "a file is read once more for its hash",
         "t2t_keras/data/prepare.py",
-        "_options(data, vocab_size, seed, task, text.hashes)",
-        "_options(data, vocab_size, seed, task)",
+        "_options(data, vocab_size, seed, task, source_vocab_size, text.hashes)",
+        "_options(data, vocab_size, seed, task, source_vocab_size)",
         ("tests/test_prepare.py::test_preparing_reads_no_file_once_more_for_its_hash",),
     ),
     Mutant(
@@ -1033,7 +1054,7 @@ MUTANTS = (
     Mutant(
         "a folder prepared meanwhile is not compared with the options",
         "t2t_keras/data/prepare.py",
-        "    check_folder(folder, data, vocab_size, seed, task)\n    logger",
+        "    check_folder(folder, data, vocab_size, seed, task, source_vocab_size)\n    logger",
         "    logger",
         ("tests/test_prepare.py::test_the_second_of_two_refuses_what_the_first_made_of_another_corpus",),
     ),
@@ -1082,8 +1103,8 @@ MUTANTS = (
     Mutant(
         "a folder counts as whole before it is",
         "t2t_keras/data/prepare.py",
-        "    write_whole(folder / SUBWORDS, subwords.model)\n",
-        '    write_whole(folder / SUBWORDS, subwords.model)\n    (folder / CORPUS).write_text("{}")\n',
+        "        write_whole(folder / name, model)\n",
+        '        write_whole(folder / name, model)\n    (folder / CORPUS).write_text("{}")\n',
         ("tests/test_prepare.py::test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_there_is_room",),
     ),
     Mutant(
@@ -1462,7 +1483,7 @@ MUTANTS = (
     Mutant(
         "attention in TensorBoard is of sentences that do not fit",
         "t2t_keras/reporting/pictures.py",
-        "return 1 < lengths.min() and lengths.max() <= MAX_PIECES",
+        "return 1 < min(lengths) and max(lengths) <= MAX_PIECES",
         "return True",
         ("tests/test_training_pictures.py::test_the_first_pairs_that_fit_are_drawn",),
     ),
@@ -1633,9 +1654,37 @@ MUTANTS = (
     Mutant(
         "the encoder ignores its window",
         "t2t_keras/model/encoder.py",
-        ', "dropout", "attention_window")}',
-        ', "dropout")}',
+        '(*LAYER_OPTIONS, "attention_window")',
+        "LAYER_OPTIONS",
         ("tests/test_restricted_attention.py::test_the_encoder_attends_to_neighborhoods_and_the_decoder_to_everything",),
+    ),
+    Mutant(
+        "the loss ignores the bias of the logits",
+        "t2t_keras/model/transformer.py",
+        "return linear_cross_entropy(x, matrix, target, label_smoothing, bias)",
+        "return linear_cross_entropy(x, matrix, target, label_smoothing)",
+        ("tests/test_oracle.py::test_the_smoothed_loss_of_a_padded_batch_is_the_papers_for_each_sentence_alone",),
+    ),
+    Mutant(
+        "the loss uses the embedding matrix for the logits",
+        "t2t_keras/model/transformer.py",
+        'ops.cast(self.embedding.logits_matrix, "float32")',
+        'ops.cast(self.embedding.matrix, "float32")',
+        ("tests/test_oracle.py::test_the_smoothed_loss_of_a_padded_batch_is_the_papers_for_each_sentence_alone",),
+    ),
+    Mutant(
+        "the encoder shares the embedding of the target in spite of its own vocabulary",
+        "t2t_keras/model/transformer.py",
+        "embedding=None if config.source_vocab_size else embedding",
+        "embedding=embedding",
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[source_vocab_size]",),
+    ),
+    Mutant(
+        "CTranslate2 gets the embeddings of the target for the source",
+        "t2t_keras/export/ctranslate2_format.py",
+        "_array(model.encoder.embedding.matrix), _array(shared.matrix)",
+        "_array(shared.matrix), _array(shared.matrix)",
+        ("tests/test_ctranslate2_format.py::test_scores_of_given_translations_are_equal",),
     ),
     Mutant(
         "an encoder layer forgets its window",

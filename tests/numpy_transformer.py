@@ -4,13 +4,13 @@ One sentence at a time, so there is no padding and no padding mask; one head at 
 shares no code with the package. A row of a matrix is a position. Letters: S source words, T target words, D d_model, H heads,
 K d_k, E d_v, F d_ff, V vocabulary.
 
-The weights are a dictionary:
-    matrix: [V, D]
+The weights are a dictionary. In the paper's model, all three matrices are one, and only equation 2 and norms have a bias:
+    source_matrix, target_matrix, logits_matrix: [V, D]; logits_bias: [V]
     encoder, decoder: a list of layers, each a dictionary of
-        self_attention, and in the decoder cross_attention: {"query": H × [D, K], "key": H × [D, K], "value": H × [D, E],
-            "output": [H·E, D]}
-        feed_forward: (W₁ [D, F], b₁ [F], W₂ [F, D], b₂ [D])
-        the same names + "_norm": (gain [D], bias [D])
+        self_attention, and in the decoder cross_attention: {"query": H × ([D, K], [K]), "key": H × ([D, K], [K]),
+            "value": H × ([D, E], [E]), "output": ([H·E, D], [D])}
+        feed_forward: (W₁ [D, F], b₁ [F], W₂ [F, D], b₂ [D], the name of the activation)
+        the same names + "_norm": (gain [D], bias [D], epsilon)
 """
 
 import math
@@ -39,27 +39,35 @@ def attention(q, k, v, causal: bool = False):
 def heads_weights(queries, memory, weights, causal: bool = False):
     """What each head multiplies V by. [T, D], [S, D] → [H, T, S]."""
     heads = zip(weights["query"], weights["key"], strict=True)
-    return np.stack([attention_weights(queries @ w_q, memory @ w_k, causal) for w_q, w_k in heads])
+    return np.stack([attention_weights(queries @ w_q + b_q, memory @ w_k + b_k, causal) for (w_q, b_q), (w_k, b_k) in heads])
 
 
 def multi_head_attention(queries, memory, weights, causal: bool = False):
     """Section 3.2.2: head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). [T, D], [S, D] → [T, D]."""
     heads = [
-        attention(queries @ w_q, memory @ w_k, memory @ w_v, causal)
-        for w_q, w_k, w_v in zip(weights["query"], weights["key"], weights["value"], strict=True)
+        attention(queries @ w_q + b_q, memory @ w_k + b_k, memory @ w_v + b_v, causal)
+        for (w_q, b_q), (w_k, b_k), (w_v, b_v) in zip(weights["query"], weights["key"], weights["value"], strict=True)
     ]
-    return np.concatenate(heads, axis=-1) @ weights["output"]
+    w_o, b_o = weights["output"]
+    return np.concatenate(heads, axis=-1) @ w_o + b_o
+
+
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(0, x),
+    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
+    "swish": lambda x: x / (1 + np.exp(-x)),
+}
 
 
 def feed_forward(x, weights):
     """Equation 2. [T, D] → [T, D]."""
-    w_1, b_1, w_2, b_2 = weights
-    return np.maximum(0, x @ w_1 + b_1) @ w_2 + b_2
+    w_1, b_1, w_2, b_2, activation = weights
+    return ACTIVATIONS[activation](x @ w_1 + b_1) @ w_2 + b_2
 
 
-def add_and_norm(x, y, weights, epsilon: float = 1e-6):
+def add_and_norm(x, y, weights):
     """LayerNorm(x + Sublayer(x)), section 3.1; the paper gives no epsilon."""
-    gain, bias = weights
+    gain, bias, epsilon = weights
     total = x + y
     mean = total.mean(axis=-1, keepdims=True)
     variance = ((total - mean) ** 2).mean(axis=-1, keepdims=True)
@@ -85,7 +93,7 @@ def embed(ids, matrix):
 
 def encode(source, weights):
     """The encoder's stack, section 3.1. S ids → [S, D]."""
-    x = embed(source, weights["matrix"])
+    x = embed(source, weights["source_matrix"])
     for layer in weights["encoder"]:
         x = add_and_norm(x, multi_head_attention(x, x, layer["self_attention"]), layer["self_attention_norm"])
         x = add_and_norm(x, feed_forward(x, layer["feed_forward"]), layer["feed_forward_norm"])
@@ -95,23 +103,22 @@ def encode(source, weights):
 def logits(source, shifted_target, weights):
     """What stands before the softmax of Figure 1. S ids, T ids → [T, V]."""
     memory = encode(source, weights)
-    x = embed(shifted_target, weights["matrix"])
+    x = embed(shifted_target, weights["target_matrix"])
     for layer in weights["decoder"]:
         x = add_and_norm(x, multi_head_attention(x, x, layer["self_attention"], causal=True), layer["self_attention_norm"])
         x = add_and_norm(x, multi_head_attention(x, memory, layer["cross_attention"]), layer["cross_attention_norm"])
         x = add_and_norm(x, feed_forward(x, layer["feed_forward"]), layer["feed_forward_norm"])
-    return x @ weights["matrix"].T
+    return x @ weights["logits_matrix"].T + weights["logits_bias"]
 
 
 def alignment(source, shifted_target, weights, layer: int):
     """How the words of a target attend to those of the source in a layer of the decoder, the mean of its heads. S ids, T ids → [T, S]."""
     memory = encode(source, weights)
-    x = embed(shifted_target, weights["matrix"])
+    x = embed(shifted_target, weights["target_matrix"])
     for number, each in enumerate(weights["decoder"]):
         x = add_and_norm(x, multi_head_attention(x, x, each["self_attention"], causal=True), each["self_attention_norm"])
         if number == layer:
-            heads = zip(each["cross_attention"]["query"], each["cross_attention"]["key"], strict=True)
-            return np.mean([attention_weights(x @ w_q, memory @ w_k) for w_q, w_k in heads], axis=0)
+            return np.mean(heads_weights(x, memory, each["cross_attention"]), axis=0)
         x = add_and_norm(x, multi_head_attention(x, memory, each["cross_attention"]), each["cross_attention_norm"])
         x = add_and_norm(x, feed_forward(x, each["feed_forward"]), each["feed_forward_norm"])
 
@@ -119,12 +126,12 @@ def alignment(source, shifted_target, weights, layer: int):
 def all_attention(source, shifted_target, weights):
     """The weights of every head. S ids, T ids → {"encoder": [L, H, S, S], "decoder": [L, H, T, T], "cross": [L, H, T, S]}."""
     found = {"encoder": [], "decoder": [], "cross": []}
-    memory = embed(source, weights["matrix"])
+    memory = embed(source, weights["source_matrix"])
     for each in weights["encoder"]:
         found["encoder"].append(heads_weights(memory, memory, each["self_attention"]))
         memory = add_and_norm(memory, multi_head_attention(memory, memory, each["self_attention"]), each["self_attention_norm"])
         memory = add_and_norm(memory, feed_forward(memory, each["feed_forward"]), each["feed_forward_norm"])
-    x = embed(shifted_target, weights["matrix"])
+    x = embed(shifted_target, weights["target_matrix"])
     for each in weights["decoder"]:
         found["decoder"].append(heads_weights(x, x, each["self_attention"], causal=True))
         x = add_and_norm(x, multi_head_attention(x, x, each["self_attention"], causal=True), each["self_attention_norm"])

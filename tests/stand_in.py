@@ -41,9 +41,12 @@ def subwords(kind: str) -> bytes:
     return vocabulary.learn(kind, lines, VOCAB_SIZE, sample=10_000, seed=1, normalization="identity", character_coverage=1.0)
 
 
-def translator(decode: DecodeConfig, frozen: bool = True, dtype: str = "float32", kind: str = "bpe") -> Translator:
-    """Weights three times as large as at the start of training, so that translations differ, and that lean to the end token."""
-    config = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10)
+def translator(decode: DecodeConfig, frozen: bool = True, dtype: str = "float32", kind: str = "bpe", **options) -> Translator:
+    """Weights three times as large as at the start of training, so that translations differ, and that lean to the end token.
+
+    Further options are those of the model; with some, biases are not zero.
+    """
+    config = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10, **options)
     model, draw = Transformer(config, dtype=dtype), np.random.default_rng(5)
     for weight in model.trainable_variables:
         if weight.path.endswith(("kernel", "matrix")):
@@ -51,7 +54,9 @@ def translator(decode: DecodeConfig, frozen: bool = True, dtype: str = "float32"
             if weight.path.endswith("matrix"):
                 value[EOS + 1 : EOS + 257] /= 3  # Of single bytes, which it then seldom writes.
             weight.assign(value)
-    end = np.array(tf.cast(model.embedding.matrix.value[EOS], tf.float32))
+        elif options and weight.path.endswith("bias"):
+            weight.assign(draw.normal(0, 0.3, weight.shape))
+    end = np.array(tf.cast(model.embedding.logits_matrix.value[EOS], tf.float32))
     model.decoder[-1].feed_forward_norm.norm.beta.assign(0.75 * end / (end @ end))
     return Translator(model, vocabulary.load(subwords(kind)), decode, frozen=frozen)
 

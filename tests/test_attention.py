@@ -137,6 +137,24 @@ def test_the_four_projections_have_the_papers_widths_and_no_bias():
 
 
 @WIDTHS
+def test_by_option_the_four_projections_have_a_bias(rng, mask, d_v):
+    """A bias is a row of the matrix for a last feature that is always 1."""
+    layer, query, memory = MultiHeadAttention(H, K, d_v, use_bias=True), normal(rng, B, T, D), normal(rng, B, S, D)
+    layer.build(query.shape, memory.shape)
+    assert not any(np.any(weight) for weight in layer.weights if weight.name == "bias")
+    layer.set_weights([normal(rng, *weight.shape) for weight in layer.weights])
+    w_q, b_q, w_k, b_k, w_v, b_v, w_o, b_o = layer.get_weights()
+    plain = MultiHeadAttention(H, K, d_v)
+    plain.build((B, T, D + 1), (B, S, D + 1))
+    with_bias = [np.concatenate([kernel, bias[None]]) for kernel, bias in ((w_q, b_q), (w_k, b_k), (w_v, b_v))]
+    plain.set_weights([*with_bias, np.pad(w_o, [(0, 0), (0, 1)])])
+    query_1, memory_1 = (np.concatenate([x, np.ones_like(x[..., :1])], axis=-1) for x in (query, memory))
+    expected = np.array(plain(query_1, memory_1, attention_mask=mask))[..., :D] + b_o
+    np.testing.assert_allclose(layer(query, memory, attention_mask=mask), expected, atol=1e-5)
+    np.testing.assert_array_equal(layer(query, layer.keys_values(memory), attention_mask=mask), layer(query, memory, attention_mask=mask))
+
+
+@WIDTHS
 def test_attending_in_two_steps_equals_one_call(rng, mask, d_v):
     layer, query, memory = MultiHeadAttention(H, K, d_v), normal(rng, B, T, D), normal(rng, B, S, D)
     expected = layer(query, memory, attention_mask=mask)

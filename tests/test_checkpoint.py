@@ -583,7 +583,7 @@ def test_the_number_of_no_checkpoint_is_answered_by_those_there_are(tmp_path, wh
 
 
 def test_an_unknown_choice_of_weights_names_those_there_are(tmp_path):
-    with pytest.raises(ValueError, match="average, latest, best.*newest"):
+    with pytest.raises(ValueError, match="average, best, latest.*newest"):
         checkpoint.load(tmp_path, "newest", new_model())
 
 

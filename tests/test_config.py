@@ -71,6 +71,9 @@ INVALID = [
     (ModelConfig, {"dropout": float("nan")}),
     (ModelConfig, {"learned_positions": -1}),
     (ModelConfig, {"attention_window": -1}),
+    (ModelConfig, {"activation": "tanh"}),
+    *((ModelConfig, {"source_vocab_size": size}) for size in (-1, 4)),
+    *((ModelConfig, {"norm_epsilon": epsilon}) for epsilon in (0.0, 1.0)),
     *(
         (TrainConfig, {name: 0})
         for name in ("train_steps", "warmup_steps", "batch_tokens", "micro_batch_tokens", "keep_checkpoints", "valid_steps", "log_steps")

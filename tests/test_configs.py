@@ -126,7 +126,7 @@ def test_a_wmt14_config_runs_on_the_mock_of_its_set(path, tmp_path):
             data=data,
         )
     assert state.step == 2 and "loss" in said
-    subwords = vocabulary.load(run_folder.read_subwords(tmp_path))
+    subwords = vocabulary.load(*run_folder.read_subwords(tmp_path))
     assert isinstance(subwords, word_pieces.WordPieces) == ("en_fr" in path.stem), "section 5.1"
     assert (tmp_path / run_folder.DATA / prepare.CORPUS).exists()
     assert loading.load(tmp_path)(tf.constant(["abc def"]))["text"].shape == [1]

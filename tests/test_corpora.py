@@ -2,6 +2,7 @@
 
 import bz2
 import codecs
+import collections
 import dataclasses
 import gzip
 import hashlib
@@ -76,6 +77,40 @@ def test_a_side_may_be_several_files_and_globs_cut_at_other_lines_than_the_other
     targets = first.replace("source-1", "target-*")
     assert read(f"{first},{second}", f"{targets},{last}")[0] == expected
     assert read(first.replace("source-1", "source-?"), f"{targets},{last}")[0] == expected
+
+
+@pytest.mark.parametrize("target_weights", ["", "@3"])
+def test_a_file_with_a_weight_is_read_as_often_on_both_sides(file, target_weights):
+    sources, targets = file("a\nb\n", "a@2.en"), file("A\nB\n", "A.de")
+    other, others = file("c\n", "c.en"), file("C\n", "C.de")
+    pairs, report = read(f"{sources}@3,{other}", f"{targets}{target_weights},{others}")
+    assert collections.Counter(pairs) == {(b"a", b"A"): 3, (b"b", b"B"): 3, (b"c", b"C"): 1} and report.pairs == 7
+    assert read(f"{other}@1,{sources}@2", f"{others},{targets}")[1].pairs == 5
+    names = {"train_source": f"{sources}@3", "train_target": targets, "valid_source": other, "valid_target": others}
+    corpora.check_files(DataConfig(**names))
+    assert [line.split()[0] for line in corpora.identity(DataConfig(**names), seed=1)["train_source"]] == ["a@2.en@3"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "received"),
+    [
+        (("@2", "", "", "@2"), "a@2, b@1 and A@1, B@2"),
+        (("", "", "@2", ""), "a@1, b@1 and A@2, B@1"),
+        (("@2", "", "", None), "a@2, b@1 and A@1"),
+    ],
+)
+def test_weights_that_would_misalign_the_sides_are_refused(file, weights, received):
+    written = [file(f"{name}\n", name) for name in "abAB"]
+    names = [f"{name}{weight}" for name, weight in zip(written, weights, strict=True) if weight is not None]
+    expected = f"Expected weights (@N) of the source files, and a target file for each of them. Received: {received}."
+    assert refusal(",".join(names[:2]), ",".join(names[2:])) == expected
+
+
+@pytest.mark.parametrize("weight", ["@0", "@-1", "@0.5", "@", "@x", "@10000"])
+def test_a_weight_is_a_number_of_times(file, weight):
+    name = file("a\n", "a")
+    with pytest.raises(FileNotFoundError, match=f"No such file: '{name}{weight}'"):
+        read(f"{name}{weight}", file("b\n"))
 
 
 def test_gzip_is_read_whatever_the_name(file):

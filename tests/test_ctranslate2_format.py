@@ -29,6 +29,10 @@ MODELS = {
     "one head": dataclasses.replace(ONE_WIDTH, num_heads=1, d_k=5, d_v=5),
     "learned positions": dataclasses.replace(ONE_WIDTH, learned_positions=64),
     "few learned positions": dataclasses.replace(ONE_WIDTH, learned_positions=4),
+    "biases, gelu, another epsilon": dataclasses.replace(
+        ONE_WIDTH, d_k=6, d_v=10, attention_bias=True, logits_bias=True, activation="gelu", norm_epsilon=0.1
+    ),
+    "swish, three matrices": dataclasses.replace(ONE_WIDTH, activation="swish", source_vocab_size=VOCAB_SIZE, tie_logits=False),
 }
 STRANGE = ["", " ", "▁a\ue0f00 \ue0f0", "<s> one </s>", "naïve 😀"]
 
@@ -50,7 +54,7 @@ def make_translator(config: ModelConfig, tokenizer: BytePairs, **decode) -> Tran
             weight.assign(draw.normal(0, config.d_model**-0.5, weight.shape))
         else:
             weight.assign(draw.normal(float(weight.path.endswith("gamma")), 0.2, weight.shape))
-    end = model.embedding.matrix.numpy()[EOS]
+    end = model.embedding.logits_matrix.numpy()[EOS]
     model.decoder[-1].feed_forward_norm.norm.beta.assign_add(1.5 * end / (end @ end))
     return Translator(model, tokenizer, DecodeConfig(**{"beam_size": 1, "extra_length": 10, "max_input": 120, **decode}))
 
@@ -94,6 +98,8 @@ class Numbers:
 
     def __init__(self, tokenizer: BytePairs):
         self.tokenize, self.kept = tokenizer.tokenize, tokenizer.kept
+
+    source = property(lambda self: self)
 
     def detokenize(self, ids, kept):
         return tf.strings.reduce_join(tf.strings.as_string(ids), separator=" ", axis=-1)

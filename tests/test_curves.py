@@ -253,12 +253,19 @@ def matrix() -> np.ndarray:
 class Model:
     """As much of a `Transformer` as the pictures read."""
 
-    def __init__(self, matrix: np.ndarray):
-        self.embedding_matrix = tf.Variable(matrix)
+    def __init__(self, matrix: np.ndarray, source: np.ndarray | None = None):
+        self.embedding_matrix, self.source_embedding_matrix = tf.Variable(matrix), None if source is None else tf.Variable(source)
+
+
+class Words:
+    """As much of `Subwords` as the pictures read."""
+
+    def __init__(self, pieces: tuple[str, ...], source: "Words | None" = None):
+        self.pieces, self.source = pieces, source or self
 
 
 def test_a_picture_that_fails_warns_once_and_the_others_are_still_made(model_dir, matrix, monkeypatch):
-    update = pictures.updates(model_dir, Model(matrix), ("a", "b", "c", "d"))
+    update = pictures.updates(model_dir, Model(matrix), Words(("a", "b", "c", "d")))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # As if it were not installed.
     with logged() as said:
         update(True)
@@ -276,13 +283,24 @@ def test_a_full_disk_stops_no_run(model_dir, matrix, monkeypatch):
     monkeypatch.setattr(curves, "write_whole", full)
     monkeypatch.setattr(embedding_projector, "write_whole", full)
     with logged() as said:
-        pictures.updates(model_dir, Model(matrix), ("a", "b", "c", "d"))(True)
+        pictures.updates(model_dir, Model(matrix), Words(("a", "b", "c", "d")))(True)
     assert len(said) == 2 and all("No space left" in each and "Training continues" in each for each in said)
+
+
+def test_the_projector_gets_both_matrices_of_two_vocabularies(model_dir, matrix):
+    words = Words(("a", "b", "c", "d"), Words(("e", "f")))
+    pictures.updates(model_dir, Model(matrix, -matrix[:2]), words)(True)
+    folder = model_dir / "logs" / "projector"
+    assert np.loadtxt(folder / "vectors.tsv", delimiter="\t").tolist() == matrix.tolist()
+    assert np.loadtxt(folder / "source_vectors.tsv", delimiter="\t").tolist() == (-matrix[:2]).tolist()
+    assert (folder / "source_subwords.tsv").read_text().splitlines() == ["sub-word\tid", "e\t0", "f\t1"]
+    config = (model_dir / "logs" / embedding_projector.CONFIG).read_text()
+    assert all(f'"projector/{name}.tsv"' in config for name in ("vectors", "subwords", "source_vectors", "source_subwords"))
 
 
 def test_the_projector_gets_the_embeddings_of_the_best_validation_with_their_sub_words(model_dir, matrix):
     model = Model(matrix)
-    update = pictures.updates(model_dir, model, ("<pad>", "▁a", "b\tc", "ü"))
+    update = pictures.updates(model_dir, model, Words(("<pad>", "▁a", "b\tc", "ü")))
     update(True)
     model.embedding_matrix.assign(-matrix)
     update(False)

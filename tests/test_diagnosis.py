@@ -102,7 +102,7 @@ def test_the_report_has_all_pairs_and_the_text_of_the_micro_batch(tmp_path, monk
         batch,
         iterations=41,
         scale=2.0,
-        text_of=lambda ids: [str(row[row > 0].tolist()) for row in ids],
+        text_of=lambda column, ids: [str(row[row > 0].tolist()) for row in ids],
     )
     assert str(tmp_path / "not_finite" / "update-42.npz") in told and "the loss" in told
     with np.load(tmp_path / "not_finite" / "update-42.npz") as archive:
@@ -118,7 +118,7 @@ def test_the_report_s_summary_names_what_was_not_finite_in_the_first_micro_batch
     found = {2: "the second", 1: "the first", 0: ""}
     monkeypatch.setattr(diagnosis, "first_not_finite", lambda *_, micro_batch, **place: found[micro_batch])
     ids = tf.constant([[[5, 3, 0]], [[6, 3, 0]], [[7, 8, 3]], [[0, 0, 0]]])
-    place = {"iterations": 1, "scale": 1.0, "text_of": lambda ids: [str(row.tolist()) for row in ids]}
+    place = {"iterations": 1, "scale": 1.0, "text_of": lambda column, ids: [str(row.tolist()) for row in ids]}
     told = diagnosis.write_report(tmp_path / "x.npz", strategy, None, TASK, TRAIN, {"source": ids, "target": ids}, **place)
     assert told.startswith("First value that is not finite: the first.")
     findings = json.loads((tmp_path / "x.json").read_text())

@@ -38,6 +38,19 @@ def test_changing_the_matrix_changes_embedding_and_logits_together(layer):
     assert not np.any(layer(ids)) and not np.any(layer.logits(hidden))
 
 
+def test_logits_may_have_a_matrix_and_a_bias_of_their_own():
+    """They begin like those of the paper, and the bias with zeros."""
+    layer = SharedEmbedding(V, D, tie_logits=False, logits_bias=True)
+    layer.build()
+    assert [weight.name for weight in layer.weights] == ["matrix", "logits_matrix", "logits_bias"]
+    assert not np.any(layer.bias) and np.array(layer.logits_matrix).std() == pytest.approx(D**-0.5, abs=0.03)
+    layer.matrix.assign(ops.zeros((V, D)))
+    layer.bias.assign(np.arange(V))
+    hidden = np.random.default_rng(0).normal(size=(2, 3, D)).astype("float32")
+    assert not np.any(layer(np.array([[5]])))
+    np.testing.assert_allclose(layer.logits(hidden), hidden @ layer.logits_matrix.numpy().T + np.arange(V), atol=1e-5)
+
+
 def test_embeddings_start_with_a_variance_of_one():
     layer = SharedEmbedding(1000, 64)
     assert np.array(layer(np.arange(1000)[None])).std() == pytest.approx(1, abs=0.02)  # 64,000 draws: seven standard errors.

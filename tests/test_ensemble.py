@@ -28,6 +28,7 @@ from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import ctranslate2_format, savedmodel
 from t2t_keras.model.ensemble import Ensemble, mean
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.text import vocabulary
 
 RUN_1 = pathlib.Path(__file__).parent / "data/run_1"
 DECODE = DecodeConfig(beam_size=3, extra_length=2, alpha=0.6)
@@ -229,6 +230,64 @@ def test_a_run_beside_itself_is_that_run_in_other_precisions_too(options):
     assert np.abs(one - scores_of(loading.load(RUN_1))).max() > 1e-4
 
 
+@pytest.fixture(scope="module")
+def own_source(runs, tmp_path_factory) -> pathlib.Path:
+    """A run whose source has other sub-words: the target's are those of the tests."""
+    folder = tmp_path_factory.mktemp("own_source")
+    shutil.copytree(runs[1], folder, dirs_exist_ok=True)
+    options = {"sample": 1000, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
+    learned = vocabulary.learn("bpe", (line.encode() for line in stand_in.sentences(300)), 310, **options)
+    (folder / run_folder.SOURCE_SUBWORDS).write_bytes(learned)
+    written = json.loads((folder / "config.json").read_text())
+    config = written["model"] | {"source_vocab_size": 310}
+    described = {"model": config, "source_subwords": files.describe(folder / run_folder.SOURCE_SUBWORDS)}
+    (folder / "config.json").write_text(json.dumps(written | described))
+    model, draw = Transformer(ModelConfig(**config)), np.random.default_rng(6)
+    for weight in model.trainable_variables:
+        weight.assign_add(draw.normal(0, 0.3, weight.shape))
+    checkpoint.write(checkpoint.path_of(folder, 5), model, None, {"step": 5, "best": 0.0, "best_step": 0})
+    return folder
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_runs_may_have_other_sub_words_of_the_source(runs, own_source, first):
+    """Each model reads the text in its own; the second of three has those of the first or not."""
+    folders = [[runs[0], own_source, runs[1]], [own_source, runs[0], own_source]][first]
+    ensemble, each = loading.load(folders), [loading.load(folder) for folder in folders]
+    line, targets = "eleven million and twelve", ["zweihundert", "sieben"]
+    own = [translator.source_tokenizer.tokenize([line]).to_list()[0] for translator in each]
+    assert len(own[0]) != len(own[1])
+    for target in ensemble.tokenizer.tokenize(targets).to_list():
+        shifted = tf.constant([[BOS, *target[:-1]]])
+        probabilities = [tf.nn.softmax(one.model((tf.constant([ids]), shifted)))[0].numpy() for one, ids in zip(each, own, strict=True)]
+        by_token = np.log(np.mean(probabilities, axis=0))[range(len(target)), target]
+        source = ensemble.source_tokenizer.tokenize([line])
+        received = ensemble.log_probs(source, tf.RaggedTensor.from_row_lengths(tf.constant(target), [len(target)]))
+        np.testing.assert_allclose(received.to_list()[0], by_token, atol=1e-4)
+    source = ensemble.source_tokenizer.tokenize(["one", line])
+    sequences, scores = ensemble.search(source, tf.zeros(2), tf.fill([2], 30), tf.fill([2], 2))
+    log_probs = tf.reduce_sum(ensemble.log_probs(source, sequences[:: ensemble.config.beam_size]), axis=1)
+    np.testing.assert_allclose(scores[:, 0], log_probs, atol=1e-4)
+    assert ensemble(tf.constant([line, ""]))["text"][1] == b""
+
+
+def test_what_has_two_sources_aligns_with_the_first_draws_and_is_exported(runs, own_source, tmp_path):
+    folders = [own_source, runs[0]]
+    ensemble, first = t2t_keras.load(folders), t2t_keras.load(own_source)
+    [found] = ensemble.n_best("two hundred", 1, alignment=True)
+    source = first._signatures.translator
+    ids = [source.tokenizer.pieces.index(piece) for piece in found.pieces]
+    read = source.source_tokenizer.tokenize(["two hundred"]).to_tensor()
+    expected = source.model.align(tf.constant([[BOS, *ids[:-1]]]), source.model.encode(read))
+    assert len(found.source_pieces) == found.alignment.shape[1]
+    np.testing.assert_allclose(found.alignment, expected[0], atol=1e-5)
+    exported = t2t_keras.load(savedmodel.export_run(tmp_path, folders))
+    assert exported.translate(LINES) == ensemble.translate(LINES)
+    drawn, loaded = (each.sample("two hundred", draws=3, seed=2) for each in (ensemble, exported))
+    assert [each.text for each in drawn] == [each.text for each in loaded]
+    np.testing.assert_allclose([each.score for each in drawn], [each.score for each in loaded], atol=1e-4)
+
+
 def test_8_bits_are_those_of_the_weights_in_float32(runs):
     translator = loading.load(runs, int8=True)
     alone = [Int8(loading.load(run).model) for run in runs]
@@ -242,7 +301,7 @@ def test_other_sub_words_none_and_other_mistakes_are_refused(runs, tmp_path):
     (strange / "subwords.model").write_bytes(changed)
     written = json.loads((strange / "config.json").read_text())
     (strange / "config.json").write_text(json.dumps(written | {"subwords": files.describe(strange / "subwords.model")}))
-    with pytest.raises(ValueError, match=f"Expected runs with the same sub-words, .*run_1/subwords.model. Received: {strange}, which has"):
+    with pytest.raises(ValueError, match=f"the same sub-words of the target, .*run_1/subwords.model. Received: {strange}, which has"):
         loading.load([RUN_1, strange])
     with pytest.raises(ValueError, match="Expected the folder of a run, or several. Received none."):
         t2t_keras.load([])

@@ -1,5 +1,8 @@
 """Section 3.3: FFN(x) = max(0, x W₁ + b₁) W₂ + b₂, at every position alike."""
 
+import math
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
@@ -26,6 +29,19 @@ def test_the_network_equals_numpy(rng, layer):
     w_1, b_1, w_2, b_2 = layer.get_weights()
     assert (w_1.shape, b_1.shape, w_2.shape, b_2.shape) == ((D, F), (F,), (F, D), (D,))
     np.testing.assert_allclose(layer(x), np.maximum(0, x @ w_1 + b_1) @ w_2 + b_2, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "swish"])
+def test_another_activation_is_that_of_its_paper(rng, activation):
+    """By the distribution function of the normal distribution, or the logistic function."""
+    layer = FeedForward(F, activation)
+    layer.build((None, None, D))
+    layer.set_weights([rng.normal(size=weight.shape) for weight in layer.weights])
+    x = rng.normal(size=(B, T, D)).astype("float32")
+    w_1, b_1, w_2, b_2 = layer.get_weights()
+    inner = x @ w_1 + b_1
+    share = NormalDist().cdf if activation == "gelu" else lambda value: 1 / (1 + math.exp(-value))
+    np.testing.assert_allclose(layer(x), inner * np.vectorize(share)(inner) @ w_2 + b_2, atol=1e-5)
 
 
 def test_permuting_positions_permutes_outputs(rng, layer):

@@ -37,7 +37,10 @@ def products(function) -> int:
 RESTRICTED = dataclasses.replace(UNLIKE, attention_window=4)
 
 
-@pytest.mark.parametrize("size", [SMALL, UNLIKE, RESTRICTED], ids=["small", "layers differ", "attention window"])
+OPTIONS = dataclasses.replace(UNLIKE, attention_bias=True, activation="gelu", source_vocab_size=31, tie_logits=False, logits_bias=True)
+
+
+@pytest.mark.parametrize("size", [SMALL, UNLIKE, RESTRICTED, OPTIONS], ids=["small", "layers differ", "attention window", "options"])
 def test_a_forward_pass_and_its_gradient_have_the_counted_products(size):
     model = Transformer(size)
     source, target = tf.ones([ROWS, SOURCE], tf.int32), tf.ones([ROWS, TARGET], tf.int32)

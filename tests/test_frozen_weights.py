@@ -1,5 +1,7 @@
 """Weights as constants of a graph: the same results, no variables, and the values of when they were taken."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -54,9 +56,16 @@ def paths(model) -> set:
     return {weight.path.split("/", 1)[1] for weight in model.trainable_variables}
 
 
+OPTIONS = {
+    **{"attention_bias": True, "activation": "gelu", "attention_window": 3},
+    **{"source_vocab_size": 45, "tie_logits": False, "logits_bias": True},
+}
+
+
+@pytest.mark.parametrize("options", [{}, OPTIONS], ids=["the paper", "options"])
 @both_dtypes
-def test_inside_the_scope_a_graph_gives_the_same_logits(tiny, dtype):
-    model = randomized(tiny, dtype)
+def test_inside_the_scope_a_graph_gives_the_same_logits(tiny, dtype, options):
+    model = randomized(dataclasses.replace(tiny, **options), dtype)
     expected = tf.function(lambda source, target: model((source, target)), input_signature=[IDS, IDS])(SOURCE, TARGET)
     tolerance = 1e-5 if dtype == "float32" else 0.02 * float(tf.math.reduce_std(expected))
     np.testing.assert_allclose(logits_of(model)(SOURCE, TARGET), expected, atol=tolerance)

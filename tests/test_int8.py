@@ -73,7 +73,10 @@ def version(translator, tmp_path_factory) -> pathlib.Path:
     return savedmodel.export(translator, tmp_path_factory.mktemp("exports"), {})
 
 
-def test_every_matrix_is_in_8_bits_and_every_vector_as_it_was(translator):
+@pytest.mark.parametrize("options", [{}, {"attention_bias": True, "source_vocab_size": 340, "tie_logits": False, "logits_bias": True}])
+def test_every_matrix_is_in_8_bits_and_every_vector_as_it_was(options):
+    translator = stand_in.translator(DECODE, **options)
+    translator.int8 = Int8(translator.model)
     matrices = {id(variable) for variable in translator.model.trainable_variables if len(variable.shape) == 2}
     assert {key for key, value in translator.int8.values.items() if isinstance(value, DequantizedMatrix)} == matrices
     assert len(translator.int8.matrices) == len(matrices) > 10

@@ -16,6 +16,7 @@ from t2t_keras.layers.stacks import AddAndNorm, DecoderLayer, EncoderLayer
 
 B, T, S, D = 2, 3, 5, 8
 SIZES = {"num_heads": 2, "d_k": 6, "d_v": 10, "d_ff": 12, "dropout": 0.1}
+OTHERS = {"attention_bias": True, "activation": "gelu", "norm_epsilon": 0.1}
 ATTENTION = {"num_heads": 2, "d_k": 6, "d_v": 10}
 
 # Class, arguments, shapes of the call's arguments, number of trainable weights, of seed generators.
@@ -23,14 +24,18 @@ LAYERS = [
     (Dense, {"units": D}, (B, T, D), 2, 0),
     (LayerNorm, {"epsilon": 1e-6}, (B, T, D), 2, 0),
     (FeedForward, {"d_ff": 12}, (B, T, D), 4, 0),
+    (FeedForward, {"d_ff": 12, "activation": "swish"}, (B, T, D), 4, 0),
     (SinusoidalPositions, {}, (B, T, D), 0, 0),
     (LearnedPositions, {"rows": 2}, (B, T, D), 1, 0),
     (Dropout, {"rate": 0.1, "seed": 3}, (B, T, D), 0, 1),
     (EncoderLayer, SIZES, (B, T, D), 4 + 4 + 2 * 2, 2),
+    (EncoderLayer, {**SIZES, **OTHERS, "attention_window": 3}, (B, T, D), 8 + 4 + 2 * 2, 2),
     (RestrictedSelfAttention, {**ATTENTION, "window": 3}, (B, T, D), 4, 0),
     (MultiHeadAttention, ATTENTION, {"query_shape": (B, T, D), "memory_shape": (B, S, D)}, 4, 0),
+    (MultiHeadAttention, {**ATTENTION, "use_bias": True}, {"query_shape": (B, T, D), "memory_shape": (B, S, D)}, 8, 0),
     (AddAndNorm, {"dropout": 0.1}, {"x_shape": (B, T, D), "y_shape": (B, T, D)}, 2, 1),
     (DecoderLayer, SIZES, {"x_shape": (B, T, D), "memory_shape": (B, S, D)}, 2 * 4 + 4 + 3 * 2, 3),
+    (DecoderLayer, {**SIZES, **OTHERS}, {"x_shape": (B, T, D), "memory_shape": (B, S, D)}, 2 * 8 + 4 + 3 * 2, 3),
 ]
 
 
@@ -49,13 +54,14 @@ def test_a_layer_passes_the_exam_of_keras(layer, arguments, shapes, weights, see
     )
 
 
-def test_the_shared_embedding_passes_the_exam_of_keras():
+@pytest.mark.parametrize(("options", "weights"), [({}, 1), ({"tie_logits": False}, 2), ({"logits_bias": True}, 2)])
+def test_the_shared_embedding_passes_the_exam_of_keras(options, weights):
     testing.TestCase().run_layer_test(
         SharedEmbedding,
-        init_kwargs={"vocab_size": 20, "d_model": D},
+        init_kwargs={"vocab_size": 20, "d_model": D, **options},
         input_data=np.array([[4, 19, 0], [7, 7, 1]], "int32"),
         expected_output_shape=(B, T, D),
-        expected_num_trainable_weights=1,
+        expected_num_trainable_weights=weights,
         expected_num_seed_generators=0,
         run_training_check=False,
     )

@@ -65,6 +65,15 @@ def test_the_schedule_of_a_run_is_the_paper_s_unless_it_has_a_cooldown():
     assert [rate(cooled, step) for step in (4, 9, 10)] == pytest.approx([3 / 4, 0.4 * 3 / 6, 0.2 * 1.5 * 10**-0.5])
 
 
+def test_a_constant_rate_after_its_warm_up_by_hand():
+    config = TrainConfig(train_steps=10, warmup_steps=4, learning_rate=0.2)
+    expected = {1: 0.05, 2: 0.1, 4: 0.2, 5: 0.2, 9: 0.2}
+    assert {step: rate(schedule_of(512, config), step) for step in expected} == pytest.approx(expected)
+    cooled = schedule_of(512, dataclasses.replace(config, cooldown_steps=2))
+    assert [rate(cooled, step) for step in (4, 8, 9, 10, 11)] == pytest.approx([0.2, 0.2, 0.2, 0.1, 0.0])
+    assert schedule_of(512, config).get_config() == {"rate": 0.2, "warmup_steps": 4}
+
+
 @pytest.mark.parametrize("cooldown_steps", [0, -1, 11])
 def test_a_cooldown_that_the_run_has_no_updates_for_is_refused(cooldown_steps):
     with pytest.raises(ValueError, match=f"^Expected 1 to 10 .* Received: cooldown_steps={cooldown_steps}"):

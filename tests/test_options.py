@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable
 from typing import NamedTuple
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -27,12 +28,13 @@ from test_search_hooks import searched as ids_of
 from test_training import NO_BLEU, Run, steps_on_disk
 from test_translator import Numbers
 
-from t2t_keras import checkpoint
+from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, SampleConfig, TrainConfig
 from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding import translator
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text import byte_pairs, vocabulary
 from t2t_keras.text.word_pieces import HEAD
@@ -106,10 +108,37 @@ def shape_of(ending: str) -> Callable:
     """config → the one shape of all weights whose path ends so."""
 
     def shape(lab, config) -> tuple:
-        [found] = {tuple(weight.shape) for weight in Transformer(config).trainable_variables if weight.path.endswith(ending)}
-        return found
+        return next((tuple(weight.shape) for weight in Transformer(config).trainable_variables if weight.path.endswith(ending)), ())
 
     return shape
+
+
+def biases_of(part: str) -> Callable:
+    """config → how many biases of projections are in layers whose name ends so."""
+
+    def biases(lab, config) -> int:
+        paths = [weight.path.split("/") for weight in Transformer(config).trainable_variables]
+        return sum(path[-1] == "bias" and path[-3].endswith(part) for path in paths)
+
+    return biases
+
+
+def activations(lab, config) -> list[str]:
+    """The names of the functions that agree with the inner map of a feed-forward network."""
+    inner, x = Transformer(config).decoder[0].feed_forward.inner, np.linspace(-2, 2, 24, dtype="float32").reshape(3, 8)
+    before = x @ inner.kernel.numpy()
+    functions = {"relu": keras.activations.relu, "gelu": keras.activations.gelu, "swish": keras.activations.silu}
+    return [name for name, function in functions.items() if np.allclose(inner(x), function(before), atol=1e-6)]
+
+
+def epsilons(lab, config) -> set:
+    return {layer.epsilon for layer in Transformer(config)._flatten_layers() if isinstance(layer, LayerNorm)}
+
+
+def embedded_rows(lab, config) -> tuple[int, int]:
+    """How many sub-words each side embeds."""
+    model = Transformer(config)
+    return model.encoder.embedding.matrix.shape[0], model.embedding.matrix.shape[0]
 
 
 def layers_of(side: str) -> Callable:
@@ -265,6 +294,14 @@ def dtype(found) -> str:
     return found.model.encode(tf.constant([[5, 6, 7]])).keys_values[0][0].dtype.name
 
 
+def frozen(found) -> set[str]:
+    """The parts of the model whose weights are not trained, by the optimizer too."""
+    parts = {variable.path.split("/")[1] for variable in found.model.weights if not variable.path.endswith("seed_generator_state")}
+    trained = {variable.path.split("/")[1] for variable in found.model.trainable_variables}
+    assert len(found.optimizer.variables) == 1 + 2 * len(found.model.trainable_variables)
+    return parts - trained
+
+
 def last_rate(found) -> float:
     """The learning rate of the eighth update, the last one."""
     return float(found.optimizer._learning_rate(7))
@@ -409,11 +446,14 @@ def prepares(lab, config) -> types.SimpleNamespace:
     try:
         prepare.prepare(config, 320, 1, folder, toy.TASK)
     except ValueError as error:
-        return types.SimpleNamespace(error=str(error), pieces=(), train=[], valid=[], report={}, subwords=b"", longest=0)
+        return types.SimpleNamespace(
+            error=str(error), pieces=(), train=[], valid=[], report={}, subwords=b"", source_subwords=b"", longest=0
+        )
     model, info = (folder / prepare.SUBWORDS).read_bytes(), shards.read_info(folder / "train")
     return types.SimpleNamespace(
         error="",
         subwords=model,
+        source_subwords=path.read_bytes() if (path := run_folder.source_subwords_in(folder)) else b"",
         pieces=vocabulary.load(model).pieces,
         train=texts(folder, "train"),
         valid=list(zip(*prepare.read_text(folder, "valid"), strict=True)),
@@ -480,6 +520,12 @@ ROWS = {
         "dropout": [Row(0.5, dropout_rates, {0.5})],
         "learned_positions": [Row(9, positions, [(9, 8)])],
         "attention_window": [Row(4, reached, [3, 4, 5])],
+        "attention_bias": [Row(True, biases_of("attention"), 3 * 4)],
+        "activation": [Row(name, activations, [name]) for name in ("gelu", "swish")],
+        "norm_epsilon": [Row(0.5, epsilons, {0.5})],
+        "source_vocab_size": [Row(31, shape_of("source_embedding/matrix"), (31, 8)), Row(31, embedded_rows, (31, 20))],
+        "tie_logits": [Row(False, shape_of("logits_matrix"), (20, 8))],
+        "logits_bias": [Row(True, shape_of("logits_bias"), (20,))],
     },
     TrainConfig: {
         "train_steps": [Row(5, of_run(lambda found: len(found.applied)), 5)],
@@ -487,6 +533,7 @@ ROWS = {
         "learning_rate_factor": [
             Row(3.0, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(3 * 8**-0.5 * 4000**-1.5))
         ],
+        "learning_rate": [Row(0.5, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(0.5 / 4000))],
         "cooldown_steps": [Row(3, of_parts(last_rate), pytest.approx(8**-0.5 * 8 * 4000**-1.5 / 3))],
         "label_smoothing": [Row(0.0, smoothing, 1.0)],
         "clip_norm": [Row(0.01, distance, pytest.approx(0.01, rel=1e-3))],
@@ -501,6 +548,8 @@ ROWS = {
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
         "tf32": [Row(False, of_parts(lambda found: found.tf32), False)],
         "parent": [Row("parent", of_parts(lambda found: found.called), ["parent average"])],
+        "parent_checkpoint": [Row("best", of_parts(lambda found: found.called), ["parent best"], usual={"parent": "parent"})],
+        "freeze": [Row("encoder", of_parts(frozen), {"encoder_0"})],
         "seed": [
             Row(4, of_parts(initial_weights), ANOTHER),
             Row(4, of_run(lambda found: found.applied[0].source.tolist()), ANOTHER),
@@ -578,6 +627,9 @@ ROWS = {
         "max_length": [Row(12, of_data(lambda found: found.longest), 12)],
         "subwords": [Row("wordpiece", of_data(lambda found: found.subwords.startswith(HEAD)), True, BUILTIN)],
         "subwords_file": [Row("given.model", of_data(lambda found: found.subwords == pathlib.Path("given.model").read_bytes()), True)],
+        "source_subwords_file": [
+            Row("given.model", of_data(lambda found: found.source_subwords == pathlib.Path("given.model").read_bytes()), True)
+        ],
         "normalization": [Row("nfkc", of_data(lambda found: found.train[0][0]), "1\u20442 house")],
         "character_coverage": [Row(1.0, of_data(lambda found: "½" in found.pieces), True)],
         "vocab_sample": [Row(150, of_data(lambda found: found.subwords), ANOTHER)],

@@ -53,6 +53,11 @@ def test_the_sub_words_of_the_parent_are_for_text_that_is_yet_to_be_prepared(fol
     assert named == DataConfig(dataset="builtin", subwords_file=str(folder / "parent" / run_folder.SUBWORDS))
 
 
+def arrays(path: pathlib.Path) -> dict:
+    with np.load(path) as archive:
+        return {name: archive[name] for name in archive.files if name != "state"}
+
+
 def averaged(model_dir: pathlib.Path) -> dict:
     archives = [np.load(path) for path in checkpoint.kept(model_dir)]
     return {name: np.mean([each[name] for each in archives], axis=0) for name in archives[0].files if name.startswith("model/")}
@@ -79,6 +84,43 @@ def test_a_run_starts_from_the_average_of_its_parent_with_its_model_and_sub_word
     assert options.train.parent == str(folder / "parent")
 
 
+@pytest.mark.parametrize("which", ["latest", "2"])
+def test_a_run_starts_from_the_chosen_checkpoint_of_its_parent_and_names_it(folder, tmp_path, monkeypatch, which):
+    found = {}
+
+    def train_loop(strategy, model, *args, **others) -> TrainState:
+        found.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
+        return TrainState()
+
+    monkeypatch.setattr(loop, "train", train_loop)
+    trained(tmp_path / "child", parent=str(folder / "parent"), parent_checkpoint=which, **CHILD)
+    path = checkpoint.path_of(folder / "parent", {"latest": 4, "2": 2}[which])
+    with np.load(path) as archive:
+        for name in found:
+            np.testing.assert_array_equal(found[name], archive[name], err_msg=name)
+    described = json.loads((tmp_path / "child/config.json").read_text())["parent"]
+    assert described == {"checkpoints": {path.name: describe(path)}}
+
+
+def test_frozen_parts_keep_the_weights_of_the_parent_and_have_no_optimizer(folder, tmp_path):
+    """Resuming keeps them too, and other parts cannot be frozen then."""
+    child = tmp_path / "child"
+    said = trained(child, parent=str(folder / "parent"), parent_checkpoint="latest", freeze="embedding, encoder", **CHILD)
+    parent, first = (arrays(checkpoint.kept(each)[-1]) for each in (folder / "parent", child))
+    parts = {name: size for name, size in ((name, array.size) for name, array in first.items()) if name.startswith("model/")}
+    decoder = {name: size for name, size in parts.items() if "/decoder_" in name}
+    assert f"{sum(parts.values()):,} parameters, of which {sum(decoder.values()):,} are trained, float32" in said
+    assert {name for name in first if name.startswith("optimizer/") and "embedding" in name} == set()
+    trained(child, train_steps=3)
+    second = arrays(checkpoint.kept(child)[-1])
+    for name in parts:
+        changed = [not np.array_equal(parent[name], first[name]), not np.array_equal(first[name], second[name])]
+        assert changed == [name in decoder] * 2, name
+    assert first.keys() == second.keys()
+    with pytest.raises(ValueError, match=re.escape("Received: freeze=encoder (the run: embedding, encoder)")):
+        trained(child, freeze="encoder")
+
+
 def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_is_resumed(folder, tmp_path):
     parent, child = tmp_path / "parent", tmp_path / "child"
     shutil.copytree(folder / "parent", parent)
@@ -100,6 +142,18 @@ def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_i
         ({"subwords": "wordpiece"}, ValueError, "Expected subwords=bpe, that of"),
         ({"d_ff": 32}, ValueError, "model/transformer/encoder_0/feed_forward/inner/kernel"),
         ({"subwords_file": ""}, ValueError, "Prepare the data with `subwords_file="),
+        ({"parent_checkpoint": "3"}, FileNotFoundError, "No checkpoint for `checkpoint=3` in"),
+        (
+            {"parent_checkpoint": "newest"},
+            ValueError,
+            "one of average, best, latest, or the number of an update. Received: newest",
+        ),
+        (
+            {"freeze": "embedding,heads"},
+            ValueError,
+            "`freeze`: embedding, encoder, decoder, or names of their layers. Received: heads.",
+        ),
+        ({"freeze": "embedding,encoder,decoder"}, ValueError, "Expected a part of the model to train: one of"),
         ({"subwords_file": "nowhere.model"}, FileNotFoundError, "No such file of sub-words: 'nowhere.model'."),
     ],
 )

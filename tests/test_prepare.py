@@ -70,7 +70,8 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
 
 
 def subwords_of(folder: pathlib.Path) -> Subwords:
-    return vocabulary.load((folder / prepare.SUBWORDS).read_bytes())
+    files = [folder / prepare.SUBWORDS, run_folder.source_subwords_in(folder)]
+    return vocabulary.load_sides(*(path.read_bytes() for path in files if path))
 
 
 def texts(folder: pathlib.Path, split: str) -> list[tuple[str, str]]:
@@ -82,7 +83,8 @@ def texts(folder: pathlib.Path, split: str) -> list[tuple[str, str]]:
     for side in shards.SIDES:
         ids = tf.RaggedTensor.from_row_lengths(columns[f"{side}_ids"], columns[f"{side}_lengths"])
         assert (ids[:, -1:].values.numpy() == EOS).all()
-        sides.append([line.decode() for line in subwords.detokenize(ids).numpy()])
+        own = subwords.source if side == "source" else subwords
+        sides.append([line.decode() for line in own.detokenize(ids).numpy()])
     return list(zip(*sides, strict=True))
 
 

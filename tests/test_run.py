@@ -194,7 +194,7 @@ def test_an_update_is_diagnosed_with_its_own_step_scale_and_text(prepared, tmp_p
     assert (path, batch) == (tmp_path / "not_finite" / "update-000000007-worker-0.npz", "a batch")
     assert (model, task.name, config) == (found.model, "translation", TRAIN)
     text_of, ids = place.pop("text_of"), [read_ids(tmp_path, line) for line in ("one", "two")]
-    assert place == {"iterations": 5, "scale": 512.0} and text_of(ids) == ["one", "two"]
+    assert place == {"iterations": 5, "scale": 512.0} and text_of("source", ids) == ["one", "two"]
 
 
 def read_ids(model_dir, line: str) -> list[int]:

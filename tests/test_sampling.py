@@ -374,14 +374,6 @@ def test_sentences_are_divided_into_few_draws_at_a_time():
     }  # fmt: skip
 
 
-def test_several_models_are_sampled_by_the_mean_of_their_probabilities():
-    models, number = [Recurrent(seed=1), Recurrent(seed=2)], 3000
-    [found] = drawn(Translator(models, None, DecodeConfig()), [[5, EOS]], max_length=1, draws=number)
-    one, other = (model.every([5, EOS], 1) for model in models)
-    mean = {tokens: (math.exp(one[tokens]) + math.exp(other[tokens])) / 2 for tokens in one}
-    assert_drawn_from(collections.Counter(tokens for tokens, _ in found), mean, fewest=3)
-
-
 def test_a_draw_repeats_no_n_gram_where_the_configuration_forbids_it():
     found = drawn(Translator(Recurrent(seed=10), None, DecodeConfig(no_repeat_ngram=2)), [[5, EOS]], max_length=9, draws=200)
     pairs = [list(itertools.pairwise(tokens)) for tokens, _ in found[0]]

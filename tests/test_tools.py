@@ -28,6 +28,7 @@ from t2t_keras.visualization import comparison_page
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAMS = ("train", "translate", "evaluate", "compare", "export", "prepare", "data_service", "attention", "parse")
+ALONE = {"ensemble_weights": [], "ensemble_mean": "probabilities"}  # Options of a model that is no ensemble.
 NEEDED = {"prepare": "data_dir", "data_service": "port", "evaluate": "reference", "compare": "reference"}  # Of the others: model_dir.
 LINES_THAT_TRY_IT = [
     b"two hundred and seven",
@@ -530,7 +531,7 @@ def test_evaluating_loads_the_model_that_it_reports_and_passes_on_what_was_asked
     for name in ("source", "hypothesis", "0", "1"):
         (tmp_path / name).write_text(f"{name} a\n{name} B\n")
     code = """
-loading.load = lambda **model: {**model, "model_dir": str(model["model_dir"])}
+loading.load = lambda **model: {**model, "model_dir": list(map(str, model["model_dir"]))}
 evaluation.evaluate = lambda *arguments, **options: (["one", "two"], {"arguments": arguments, "options": options})
 perplexity.perplexity = lambda *arguments: {"arguments": arguments}
 """
@@ -542,7 +543,7 @@ perplexity.perplexity = lambda *arguments: {"arguments": arguments}
     result = run_stand_in(STAND_IN.format(code), "evaluate", *flags)
     assert result.returncode == 0, result.stderr.decode()
     found = json.loads(result.stdout)
-    loaded = {"model_dir": str(tmp_path), "which": "best", "dtype": "bfloat16", "int8": True, **search}
+    loaded = {"model_dir": [str(tmp_path)], "which": "best", "dtype": "bfloat16", "int8": True, **ALONE, **search}
     of_model = found["perplexity"] if existing else found
     assert of_model["arguments"] == [loaded, *([f"{name} a", f"{name} B"] for name in ("source", "0", "1"))]
     assert existing or found["options"] == {"lowercase": True, "tokenize": "char", "samples": 30, "batch_size": 7}
@@ -931,13 +932,15 @@ model = SimpleNamespace(config=SimpleNamespace(beam_size=9), truncated=None)
 loading.load = lambda **options: told("load", **options) or model
 """
 OF_MODEL = ["--model_dir={0}", "--checkpoint=best", "--dtype=bfloat16", "--int8", "--beam_size=3", "--alpha=0.5"]
-LOADED = {"model_dir": "{0}", "which": "best", "dtype": "bfloat16", "int8": True, "beam_size": 3, "alpha": 0.5}
+LOADED = {"model_dir": ["{0}"], "which": "best", "dtype": "bfloat16", "int8": True, **ALONE, "beam_size": 3, "alpha": 0.5}
+OF_ENSEMBLE = [*OF_MODEL, "--model_dir={0},{0}/.", "--ensemble_weights=1,2.5", "--ensemble_mean=logs"]
+ENSEMBLE = LOADED | {"model_dir": ["{0}", "{0}"], "ensemble_weights": [1.0, 2.5], "ensemble_mean": "logs"}
 # For a program: the modules, its flags, and the calls.
 CALLS = {
     "translate": (
         "translator.translate_lines = lambda translate, lines, **options: told('lines', list(lines), **options) or []",
-        [*OF_MODEL, "--batch_size=7"],
-        [["load", LOADED], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "numbered": False}]],
+        [*OF_ENSEMBLE, "--batch_size=7"],
+        [["load", ENSEMBLE], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "numbered": False}]],
     ),
     "parse": (
         "module('parsing.parser', parse_lines=lambda model, lines, **options: told('lines', list(lines), **options) or [])",
@@ -947,15 +950,15 @@ CALLS = {
     "export": (
         "module('export.savedmodel', export_run=lambda *folder, **options: told('export', *folder, **options))\n"
         "module('export.ctranslate2_format')",
-        [*OF_MODEL, "--export_dir={0}/out"],
-        [["export", "{0}/out", LOADED]],
+        [*OF_ENSEMBLE, "--export_dir={0}/out"],
+        [["export", "{0}/out", ENSEMBLE]],
     ),
     "export ": (
         "module('export.savedmodel')\n"
         "module('export.ctranslate2_format', write=lambda found, *others: told('write', found is model, *others))",
         ["--model_dir={0}", "--checkpoint=2", "--format=ctranslate2", "--quantization=int8_float32", "--export_dir={0}/out"],
         [
-            ["load", {"model_dir": "{0}", "which": "2", "dtype": "float32", "int8": False}],
+            ["load", {"model_dir": ["{0}"], "which": "2", "dtype": "float32", "int8": False, **ALONE}],
             ["write", True, "{0}/out", "int8_float32", {}],
         ],
     ),

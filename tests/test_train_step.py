@@ -55,11 +55,18 @@ def test_an_update_is_that_of_one_tape_over_the_whole_batch(replicas, micro_batc
         assert {name: received[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
 
 
-def test_the_transformer_on_two_devices_equals_one_tape_also_where_a_device_has_no_rows():
+OPTIONS = {
+    **{"attention_bias": True, "activation": "swish", "norm_epsilon": 1e-5},
+    **{"source_vocab_size": toy.VOCAB_SIZE + 3, "tie_logits": False, "logits_bias": True},
+}
+
+
+@pytest.mark.parametrize("config", [SMALL, dataclasses.replace(SMALL, **OPTIONS)], ids=["the paper", "options"])
+def test_the_transformer_on_two_devices_equals_one_tape_also_where_a_device_has_no_rows(config):
     """An update of one row leaves the second device a row of padding, over which attention must not become 0 / 0."""
     updates = random_updates([5, 1, 2], seed=4)
-    expected, _ = by_one_tape(updates, make_model=lambda: Transformer(SMALL))
-    weights, _ = on_devices(updates, replicas=2, micro_batch_tokens=20, make_model=lambda: Transformer(SMALL))
+    expected, _ = by_one_tape(updates, make_model=lambda: Transformer(config))
+    weights, _ = on_devices(updates, replicas=2, micro_batch_tokens=20, make_model=lambda: Transformer(config))
     assert_close(weights, expected, 5e-6)
 
 

@@ -12,11 +12,20 @@ from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.experiments import paper
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.masks import ancestry_mask, causal_mask, padding_mask, shift_right
+from t2t_keras.model.encoder import TransformerEncoder
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.transformer import Transformer
 
 SOURCE = np.array([[7, 12, 33, 5, EOS], [39, 4, EOS, PAD, PAD], [9, 6, 21, EOS, PAD]], "int32")
 TARGET = np.array([[BOS, 14, 8, 30, 22, 6], [BOS, 25, 4, 17, 36, 9], [BOS, 5, 5, 38, 11, 19]], "int32")
+
+OTHERS = {
+    **{"attention_bias": True, "activation": "gelu", "norm_epsilon": 1e-5},
+    **{"source_vocab_size": 45, "tie_logits": False, "logits_bias": True},
+}
+WITH_OPTIONS = pytest.mark.parametrize(
+    "options", [{}, {"learned_positions": 4}, OTHERS], ids=["the paper", "learned positions", "other options"]
+)
 
 
 def assert_close(received, expected, tolerance=1e-5):
@@ -140,11 +149,11 @@ def decoded_in_chunks(model, chunks, cache, positions=int):
     return np.concatenate(logits, axis=1), cache
 
 
-@pytest.mark.parametrize("learned_positions", [0, 4], ids=["sinusoids", "learned positions"])
+@WITH_OPTIONS
 @pytest.mark.parametrize("chunks", [(1,) * 6, (2, 4), (3, 1, 2), (6,)], ids=str)
-def test_decoding_step_by_step_equals_teacher_forcing(tiny, chunks, learned_positions):
+def test_decoding_step_by_step_equals_teacher_forcing(tiny, chunks, options):
     keras.utils.set_random_seed(7)
-    model = Transformer(dataclasses.replace(tiny, learned_positions=learned_positions))
+    model = Transformer(dataclasses.replace(tiny, **options))
     expected, whole = model.decode(TARGET, model.encode(SOURCE))
     assert_close(expected, model((SOURCE, TARGET)), 0)
     for cache in (None, model.initial_state(model.encode(SOURCE), 1)):
@@ -208,14 +217,14 @@ def teacher_forced(model, tokens, ancestors):
     return logits
 
 
-@pytest.mark.parametrize("learned_positions", [0, 4], ids=["sinusoids", "learned positions"])
+@WITH_OPTIONS
 @pytest.mark.parametrize("positions", [int, tf.constant], ids=["number", "tensor"])
-def test_beams_that_read_their_ancestors_equal_teacher_forcing_of_each_hypothesis(tiny, family, learned_positions, positions):
+def test_beams_that_read_their_ancestors_equal_teacher_forcing_of_each_hypothesis(tiny, family, options, positions):
     """Random parents, so that beams die out and others have several children; the cache holds them all."""
     tokens, ancestors = family
     assert any(len(set(row)) < len(row) for each in ancestors[1:] for row in each[:, :, -2].tolist())
     keras.utils.set_random_seed(7)
-    model = Transformer(dataclasses.replace(tiny, learned_positions=learned_positions))
+    model = Transformer(dataclasses.replace(tiny, **options))
     expected = teacher_forced(model, tokens, ancestors)
     for cache in (None, model.initial_state(model.encode(SOURCE), tokens.shape[1])):
         received = decoded_as_beams(model, tokens, ancestors, cache, positions)
@@ -307,6 +316,21 @@ def test_every_row_of_table_3_has_the_structure_that_the_closed_form_counts(row)
     assert Transformer(small).count_params() == small.num_weights
 
 
+@pytest.mark.parametrize("options", [*({name: value} for name, value in OTHERS.items()), OTHERS], ids=str)
+def test_every_option_has_the_weights_that_the_closed_form_counts(tiny, options):
+    config = dataclasses.replace(tiny, **options)
+    assert Transformer(config).count_params() == config.num_weights
+
+
+def test_an_encoder_alone_has_the_weights_of_that_of_a_translator_by_name(tiny):
+    """So it starts from its checkpoint. It has none of the logits."""
+    config = dataclasses.replace(tiny, **OTHERS)
+    shapes = {weight.path: weight.shape for weight in Transformer(config).trainable_variables}
+    alone = {weight.path: weight.shape for weight in TransformerEncoder(config).trainable_variables}
+    assert alone == {path: shape for path, shape in shapes.items() if "encoder" in path or path.endswith("source_embedding/matrix")}
+    assert len(alone) == 1 + 2 * 16
+
+
 def test_one_matrix_serves_source_target_and_logits(model):
     with_words = [weight.path for weight in model.weights if model.config.vocab_size in weight.shape]
     assert len(with_words) == 1
@@ -349,9 +373,9 @@ def test_evaluate_and_predict_agree_with_the_loss_and_the_logits(tiny):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("learned_positions", [0, 4], ids=["sinusoids", "learned positions"])
-def test_saved_and_loaded_it_gives_the_same_logits(tiny, tmp_path, dtype, learned_positions):
-    model = Transformer(dataclasses.replace(tiny, learned_positions=learned_positions), dtype=dtype)
+@WITH_OPTIONS
+def test_saved_and_loaded_it_gives_the_same_logits(tiny, tmp_path, dtype, options):
+    model = Transformer(dataclasses.replace(tiny, **options), dtype=dtype)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     assert again.config == model.config and again.dtype_policy.name == dtype

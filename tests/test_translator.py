@@ -78,6 +78,8 @@ class Numbers:
         ids = tf.strings.to_number(tf.strings.split(text), tf.int32)
         return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
 
+    source = property(lambda self: self)
+
     def detokenize(self, ids, kept):
         return tf.strings.reduce_join(tf.strings.as_string(ids), separator=" ", axis=-1)
 

@@ -197,7 +197,7 @@ def run(tmp_path_factory) -> pathlib.Path:
 
 
 def test_a_run_trains_and_draws_and_labels_its_embeddings_with_word_pieces(run):
-    subwords = WordPieces(run_folder.read_subwords(run))
+    subwords = WordPieces(*run_folder.read_subwords(run))
     assert subwords.vocab_size == MODEL.vocab_size
     labels = (run / "logs" / embedding_projector.FOLDER / embedding_projector.LABELS).read_text().splitlines()
     assert labels[FIRST + 1].split("\t")[0] == subwords.pieces[FIRST]

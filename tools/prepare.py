@@ -23,7 +23,7 @@ _OPTIONS = flags.DEFINE_string("beam_options", "", "Options of the Beam pipeline
 _EXCHANGE = flags.DEFINE_string(
     "beam_exchange", "", "Temporary folder that this machine and the Beam workers can access, such as gs://…; empty: in --data_dir."
 )
-# All are accepted, so that flagfiles for training work here; only --vocab_size, --seed and the data options are used.
+# All are accepted, so that flagfiles for training work here; only the vocabulary sizes, --seed and the data options are used.
 options.define_run()
 options.define_divisors()
 
@@ -49,7 +49,8 @@ def prepare() -> None:
             raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
         write = beam_pipeline.writer(_RUNNER.value, _OPTIONS.value, _EXCHANGE.value)
     with options.without_noise():
-        prepare.prepare(chosen.data, chosen.model.vocab_size, chosen.train.seed, folder, chosen.task, write_train=write)
+        sizes = {"vocab_size": chosen.model.vocab_size, "source_vocab_size": chosen.source_vocab_size}
+        prepare.prepare(chosen.data, seed=chosen.train.seed, folder=folder, task=chosen.task, write_train=write, **sizes)
 
 
 def main() -> None:

@@ -17,7 +17,16 @@ from logging import INFO, Formatter, StreamHandler
 from absl import app, flags, logging
 
 from t2t_keras import __version__, registry, run_folder
-from t2t_keras.config import ENSEMBLE_MEANS, FORMER_NAMES, DecodeConfig, SampleConfig, check_ensemble, with_current_names
+from t2t_keras.config import (
+    CHECKPOINTS,
+    ENSEMBLE_MEANS,
+    FORMER_NAMES,
+    DecodeConfig,
+    SampleConfig,
+    check_ensemble,
+    is_checkpoint,
+    with_current_names,
+)
 from t2t_keras.decoding import process_environment
 from t2t_keras.experiments import paper
 from t2t_keras.log import logger, printable
@@ -104,11 +113,12 @@ def define_trained_model(required: bool = True) -> None:
     flags.DEFINE_string("model_dir", None, text, required=required)
     flags.DEFINE_list("ensemble_weights", [], "Weights of several runs in their mean; empty: the same for each.")
     flags.DEFINE_enum("ensemble_mean", ENSEMBLE_MEANS[0], ENSEMBLE_MEANS, "Average the probabilities of several runs, or their logs.")
-    flags.DEFINE_string("checkpoint", "average", "<average|best|latest|STEP>: Weights to use; STEP is the number of an update.")
+    choices = "|".join(CHECKPOINTS)
+    flags.DEFINE_string("checkpoint", CHECKPOINTS[0], f"<{choices}|STEP>: Weights to use; STEP is the number of an update.")
     flags.register_validator(
         "checkpoint",
-        lambda value: re.fullmatch("average|best|latest|[0-9]+", value) is not None,
-        message="Expected average|best|latest or the number of an update.",
+        is_checkpoint,
+        message=f"Expected {choices} or the number of an update.",
     )
     flags.DEFINE_enum(
         "dtype", "float32", ["float32", "bfloat16"], "Type of weights and arithmetic; bfloat16 is faster if the processor supports it."

@@ -50,12 +50,12 @@ class _Encode(beam.DoFn):
     the order of the text.
     """
 
-    def __init__(self, model: bytes, max_length: int, seed: int, number: int, task: Task):
-        self.model, self.max_length, self.seed, self.number, self.task = model, max_length, seed, number, task
+    def __init__(self, models: tuple[bytes, ...], max_length: int, seed: int, number: int, task: Task):
+        self.models, self.max_length, self.seed, self.number, self.task = models, max_length, seed, number, task
 
     def setup(self):
         gpus.hide()
-        self.tokenizer = vocabulary.load(self.model)
+        self.tokenizer = vocabulary.load_sides(*self.models)
 
     def process(self, chunk):
         first, path = chunk
@@ -130,9 +130,9 @@ def write(
             pipeline
             | "Chunks" >> beam.Create(chunks)
             | "Spread" >> beam.Reshuffle()
-            | "Encode" >> beam.ParDo(_Encode(subwords.model, max_length, seed, len(names), task))
+            | "Encode" >> beam.ParDo(_Encode(subwords.models, max_length, seed, len(names), task))
             | "By shard" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(_WriteShard(exchange, names, subwords.vocab_size, task.counted))
+            | "Write" >> beam.ParDo(_WriteShard(exchange, names, subwords.largest, task.counted))
         )
     described = {}
     for name in names:
@@ -141,7 +141,7 @@ def write(
             shutil.copyfileobj(source, target)
         with FileSystems.open(f"{path}.json") as file:
             described[name] = json.loads(file.read())
-    info = shards.describe(folder, described, subwords.vocab_size, task.counted)
+    info = shards.describe(folder, described, subwords.largest, task.counted)
     report.too_long += report.pairs - info["pairs"]
     report.pairs = info["pairs"]
     FileSystems.delete([exchange])

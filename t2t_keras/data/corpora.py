@@ -15,6 +15,7 @@ import itertools
 import math
 import os
 import pathlib
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 
@@ -72,19 +73,45 @@ class Report:
         return ", ".join([f"{self.pairs:,} pairs", *(f"{count:,} {text}" for text, count in notes.items() if count)])
 
 
+def _weighted(names: str) -> list[tuple[pathlib.Path, int]]:
+    """Returns the files of `expand`, each once, and how many times each is read."""
+    found = []
+    for name in map(os.path.expanduser, names.split(",")):
+        pattern, weight = name, 1
+        if not pathlib.Path(name).is_file() and (given := re.fullmatch(r"(.+)@([1-9][0-9]{0,3})", name, re.ASCII)):
+            pattern, weight = given[1], int(given[2])
+        paths = [pattern] if pathlib.Path(pattern).is_file() else sorted(glob.glob(pattern))
+        if not paths or not all(pathlib.Path(path).is_file() for path in paths):
+            raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).")
+        found += [(pathlib.Path(path), weight) for path in paths]
+    return found
+
+
 def expand(names: str) -> list[pathlib.Path]:
-    """Returns the files of a comma-separated list of names and globs, in order.
+    """Returns the files of a comma-separated list of names and globs, in order. Those of a name that ends in @3 come three times.
 
     Raises:
         FileNotFoundError: a name or glob matches no file.
     """
-    paths = []
-    for name in map(os.path.expanduser, names.split(",")):
-        found = [name] if pathlib.Path(name).is_file() else sorted(glob.glob(name))
-        if not found or not all(pathlib.Path(path).is_file() for path in found):
-            raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).")
-        paths += map(pathlib.Path, found)
-    return paths
+    return [path for path, weight in _weighted(names) for _ in range(weight)]
+
+
+def _aligned_files(names: tuple[str, ...]) -> list[list[pathlib.Path]]:
+    """Returns the files of each side. Those of the target come as often as those of the source.
+
+    Raises:
+        FileNotFoundError: a name or glob matches no file.
+        ValueError: files have weights, and the sides differ in their number of files or in their weights.
+    """
+    sides = [_weighted(side) for side in names]
+    if all(weight == 1 for side in sides for _, weight in side):
+        return [[path for path, _ in side] for side in sides]
+    weights = [weight for _, weight in sides[0]]
+    for side in sides:
+        if len(side) != len(weights) or any(own not in (1, weight) for (_, own), weight in zip(side, weights, strict=True)):
+            received = " and ".join(", ".join(f"{path.name}@{weight}" for path, weight in each) for each in (sides[0], side))
+            raise ValueError(f"Expected weights (@N) of the source files, and a target file for each of them. Received: {received}.")
+    return [[path for (path, _), weight in zip(side, weights, strict=True) for _ in range(weight)] for side in sides]
 
 
 class _Hashed(io.RawIOBase):
@@ -197,7 +224,7 @@ def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target"))
     if data.dataset:
         return
     splits = [_names(data, split, sides) for split in ("valid", "train")]
-    files = [[expand(names) for names in split] for split in splits]
+    files = [_aligned_files(split) for split in splits]
     if sum(path.stat().st_size for split in files for paths in split for path in paths) > _QUICKLY_COUNTED:
         logger.info("Counting the lines of the text …")
     for names, paths_of_sides in zip(splits, files, strict=True):
@@ -252,7 +279,7 @@ def text_pairs(*sides: str, report: Report, skip_bad_lines: bool = False, hashes
 
     Args:
         sides: comma-separated file names or globs of the source and, if there is one, the target; gzip is detected. Line n of the target,
-            counted over all files, translates line n of the source.
+            counted over all files, translates line n of the source. A source file "name@3" and its target file are read three times.
         report: counts what was read; updated.
         skip_bad_lines: whether to leave out pairs that are not UTF-8 instead of raising an error.
         hashes: gets the SHA-256 of each file after its last line.
@@ -262,7 +289,7 @@ def text_pairs(*sides: str, report: Report, skip_bad_lines: bool = False, hashes
         ValueError: a file is empty or broken, a line is not UTF-8 or too long, or the sides differ in their number of lines.
         OSError: a file cannot be read.
     """
-    lines = [_lines(expand(names), report, {} if hashes is None else hashes) for names in sides]
+    lines = [_lines(paths, report, {} if hashes is None else hashes) for paths in _aligned_files(sides)]
     return _aligned(sides, lines, report, skip_bad_lines)
 
 
@@ -389,7 +416,10 @@ def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
         return {key: getattr(data, key) for key in ("dataset", "source_language", "target_language", "train_split", "valid_split")}
     hashes = hashes or {}
     return {
-        name: [f"{path.name} {path.stat().st_size} {hashes.get(path) or describe(path)['sha256']}" for path in expand(getattr(data, name))]
+        name: [
+            f"{path.name}{f'@{weight}' * (weight > 1)} {path.stat().st_size} {hashes.get(path) or describe(path)['sha256']}"
+            for path, weight in _weighted(getattr(data, name))
+        ]
         for name in TEXTS
         if getattr(data, name)
     }

@@ -1,8 +1,9 @@
 """Prepares a data folder from a corpus (section 5.1): checks the text, learns sub-words and writes shards of token ids.
 
-The folder contains `subwords.model`, shards in `train/` and `valid/`, and the held-out text in `valid.source.txt` and
-`valid.target.txt` (for the built-in corpus also `test.source.txt` and `test.target.txt`). `corpus.json` is written last: a folder
-that has it is complete. The file `lock` ensures that only one process at a time writes into the folder; it stays there, empty.
+The folder contains `subwords.model`, and `subwords.source.model` if the source has sub-words of its own; shards in `train/` and `valid/`;
+and the held-out text in `valid.source.txt` and `valid.target.txt` (for the built-in corpus also `test.source.txt` and `test.target.txt`).
+`corpus.json` is written last: a folder that has it is complete. The file `lock` ensures that only one process at a time writes into the
+folder; it stays there, empty.
 """
 
 import contextlib
@@ -20,13 +21,12 @@ from t2t_keras.config import TEXT_OPTIONS, TEXTS, DataConfig
 from t2t_keras.data import corpora, shards
 from t2t_keras.files import write_whole
 from t2t_keras.log import logger
-from t2t_keras.run_folder import CORPUS, LOCK, recorded_options
+from t2t_keras.run_folder import CORPUS, LOCK, SOURCE_SUBWORDS, SUBWORDS, recorded_options
 from t2t_keras.task import Task
 from t2t_keras.text import vocabulary
 from t2t_keras.text.placeholders import Placeholders
 from t2t_keras.text.subwords import Subwords
 
-SUBWORDS = "subwords.model"
 PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**24  # In one call of the tokenizer: about as much text as reaches the first of both limits.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 _HASHED = re.compile(r" [0-9a-f]{64}'")  # The hash at the end of a file's record, see `corpora.identity`.
@@ -53,12 +53,17 @@ class _Text:
     hashes: corpora.Hashes = dataclasses.field(default_factory=dict)
 
 
-def _options(data: DataConfig, vocab_size: int, seed: int, task: Task, hashes: corpora.Hashes | None = None) -> dict:
+def _options(
+    data: DataConfig, vocab_size: int, seed: int, task: Task, source_vocab_size: int, hashes: corpora.Hashes | None = None
+) -> dict:
     """The options that determine the pairs and sub-words of a folder. Runs with different seeds may share a folder of text files."""
     own = {"task": task.name, "vocab_size": vocab_size}
-    if data.subwords_file:
-        path = pathlib.Path(data.subwords_file).expanduser()
-        own["subwords_file"] = f"{path.name} {files.describe(path)}"
+    if source_vocab_size:
+        own["source_vocab_size"] = source_vocab_size
+    for name in ("subwords_file", "source_subwords_file"):
+        if file := getattr(data, name):
+            path = pathlib.Path(file).expanduser()
+            own[name] = f"{path.name} {files.describe(path)}"
     return {**corpora.identity(data, seed, hashes), **own, **{name: getattr(data, name) for name in TEXT_OPTIONS}}
 
 
@@ -116,7 +121,7 @@ def write(
 ) -> dict:
     """Tokenizes pairs and writes them as shards in this process. See `encode` for the arguments and `shards.write` for `options`."""
     records = encode(pairs, subwords, max_length, report, task)
-    return shards.write(folder, records, vocab_size=subwords.vocab_size, columns=task.counted, **options)
+    return shards.write(folder, records, vocab_size=subwords.largest, columns=task.counted, **options)
 
 
 def _write_text(folder: pathlib.Path, split: str, pairs: list[corpora.Pair], sides: tuple[str, ...]) -> None:
@@ -130,7 +135,7 @@ def read_text(folder: pathlib.Path, split: str, sides: tuple[str, ...] = ("sourc
     return tuple((folder / f"{split}.{side}.txt").read_bytes().decode("utf-8").split("\n")[:-1] for side in sides)
 
 
-def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: int, task: Task) -> None:
+def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: int, task: Task, source_vocab_size: int = 0) -> None:
     """Checks that a prepared folder is what the options ask for.
 
     If the options name no corpus, only the task and those that differ from their defaults are compared. Text files are compared by the hash
@@ -139,7 +144,7 @@ def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: 
     Raises:
         ValueError: options differ, and the message names each of them; or `corpus.json` is damaged.
     """
-    recorded, asked = recorded_options(folder), _options(data, vocab_size, seed, task)
+    recorded, asked = recorded_options(folder), _options(data, vocab_size, seed, task, source_vocab_size)
     names = [*asked, *sorted(set(recorded) - set(asked))]
     if not data.names_corpus:
         names = ["task", *(field.name for field in dataclasses.fields(DataConfig) if getattr(data, field.name) != field.default)]
@@ -238,46 +243,58 @@ def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) ->
         )
 
 
-def _given_subwords(data: DataConfig, vocab_size: int) -> Subwords:
-    """Reads the sub-words of `data.subwords_file`.
+def _given_subwords(data: DataConfig, option: str, size: int, size_option: str) -> Subwords | None:
+    """Reads the sub-words of a given file; without one, returns `None`.
+
+    Args:
+        data: the options.
+        option: the one that names the file.
+        size: the expected number of sub-words.
+        size_option: the option that says it.
 
     Raises:
         FileNotFoundError: the file is missing.
         ValueError: it is no file of sub-words, or has others than the options say.
     """
-    path = pathlib.Path(data.subwords_file).expanduser()
+    if not getattr(data, option):
+        return None
+    path = pathlib.Path(getattr(data, option)).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"No such file of sub-words: '{path}'.")
     model = path.read_bytes()
     try:
         subwords = vocabulary.load(model)
     except ValueError as error:
-        raise ValueError(f"Expected a file of sub-words as `subwords_file`. Received: {path} ({error})") from error
+        raise ValueError(f"Expected a file of sub-words as `{option}`. Received: {path} ({error})") from error
     if data.keep_patterns and subwords.pattern != patterns.parse(data.keep_patterns):
         has = f"has those of {subwords.pattern}" if subwords.pattern else "has none"
         raise ValueError(f"Expected placeholders of keep_patterns={data.keep_patterns} in {path}. It {has}. Leave `keep_patterns` out.")
-    found = {"vocab_size": subwords.vocab_size, "subwords": vocabulary.kind(model)}
-    for name, wanted in (("vocab_size", vocab_size), ("subwords", data.subwords)):
+    found = {size_option: subwords.vocab_size, "subwords": vocabulary.kind(model)}
+    for name, wanted in ((size_option, size), ("subwords", data.subwords)):
         if found[name] != wanted:
             raise ValueError(f"Expected {name}={found[name]}, that of {path}. Received: {name}={wanted}.")
     return subwords
 
 
-def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task) -> Subwords:
-    """Learns sub-words from all sides of the training text."""
-    logger.info(f"Learning {vocab_size:,} sub-words …")
-    lines = (line for pair in corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts) for line in pair)
+def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task, side: str = "") -> Subwords:
+    """Learns sub-words from one side of the training text, or from all."""
+    logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
+    sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
+    lines = (pair[number] for pair in corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts) for number in sides)
     placeholders = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
-    model = vocabulary.learn(
-        data.subwords,
-        lines,
-        vocab_size,
-        sample=data.vocab_sample,
-        seed=seed,
-        normalization=data.normalization,
-        character_coverage=data.character_coverage,
-        **placeholders,
-    )
+    try:
+        model = vocabulary.learn(
+            data.subwords,
+            lines,
+            vocab_size,
+            sample=data.vocab_sample,
+            seed=seed,
+            normalization=data.normalization,
+            character_coverage=data.character_coverage,
+            **placeholders,
+        )
+    except ValueError as error:
+        raise ValueError(str(error).replace("`vocab_size=", f"`{'source_' if side == 'source' else ''}vocab_size=")) from error
     return vocabulary.load(model)
 
 
@@ -308,26 +325,42 @@ def _write_shards(
             raise ValueError(f"{path} was changed while it was being read. Run the same command again.")
 
 
-def _make(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, task: Task, write_train: Callable) -> None:
+def _make(
+    data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, task: Task, write_train: Callable, source_vocab_size: int
+) -> None:
     """Writes a data folder, with `corpus.json` last."""
-    given = _given_subwords(data, vocab_size) if data.subwords_file else None
+    of_source = (source_vocab_size, "source_vocab_size") if source_vocab_size else (vocab_size, "vocab_size")
+    given = _given_subwords(data, "subwords_file", vocab_size, "vocab_size")
+    given_source = _given_subwords(data, "source_subwords_file", *of_source)
     if data.keep_patterns:
         Placeholders(patterns.parse(data.keep_patterns))  # Before the text is read: may refuse a pattern.
     text = _read_text(data, seed, task)
-    subwords = given or _learn_subwords(data, vocab_size, seed, task)
-    write_whole(folder / SUBWORDS, subwords.model)
+    separate = bool(source_vocab_size or given_source)
+    subwords = given or _learn_subwords(data, vocab_size, seed, task, "target" if separate else "")
+    if separate:
+        subwords.own_source = given_source or _learn_subwords(data, source_vocab_size, seed, task, "source")
+    for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):
+        write_whole(folder / name, model)
     _write_shards(folder, data, seed, text, subwords, task, write_train)
     _write_text(folder, "valid", text.valid_pairs, task.texts)
     if data.dataset == "builtin":
         _write_text(folder, "test", list(corpora.pairs(data, "test", seed, corpora.Report(), sides=task.texts)), task.texts)
     record = {
-        "options": _options(data, vocab_size, seed, task, text.hashes),
+        "options": _options(data, vocab_size, seed, task, source_vocab_size, text.hashes),
         "report": {"train": dataclasses.asdict(text.train), "valid": dataclasses.asdict(text.valid)},
     }
     write_whole(folder / CORPUS, (json.dumps(record, indent=2) + "\n").encode())
 
 
-def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, task: Task, write_train: Callable = write) -> None:
+def prepare(
+    data: DataConfig,
+    vocab_size: int,
+    seed: int,
+    folder: pathlib.Path,
+    task: Task,
+    write_train: Callable = write,
+    source_vocab_size: int = 0,
+) -> None:
     """Prepares a data folder, unless it already exists and was prepared from the same corpus.
 
     Args:
@@ -337,6 +370,7 @@ def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, 
         folder: created if it does not exist. If another process is preparing it, this one waits.
         task: what a record holds.
         write_train: writes the training shards; has the arguments and the result of `write`.
+        source_vocab_size: number of sub-words of the source alone; 0 if both sides share a matrix.
 
     Raises:
         FileNotFoundError: a file of the corpus is missing.
@@ -352,7 +386,7 @@ def prepare(data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, 
         with _writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
             if not (folder / CORPUS).exists():  # Another process may have written it while this one waited.
                 files.check_no_links(*folder.iterdir())
-                _make(data, vocab_size, seed, folder, task, write_train)
+                _make(data, vocab_size, seed, folder, task, write_train, source_vocab_size)
                 return
-    check_folder(folder, data, vocab_size, seed, task)
+    check_folder(folder, data, vocab_size, seed, task, source_vocab_size)
     logger.info(f"Using the data in {folder}.")

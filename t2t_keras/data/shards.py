@@ -51,7 +51,7 @@ class Shard:
 
     Args:
         path: the file.
-        vocab_size: determines the type of the ids.
+        vocab_size: of the side with most sub-words; determines the type of the ids.
         columns: names of the columns.
     """
 
@@ -150,7 +150,7 @@ def write(
         pairs: integer arrays, one for each column. `None` stands for a pair that is left out; it does not change the shards of
             the others.
         count, size: approximate number of pairs and of bytes of their text; determine the number of shards.
-        vocab_size: determines the type of the ids.
+        vocab_size: of the side with most sub-words; determines the type of the ids.
         seed: seed of the draw.
         columns: for each column, whether its length counts against budgets of tokens.
 
@@ -173,7 +173,7 @@ def describe(folder: pathlib.Path, shards: dict[str, dict], vocab_size: int, col
     Args:
         folder: the folder of the shards.
         shards: the results of `Shard.close` by the name of the shard, in order.
-        vocab_size: number of sub-words.
+        vocab_size: number of sub-words of the side that has most.
         columns: see `write`.
     """
     records = [(index, *record) for index, shard in enumerate(shards.values()) for record in shard["records"]]

@@ -3,6 +3,7 @@
 Letters: B sentences, R sentences still in the state of the step, W beams in G groups, N candidates, V vocabulary, T tokens written so far.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -182,15 +183,20 @@ class _Search:
         return Candidates(totals, parents, tokens, sequences, tokens == self.eos_id), model, hooks
 
     def hooked(self, logits, hypotheses: Hypotheses, states: tuple) -> tuple:
-        """Applies all hooks. Returns totals, parents and tokens of the selected continuations, each [R, N], and the next states."""
+        """Applies the hooks that are needed. Returns totals, parents and tokens of the selected continuations, each [R, N], and states."""
         if not self.scorers:
             found, state = self.selector.of_unscored(logits, hypotheses, states[-1])
             return found, (state,)
+
+        def if_needed(hook: Scorer | Selector, state, otherwise: Callable) -> tuple:
+            applies, call = hook.applies(hypotheses.position), functools.partial(hook, log_probs, hypotheses, state)
+            return call() if applies is True else tf.cond(applies, call, otherwise)
+
         log_probs, next_states = normalized(logits), []
         for scorer, state in zip(self.scorers, states[:-1], strict=True):
-            log_probs, state = scorer(log_probs, hypotheses, state)
+            log_probs, state = if_needed(scorer, state, lambda unchanged=(log_probs, state): unchanged)
             next_states.append(state)
-        found, state = self.selector(log_probs, hypotheses, states[-1])
+        found, state = if_needed(self.selector, states[-1], lambda: BEST(log_probs, hypotheses, states[-1]))
         return found, (*next_states, state)
 
     def finish(self, state: BeamState, candidates: Candidates) -> Finished:

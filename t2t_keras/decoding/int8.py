@@ -59,8 +59,8 @@ class Int8:
     """The weights of a model with matrices in 8 bits. Vectors, which are small, keep their values.
 
     Args:
-        model: an `EncoderDecoder`. Its matrices, whose names end in kernel or embedding/matrix, are set to the dequantized values, so that
-            it computes the same as an export.
+        model: an `EncoderDecoder`. Its matrices, whose names end in kernel, embedding/matrix or embedding/logits_matrix, are set to the
+            dequantized values, so that it computes the same as an export.
         trained: a model with the same weights in float32, if `model` has another dtype. Its weights are quantized.
 
     Attributes:
@@ -72,8 +72,8 @@ class Int8:
         self.values = values_of(model)
         self.matrices = []
         for variable, original in zip(model.trainable_variables, (trained or model).trainable_variables, strict=True):
-            if variable.path.endswith(("kernel", "embedding/matrix")):
-                # A row of the shared matrix embeds one token and gives one logit.
+            if variable.path.endswith(("kernel", "embedding/matrix", "embedding/logits_matrix")):
+                # A row of such a matrix embeds one token or gives one logit.
                 axis = 1 if variable.path.endswith("matrix") else 0
                 matrix = DequantizedMatrix(original.numpy(), axis, variable.dtype)
                 variable.assign(matrix())

@@ -24,12 +24,20 @@ def read_tokenizer(model_dir: pathlib.Path, config) -> Subwords:
     """Reads the sub-words of a run with the options `config` of its model.
 
     Raises:
-        ValueError: their number is not the vocabulary size of the model.
+        FileNotFoundError: a file is missing.
+        ValueError: the number of sub-words is not a vocabulary size of the model.
     """
-    tokenizer = vocabulary.load(run_folder.read_subwords(model_dir))
-    if tokenizer.vocab_size != config.vocab_size:
-        received = f"{tokenizer.vocab_size:,} in {model_dir / run_folder.SUBWORDS}"
-        raise ValueError(f"Expected the model's {config.vocab_size:,} sub-words. Received: {received}. Restore this file from a copy.")
+    tokenizer = vocabulary.load_sides(*run_folder.read_subwords(model_dir))
+    of_source = getattr(config, "source_vocab_size", 0)  # Not all architectures have the option.
+    if of_source and not tokenizer.own_source:
+        raise FileNotFoundError(f"{model_dir / run_folder.SOURCE_SUBWORDS} is missing. Restore it: the source has sub-words of its own.")
+    for side, size, name in (
+        (tokenizer, config.vocab_size, run_folder.SUBWORDS),
+        (tokenizer.source, of_source or config.vocab_size, run_folder.SOURCE_SUBWORDS),
+    ):
+        if side.vocab_size != size:
+            received = f"{side.vocab_size:,} in {model_dir / name}"
+            raise ValueError(f"Expected the model's {size:,} sub-words. Received: {received}. Restore this file from a copy.")
     return tokenizer
 
 
@@ -82,9 +90,6 @@ def load_with_states(
         raise ValueError("Expected the folder of a run, or several. Received none.")
     check_ensemble(len(folders), ensemble_weights, ensemble_mean)
 
-    def combined(models: Sequence[EncoderDecoder]) -> EncoderDecoder:
-        return Ensemble(models, ensemble_weights, ensemble_mean) if len(models) > 1 else models[0]
-
     train_config, decode_config = run_folder.groups(folders[0], "train", "decode")
     decode_config = dataclasses.replace(decode_config, **decode_options)
     gpus.share()
@@ -94,9 +99,17 @@ def load_with_states(
         if other.model != tokenizers[0].model:
             expected = folders[0] / run_folder.SUBWORDS
             raise ValueError(
-                f"Expected runs with the same sub-words, {expected}. Received: {folder}, which has others. Train it with "
+                f"Expected runs with the same sub-words of the target, {expected}. Received: {folder}, which has others. Train it with "
                 f"`subwords_file={expected}`."
             )
+    sources: dict[bytes, Subwords] = {}
+    for tokenizer in tokenizers:
+        sources.setdefault(tokenizer.source.model, tokenizer.source)
+    numbers = [list(sources).index(tokenizer.source.model) for tokenizer in tokenizers]
+
+    def combined(models: Sequence[EncoderDecoder]) -> EncoderDecoder:
+        return Ensemble(models, ensemble_weights, ensemble_mean, numbers) if len(models) > 1 else models[0]
+
     _check_memory(combined(trained), decode_config)
     states = []
     for folder, model in zip(folders, trained, strict=True):
@@ -107,7 +120,8 @@ def load_with_states(
     if dtype != "float32":
         model = combined([_cast(each, folder, dtype) for each, folder in zip(trained, folders, strict=True)])
     quantized = Int8(model, combined(trained)) if int8 else None
-    return Translator(model, tokenizers[0], decode_config, frozen=True, int8=quantized), states
+    others = list(sources.values())[1:]
+    return Translator(model, tokenizers[0], decode_config, frozen=True, int8=quantized, other_sources=others), states
 
 
 def load(model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average", **options) -> Translator:
@@ -125,6 +139,6 @@ def load(model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average
 
     Raises:
         FileNotFoundError: a folder is not a run, or has no such checkpoint.
-        ValueError: a file of a run is damaged, an option is invalid, or the runs have different sub-words.
+        ValueError: a file of a run is damaged, an option is invalid, or the runs have different sub-words of the target.
     """
     return load_with_states(model_dir, which, **options)[0]

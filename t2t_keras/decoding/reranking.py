@@ -37,7 +37,7 @@ def reranked(n_best: Callable, other: Translator, *, weight: float, alpha: float
     def scores_of(source, target):
         longest = other.config.max_input
         kept = other.tokenizer.kept(source)
-        sources, _ = other.tokenizer.cut(source, longest, kept)
+        sources, _ = other.source_tokenizer.cut(source, longest, kept)
         targets, _ = other.tokenizer.cut(target, longest + other.config.extra_length, kept)
         log_probs = tf.reduce_sum(other.log_probs(sources, targets), axis=1)
         return log_probs / length_penalty(targets.row_lengths(), alpha)

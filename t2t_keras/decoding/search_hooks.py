@@ -35,8 +35,7 @@ class Scorer:
     def applies(self, position):
         """Returns whether the scorer is still needed: `True`, or [] boolean that stays False once it is.
 
-        The search is faster at positions where it is False for all scorers: it then calls none of them. Where it is False for some only,
-        it may call them, and they change nothing.
+        The search does not call it at positions where it is False, and is fastest where it is False for all scorers.
         """
         return True
 

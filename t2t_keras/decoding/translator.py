@@ -39,13 +39,14 @@ class Translator(tf.Module):
 
     Args:
         model: a `model.protocols.EncoderDecoder`, such as a `model.ensemble.Ensemble` of several.
-        tokenizer: the sub-words that the model was trained with.
+        tokenizer: the sub-words that the model was trained with; its `source` has those of sources.
         config: options of the search.
         frozen: whether the search may copy the current weights into its graph, which is faster. Not for a model in training.
         int8: weights in 8 bits, which replace those of the model.
         scorers: functions that make the scorers of a search; each receives the inputs of some sentences: "source" [R, S], "alpha" [R],
             "max_length" [R], "n_best" [R], and the other inputs of `search`. Ragged inputs are padded.
         selector: the function that makes the selector of a search, likewise; without it, that of `config`.
+        other_sources: sub-words of the further sources that an ensemble reads; see `model.ensemble.Ensemble`.
 
     Attributes:
         limits: of sub-batches: those of this machine. They are fixed when a graph is traced.
@@ -62,9 +63,13 @@ class Translator(tf.Module):
         int8: Int8 | None = None,
         scorers: Sequence[Callable[[Inputs], Scorer]] = (),
         selector: Callable[[Inputs], Selector] | None = None,
+        other_sources: Sequence[Subwords] = (),
     ):
         super().__init__(name="translator")
         self.model, self.tokenizer, self.config, self.int8, self.scorers = model, tokenizer, config, int8, scorers
+        self.other_sources = list(other_sources)
+        if any(other.pattern != tokenizer.source.pattern for other in other_sources):
+            raise ValueError("Expected models with the same placeholders (`keep_patterns`). Received: models with different ones.")
         groups = DiverseBeams(config.diverse_groups, config.diversity, EOS) if config.diverse_groups > 1 else BEST
         self.selector = selector or (lambda inputs: groups)
         self.limits = limits_here(config.search_rows, config.search_cores)
@@ -72,6 +77,26 @@ class Translator(tf.Module):
         self.search_weights = (lambda: FrozenWeights(values)) if values else inference
         # Constants make only the search faster. Another graph would hold a second copy of the weights.
         self.weights = self.search_weights if int8 else inference
+
+    @property
+    def source_tokenizer(self) -> Subwords:
+        """The sub-words of sources."""
+        return self.tokenizer.source
+
+    def sources(self, source: tf.RaggedTensor) -> dict[str, tf.RaggedTensor]:
+        """Returns the inputs of `encode` by name: a source [B, (S)] int32, and the same text in `other_sources`."""
+        if not self.other_sources:
+            return {"source": source}
+        text = self.source_tokenizer.detokenize(source)
+        return {"source": source} | {f"source_{n}": other.tokenize(text) for n, other in enumerate(self.other_sources, 1)}
+
+    def encode(self, inputs: dict, multiple: int = 1):
+        """Encodes a batch of `sources`, padded to a multiple of a length; see `EncoderDecoder.encode`."""
+        sources = [inputs["source"], *(inputs[f"source_{n}"] for n in range(1, len(self.other_sources) + 1))]
+        sources = [x.to_tensor(PAD) if isinstance(x, tf.RaggedTensor) else x for x in sources]
+        if multiple > 1:
+            sources = [tf.pad(x, [[0, 0], [0, -tf.shape(x)[1] % multiple]]) for x in sources]
+        return self.model.encode(tuple(sources) if self.other_sources else sources[0])
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def n_best(self, text):
@@ -88,11 +113,11 @@ class Translator(tf.Module):
 
     def truncated(self, text):
         """Returns whether a source has more than `max_input` sub-words and is cut: [B] string → [B] boolean."""
-        return self.tokenizer.cut(text, self.config.max_input, self.tokenizer.kept(text))[1]
+        return self.source_tokenizer.cut(text, self.config.max_input, self.tokenizer.kept(text))[1]
 
     def _n_best(self, text, number: int):
         kept = self.tokenizer.kept(text)
-        source = self.tokenizer.tokenize(text, max_length=self.config.max_input, kept=kept)
+        source = self.source_tokenizer.tokenize(text, max_length=self.config.max_input, kept=kept)
         rows, length = tf.shape(text), tf.cast(source.row_lengths(), tf.int32)
         sequences, scores = self.search(
             source, tf.fill(rows, float(self.config.alpha)), length + self.config.extra_length, tf.fill(rows, number)
@@ -132,7 +157,7 @@ class Translator(tf.Module):
         Returns:
             Translations [B · W, (T)] int32, W consecutive rows for each sentence, best first; and their scores [B, W] float32.
         """
-        rows = {"source": source, "alpha": alpha, "max_length": max_length, "n_best": n_best, **inputs}
+        rows = {**self.sources(source), "alpha": alpha, "max_length": max_length, "n_best": n_best, **inputs}
         beam_size = self.config.beam_size
         fewer = max(beam_size // MANY_BEAMS, 1) ** 2
         ids, lengths, scores, order = in_sub_batches(
@@ -166,16 +191,16 @@ class Translator(tf.Module):
         """
 
         def read(rows):
-            source, target = rows["source"].to_tensor(PAD), rows["target"].to_tensor(PAD)
+            target = rows["target"].to_tensor(PAD)
             with self.weights():
-                logits, _ = self.model.decode(shift_right(target), self.model.encode(source))
+                logits, _ = self.model.decode(shift_right(target), self.encode(rows))
                 _, negative_log_likelihood = cross_entropy(logits, target, 0.0)
             return [-tf.boolean_mask(negative_log_likelihood, target != PAD)]
 
         length = target.row_lengths()
         log_probs, order = in_sub_batches(
             read,
-            {"source": source, "target": target},
+            {**self.sources(source), "target": target},
             tf.cast(tf.maximum(source.row_lengths(), length), tf.int32),
             max_rows=self.limits.rows,
             max_tokens=self.limits.scored_tokens,
@@ -204,7 +229,7 @@ class Translator(tf.Module):
             score: [B, N] float32, log P of the model. A blank line has 0.
         """
         kept = self.tokenizer.kept(text)
-        source = self.tokenizer.tokenize(text, max_length=self.config.max_input, kept=kept)
+        source = self.source_tokenizer.tokenize(text, max_length=self.config.max_input, kept=kept)
         length = tf.cast(source.row_lengths(), tf.int32)
         options = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         sequences, scores = self.draw(source, length + self.config.extra_length, draws, self.search_weights, **options)
@@ -244,7 +269,7 @@ class Translator(tf.Module):
             Translations [B, (N), (T)] int32, in the order of their numbers; and log P of each, [B, (N)] float32.
         """
         batch = tf.shape(draws)
-        rows = {"source": source, "max_length": max_length, "alpha": tf.zeros(batch), "n_best": tf.ones(batch, tf.int32), **options}
+        rows = {**self.sources(source), "max_length": max_length, "alpha": tf.zeros(batch), "n_best": tf.ones(batch, tf.int32), **options}
         rows = sampling.divided(rows, draws)
         ids, lengths, scores, order = in_sub_batches(
             functools.partial(self._search, beam_size=1, weights=weights),
@@ -280,10 +305,7 @@ class Translator(tf.Module):
 
     def _search(self, rows, *, beam_size: int, weights: Callable):
         """Searches a sub-batch of R rows. Returns the sub-words of all translations in one row, their lengths [R · W] and scores [R, W]."""
-        source = rows["source"].to_tensor(PAD)
-        source = tf.pad(source, [[0, 0], [0, -tf.shape(source)[1] % SOURCE_MULTIPLE]])
-        others = {name: x.to_tensor(PAD) if isinstance(x, tf.RaggedTensor) else x for name, x in rows.items() if name != "source"}
-        inputs = {"source": source, **others}
+        inputs = {name: x.to_tensor(PAD) if isinstance(x, tf.RaggedTensor) else x for name, x in rows.items()}
 
         def step(tokens, ancestors, position, state):
             memory, before = state
@@ -292,7 +314,7 @@ class Translator(tf.Module):
             return logits, (memory, after)
 
         with weights():
-            memory = self.model.encode(source)
+            memory = self.encode(inputs, SOURCE_MULTIPLE)
             if "draws" in inputs:
                 memory, inputs = sampling.repeated(memory, inputs)
             state = memory, self.model.initial_state(memory, beam_size)

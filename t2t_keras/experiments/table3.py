@@ -79,7 +79,8 @@ def _finished_result(row: str, folder: pathlib.Path, options: run_folder.Options
         )
     data = options.data_folder(folder)
     if (data / prepare.CORPUS).exists():
-        run_folder.check_data(folder, data / prepare.SUBWORDS, data / "train" / shards.RECORDS)
+        own_source = run_folder.source_subwords_in(data)
+        run_folder.check_data(folder, data / prepare.SUBWORDS, data / "train" / shards.RECORDS, own_source)
     return result
 
 

@@ -1,6 +1,6 @@
 """Writes models in the format of CTranslate2, a C++ engine, with the model specification of its Python package.
 
-The model is exact in float32: post-norm, ReLU, and embeddings times √d_model. It brings its own position table, because the engine puts
+The model is exact in float32: post-norm, and embeddings times √d_model. It brings its own position table, because the engine puts
 all sines before all cosines, where section 3.5 alternates them. The searches differ:
 
                 here (section 6.1)                         CTranslate2 4.8
@@ -25,15 +25,17 @@ from t2t_keras.config import BOS, EOS, UNK
 from t2t_keras.files import making_folder
 from t2t_keras.layers.positions import sinusoids
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.run_folder import SOURCE_SUBWORDS, SUBWORDS
 from t2t_keras.text.byte_pairs import BytePairs
 
 _TYPICAL = 20  # Sub-words of a typical sentence.
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}  # Names there.
 _README = """# A Transformer in CTranslate2's format
 
-`model.bin` has the weights, `shared_vocabulary.json` the sub-words in the order of their ids, and `subwords.model` the same sub-words
-for SentencePiece. The characters U+2581 and U+E0F0 of a text must be escaped before SentencePiece, and restored afterwards.
-CTranslate2 adds the end token to sources. The position table covers sources of {max_input} and translations of {positions} sub-words,
-including the end token.
+`model.bin` has the weights, {vocabularies} the sub-words in the order of their ids,
+and {files} the same sub-words for SentencePiece. The characters U+2581 and U+E0F0 of a text must be escaped before SentencePiece,
+and restored afterwards. CTranslate2 adds the end token to sources. The position table covers sources of {max_input} and translations
+of {positions} sub-words, including the end token.
 
 ```python
 import pathlib
@@ -43,6 +45,7 @@ import sentencepiece
 
 FOLDER = pathlib.Path(__file__).parent
 ESCAPED = (("\\ue0f0", "\\ue0f00"), ("\\u2581", "\\ue0f01"))
+source_subwords = sentencepiece.SentencePieceProcessor(model_file=str(FOLDER / "{source_file}"))
 subwords = sentencepiece.SentencePieceProcessor(model_file=str(FOLDER / "subwords.model"))
 translator = ctranslate2.Translator(str(FOLDER))
 
@@ -52,7 +55,7 @@ def translate(lines):
     for line in lines:
         for character, spelled in ESCAPED:
             line = line.replace(character, spelled)
-        sources.append(subwords.encode(line, out_type=str))
+        sources.append(source_subwords.encode(line, out_type=str))
     longest = min(max(map(len, sources), default=0) + 1, {max_input}) + {extra_length}
     lengths = {{"max_input_length": {max_input}, "min_decoding_length": 0, "max_decoding_length": longest}}
     options = {{"beam_size": {beam_size}, "patience": 2, "length_penalty": {length_penalty:.2f}, **lengths}}
@@ -91,20 +94,28 @@ def _pad_heads(kernel, num_heads: int, width: int):
     return heads.reshape(kernel.shape[0], -1).T
 
 
+def _set_projections(spec, layers, *, num_heads: int, width: int) -> None:
+    """Sets the weights of projections of queries, keys or values, which CTranslate2 computes in one product; see `_pad_heads`."""
+    spec.weight = np.concatenate([_pad_heads(_array(layer.kernel), num_heads, width) for layer in layers])
+    if layers[0].use_bias:
+        spec.bias = np.concatenate([_pad_heads(_array(layer.bias)[None], num_heads, width)[:, 0] for layer in layers])
+
+
 def _set_attention(spec, layer, *, self_attention: bool) -> None:
     """Sets the weights of an attention layer.
 
     CTranslate2 has one width for queries, keys and values, so the smaller of d_k and d_v is padded. The scale remains d_k^-1/2.
     """
     width = max(layer.d_k, layer.d_v)
-    projections = (layer.query_projection, layer.key_projection, layer.value_projection)
-    queries, keys, values = (_pad_heads(_array(projection.kernel), layer.num_heads, width) for projection in projections)
+    queries, keys, values = layer.query_projection, layer.key_projection, layer.value_projection
     fused = [(queries, keys, values)] if self_attention else [(queries,), (keys, values)]
-    for linear, kernels in zip(spec.linear, fused, strict=False):
-        linear.weight = np.concatenate(kernels)
+    for linear, projections in zip(spec.linear, fused, strict=False):
+        _set_projections(linear, projections, num_heads=layer.num_heads, width=width)
     # The heads are the rows of the output projection: [H·E, D] → [D, H·N].
     output = _array(layer.output_projection.kernel)
     spec.linear[-1].weight = np.ascontiguousarray(_pad_heads(output.T, layer.num_heads, width).T)
+    if layer.use_bias:
+        spec.linear[-1].bias = _array(layer.output_projection.bias)
     spec.queries_scale = np.float32(layer.d_k**-0.5)
 
 
@@ -133,13 +144,14 @@ def positions_of(model, rows: int):
     return _array(model.positions.table)[np.minimum(np.arange(rows), model.config.learned_positions - 1)]
 
 
-def specification(model, pieces: list[str], rows: int):
+def specification(model, pieces: list[str], rows: int, source_pieces: list[str] | None = None):
     """Builds the CTranslate2 specification of a model.
 
     Args:
         model: a `Transformer`.
         pieces: the sub-words in the order of their ids.
         rows: number of positions in the table, the maximum length of sources and translations.
+        source_pieces: the sub-words of the source, if it has its own.
 
     Returns:
         A `ctranslate2.specs.TransformerSpec` with all weights; the caller optimises and saves it.
@@ -155,19 +167,26 @@ def specification(model, pieces: list[str], rows: int):
             "Expected attention_window=0, because CTranslate2 has no restricted self-attention. "
             f"Received: attention_window={config.attention_window}. Export a SavedModel instead."
         )
-    if len(pieces) != config.vocab_size:
-        raise ValueError(f"Expected one sub-word for each of the {config.vocab_size} ids of the model. Received: {len(pieces)} sub-words.")
+    source_pieces = pieces if source_pieces is None else source_pieces
+    for side, size in ((pieces, config.vocab_size), (source_pieces, config.source_vocab_size or config.vocab_size)):
+        if len(side) != size:
+            raise ValueError(f"Expected one sub-word for each of the {size} ids of the model. Received: {len(side)} sub-words.")
     head_dim = max(config.d_k, config.d_v)
-    encoder = specs.TransformerEncoderSpec(config.encoder_layers, config.num_heads, pre_norm=False, head_dim=head_dim)
-    decoder = specs.TransformerDecoderSpec(config.decoder_layers, config.num_heads, pre_norm=False, head_dim=head_dim)
+    activation = getattr(specs.Activation, _ACTIVATIONS[config.activation])
+    options = {"num_heads": config.num_heads, "pre_norm": False, "head_dim": head_dim, "activation": activation}
+    encoder = specs.TransformerEncoderSpec(config.encoder_layers, **options)
+    decoder = specs.TransformerDecoderSpec(config.decoder_layers, **options)
     spec = specs.TransformerSpec(encoder, decoder)
-    matrix, positions = _array(model.embedding.matrix), positions_of(model, rows)
-    encoder.embeddings[0].weight = decoder.embeddings.weight = decoder.projection.weight = matrix
+    positions, shared = positions_of(model, rows), model.embedding
+    encoder.embeddings[0].weight, decoder.embeddings.weight = _array(model.encoder.embedding.matrix), _array(shared.matrix)
+    decoder.projection.weight = _array(shared.logits_matrix)
+    if shared.bias is not None:
+        decoder.projection.bias = _array(shared.bias)
     encoder.position_encodings.encodings = decoder.position_encodings.encodings = positions
     for side, layers in ((encoder, model.encoder.stack), (decoder, model.decoder)):
         for layer_spec, layer in zip(side.layer, layers, strict=True):
             _set_layer(layer_spec, layer)
-    spec.register_source_vocabulary(pieces)
+    spec.register_source_vocabulary(source_pieces)
     spec.register_target_vocabulary(pieces)
     settings = spec.config
     settings.unk_token, settings.bos_token, settings.eos_token = (pieces[index] for index in (UNK, BOS, EOS))
@@ -190,13 +209,14 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
             or have placeholders.
         FileExistsError: the folder is not empty.
     """
-    if not isinstance(translator.tokenizer, BytePairs):
+    if not all(isinstance(side, BytePairs) for side in (translator.tokenizer, translator.source_tokenizer)):
         raise ValueError("The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with word pieces.")
     if translator.tokenizer.pattern:
         raise ValueError("The format of CTranslate2 needs sub-words without placeholders. Received: a model with `keep_patterns`.")
     folder, config = pathlib.Path(folder).resolve(), translator.config
     positions = config.max_input + config.extra_length
-    spec = specification(translator.model, list(translator.tokenizer.pieces), positions)
+    pieces, source_pieces = (list(side.pieces) for side in (translator.tokenizer, translator.source_tokenizer))
+    spec = specification(translator.model, pieces, positions, source_pieces)
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(
             f"Expected a new or empty folder. Received: {folder}, which is not empty. Give another folder, or remove this one."
@@ -207,8 +227,16 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
     except RuntimeError as error:  # CTranslate2 needs PyTorch to write bfloat16.
         raise ValueError(f"CTranslate2 cannot write weights in {quantization}: {error}.") from error
     near = {"typical": _TYPICAL, "length_penalty": config.alpha * _TYPICAL / (_TYPICAL + 5)}
-    readme = _README.format(**dataclasses.asdict(config), **near, positions=positions, eos=EOS)
+    files = dict(zip((SUBWORDS, SOURCE_SUBWORDS), translator.tokenizer.models, strict=False))
+    vocabularies = ["shared"] if source_pieces == pieces else ["source", "target"]
+    names = {
+        "vocabularies": " and ".join(f"`{name}_vocabulary.json`" for name in vocabularies),
+        "files": " and ".join(f"`{name}`" for name in files),
+        "source_file": list(files)[-1],
+    }
+    readme = _README.format(**dataclasses.asdict(config), **near, **names, positions=positions, eos=EOS)
     with making_folder(folder) as unfinished:
         spec.save(str(unfinished))
-        (unfinished / "subwords.model").write_bytes(translator.tokenizer.model)
+        for name, content in files.items():
+            (unfinished / name).write_bytes(content)
         (unfinished / "README.md").write_text(readme, encoding="utf-8")

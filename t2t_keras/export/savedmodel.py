@@ -43,7 +43,7 @@ WARM_UP_SIZES = ((1, 1), (1, 10), (1, 40), (8, 20), (32, 20))
 
 def _warm_up(path: pathlib.Path, service: Signatures) -> None:
     """Writes warm-up requests. A server runs them before it is ready, so that its first client need not wait for optimised graphs."""
-    words = [piece.lstrip("▁") for piece in service.translator.tokenizer.pieces[-1000:]]
+    words = [piece.lstrip("▁") for piece in service.translator.source_tokenizer.pieces[-1000:]]
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number, length in WARM_UP_SIZES:
             lines = [" ".join(words[(row + place) % len(words)] for place in range(length)) for row in range(number)]
@@ -107,7 +107,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     }
     # Only the objects that the signatures use. For a Keras model, TensorFlow would save functions of every layer.
     held = tf.Module()
-    held.tokenizer = translator.tokenizer
+    held.tokenizers = [translator.tokenizer, *translator.other_sources]
     held.weights = translator.int8.matrices if translator.int8 else [weight.value for weight in translator.model.trainable_variables]
     tf.saved_model.save(held, str(folder), signatures=signatures)
     extra = folder / "assets.extra"
@@ -117,7 +117,10 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
         "decode": dataclasses.asdict(translator.config),
         "dtype": translator.model.compute_dtype,
         "weights": "int8" if translator.int8 else translator.model.variable_dtype,
-        "subwords_sha256": hashlib.sha256(translator.tokenizer.model).hexdigest(),
+        **{
+            name: hashlib.sha256(content).hexdigest()
+            for name, content in zip(("subwords_sha256", "source_subwords_sha256"), translator.tokenizer.models, strict=False)
+        },
         **about,
         "versions": {
             "t2t_keras": t2t_keras.__version__,
@@ -149,7 +152,7 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
         raise ValueError(f"Expected a folder for exports. Received: {export_dir}, which holds a run. Give another `export_dir`.")
     model = translator.model
     # The graph holds a shared matrix twice: for the encoder and for the decoder.
-    shared = [each.embedding_matrix for each in getattr(model, "models", [model])]
+    shared = [each.embedding_matrix for each in getattr(model, "models", [model]) if each.source_embedding_matrix is None]
     number = model.count_params() + sum(math.prod(matrix.shape) for matrix in shared if matrix is not None)
     size = number * (1 if translator.int8 else tf.as_dtype(model.variable_dtype).size)
     if size > MAX_BYTES:

@@ -62,7 +62,6 @@ class Signatures(tf.Module):
     def __init__(self, translator: Translator):
         super().__init__(name="service")
         self.translator, self.sampling_weights = translator, translator.search_weights
-        self._pieces = translator.tokenizer.pieces
 
     @property
     def beam_size(self) -> int:
@@ -138,7 +137,7 @@ class Signatures(tf.Module):
         )  # fmt: skip
         config, beam_size = self.translator.config, self.translator.config.beam_size
         kept = self.translator.tokenizer.kept(text)
-        source, truncated = self.translator.tokenizer.cut(text, config.max_input, kept)
+        source, truncated = self.translator.source_tokenizer.cut(text, config.max_input, kept)
         length = tf.cast(source.row_lengths(), tf.int32)
         forced, _ = self.translator.tokenizer.cut(prefix, self._longest + 1, kept)
         forced = forced[:, :-1]
@@ -237,7 +236,7 @@ class Signatures(tf.Module):
             model = self.translator.model
             with self.translator.weights():
                 if model.aligns:
-                    weights = model.align(shift_right(target), model.encode(source)) * token_mask(target)[:, :, None]
+                    weights = model.align(shift_right(target), self.translator.encode(rows)) * token_mask(target)[:, :, None]
                 else:
                     weights = tf.zeros([*tf.unstack(tf.shape(target)), tf.shape(source)[1]])
             missing = [[0, 0]] + [[0, most - tf.shape(weights)[axis]] for axis, most in enumerate(widths, 1)]
@@ -245,16 +244,17 @@ class Signatures(tf.Module):
 
         weights, order = in_sub_batches(
             align,
-            {"source": sources, "target": targets},
+            {**self.translator.sources(sources), "target": targets},
             tf.cast(sources.row_lengths() + targets.row_lengths(), tf.int32),
             max_rows=self.translator.limits.rows,
             max_tokens=self.translator.limits.scored_tokens,
             outputs=[tf.TensorSpec([None], tf.float32)],
         )
         weights = tf.reshape(weights, [tf.size(order), max_targets, max_sources])
-        names, places = tf.constant(self._pieces), [batch, beam_size, max_targets]
+        names, source_names = (tf.constant(side.pieces) for side in (self.translator.tokenizer, self.translator.source_tokenizer))
+        places = [batch, beam_size, max_targets]
         shown = alignment & ~absent[:, 0]
-        source_pieces = tf.gather(names, tf.ragged.boolean_mask(source, shown)).to_tensor("")
+        source_pieces = tf.gather(source_names, tf.ragged.boolean_mask(source, shown)).to_tensor("")
         return {
             "source_pieces": tf.scatter_nd(tf.where(shown), source_pieces, [batch, max_sources]),
             "pieces": tf.scatter_nd(asked, tf.gather(names, targets).to_tensor(""), places),
@@ -292,7 +292,7 @@ class Signatures(tf.Module):
         _same_rows("text", text=text, draws=draws, **options, max_length=max_length)
         config = self.translator.config
         kept = self.translator.tokenizer.kept(text)
-        source, truncated = self.translator.tokenizer.cut(text, config.max_input, kept)
+        source, truncated = self.translator.source_tokenizer.cut(text, config.max_input, kept)
         length = tf.cast(source.row_lengths(), tf.int32)
         possible = (temperature >= MIN_TEMPERATURE) & (temperature <= MAX_TEMPERATURE)
         error = tf.strings.join([
@@ -330,7 +330,7 @@ class Signatures(tf.Module):
         """
         _same_rows("source", source=source, target=target)
         kept = self.translator.tokenizer.kept(source)
-        sources, source_cut = self.translator.tokenizer.cut(source, self.translator.config.max_input, kept)
+        sources, source_cut = self.translator.source_tokenizer.cut(source, self.translator.config.max_input, kept)
         targets, target_cut = self.translator.tokenizer.cut(target, self._longest, kept)
 
         log_probs = self.translator.log_probs(sources, targets)

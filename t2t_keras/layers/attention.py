@@ -100,12 +100,13 @@ def _combine_masks(attention_mask, memory):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class MultiHeadAttention(keras.layers.Layer):
-    """Multi-head attention, Concat(head_1 … head_h) W^O (section 3.2.2). The projections have no bias.
+    """Multi-head attention, Concat(head_1 … head_h) W^O (section 3.2.2).
 
     Args:
         num_heads: number of heads, h.
         d_k: width of the queries and keys of one head.
         d_v: width of the values of one head.
+        use_bias: whether the four projections have a bias; not in the paper.
 
     Call arguments:
         query: [B, T, D].
@@ -123,16 +124,16 @@ class MultiHeadAttention(keras.layers.Layer):
         ValueError: `attention_mask` has a wrong dtype or shape, or a mask does not cover the cached positions.
     """
 
-    def __init__(self, num_heads: int, d_k: int, d_v: int, **kwargs):
+    def __init__(self, num_heads: int, d_k: int, d_v: int, use_bias: bool = False, **kwargs):
         super().__init__(**kwargs)
-        self.num_heads, self.d_k, self.d_v = num_heads, d_k, d_v
+        self.num_heads, self.d_k, self.d_v, self.use_bias = num_heads, d_k, d_v, use_bias
         self.query_projection = self._projection(num_heads * d_k, "query")
         self.key_projection = self._projection(num_heads * d_k, "key")
         self.value_projection = self._projection(num_heads * d_v, "value")
         self.supports_masking = True
 
     def _projection(self, width: int, name: str) -> Dense:
-        return Dense(width, use_bias=False, name=name, dtype=self.dtype_policy)
+        return Dense(width, use_bias=self.use_bias, name=name, dtype=self.dtype_policy)
 
     def build(self, query_shape, memory_shape=None):
         memory_shape = memory_shape or query_shape
@@ -147,8 +148,9 @@ class MultiHeadAttention(keras.layers.Layer):
         if len({projection.units for projection in projections}) > 1:
             return [self._project(x, projection)[0] for projection in projections]
         # One matrix product and one exchange of axes for all. This also runs outside `call`, where Keras does not cast weights.
-        kernels = [ops.cast(projection.kernel, self.compute_dtype) for projection in projections]
-        rows = linear(ops.cast(x, self.compute_dtype), ops.concatenate(kernels, axis=1))
+        kernel = ops.concatenate([ops.cast(projection.kernel, self.compute_dtype) for projection in projections], axis=1)
+        bias = ops.concatenate([ops.cast(projection.bias, self.compute_dtype) for projection in projections]) if self.use_bias else None
+        rows = linear(ops.cast(x, self.compute_dtype), kernel, bias)
         heads = len(projections) * self.num_heads
         x = _swap_heads(ops.reshape(rows, (*leading(x), heads, rows.shape[-1] // heads)))
         # `split`, because the gradient of each slice would be as large as `x` and almost all zeros.
@@ -188,4 +190,5 @@ class MultiHeadAttention(keras.layers.Layer):
         return output if cache is None else (output, [k, v])
 
     def get_config(self):
-        return {**super().get_config(), "num_heads": self.num_heads, "d_k": self.d_k, "d_v": self.d_v}
+        own = {name: getattr(self, name) for name in ("num_heads", "d_k", "d_v", "use_bias")}
+        return {**super().get_config(), **own}

@@ -1,4 +1,7 @@
-"""Embeddings and softmax (section 3.4): one matrix E embeds source and target, scaled by √d_model, and computes the logits h Eᵀ."""
+"""Embeddings and softmax (section 3.4): one matrix E embeds source and target, scaled by √d_model, and computes the logits h Eᵀ.
+
+By option, logits have a matrix of their own (Press and Wolf 2017 compare both), and a bias.
+"""
 
 import keras
 from keras import ops
@@ -15,16 +18,29 @@ class SharedEmbedding(keras.layers.Layer):
     Args:
         vocab_size: number of ids, V.
         d_model: width of an embedding, D.
+        tie_logits: whether logits are computed with E; if not, with a matrix of their own.
+        logits_bias: whether a bias is added to logits.
+
+    Attributes:
+        matrix: E, [V, D].
+        logits_matrix: that of the logits, [V, D].
+        bias: of the logits, [V], or `None`.
     """
 
-    def __init__(self, vocab_size: int, d_model: int, **kwargs):
+    def __init__(self, vocab_size: int, d_model: int, tie_logits: bool = True, logits_bias: bool = False, **kwargs):
         super().__init__(**kwargs)
         self.vocab_size, self.d_model = vocab_size, d_model
+        self.tie_logits, self.logits_bias = tie_logits, logits_bias
 
     def build(self, input_shape=None):
         # With a standard deviation of d_model^-1/2, scaled embeddings have a variance of 1.
         initializer = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
-        self.matrix = self.add_weight(shape=(self.vocab_size, self.d_model), initializer=initializer, name="matrix")
+        shape = (self.vocab_size, self.d_model)
+        self.matrix = self.add_weight(shape=shape, initializer=initializer, name="matrix")
+        self.logits_matrix = self.matrix
+        if not self.tie_logits:
+            self.logits_matrix = self.add_weight(shape=shape, initializer=initializer, name="logits_matrix")
+        self.bias = self.add_weight(shape=shape[:1], initializer="zeros", name="logits_bias") if self.logits_bias else None
 
     def call(self, ids):
         return ops.take(self.matrix, ids, axis=0) * self.d_model**0.5
@@ -32,11 +48,14 @@ class SharedEmbedding(keras.layers.Layer):
     def logits(self, hidden):
         """Computes hidden · Eᵀ: [B, T, D] → [B, T, V] in the compute dtype of the layer."""
         # Runs outside `call`, where Keras does not cast weights.
-        logits = linear(ops.cast(hidden, self.compute_dtype), ops.transpose(ops.cast(self.matrix, self.compute_dtype)))
+        matrix = ops.transpose(ops.cast(self.logits_matrix, self.compute_dtype))
+        bias = None if self.bias is None else ops.ravel(ops.cast(self.bias, self.compute_dtype))
+        logits = linear(ops.cast(hidden, self.compute_dtype), matrix, bias)
         return ops.reshape(logits, (*leading(hidden), self.vocab_size))
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.d_model)
 
     def get_config(self):
-        return {**super().get_config(), "vocab_size": self.vocab_size, "d_model": self.d_model}
+        own = {name: getattr(self, name) for name in ("vocab_size", "d_model", "tie_logits", "logits_bias")}
+        return {**super().get_config(), **own}

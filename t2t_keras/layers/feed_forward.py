@@ -1,4 +1,8 @@
-"""Position-wise feed-forward network (section 3.3): FFN(x) = max(0, x W₁ + b₁) W₂ + b₂."""
+"""Position-wise feed-forward network (section 3.3): FFN(x) = max(0, x W₁ + b₁) W₂ + b₂.
+
+Models of other toolkits have another activation than max(0, x): gelu(x) = x Φ(x), with the distribution function Φ of the normal
+distribution (Hendrycks and Gimpel 2016), or swish(x) = x σ(x), with the logistic function σ (Ramachandran et al. 2017).
+"""
 
 import keras
 
@@ -11,12 +15,13 @@ class FeedForward(keras.layers.Layer):
 
     Args:
         d_ff: width between the two maps.
+        activation: between the two maps, by the name that Keras gives it.
     """
 
-    def __init__(self, d_ff: int, **kwargs):
+    def __init__(self, d_ff: int, activation: str = "relu", **kwargs):
         super().__init__(**kwargs)
-        self.d_ff = d_ff
-        self.inner = Dense(d_ff, activation="relu", name="inner", dtype=self.dtype_policy)
+        self.d_ff, self.activation = d_ff, activation
+        self.inner = Dense(d_ff, activation=activation, name="inner", dtype=self.dtype_policy)
         self.supports_masking = True
 
     def build(self, input_shape):
@@ -31,4 +36,4 @@ class FeedForward(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "d_ff": self.d_ff}
+        return {**super().get_config(), "d_ff": self.d_ff, "activation": self.activation}

@@ -103,6 +103,7 @@ class RestrictedSelfAttention(MultiHeadAttention):
         d_k: width of the queries and keys of one head.
         d_v: width of the values of one head.
         window: the size r of the neighborhood: position i attends to the positions j with |i - j| <= window // 2.
+        use_bias: whether the four projections have a bias; not in the paper.
 
     Call arguments:
         query: [B, S, D].
@@ -116,8 +117,8 @@ class RestrictedSelfAttention(MultiHeadAttention):
         ValueError: `window` is not positive, the mask differs between queries, or the call has a `memory` or a `cache`.
     """
 
-    def __init__(self, num_heads: int, d_k: int, d_v: int, window: int, **kwargs):
-        super().__init__(num_heads, d_k, d_v, **kwargs)
+    def __init__(self, num_heads: int, d_k: int, d_v: int, window: int, use_bias: bool = False, **kwargs):
+        super().__init__(num_heads, d_k, d_v, use_bias, **kwargs)
         if window < 1:
             raise ValueError(f"Expected a window of at least one position. Received: window={window}.")
         self.window = window

@@ -17,12 +17,13 @@ class AddAndNorm(keras.layers.Layer):
 
     Args:
         dropout: P_drop.
+        epsilon: what layer normalization adds to the variance.
     """
 
-    def __init__(self, dropout: float, **kwargs):
+    def __init__(self, dropout: float, epsilon: float = 1e-6, **kwargs):
         super().__init__(**kwargs)
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
-        self.norm = LayerNorm(epsilon=1e-6, name="norm", dtype=self.dtype_policy)
+        self.norm = LayerNorm(epsilon=epsilon, name="norm", dtype=self.dtype_policy)
         self.supports_masking = True
 
     def build(self, x_shape, y_shape):
@@ -35,29 +36,43 @@ class AddAndNorm(keras.layers.Layer):
         return x_shape
 
     def get_config(self):
-        return {**super().get_config(), "dropout": self.dropout.rate}
+        return {**super().get_config(), "dropout": self.dropout.rate, "epsilon": self.norm.epsilon}
 
 
 class _StackLayer(keras.layers.Layer):
     """The sub-layers that encoder and decoder layers share: self-attention and the feed-forward network."""
 
-    def __init__(self, num_heads: int, d_k: int, d_v: int, d_ff: int, dropout: float, *, attention_window: int, **kwargs):
+    def __init__(
+        self,
+        num_heads: int,
+        d_k: int,
+        d_v: int,
+        d_ff: int,
+        dropout: float,
+        *,
+        attention_window: int,
+        attention_bias: bool = False,
+        activation: str = "relu",
+        norm_epsilon: float = 1e-6,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
-        self.sizes = {"num_heads": num_heads, "d_k": d_k, "d_v": d_v, "d_ff": d_ff, "dropout": dropout}
+        self.options = {"num_heads": num_heads, "d_k": d_k, "d_v": d_v, "d_ff": d_ff, "dropout": dropout}
+        self.options |= {"attention_bias": attention_bias, "activation": activation, "norm_epsilon": norm_epsilon}
         self.self_attention = self._attention("self_attention", attention_window)
         self.self_attention_norm = self._add_and_norm("self_attention_norm")
-        self.feed_forward = FeedForward(d_ff, name="feed_forward", dtype=self.dtype_policy)
+        self.feed_forward = FeedForward(d_ff, activation, name="feed_forward", dtype=self.dtype_policy)
         self.feed_forward_norm = self._add_and_norm("feed_forward_norm")
         self.supports_masking = True
 
     def _attention(self, name: str, window: int = 0) -> MultiHeadAttention:
-        sizes = {key: self.sizes[key] for key in ("num_heads", "d_k", "d_v")}
+        sizes = {key: self.options[key] for key in ("num_heads", "d_k", "d_v")} | {"use_bias": self.options["attention_bias"]}
         if window:
             return RestrictedSelfAttention(**sizes, window=window, name=name, dtype=self.dtype_policy)
         return MultiHeadAttention(**sizes, name=name, dtype=self.dtype_policy)
 
     def _add_and_norm(self, name: str) -> AddAndNorm:
-        return AddAndNorm(self.sizes["dropout"], name=name, dtype=self.dtype_policy)
+        return AddAndNorm(self.options["dropout"], self.options["norm_epsilon"], name=name, dtype=self.dtype_policy)
 
     def _build_attention(self, attention, norm, x_shape, memory_shape):
         attention.build(x_shape, memory_shape)
@@ -69,7 +84,7 @@ class _StackLayer(keras.layers.Layer):
         self.feed_forward_norm.build(x_shape, x_shape)
 
     def get_config(self):
-        return {**super().get_config(), **self.sizes}
+        return {**super().get_config(), **self.options}
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -84,6 +99,9 @@ class EncoderLayer(_StackLayer):
         dropout: P_drop.
         attention_window: the size r of the neighborhood that self-attention is restricted to (section 4): position i attends to the
             positions j with |i - j| <= r // 2. 0 does not restrict it.
+        attention_bias: whether the projections of attention have a bias; not in the paper.
+        activation: of the feed-forward network; see `FeedForward`.
+        norm_epsilon: see `AddAndNorm`.
 
     Call arguments:
         x: [B, S, D]. A mask that Keras attaches to it is a padding mask.
@@ -118,7 +136,7 @@ class DecoderLayer(_StackLayer):
     """Decoder layer: self-attention, attention to the encoder output, then the feed-forward network.
 
     Args:
-        num_heads, d_k, d_v, d_ff, dropout: see `EncoderLayer`.
+        num_heads, d_k, d_v, d_ff, dropout, attention_bias, activation, norm_epsilon: see `EncoderLayer`.
 
     Call arguments:
         x: [B, T, D].

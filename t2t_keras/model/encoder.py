@@ -13,30 +13,35 @@ from t2t_keras.layers.stacks import EncoderLayer
 from t2t_keras.model import flops
 from t2t_keras.model.protocols import SequenceModel
 
+# Options of encoder and decoder layers.
+LAYER_OPTIONS = ("num_heads", "d_k", "d_v", "d_ff", "dropout", "attention_bias", "activation", "norm_epsilon")
+
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class TransformerEncoder(SequenceModel):
     """Embeddings, positions and the stack of encoder layers: ids [B, S] int, 0-padded → [B, S, D].
 
     Weights are named "transformer/embedding/matrix", "transformer/encoder_0/…" and so on, also inside another model: an encoder starts from
-    the checkpoint of a translator.
+    the checkpoint of a translator. The embedding of a vocabulary of the source is "transformer/source_embedding/matrix".
 
     Args:
-        config: sizes of the network, a `ModelConfig` or a dictionary of its fields. The sizes of the decoder do not matter.
+        config: options of the network, a `ModelConfig` or a dictionary of its fields. Those of the decoder do not matter.
+        embedding: the embedding, if it is shared with a decoder.
     """
 
-    def __init__(self, config: ModelConfig, name: str = "transformer", **kwargs):
+    def __init__(self, config: ModelConfig, name: str = "transformer", embedding: SharedEmbedding | None = None, **kwargs):
         super().__init__(ModelConfig(**config) if isinstance(config, dict) else config, name=name, **kwargs)
         config, policy = self.config, {"dtype": self.dtype_policy}
-        sizes = {key: getattr(config, key) for key in ("num_heads", "d_k", "d_v", "d_ff", "dropout", "attention_window")}
-        self.embedding = SharedEmbedding(config.vocab_size, config.d_model, name="embedding", **policy)
+        options = {key: getattr(config, key) for key in (*LAYER_OPTIONS, "attention_window")}
+        rows, of_side = (config.source_vocab_size, "source_embedding") if config.source_vocab_size else (config.vocab_size, "embedding")
+        self.embedding = embedding or SharedEmbedding(rows, config.d_model, name=of_side, **policy)
         self.positions = (
             LearnedPositions(config.learned_positions, name="positions", **policy)
             if config.learned_positions
             else SinusoidalPositions(name="positions", **policy)
         )
         self.dropout = Dropout(config.dropout, name="source_dropout", **policy)
-        self.stack = [EncoderLayer(**sizes, name=f"encoder_{i}", **policy) for i in range(config.encoder_layers)]
+        self.stack = [EncoderLayer(**options, name=f"encoder_{i}", **policy) for i in range(config.encoder_layers)]
         self.build((None, None))
 
     def build(self, input_shape):
@@ -64,7 +69,7 @@ class TransformerEncoder(SequenceModel):
 
     @property
     def embedding_matrix(self):
-        """E, [V, D]."""
+        """That of the source, [V, D]."""
         return self.embedding.matrix
 
     def get_config(self):

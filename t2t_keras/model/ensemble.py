@@ -36,12 +36,16 @@ class Ensemble(EncoderDecoder):
         models: the models.
         weights: their weights, positive numbers, which are divided by their sum; empty: all the same.
         of: what the mean of the predictions is of, "probabilities" or "logs"; see `mean`.
+        sources: for each model, the number of the source that it reads, where models have other sub-words for the same text; empty: all
+            read one. With several, `encode` takes a tuple of them, and alignments are those of models that read the first.
 
     Raises:
         ValueError: an argument is invalid, or the models have vocabularies of different sizes.
     """
 
-    def __init__(self, models: Sequence[EncoderDecoder], weights: Sequence[float] = (), of: str = "probabilities"):
+    def __init__(
+        self, models: Sequence[EncoderDecoder], weights: Sequence[float] = (), of: str = "probabilities", sources: Sequence[int] = ()
+    ):
         check_ensemble(len(models), weights, of)
         weights = list(weights) or [1.0] * len(models)
         configs = tuple(model.config for model in models)
@@ -49,13 +53,14 @@ class Ensemble(EncoderDecoder):
             received = ", ".join(f"{config.vocab_size:,}" for config in configs)
             raise ValueError(f"Expected models with vocabularies of the same size. Received: {received}.")
         super().__init__(configs, name="ensemble", dtype=models[0].dtype_policy)
-        self.models, self.of = list(models), of
+        self.models, self.of, self.sources = list(models), of, list(sources) or [0] * len(models)
         self.weights_of_models = [weight / math.fsum(weights) for weight in weights]
         self.built = True
 
     def encode(self, source, training=False) -> tuple:
-        """Encodes a source with each model; see `EncoderDecoder.encode`."""
-        return tuple(model.encode(source, training=training) for model in self.models)
+        """Encodes a source, or a tuple of several, with each model; see `EncoderDecoder.encode`."""
+        sources = source if isinstance(source, tuple) else (source,)
+        return tuple(model.encode(sources[number], training=training) for model, number in zip(self.models, self.sources, strict=True))
 
     def initial_state(self, memory: tuple, beams: int) -> tuple:
         """Returns the state of each model; see `EncoderDecoder.initial_state`."""
@@ -79,10 +84,11 @@ class Ensemble(EncoderDecoder):
 
     @property
     def aligns(self) -> bool:
-        """Whether a model aligns."""
-        return any(model.aligns for model in self.models)
+        """Whether a model that reads the first source aligns."""
+        return any(model.aligns for model, number in zip(self.models, self.sources, strict=True) if number == 0)
 
     def align(self, target, memory: tuple):
-        """Averages the alignments of the models that align; see `EncoderDecoder.align`."""
-        found = [model.align(target, own) for model, own in zip(self.models, memory, strict=True) if model.aligns]
+        """Averages the alignments of the models that align with the first source; see `EncoderDecoder.align`."""
+        read = zip(self.models, memory, self.sources, strict=True)
+        found = [model.align(target, own) for model, own, number in read if model.aligns and number == 0]
         return ops.mean(ops.stack(found), axis=0)

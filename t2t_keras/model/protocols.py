@@ -65,6 +65,11 @@ class SequenceModel(keras.Model):
         """The embeddings of the sub-words, [V, D], for TensorBoard's PROJECTOR tab; `None` shows none."""
         return None
 
+    @property
+    def source_embedding_matrix(self):
+        """Those of the source, if it has a vocabulary of its own."""
+        return None
+
 
 class EncoderDecoder(SequenceModel):
     """A model that translates: training, the search, scoring, alignments and exports use these methods and no others.

@@ -1,4 +1,4 @@
-"""The Transformer (section 3, Figure 1): an encoder, a decoder, and the embedding matrix that they share.
+"""The Transformer (section 3, Figure 1): an encoder, a decoder, and the embedding matrix that they share, unless options say otherwise.
 
 Letters: B sentences, S source tokens, T target tokens, D d_model, H heads, K d_k, E d_v, V vocabulary.
 """
@@ -11,10 +11,11 @@ from keras import ops
 
 from t2t_keras.config import ModelConfig
 from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.embedding import SharedEmbedding
 from t2t_keras.layers.masks import ancestry_mask, causal_mask, padding_mask, shift_right
 from t2t_keras.layers.stacks import DecoderLayer
 from t2t_keras.model import flops
-from t2t_keras.model.encoder import TransformerEncoder
+from t2t_keras.model.encoder import LAYER_OPTIONS, TransformerEncoder
 from t2t_keras.model.linear_cross_entropy import linear_cross_entropy
 from t2t_keras.model.protocols import EncoderDecoder
 
@@ -31,7 +32,7 @@ class Transformer(EncoderDecoder):
     """The Transformer. A call maps a source and a shifted target to logits; for search, `encode` once and `decode` step by step.
 
     Args:
-        config: sizes of the network, a `ModelConfig` or a dictionary of its fields.
+        config: options of the network, a `ModelConfig` or a dictionary of its fields.
 
     Call arguments:
         inputs: (source [B, S], target [B, T]) int, 0-padded. The target is shifted right: it starts with BOS.
@@ -43,15 +44,18 @@ class Transformer(EncoderDecoder):
     def __init__(self, config: ModelConfig, name: str = "transformer", **kwargs):
         super().__init__(ModelConfig(**config) if isinstance(config, dict) else config, name=name, **kwargs)
         config, policy = self.config, {"dtype": self.dtype_policy}
-        sizes = {key: getattr(config, key) for key in ("num_heads", "d_k", "d_v", "d_ff", "dropout")}
-        self.encoder = TransformerEncoder(config, name=name, **policy)
-        self.embedding, self.positions = self.encoder.embedding, self.encoder.positions
+        options = {key: getattr(config, key) for key in LAYER_OPTIONS}
+        embedding = SharedEmbedding(config.vocab_size, config.d_model, config.tie_logits, config.logits_bias, name="embedding", **policy)
+        self.encoder = TransformerEncoder(config, name=name, embedding=None if config.source_vocab_size else embedding, **policy)
+        self.embedding, self.positions = embedding, self.encoder.positions
         self.target_dropout = Dropout(config.dropout, name="target_dropout", **policy)
-        self.decoder = [DecoderLayer(**sizes, name=f"decoder_{i}", **policy) for i in range(config.decoder_layers)]
+        self.decoder = [DecoderLayer(**options, name=f"decoder_{i}", **policy) for i in range(config.decoder_layers)]
         self.build(((None, None), (None, None)))
 
     def build(self, input_shape):
         shape = (None, None, self.config.d_model)
+        if not self.embedding.built:
+            self.embedding.build((None, None))
         for layer in self.decoder:
             layer.build(shape, shape)
         self.built = True
@@ -96,8 +100,10 @@ class Transformer(EncoderDecoder):
     def cross_entropy(self, source, target, label_smoothing: float, training=False) -> tuple:
         """Sums the loss of section 5.4 in little memory; see `EncoderDecoder.cross_entropy` and `linear_cross_entropy`."""
         x, _ = self._decode(shift_right(target), self.encode(source, training=training), training=training)
-        matrix = ops.cast(self.embedding.matrix, "float32")  # A tensor, because a custom gradient does not take variables.
-        return linear_cross_entropy(x, matrix, target, label_smoothing)
+        # Tensors, because a custom gradient does not take variables.
+        matrix = ops.cast(self.embedding.logits_matrix, "float32")
+        bias = None if self.embedding.bias is None else ops.cast(self.embedding.bias, "float32")
+        return linear_cross_entropy(x, matrix, target, label_smoothing, bias)
 
     def _decoder_layers(self, layers: list, x, memory: EncodedSource, mask, cache=None, training=False):
         """Applies the first layers of the decoder to x [B, T, D]. Returns [B, T, D] and the next cache."""
@@ -146,8 +152,13 @@ class Transformer(EncoderDecoder):
 
     @property
     def embedding_matrix(self):
-        """E, [V, D]."""
+        """That of the target, [V, D]."""
         return self.embedding.matrix
+
+    @property
+    def source_embedding_matrix(self):
+        """That of the source, [V, D], if it is not the same."""
+        return self.encoder.embedding.matrix if self.config.source_vocab_size else None
 
     def get_config(self):
         return {**super().get_config(), "config": dataclasses.asdict(self.config)}

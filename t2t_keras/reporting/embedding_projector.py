@@ -1,4 +1,4 @@
-"""The embedding matrix with its sub-words as labels, for TensorBoard's PROJECTOR tab."""
+"""The embedding matrix of each vocabulary with its sub-words as labels, for TensorBoard's PROJECTOR tab."""
 
 import pathlib
 
@@ -13,25 +13,29 @@ CONFIG = "projector_config.pbtxt"  # TensorBoard looks for this name beside the 
 MAX_SUBWORDS = 5000  # Writing them takes a second or two. The most frequent ones come first.
 
 
-def write(logs: pathlib.Path, pieces: tuple[str, ...], matrix: np.ndarray) -> None:
+def write(
+    logs: pathlib.Path, pieces: tuple[str, ...], matrix: np.ndarray, source: tuple[tuple[str, ...], np.ndarray] | None = None
+) -> None:
     """Writes the vectors as text, which https://projector.tensorflow.org reads too.
 
     Args:
         logs: the folder of the event files.
         pieces: [V], the sub-words.
         matrix: [V, D], their embeddings.
+        source: likewise the sub-words and the embeddings of the source, if it has a vocabulary of its own.
 
     Raises:
         OSError: a file could not be written.
     """
-    folder = logs / FOLDER
+    folder, config = logs / FOLDER, ProjectorConfig()
     folder.mkdir(parents=True, exist_ok=True)
-    labels = [
-        f"{piece.replace(chr(9), '<tab>').replace(chr(10), '<newline>')}\t{index}" for index, piece in enumerate(pieces[:MAX_SUBWORDS])
-    ]
-    vectors = ["\t".join(f"{value:.4g}" for value in row) for row in matrix[:MAX_SUBWORDS].tolist()]
-    write_whole(folder / LABELS, "\n".join(["sub-word\tid", *labels, ""]).encode())
-    write_whole(folder / VECTORS, "\n".join([*vectors, ""]).encode())
-    config = ProjectorConfig()
-    config.embeddings.add(tensor_name="embedding", tensor_path=f"{FOLDER}/{VECTORS}", metadata_path=f"{FOLDER}/{LABELS}")
+    for prefix, words, vectors in [("", pieces, matrix), *([("source_", *source)] if source else [])]:
+        labels = [
+            f"{word.replace(chr(9), '<tab>').replace(chr(10), '<newline>')}\t{index}" for index, word in enumerate(words[:MAX_SUBWORDS])
+        ]
+        rows = ["\t".join(f"{value:.4g}" for value in row) for row in vectors[:MAX_SUBWORDS].tolist()]
+        write_whole(folder / f"{prefix}{LABELS}", "\n".join(["sub-word\tid", *labels, ""]).encode())
+        write_whole(folder / f"{prefix}{VECTORS}", "\n".join([*rows, ""]).encode())
+        paths = {"tensor_path": f"{FOLDER}/{prefix}{VECTORS}", "metadata_path": f"{FOLDER}/{prefix}{LABELS}"}
+        config.embeddings.add(tensor_name=f"{prefix}embedding", **paths)
     write_whole(logs / CONFIG, text_format.MessageToString(config).encode())

@@ -35,26 +35,28 @@ class _Attempts:
             return None
 
 
-def updates(model_dir: pathlib.Path, model, pieces: tuple[str, ...]) -> Callable[[bool], None]:
+def updates(model_dir: pathlib.Path, model, tokenizer) -> Callable[[bool], None]:
     """Returns a function that updates the curves and, if the last validation is the best so far, the embedding projector.
 
     Args:
         model_dir: the run's folder.
         model: a `SequenceModel`.
-        pieces: the sub-words.
+        tokenizer: the `Subwords`.
 
     Returns:
         A function of whether the last validation is the best so far. It never raises.
     """
     attempt, logs = _Attempts(), ScalarReader(model_dir / run_folder.LOGS)
 
+    def write_projector() -> None:
+        own = model.source_embedding_matrix
+        source = None if own is None else (tokenizer.source.pieces, own.numpy())
+        embedding_projector.write(model_dir / run_folder.LOGS, tokenizer.pieces, model.embedding_matrix.numpy(), source)
+
     def update(is_best: bool) -> None:
         attempt(f"the curves of {model_dir}", lambda: curves.update(model_dir, logs.read()))
         if is_best and model.embedding_matrix is not None:
-            attempt(
-                f"the embedding projector of {model_dir}",
-                lambda: embedding_projector.write(model_dir / run_folder.LOGS, pieces, model.embedding_matrix.numpy()),
-            )
+            attempt(f"the embedding projector of {model_dir}", write_projector)
 
     return update
 
@@ -88,8 +90,9 @@ def attention_images(translator, pairs: Sequence[tuple[str, str]], number: int) 
     attempt = _Attempts()
 
     def fits(pair: tuple[str, str]) -> bool:
-        lengths = translator.tokenizer.tokenize(list(pair)).row_lengths().numpy()
-        return 1 < lengths.min() and lengths.max() <= MAX_PIECES  # A blank sentence has an end token only.
+        sides = zip((translator.source_tokenizer, translator.tokenizer), pair, strict=True)
+        lengths = [int(side.tokenize([line]).row_lengths()[0]) for side, line in sides]
+        return 1 < min(lengths) and max(lengths) <= MAX_PIECES  # A blank sentence has an end token only.
 
     chosen = list(itertools.islice(filter(fits, pairs), number))
 

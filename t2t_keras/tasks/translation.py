@@ -9,10 +9,11 @@ SAMPLES = 5  # Validation sentences shown in TensorBoard.
 
 
 class Translation(Task):
-    """Translation from a source to a target of the same sub-words, with the model's `cross_entropy`."""
+    """Translation from a source to a target, with the model's `cross_entropy`."""
 
     name = "translation"
     columns = (Column("source"), Column("target"))
+    separate_subwords = True
     sums = ("loss", "smoothed_loss")
     objective = "smoothed_loss"
     metrics = (
@@ -23,10 +24,10 @@ class Translation(Task):
     )
     best_metrics = ("bleu", "loss")
 
-    def records(self, tokenizer, *texts: list[bytes]) -> Iterator[tuple]:
+    def records(self, tokenizer, source: list[bytes], target: list[bytes]) -> Iterator[tuple]:
         """See `Task.records`: the sub-words of both sides, with end tokens. Placeholders stand for what both sides keep."""
-        kept = tokenizer.kept(*texts)
-        return zip(*(tokenizer.sentences(lines, kept) for lines in texts), strict=True)
+        kept = tokenizer.kept(source, target)
+        return zip(tokenizer.source.sentences(source, kept), tokenizer.sentences(target, kept), strict=True)
 
     def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """See `Task.loss`: the negative log likelihood, and the smoothed cross entropy of section 5.4."""

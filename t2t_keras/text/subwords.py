@@ -33,12 +33,31 @@ class Subwords(tf.Module, abc.ABC):
         model: the content of the file with the sub-words.
         pieces: the sub-words in the order of their ids. A word begins with ▁.
         pattern: matches text to keep, for which the sub-words have placeholders; empty if they have none.
+
+    Attributes:
+        own_source: the sub-words of sources, if these are those of targets only; otherwise `None`.
     """
 
     def __init__(self, model: bytes, pieces: tuple[str, ...], pattern: str = ""):
         super().__init__(name="tokenizer")
         self.pattern, self.placeholders = pattern, Placeholders(pattern) if pattern else None
         self.model, self.pieces, self.vocab_size = model, pieces, len(pieces)
+        self.own_source: Subwords | None = None
+
+    @property
+    def source(self) -> "Subwords":
+        """The sub-words of sources."""
+        return self.own_source or self
+
+    @property
+    def models(self) -> tuple[bytes, ...]:
+        """The contents of the file and, if the source has sub-words of its own, of their file; see `vocabulary.load_sides`."""
+        return (self.model, self.own_source.model) if self.own_source else (self.model,)
+
+    @property
+    def largest(self) -> int:
+        """Number of sub-words of the side that has most."""
+        return max(self.vocab_size, self.source.vocab_size)
 
     @functools.cached_property
     def spelling(self) -> tuple[bytes, ...]:
@@ -73,9 +92,9 @@ class Subwords(tf.Module, abc.ABC):
             others: likewise; only what is in all of them is kept.
 
         Returns:
-            [B, N] string, padded with ""; `None` if the sub-words have no placeholders.
+            [B, N] string, padded with ""; `None` if the sub-words of a side have no placeholders, or others.
         """
-        if self.placeholders is None:
+        if self.placeholders is None or self.pattern != self.source.pattern:
             return None
         return functools.reduce(common, map(self.placeholders.find, (text, *others)))
 

@@ -34,3 +34,18 @@ def load(model: bytes) -> Subwords:
         ValueError: the content is neither a SentencePiece model with the ids of `config.py` nor a list of word pieces.
     """
     return {"bpe": byte_pairs.BytePairs, "wordpiece": word_pieces.WordPieces}[kind(model)](model)
+
+
+def load_sides(model: bytes, source_model: bytes | None = None) -> Subwords:
+    """Loads the sub-words of targets, with those of sources as their `source`.
+
+    Args:
+        model: the content of the file of the targets' sub-words.
+        source_model: of the sources'; `None` if they are the same.
+
+    Raises:
+        ValueError: see `load`.
+    """
+    subwords = load(model)
+    subwords.own_source = None if source_model is None else load(source_model)
+    return subwords

@@ -82,7 +82,7 @@ def write_report(
     *,
     iterations: int,
     scale: float,
-    text_of: Callable[[np.ndarray], list[str]],
+    text_of: Callable[[str, np.ndarray], list[str]],
 ) -> str:
     """Writes the sentence pairs of an update, as far as this process has them, and a diagnosis of each micro-batch.
 
@@ -93,7 +93,7 @@ def write_report(
         batch: the batch of that train step.
         iterations: `optimizer.iterations` at that train step.
         scale: the loss scale at that train step.
-        text_of: ids [B, T] of a column of sub-words → B lines of text.
+        text_of: name and ids [B, T] of a column of sub-words → B lines of text.
 
     Returns:
         A summary in two sentences.
@@ -119,7 +119,7 @@ def write_report(
                 found = "unknown: out of memory while repeating the micro-batch"
             if found:
                 findings.append(
-                    {**place, "first": found, "pairs": list(zip(*(text_of(columns[name].numpy()) for name in texts), strict=True))}
+                    {**place, "first": found, "pairs": list(zip(*(text_of(name, columns[name].numpy()) for name in texts), strict=True))}
                 )
     write_whole(path.with_suffix(".json"), (json.dumps(findings, indent=2, ensure_ascii=False) + "\n").encode())
     first = findings[0]["first"] if findings else "none when the update was repeated in this process"

@@ -72,9 +72,31 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
         return cls(**{**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])})
 
 
+@keras.saving.register_keras_serializable("t2t_keras")
+class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
+    """A constant learning rate after a linear warm-up.
+
+    Args:
+        rate: the learning rate.
+        warmup_steps: number of warm-up updates, 1 or more; the last one has the whole rate.
+    """
+
+    def __init__(self, rate: float, warmup_steps: int):
+        self.rate, self.warmup_steps = rate, warmup_steps
+
+    def __call__(self, step):
+        return self.rate * ops.minimum((ops.cast(step, "float32") + 1.0) / self.warmup_steps, 1.0)
+
+    def get_config(self):
+        return {"rate": self.rate, "warmup_steps": self.warmup_steps}
+
+
 def schedule_of(d_model: int, config: TrainConfig) -> keras.optimizers.schedules.LearningRateSchedule:
     """Returns the learning rate schedule of a run."""
-    schedule = TransformerSchedule(d_model, config.warmup_steps, config.learning_rate_factor)
+    if config.learning_rate:
+        schedule = WarmUp(config.learning_rate, config.warmup_steps)
+    else:
+        schedule = TransformerSchedule(d_model, config.warmup_steps, config.learning_rate_factor)
     return Cooldown(schedule, config.train_steps, config.cooldown_steps) if config.cooldown_steps else schedule
 
 

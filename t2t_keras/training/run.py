@@ -2,6 +2,7 @@
 
 model_dir/config.json      all options, the data folder, and hashes of the run's data
 model_dir/subwords.model   the sub-words: a SentencePiece model or a list of word pieces
+model_dir/subwords.source.model  those of the source, if it has its own
 model_dir/data/            prepared data, unless `data_dir` names another folder
 model_dir/checkpoints/     the newest checkpoints, and the best one
 model_dir/logs/            TensorBoard logs
@@ -12,6 +13,7 @@ model_dir/lock             locked by the process that trains
 
 import contextlib
 import dataclasses
+import math
 import pathlib
 import time
 from collections.abc import Callable
@@ -20,7 +22,7 @@ import keras
 import tensorflow as tf
 
 from t2t_keras import checkpoint, files, gpus, registry, run_folder
-from t2t_keras.config import FILES, TrainConfig
+from t2t_keras.config import AVERAGE, FILES, TrainConfig
 from t2t_keras.data import batching, data_service, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
 from t2t_keras.log import logger, warnings_only
@@ -28,7 +30,7 @@ from t2t_keras.model.protocols import make
 from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 from t2t_keras.task import Task
-from t2t_keras.training import cost, devices, diagnosis, loop, optimizer, train_step
+from t2t_keras.training import cost, devices, diagnosis, freezing, loop, optimizer, train_step
 from t2t_keras.training.state import TrainState
 
 
@@ -70,7 +72,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     resumed = bool(before and checkpoint.kept(model_dir))
     changes = run_folder.changes(model_dir, before, options) if before else ""
     if resumed:
-        checkpoint.check_size(model_dir, checkpoint.AVERAGE, model.num_weights)
+        checkpoint.check_size(model_dir, AVERAGE, model.num_weights)
         run_folder.read_subwords(model_dir)
     folder = options.data_folder(model_dir)
     if before and not data.names_corpus:
@@ -81,18 +83,22 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
         outside = ["data_dir", *(["dataset"] if options.data.dataset != "builtin" else []), *FILES]
         run_folder.check_given(model_dir, options, outside, f"prepare {folder} again")
     named = data if (folder / prepare.CORPUS).exists() else options.data
-    prepare.prepare(named, model.vocab_size, train.seed, folder, options.task)
+    prepare.prepare(named, model.vocab_size, train.seed, folder, options.task, source_vocab_size=options.source_vocab_size)
     if not options.data.names_corpus:
         data = run_folder.prepared_with(folder)
         sources = dict.fromkeys(dataclasses.asdict(data), "data folder") | options.sources
         options = dataclasses.replace(options, data=data, sources=sources)
-    written = shards.read_info(folder / "train")["vocab_size"]
-    if written != model.vocab_size:
-        raise ValueError(f"Expected vocab_size={written}, which {folder} was prepared with. Received: vocab_size={model.vocab_size}.")
+    recorded, written = run_folder.recorded_options(folder), shards.read_info(folder / "train")["vocab_size"]
+    for name, asked, default in (("vocab_size", model.vocab_size, written), ("source_vocab_size", options.source_vocab_size, 0)):
+        if (expected := recorded.get(name, default)) != asked:
+            raise ValueError(f"Expected {name}={expected}, which {folder} was prepared with. Received: {name}={asked}.")
     subwords, records = folder / prepare.SUBWORDS, folder / "train" / shards.RECORDS
+    source_subwords = run_folder.source_subwords_in(folder)
     if resumed:
-        run_folder.check_data(model_dir, subwords, records)
-    elif train.parent and files.describe(subwords) != files.describe(pathlib.Path(train.parent) / run_folder.SUBWORDS):
+        run_folder.check_data(model_dir, subwords, records, source_subwords)
+    elif train.parent and run_folder.read_subwords(pathlib.Path(train.parent)) != tuple(
+        path.read_bytes() for path in (subwords, source_subwords) if path
+    ):
         raise ValueError(
             f"Expected the sub-words of {train.parent} in {folder}. Prepare the data with "
             f"`subwords_file={pathlib.Path(train.parent) / run_folder.SUBWORDS}`, in another `data_dir`."
@@ -101,7 +107,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     if changes:
         logger.info(f"{'Changed' if keeps else 'Changed for this dry run only'}: {changes}.")
     if keeps:
-        run_folder.write(model_dir, options, subwords, records)
+        run_folder.write(model_dir, options, subwords, records, source_subwords)
     return options
 
 
@@ -109,14 +115,15 @@ def _make_model(strategy, options: run_folder.Options) -> tuple:
     """Makes the model and its optimizer in the strategy's scope."""
     with strategy.scope():
         model = make(registry.architecture(options.architecture), options.model, _policy(options.train.dtype))
+        freezing.freeze(model, options.train.freeze)
         adam = optimizer.adam(optimizer.schedule_of(options.model.d_model, options.train))
         adam.build(model.trainable_variables)
     return model, adam
 
 
-def _start_from(parent: pathlib.Path, model) -> None:
+def _start_from(parent: pathlib.Path, which: str, model) -> None:
     """Starts a model from the weights of another run, and logs what does not match."""
-    description, left = checkpoint.start(parent, checkpoint.AVERAGE, model)
+    description, left = checkpoint.start(parent, which, model)
     logger.info(f"Starting from the {description}.")
     for names, what in ((left.unset, "weights that it does not have start at random"), (left.unused, "of its weights are not used")):
         if names:
@@ -132,8 +139,10 @@ def _graph(model, task: Task) -> tf.Graph:
 
 def _log_model(strategy, model, config: TrainConfig, model_dir: pathlib.Path) -> None:
     names = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
+    trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
+    only = f", of which {trained:,} are trained" if config.freeze else ""
     logger.info(
-        f"{model.count_params():,} parameters, {config.dtype}, {strategy.num_replicas_in_sync} device(s): {names}; "
+        f"{model.count_params():,} parameters{only}, {config.dtype}, {strategy.num_replicas_in_sync} device(s): {names}; "
         f"{config.batch_tokens:,} tokens per side and update. TensorBoard: tensorboard --logdir {model_dir / run_folder.LOGS}"
     )
 
@@ -143,8 +152,9 @@ def _make_diagnose(
 ) -> Callable[[dict, int, float], str]:
     """Returns a function (batch, step, loss scale) → a summary of what is not finite; see `diagnosis.write_report`."""
 
-    def text_of(ids) -> list[str]:
-        return [text.decode(errors="replace") for text in tokenizer.detokenize(tf.constant(ids)).numpy()]
+    def text_of(column: str, ids) -> list[str]:
+        subwords = tokenizer.source if column == "source" else tokenizer
+        return [text.decode(errors="replace") for text in subwords.detokenize(tf.constant(ids)).numpy()]
 
     def diagnose(batch, step: int, scale: float) -> str:
         path = model_dir / run_folder.NOT_FINITE / f"update-{step:09d}-worker-{devices.process_index(strategy)}.npz"
@@ -204,7 +214,7 @@ def train(
             tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
         model, adam = _make_model(strategy, options)
         if config.parent and not checkpoint.kept(model_dir):
-            _start_from(pathlib.Path(config.parent), model)
+            _start_from(pathlib.Path(config.parent), config.parent_checkpoint, model)
         logger.info(f"Options:\n{options.table()}")
         _log_model(strategy, model, config, model_dir)
         if dry_run:
@@ -227,7 +237,7 @@ def train(
                 graph=lambda: _graph(model, task),
                 descriptions=scalars.descriptions(task.metrics),
             ),
-            update_pictures=pictures.updates(model_dir, model, tokenizer.pieces),
+            update_pictures=pictures.updates(model_dir, model, tokenizer),
             started=started,
         )
         logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")

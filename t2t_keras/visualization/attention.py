@@ -133,11 +133,11 @@ def attention_of(translator: Translator, source: str, target: str | None = None,
     if not isinstance(translator.model, Transformer):
         raise ValueError(f"Expected a Transformer, whose attention can be drawn. Received: a model of {type(translator.model).__name__}.")
     kept = translator.tokenizer.kept(tf.constant([one_line(source)]))
-    ids = _ids(translator, "source", source, min(max_pieces, translator.config.max_input), kept)
+    ids = _ids(translator.source_tokenizer, "source", source, min(max_pieces, translator.config.max_input), kept)
     if target is None:
         predicted = _translated(translator, ids)
     else:
-        predicted = _ids(translator, "target", target, max_pieces, kept)
+        predicted = _ids(translator.tokenizer, "target", target, max_pieces, kept)
     model = translator.model
     layers = [
         *(layer.self_attention for layer in model.encoder.stack),
@@ -151,15 +151,20 @@ def attention_of(translator: Translator, source: str, target: str | None = None,
     encoder, decoder, cross = (np.concatenate(part) for part in (found[:first], found[first:second], found[second:]))
     tokenizer = translator.tokenizer
     return SentenceAttention(
-        _tokens(tokenizer, ids), _tokens(tokenizer, predicted), _tokens(tokenizer, [BOS, *predicted[:-1]]), encoder, decoder, cross
+        _tokens(translator.source_tokenizer, ids),
+        _tokens(tokenizer, predicted),
+        _tokens(tokenizer, [BOS, *predicted[:-1]]),
+        encoder,
+        decoder,
+        cross,
     )
 
 
-def _ids(translator: Translator, name: str, text: str, longest: int, kept) -> list[int]:
+def _ids(tokenizer: Subwords, name: str, text: str, longest: int, kept) -> list[int]:
     """The sub-words of a sentence with the end token."""
     if not text.strip():
         raise ValueError(f"Expected a {name} sentence. Received a blank one.")
-    ids, cut = translator.tokenizer.cut(tf.constant([one_line(text)]), longest, kept)
+    ids, cut = tokenizer.cut(tf.constant([one_line(text)]), longest, kept)
     if cut[0]:
         raise ValueError(
             f"Expected a {name} of at most {longest:,} sub-words, with the end token. Received a longer one: {text[:60]!r}… Shorten it."

@@ -26,16 +26,16 @@ def word_alignment(translator: Translator, source: str, target: str) -> np.ndarr
     """
     if not translator.model.aligns:
         return None
-    tokenizer, texts = translator.tokenizer, (source, target)
-    kept = tokenizer.kept(tf.constant([source]))
-    ids = [tokenizer.cut(tf.constant([text]), MAX_PIECES, kept)[0] for text in texts]
-    words = [_words(tokenizer, row[0, :-1]) for row in ids]
+    tokenizers, texts = (translator.source_tokenizer, translator.tokenizer), (source, target)
+    kept = translator.tokenizer.kept(tf.constant([source]))
+    ids = [side.cut(tf.constant([text]), MAX_PIECES, kept)[0] for side, text in zip(tokenizers, texts, strict=True)]
+    words = [_words(side, row[0, :-1]) for side, row in zip(tokenizers, ids, strict=True)]
     counts = [len(list(filter(None, text.split(" ")))) for text in texts]
     if not all(counts) or [row.max(initial=-1) + 1 for row in words] != counts:
         return None
-    read, written = (row.to_tensor() for row in ids)
     with translator.weights():
-        weights = np.array(translator.model.align(shift_right(written), translator.model.encode(read)))[0, :-1, :-1]
+        memory = translator.encode(translator.sources(ids[0]))
+        weights = np.array(translator.model.align(shift_right(ids[1].to_tensor()), memory))[0, :-1, :-1]
     of_source, of_target = (np.eye(count, dtype="float32")[row] for count, row in zip(counts, words, strict=True))
     return (of_target / of_target.sum(axis=0)).T @ weights @ of_source
 
