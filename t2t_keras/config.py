@@ -201,6 +201,9 @@ class TrainConfig:
     )
     parent: str = option("", "Folder of a run whose weights a new run starts from, for fine-tuning; empty for none.")
     parent_checkpoint: str = option(CHECKPOINTS[0], f"<{'|'.join(CHECKPOINTS)}|STEP>: Weights of --parent to start from.")
+    parent_subwords: bool = option(
+        True, "Keep the sub-words of --parent. If not, the rows of those that both runs have are copied, and the others start at random."
+    )
     freeze: str = option(
         "",
         "Parts of the model that keep their weights, separated by commas: names in the paths of the weights, such as embedding, encoder or "

@@ -41,7 +41,7 @@ TRANSFORMER = "transformer"  # The architecture where none is named.
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
-    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent", "parent_checkpoint", "freeze"),
+    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent", "parent_checkpoint", "parent_subwords", "freeze"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
 }
 
@@ -255,7 +255,7 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
     parent = pathlib.Path(given["parent"]) if given.get("parent") and not is_run else None
     if parent:
         before = _child_of(parent, given.get("parent_checkpoint", AVERAGE))
-        if {"dataset", "train_source"} & given.keys():
+        if {"dataset", "train_source"} & given.keys() and given.get("parent_subwords", True):
             source = {"source_subwords_file": str(parent / SOURCE_SUBWORDS)} if _has_source_subwords(parent) else {}
             given = {"subwords_file": str(parent / SUBWORDS)} | source | given
     else:

@@ -38,8 +38,7 @@ from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text import byte_pairs, vocabulary
 from t2t_keras.text.word_pieces import HEAD
-from t2t_keras.training import interruption, loop, train_step
-from t2t_keras.weights import Left
+from t2t_keras.training import interruption, loop, parent, train_step
 
 TEXTS = {"train_source": "train.source", "train_target": "train.target", "valid_source": "valid.source", "valid_target": "valid.target"}
 TRAIN_PAIRS, VALID_PAIRS = sentences(200, seed=1), sentences(20, seed=2)
@@ -80,12 +79,14 @@ def lab(folder, prepared, tmp_path_factory):  # noqa: F811
     for split, pairs in (("train", TRAIN_PAIRS), ("valid", VALID_PAIRS), ("other-train", OTHER_TRAIN), ("other-valid", OTHER_VALID)):
         write_text(root, split, pairs)
     (root / "bad.source").write_bytes(b"\xff\n" + (root / "train.source").read_bytes().partition(b"\n")[2])
-    (root / "parent").mkdir()
-    shutil.copy(prepared / prepare.SUBWORDS, root / "parent")
     lines = (line.encode() for pair in OTHER_TRAIN for line in pair)
     (root / "given.model").write_bytes(
         vocabulary.learn("bpe", lines, 320, sample=1000, seed=1, normalization="identity", character_coverage=1.0)
     )
+    for name, subwords in (("parent", prepared / prepare.SUBWORDS), ("stranger", root / "given.model")):
+        (root / name).mkdir()
+        (root / name / run_folder.CONFIG).write_text("{}")
+        shutil.copy(subwords, root / name / run_folder.SUBWORDS)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         yield Lab(folder, prepared, root)
@@ -264,9 +265,8 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         found["valid_batches"] = batches
         return lambda: dict.fromkeys((*task.sums, *train_step.SUMS), 1.0)
 
-    def start(parent, which, model):
+    def start(parent, which, model, tokenizer):
         found["called"].append(f"{parent} {which}")
-        return "parent", Left([], [])
 
     def translated(translator, lines, **options):
         found["translated"] += lines
@@ -275,7 +275,7 @@ def hands_over(lab, config) -> types.SimpleNamespace:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_step, "make_validation", validation)
         patch.setattr(translator, "translate_lines", translated)
-        patch.setattr(checkpoint, "start", start)
+        patch.setattr(parent, "start", start)
         patch.setattr(checkpoint, "identity", lambda parent, which: {})
         patch.setattr(tf.config.experimental, "enable_op_determinism", lambda: found["called"].append("determinism"))
         patch.setattr(tf.config.optimizer, "set_experimental_options", found["called"].append)
@@ -292,6 +292,15 @@ def of_parts(look: Callable) -> Callable:
 
 def dtype(found) -> str:
     return found.model.encode(tf.constant([[5, 6, 7]])).keys_values[0][0].dtype.name
+
+
+def refused(lab, config) -> bool:
+    """Whether a parent with other sub-words is refused."""
+    try:
+        return not lab.kept(hands_over, config).called
+    except ValueError as error:
+        assert "Expected the sub-words of stranger in" in str(error)
+        return True
 
 
 def frozen(found) -> set[str]:
@@ -548,6 +557,7 @@ ROWS = {
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
         "tf32": [Row(False, of_parts(lambda found: found.tf32), False)],
         "parent": [Row("parent", of_parts(lambda found: found.called), ["parent average"])],
+        "parent_subwords": [Row(False, refused, False, usual={"parent": "stranger"})],
         "parent_checkpoint": [Row("best", of_parts(lambda found: found.called), ["parent best"], usual={"parent": "parent"})],
         "freeze": [Row("encoder", of_parts(frozen), {"encoder_0"})],
         "seed": [

@@ -13,7 +13,8 @@ from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.config import DataConfig
 from t2t_keras.data import prepare
 from t2t_keras.files import describe
-from t2t_keras.training import devices, loop, run
+from t2t_keras.text import vocabulary
+from t2t_keras.training import devices, loop, parent, run
 from t2t_keras.training.state import TrainState
 
 GIVEN = {
@@ -102,6 +103,32 @@ def test_a_run_starts_from_the_chosen_checkpoint_of_its_parent_and_names_it(fold
     assert described == {"checkpoints": {path.name: describe(path)}}
 
 
+@pytest.mark.parametrize("vocab_size", [340, 352])
+def test_with_other_sub_words_the_rows_of_those_that_both_have_are_copied(folder, tmp_path, monkeypatch, vocab_size):
+    """Also where there are as many of them."""
+    found, initial, start = {}, {}, parent.start
+
+    def started(path, which, model, tokenizer):
+        initial.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
+        start(path, which, model, tokenizer)
+        found.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
+        found["pieces"] = tokenizer.pieces
+
+    monkeypatch.setattr(parent, "start", started)
+    monkeypatch.setattr(loop, "train", lambda *args, **others: TrainState())
+    given = {"parent": str(folder / "parent"), "parent_checkpoint": "latest", "parent_subwords": False, "vocab_size": vocab_size}
+    said = trained(tmp_path / "child", **given, **CHILD | {"builtin_pairs": 2000})
+    before, theirs = arrays(checkpoint.kept(folder / "parent")[-1]), vocabulary.load((folder / "parent/subwords.model").read_bytes())
+    matrix, shared = "model/transformer/embedding/matrix", set(theirs.pieces) & set(found["pieces"])
+    assert 260 < len(shared) < 340 and f"{len(shared):,} of {vocab_size} sub-words in embedding are the parent's" in said
+    for row, piece in enumerate(found["pieces"]):
+        expected = before[matrix][theirs.pieces.index(piece)] if piece in shared else initial[matrix][row]
+        np.testing.assert_array_equal(found[matrix][row], expected, err_msg=piece)
+    for name in initial.keys() - {matrix}:
+        np.testing.assert_array_equal(found[name], before[name], err_msg=name)
+    assert run_folder.read(tmp_path / "child").model.vocab_size == vocab_size
+
+
 def test_frozen_parts_keep_the_weights_of_the_parent_and_have_no_optimizer(folder, tmp_path):
     """Resuming keeps them too, and other parts cannot be frozen then."""
     child = tmp_path / "child"
@@ -122,12 +149,12 @@ def test_frozen_parts_keep_the_weights_of_the_parent_and_have_no_optimizer(folde
 
 
 def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_is_resumed(folder, tmp_path):
-    parent, child = tmp_path / "parent", tmp_path / "child"
-    shutil.copytree(folder / "parent", parent)
-    trained(child, parent=str(parent), **CHILD)
-    expected = {"checkpoints": {path.name: describe(path) for path in checkpoint.kept(parent)}}
+    before, child = tmp_path / "parent", tmp_path / "child"
+    shutil.copytree(folder / "parent", before)
+    trained(child, parent=str(before), **CHILD)
+    expected = {"checkpoints": {path.name: describe(path) for path in checkpoint.kept(before)}}
     assert json.loads((child / "config.json").read_text())["parent"] == expected and len(expected["checkpoints"]) == 2
-    shutil.rmtree(parent)  # What has started needs its parent no longer.
+    shutil.rmtree(before)  # What has started needs its parent no longer.
     said = trained(child, train_steps=3)
     assert "Resuming from update 2" in said and "Starting from" not in said
     assert json.loads((child / "config.json").read_text())["parent"] == expected

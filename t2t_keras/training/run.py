@@ -30,7 +30,7 @@ from t2t_keras.model.protocols import make
 from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 from t2t_keras.task import Task
-from t2t_keras.training import cost, devices, diagnosis, freezing, loop, optimizer, train_step
+from t2t_keras.training import cost, devices, diagnosis, freezing, loop, optimizer, parent, train_step
 from t2t_keras.training.state import TrainState
 
 
@@ -96,12 +96,15 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     source_subwords = run_folder.source_subwords_in(folder)
     if resumed:
         run_folder.check_data(model_dir, subwords, records, source_subwords)
-    elif train.parent and run_folder.read_subwords(pathlib.Path(train.parent)) != tuple(
-        path.read_bytes() for path in (subwords, source_subwords) if path
+    elif (
+        train.parent
+        and train.parent_subwords
+        and run_folder.read_subwords(pathlib.Path(train.parent)) != tuple(path.read_bytes() for path in (subwords, source_subwords) if path)
     ):
         raise ValueError(
             f"Expected the sub-words of {train.parent} in {folder}. Prepare the data with "
-            f"`subwords_file={pathlib.Path(train.parent) / run_folder.SUBWORDS}`, in another `data_dir`."
+            f"`subwords_file={pathlib.Path(train.parent) / run_folder.SUBWORDS}`, in another `data_dir`, or give "
+            "`parent_subwords=false`."
         )
     keeps = not (resumed and dry_run)
     if changes:
@@ -119,15 +122,6 @@ def _make_model(strategy, options: run_folder.Options) -> tuple:
         adam = optimizer.adam(optimizer.schedule_of(options.model.d_model, options.train))
         adam.build(model.trainable_variables)
     return model, adam
-
-
-def _start_from(parent: pathlib.Path, which: str, model) -> None:
-    """Starts a model from the weights of another run, and logs what does not match."""
-    description, left = checkpoint.start(parent, which, model)
-    logger.info(f"Starting from the {description}.")
-    for names, what in ((left.unset, "weights that it does not have start at random"), (left.unused, "of its weights are not used")):
-        if names:
-            logger.warning(f"{len(names):,} {what}: {', '.join(names[:5])}{', …' * (len(names) > 5)}.")
 
 
 def _graph(model, task: Task) -> tf.Graph:
@@ -214,7 +208,7 @@ def train(
             tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
         model, adam = _make_model(strategy, options)
         if config.parent and not checkpoint.kept(model_dir):
-            _start_from(pathlib.Path(config.parent), config.parent_checkpoint, model)
+            parent.start(pathlib.Path(config.parent), config.parent_checkpoint, model, tokenizer)
         logger.info(f"Options:\n{options.table()}")
         _log_model(strategy, model, config, model_dir)
         if dry_run:

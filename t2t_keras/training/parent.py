@@ -1,0 +1,61 @@
+"""Starts a run from the weights of another one, its parent."""
+
+import pathlib
+
+import numpy as np
+
+from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras.log import logger
+from t2t_keras.model.protocols import SequenceModel, make
+from t2t_keras.text import vocabulary
+from t2t_keras.text.subwords import Subwords
+from t2t_keras.weights import Left, assign
+
+
+def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Subwords) -> None:
+    """Starts a model from the weights of another run, and logs what does not match.
+
+    Where the sub-words differ, the rows of those that both runs have are copied, and the others keep their values.
+
+    Args:
+        parent: folder of the other run.
+        which: its weights, see `checkpoint.load`.
+        model: the model.
+        tokenizer: its sub-words.
+
+    Raises:
+        FileNotFoundError, ValueError: see `checkpoint.start`.
+    """
+    before = vocabulary.load_sides(*run_folder.read_subwords(parent))
+    if before.models == tokenizer.models:
+        description, left = checkpoint.start(parent, which, model)
+    else:
+        description, left = _start_with_other_subwords(parent, which, model, tokenizer, before)
+    logger.info(f"Starting from the {description}.")
+    for names, what in ((left.unset, "weights that it does not have start at random"), (left.unused, "of its weights are not used")):
+        if names:
+            logger.warning(f"{len(names):,} {what}: {', '.join(names[:5])}{', …' * (len(names) > 5)}.")
+
+
+def _start_with_other_subwords(
+    parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Subwords, before: Subwords
+) -> tuple[str, Left]:
+    """Starts a model whose sub-words are not those of its parent, `before`. Returns a description, and what does not match."""
+    (options,) = run_folder.groups(parent, "model")
+    trained = make(registry.architecture(run_folder.architecture_of(parent)), options)
+    description, _ = checkpoint.load(parent, which, trained)
+    variables = checkpoint.model_variables(model)
+    arrays = {name: np.array(variable) for name, variable in checkpoint.model_variables(trained).items()}
+    sides = (model.embedding_matrix, tokenizer, before), (model.source_embedding_matrix, tokenizer.source, before.source)
+    for matrix, ours, theirs in sides:
+        if matrix is None:
+            continue
+        pieces, known = ours.pieces, {piece: row for row, piece in enumerate(theirs.pieces)}
+        rows = [row for row, piece in enumerate(pieces) if piece in known]
+        layer = f"model/{matrix.path.rpartition('/')[0]}/"
+        for name in arrays.keys() & {name for name in variables if name.startswith(layer)}:
+            values = np.array(variables[name])
+            values[rows] = arrays[name][[known[pieces[row]] for row in rows]]
+            arrays[name] = values
+        logger.info(f"{len(rows):,} of {len(pieces):,} sub-words in {layer.split('/')[-2]} are the parent's; the others start at random.")
+    return description, assign(variables, arrays, source=parent, partial=True)
