@@ -22,6 +22,7 @@ PACKAGES = {
     "joeynmt": "joeynmt",
     "keras": "keras",
     "keras_hub": "keras-hub",
+    "mbrs": "mbrs",
     "matplotlib": "matplotlib",
     "num2words": "num2words",
     "numpy": "numpy",
