@@ -16,7 +16,8 @@ from t2t_keras.config import FORMER_NAMES, SampleConfig, with_current_names
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.signatures import OWN_ALPHA, Signatures
-from t2t_keras.phrases import joined
+from t2t_keras.patterns import Kept
+from t2t_keras.phrases import SEPARATOR, joined
 
 Text = str | Sequence[str]
 Phrases = Sequence[str] | Sequence[Sequence[str]]  # Of a sentence, or of each sentence of a list.
@@ -83,6 +84,7 @@ class TextTranslator:
         constraints: Phrases = (),
         avoid: Phrases = (),
         ordered: bool = False,
+        keep_patterns: str = "",
         batch_size: int = 32,
     ) -> list[Translation] | list[list[Translation]]:
         """Finds the n best translations of a sentence or of each sentence of a list.
@@ -94,9 +96,10 @@ class TextTranslator:
             prefix: text that every translation begins with.
             alignment: whether to return alignments.
             constraints: phrases that each translation must contain; for a list of sentences, such a list for each. A phrase that is given
-                twice must appear twice.
+                twice must appear twice. One that begins with ￭ follows other text without a space.
             avoid: likewise, phrases that it must not contain as whole words.
             ordered: whether the constraints must appear in their order.
+            keep_patterns: what the translations must copy from their source, see `patterns.parse`: further constraints.
             batch_size: number of sentences translated at once.
 
         Returns:
@@ -109,7 +112,11 @@ class TextTranslator:
         texts, found, beam_size = _listed(text), [], getattr(self._signatures, "beam_size", None)
         if beam_size and not 1 <= n <= beam_size:  # An export says so itself.
             raise ValueError(f"n_best: expected 1 to {beam_size}, the beam size. Received: {n}.")
+        kept = Kept(keep_patterns)
         own = {name: _phrases(text, phrases, name) for name, phrases in (("constraints", constraints), ("avoid", avoid))}
+        own["constraints"] = [
+            SEPARATOR.join(filter(None, [given, *kept.of(line)])) for given, line in zip(own["constraints"], texts, strict=True)
+        ]
         for first in range(0, len(texts), batch_size):
             chosen = slice(first, first + batch_size)
             rows = len(texts[chosen])

@@ -12,12 +12,13 @@ import reprlib
 import sys
 from collections.abc import Sequence
 
+from t2t_keras import patterns
 from t2t_keras.files import read_json
 
 TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name text.
 FILES = (*TEXTS, "subwords_file", "source_subwords_file")  # Options of `DataConfig` that name files, whose contents count.
 # Options of `DataConfig` for any corpus.
-TEXT_OPTIONS = ("max_length", "subwords", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines")
+TEXT_OPTIONS = ("max_length", "subwords", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines", "keep_patterns")
 # Former names of options, which version 0.1 still accepts.
 FORMER_NAMES = {
     "device_tokens": "micro_batch_tokens",
@@ -392,6 +393,11 @@ class DataConfig:
         0.9995, "Share of the text's characters that become sub-words; rarer characters are spelled in bytes."
     )
     vocab_sample: int = option(2_000_000, "Maximum number of sentences, both sides together, to learn sub-words from.")
+    keep_patterns: str = option(
+        "",
+        f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular expressions of RE2 between "
+        "slashes, separated by commas.",
+    )
     skip_bad_lines: bool = option(False, "Leave out and count lines that are not UTF-8 instead of stopping.")
 
     def __post_init__(self):
@@ -429,6 +435,8 @@ class DataConfig:
             "subwords normalization",
             "`normalization=identity` with other sub-words than bpe",
         )
+        kept = patterns.parse(self.keep_patterns)
+        _require(self, not kept or self.subwords == "bpe", "subwords keep_patterns", "`subwords=bpe` with patterns of text to keep")
         _require(self, 0 < self.character_coverage <= 1, "character_coverage", "a share in (0, 1]")
         _require(self, self.builtin_pairs >= 1, "builtin_pairs", "a positive number of pairs")
         _require(self, self.vocab_sample > 100, "vocab_sample", "more than 100 sentences")

@@ -3,9 +3,10 @@
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 SEPARATOR = "\t"
+JOINER = "￭"  # Begins a phrase that must follow the text before it without a space, as in OpenNMT's Tokenizer.
 MAX_PHRASES = 32  # Of a sentence.
 MAX_SUBWORDS = 32  # Of a phrase.
 # A letter or a digit, of a script that has spaces between words.
@@ -27,7 +28,7 @@ def joined(phrases: Sequence[str], name: str) -> str:
     if not isinstance(phrases, list | tuple) or not all(isinstance(phrase, str) for phrase in phrases):
         raise ValueError(f"{name}: expected a list of phrases. Received: {phrases!r:.80}.")
     for phrase in phrases:
-        if not phrase.strip() or re.search(r"[\t\n]", phrase):
+        if not phrase.removeprefix(JOINER).strip() or re.search(r"[\t\n]", phrase):
             raise ValueError(f"{name}: expected phrases of one or more words, without tabs and line ends. Received: {phrase!r:.80}.")
     if len(phrases) > MAX_PHRASES:
         raise ValueError(f"{name}: expected at most {MAX_PHRASES} phrases for a sentence. Received: {len(phrases)}.")
@@ -124,13 +125,29 @@ class Terms:
         """Returns the translations of the terms in a sentence, one for each place."""
         return [self.translations[found[0]] for found in self._pattern.finditer(text)] if self._pattern else []
 
-    def added(self, request: Request) -> Request:
-        """Returns a request with the translations of its terms as further constraints, except for phrases that it has itself.
 
-        A sentence has at most `MAX_PHRASES`.
-        """
-        constraints = list(request.constraints)
-        for phrase in self.of(request.text):
-            if phrase not in request.constraints and phrase not in request.avoid:
-                constraints.append(phrase)
-        return dataclasses.replace(request, constraints=constraints[:MAX_PHRASES])
+def with_constraints(
+    requests: Iterable[Request],
+    find: Callable[[str], Iterable[str]],
+    warn: Callable[[str], None],
+    fits: Callable[[str], bool] = lambda phrase: True,
+) -> Iterator[Request]:
+    """Adds constraints to sentences, except for phrases that a sentence has itself.
+
+    Args:
+        requests: the sentences.
+        find: finds the phrases of the text of a sentence.
+        warn: is called with the number of a sentence and the phrases that are left out, because it has `MAX_PHRASES` or they are too long.
+        fits: returns whether a phrase has at most `MAX_SUBWORDS`.
+    """
+    for number, request in enumerate(requests, 1):
+        own, constraints, left_out = {*request.constraints, *request.avoid}, list(request.constraints), []
+        for phrase in find(request.text):
+            if phrase not in own:
+                # Each sub-word has at least one byte, and the mark of a word may be one more.
+                short = len(phrase.encode()) < MAX_SUBWORDS or fits(phrase)
+                (constraints if short and len(constraints) < MAX_PHRASES else left_out).append(phrase)
+        if left_out:
+            shown = ", ".join(phrase.removeprefix(JOINER) for phrase in left_out)
+            warn(f"Line {number}: expected at most {MAX_PHRASES} phrases of at most {MAX_SUBWORDS} sub-words. Left out: {shown:.200}")
+        yield dataclasses.replace(request, constraints=constraints)

@@ -1447,8 +1447,8 @@ MUTANTS = (
     Mutant(
         "translate.py names the line before the one that is cut",
         "tools/translate.py",
-        'warning = f"Line {number}:',
-        'warning = f"Line {number - 1}:',
+        'warn(f"Line {number}: only',
+        'warn(f"Line {number - 1}: only',
         ("tests/test_tools.py::test_a_line_that_is_cut_is_told_by_its_number",),
     ),
     Mutant(

@@ -138,10 +138,10 @@ class Signatures:
 def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_and_alignment():
     stand_in = api.TextTranslator(None, Signatures)
     phrases = {"constraints": [["x", "y z"], []], "avoid": [[], ["v"]], "ordered": True}
-    found = stand_in.n_best(["1", "2"], n=2, alpha=0.25, prefix="p", alignment=True, **phrases)
+    found = stand_in.n_best(["1", "{2}{3}"], n=2, alpha=0.25, prefix="p", alignment=True, keep_patterns="braces,/1/", **phrases)
     assert Signatures.inputs == {
-        "text": [b"1", b"2"], "alpha": [0.25] * 2, "max_length": [0] * 2, "n_best": [2] * 2, "prefix": [b"p"] * 2, "alignment": [True] * 2,
-        "constraints": [b"x\ty z", b""], "avoid": [b"", b"v"], "ordered": [True] * 2,
+        "text": [b"1", b"{2}{3}"], "alpha": [0.25] * 2, "max_length": [0] * 2, "n_best": [2] * 2, "prefix": [b"p"] * 2,
+        "alignment": [True] * 2, "constraints": [b"x\ty z\t1", "{2}\t￭{3}".encode()], "avoid": [b"", b"v"], "ordered": [True] * 2,
     }  # fmt: skip
     assert [[each.constraints_met for each in row] for row in found] == [[True, False], [False, True]]
     expected = [("a", -1, "▁a x </s>", "▁1", [[0], [2], [4]]), ("b", -2, "▁b </s>", "▁1", [[6], [8]])]

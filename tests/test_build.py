@@ -23,6 +23,7 @@ PACKAGES = {
     "joeynmt": "joeynmt",
     "keras": "keras",
     "keras_hub": "keras-hub",
+    "mbrs": "mbrs",
     "matplotlib": "matplotlib",
     "num2words": "num2words",
     "numpy": "numpy",

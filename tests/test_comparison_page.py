@@ -13,6 +13,7 @@ selenium = pytest.importorskip("selenium")
 
 from selenium import webdriver  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select  # noqa: E402
 
 REFERENCE = ["السلام عليكم يا صديقي", "שני כלבים משחקים", "<script>document.title='broken'</script>", "ein Hund läuft", "die Katze schläft"]
@@ -21,6 +22,12 @@ SYSTEM = ["السلام عليكم يا صديقي", "שני כלבים משחק
 OTHER = ["lang" * 60, *BASELINE[1:]]
 LONG = "runs/" + "long" * 60
 FOUND = compare({"base": BASELINE, "<b>mine": SYSTEM, LONG: OTHER}, REFERENCE, source=["a b"] * 5, samples=100, trials=100)
+
+
+def align(system: str, source: str, text: str) -> list | None:
+    """Of one system alone: word t attends to "a" by 1 / (t + 1), and to "b" by the rest."""
+    assert source == "a b"
+    return [[1 / (row + 1), row / (row + 1)] for row in range(len(text.split()))] if system == "<b>mine" else None
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
@@ -39,7 +46,7 @@ def opened(tmp_path_factory, scheme):
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     page = tmp_path_factory.mktemp("page") / "comparison.html"
-    page.write_text(comparison_page.page(dataclasses.asdict(FOUND)), encoding="utf-8")
+    page.write_text(comparison_page.page(dataclasses.asdict(FOUND), align), encoding="utf-8")
     yield browser, page
     browser.quit()
 
@@ -98,6 +105,35 @@ def test_pairs_are_side_by_side_with_their_differences_marked(browser):
     article = next(each for each in articles if "line 2 " in each.text)
     marks = [element.get_attribute("textContent") for element in article.find_elements(By.TAG_NAME, "mark")]
     assert marks == ["רצים", "משחקים"]
+
+
+def test_pointing_at_a_word_colours_the_words_of_its_source(browser):
+    """Of right-to-left text: with the mouse, and with the arrow that goes on in its direction. The baseline has no alignment."""
+    article = next(each for each in browser.find_elements(By.CSS_SELECTOR, ".example") if "line 2 " in each.text)
+    source, words = article.find_elements(By.CSS_SELECTOR, ".wide .word"), article.find_elements(By.CSS_SELECTOR, ".after .word")
+    assert [each.text for each in source] == ["a", "b"] and [each.text for each in words] == SYSTEM[1].split()
+    assert not article.find_elements(By.CSS_SELECTOR, ".before .word") and len(texts(browser, ".hint")) == 1
+
+    def shown() -> list:
+        return [each.get_attribute("title") for each in source] + [each.text for each in article.find_elements(By.CSS_SELECTOR, ".pointed")]
+
+    plain = source[0].value_of_css_property("background-color")
+    assert shown() == ["", ""]
+    webdriver.ActionChains(browser).move_to_element(words[1]).perform()
+    assert shown() == ["0.50", "0.50", words[1].text]
+    assert source[0].value_of_css_property("background-color") != plain
+    webdriver.ActionChains(browser).move_to_element(article.find_element(By.TAG_NAME, "header")).perform()
+    assert shown() == ["", ""] and source[0].value_of_css_property("background-color") == plain
+    text = article.find_element(By.CSS_SELECTOR, ".after .text")
+    for key, expected in ((Keys.ARROW_LEFT, "1.00"), (Keys.ARROW_LEFT, "0.50"), (Keys.ARROW_LEFT, "0.33"), (Keys.ARROW_RIGHT, "0.50")):
+        text.send_keys(key)
+        assert shown()[0] == expected
+        if expected == "1.00":
+            ground = [255 * float(part) for part in source[0].value_of_css_property("background-color")[11:-1].split()]
+            lights = luminance(f"({','.join(str(round(part)) for part in ground)})"), luminance(source[0].value_of_css_property("color"))
+            assert (max(lights) + 0.05) / (min(lights) + 0.05) >= 4.5
+    Select(browser.find_element(By.ID, "system")).select_by_index(1)
+    assert not texts(browser, ".hint") and not texts(browser, ".word")
 
 
 def test_another_system_is_chosen(browser):

@@ -97,11 +97,11 @@ class Numbers:
     """Reads text as sub-words but writes ids, so that no two translations look alike."""
 
     def __init__(self, tokenizer: BytePairs):
-        self.tokenize = tokenizer.tokenize
+        self.tokenize, self.kept = tokenizer.tokenize, tokenizer.kept
 
     source = property(lambda self: self)
 
-    def detokenize(self, ids):
+    def detokenize(self, ids, kept):
         return tf.strings.reduce_join(tf.strings.as_string(ids), separator=" ", axis=-1)
 
 

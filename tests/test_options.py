@@ -643,6 +643,7 @@ ROWS = {
         "normalization": [Row("nfkc", of_data(lambda found: found.train[0][0]), "1\u20442 house")],
         "character_coverage": [Row(1.0, of_data(lambda found: "½" in found.pieces), True)],
         "vocab_sample": [Row(150, of_data(lambda found: found.subwords), ANOTHER)],
+        "keep_patterns": [Row("/½/", of_data(lambda found: "｟1｠" in found.pieces and "½" not in found.pieces), True)],
         "skip_bad_lines": [Row(True, of_data(lambda found: found.report.get("not_utf8")), 1, {"train_source": "bad.source"})],
     },
 }

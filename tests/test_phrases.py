@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from t2t_keras.phrases import MAX_PHRASES, Request, Terms, joined, read_requests
+from t2t_keras.patterns import Kept
+from t2t_keras.phrases import MAX_PHRASES, Request, Terms, joined, read_requests, with_constraints
 
 
 def test_phrases_are_joined_by_tabs():
@@ -21,6 +22,7 @@ def test_phrases_are_joined_by_tabs():
         (["a", " "], "avoid: expected phrases of one or more words, .* Received: ' '."),
         (["a\tb"], r"avoid: expected phrases of one or more words, .* Received: 'a\\tb'."),
         (["a\nb"], r"avoid: expected phrases of one or more words, .* Received: 'a\\nb'."),
+        (["￭"], "avoid: expected phrases of one or more words, .* Received: '￭'."),
         (["a"] * (MAX_PHRASES + 1), "avoid: expected at most 32 phrases for a sentence. Received: 33."),
     ],
 )
@@ -93,12 +95,22 @@ def test_terms_are_found_as_whole_words_the_longest_first(text, expected):
     assert Terms({}).of(text) == []
 
 
-def test_terms_are_added_to_a_request_that_does_not_have_them():
-    terms = Terms(TERMS)
-    request = Request("a boat, a house, a house", ["x", "Boot"], ["y"], True)
-    assert terms.added(request) == Request(request.text, ["x", "Boot", "Haus", "Haus"], ["y"], True)
-    assert terms.added(Request("a house, a boat", avoid=["Haus"])).constraints == ["Boot"]
-    assert terms.added(Request("house " * 50, ["x"])).constraints == ["x"] + ["Haus"] * 31
+def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
+    terms, kept = Terms(TERMS), Kept("tags,braces")
+    warnings, fits = [], {"{" + "x" * 40 + "}": True, "{" + "y" * 40 + "}": False}.__getitem__
+    requests = [
+        Request("a boat {0}, a house, a house", ["x", "Boot"], ["y"], True),
+        Request("a house {0}, a boat", avoid=["Haus", "{0}"]),
+        Request("boat {" + "x" * 40 + "} {" + "y" * 40 + "} 猫"),
+        Request("house " * 32 + "<b>", ["x"]),
+    ]
+    extended = list(with_constraints(requests, lambda text: [*terms.of(text), *kept.of(text)], warnings.append, fits))
+    assert extended[0] == Request(requests[0].text, ["x", "Boot", "Haus", "Haus", "{0}"], ["y"], True)
+    assert extended[1] == Request(requests[1].text, ["Boot"], ["Haus", "{0}"])
+    assert extended[2].constraints == ["Boot", "cat", "{" + "x" * 40 + "}"]
+    assert extended[3].constraints == ["x"] + ["Haus"] * 31 == extended[3].constraints[:MAX_PHRASES]
+    expected = "expected at most 32 phrases of at most 32 sub-words. Left out:"
+    assert warnings == [f"Line 3: {expected} {{{'y' * 40}}}", f"Line 4: {expected} Haus, <b>"]
 
 
 def test_a_file_of_terms_has_a_term_and_its_translation_in_each_line():

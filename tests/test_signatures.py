@@ -10,6 +10,7 @@ import stand_in
 import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, DecodeConfig
+from t2t_keras.decoding import constraints as lexical
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import signatures
 from t2t_keras.export.signatures import Signatures
@@ -586,6 +587,18 @@ def test_phrases_are_in_the_text_or_it_is_said_that_they_could_not_be(service):
     free = [{name: value for name, value in row.items() if name not in ("constraints", "ordered")} for row in rows[12:14]]
     for number, row in enumerate(free):
         assert_same(row_of(found, 12 + number), row_of(translated(service, [row]), 0))
+
+
+def test_a_joined_phrase_follows_text_without_a_space_and_others_do_not(service):
+    tokenizer, [line] = service.translator.tokenizer, stand_in.sentences(1)
+    phrases = lexical.read(tokenizer, tf.constant(["<b>\t￭</b>\t￭ü", ""]))[0].numpy().tolist()
+    expected = [[each for each in phrase if each] for phrase in phrases[0]]
+    assert expected == [tokenizer.tokenize([text]).to_list()[0][skip:-1] for text, skip in (("<b>", 0), ("x</b>", 2), ("xü", 2))]
+    found = translated(service, [{"text": line, "constraints": "Euro\t￭</b>", "ordered": True, "alignment": True}])
+    ids, wanted = ids_of(service, found["pieces"][0, 0]), expected[1]
+    assert any(ids[place : place + len(wanted)] == wanted for place in range(len(ids))) and "</b>" in found["text"][0, 0].decode()
+    assert found["constraints_met"][0, 0]
+    assert [service.fits(phrase) for phrase in ("{" * 31, "￭" + "{" * 32, "￭" + "{" * 33, "{" * 33)] == [True, True, False, False]
 
 
 def test_a_blank_sentence_has_no_phrases_and_says_so(service):

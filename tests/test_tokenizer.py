@@ -129,6 +129,15 @@ def test_no_lines_are_no_sentences(subwords):
     assert subwords.detokenize(ids).numpy().tolist() == []
 
 
+def test_text_that_follows_other_text_is_written_without_a_space(subwords):
+    parts = ["{0}", "<b>", "</b>", "one", "é", "½😀", "\ue0f2", "▁", "a b", "http://x.de/a?b=1", "", " x", "\x11\x00"]
+    found = subwords.joined(tf.constant(parts), 50)
+    words = subwords.tokenize(["two"] * len(parts))[:, :-1]
+    whole = subwords.detokenize(tf.concat([words, found], axis=1)).numpy()
+    assert [text.decode() for text in whole] == ["two" + part for part in parts]
+    assert subwords.joined(tf.constant(parts), 2).to_list() == [ids[:2] for ids in found.to_list()]
+
+
 def test_special_ids_among_a_translation_are_not_written(subwords):
     [[*words, _]] = subwords.tokenize(tf.constant(["quick fox"])).to_list()
     ids = tf.ragged.constant([[BOS, *words[:1], UNK, PAD, *words[1:], EOS, PAD], [EOS], []], dtype=tf.int32)

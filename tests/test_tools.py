@@ -209,6 +209,11 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
     assert third["text"].index("x y") < third["text"].rindex("a") and "deux" in third["text"] and "sept" in third["text"]
     assert blank == {"text": "", "score": 0.0, "constraints_met": False} and one["constraints_met"] and one["score"] < 0
     assert long["constraints_met"] is False  # 28 sub-words have no room in 12 more than the source has.
+    keeping = ["--keep_patterns=braces,tags", f"--model_dir={trained[0]}", "--extra_length=24"]
+    kept = tool("translate", *keeping, stdin=f"<b>one</b> two {{0}}\none\none {{{'x' * 40}}}\n".encode())
+    [tags, _, _] = kept.stdout.decode().splitlines()
+    assert all(tag in tags for tag in ("<b>", "</b>", "{0}"))
+    assert f"Line 3: expected at most 32 phrases of at most 32 sub-words. Left out: {{{'x' * 40}}}" in kept.stderr.decode()
     many = tool("translate", *flags, "--n_best=2", stdin=b"two hundred and seven\none\n\n")
     rows = [line.split("\t") for line in many.stdout.decode().splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "2", "2", "3", "3"]
@@ -230,7 +235,7 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
 def test_what_is_wrong_with_phrases_is_told_without_tensorflow(tmp_path, flags, input, said):
     (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "terms.tsv").write_text("no tab\n")
-    stand_in = "sys.modules['t2t_keras.export.signatures'] = types.SimpleNamespace(Signatures=lambda translator: None)\n"
+    stand_in = "sys.modules['t2t_keras.export.signatures'] = types.SimpleNamespace(Signatures=lambda _: types.SimpleNamespace(fits=None))\n"
     code = SHOUTING.replace("program = ", f"{stand_in}program = ", 1)
     flags = [flag.format(tmp_path) for flag in flags]
     assert said in complaint(run_stand_in(code, "translate", f"--model_dir={tmp_path}", *flags, input=input))
@@ -828,9 +833,11 @@ def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, na
             "Expected one of --mbr=chrf and --rerank_with=x with --sample. Received both.",
         ),
         (["--sample", "--jsonl", "--terms=x"], "Expected --sample without options of beam search. Received: --jsonl, --terms. --draws"),
-        (["--jsonl", "--mbr=chrf"], "Expected --jsonl or --terms without --mbr=chrf, which may choose translations without a phrase."),
-        (["--terms=x", "--rerank_with=y"], "Expected --jsonl or --terms without --rerank_with=y, which"),
-        (["--terms=x", "--diverse_groups=2"], "Expected one group of beams with --jsonl and --terms. Received: --diverse_groups=2."),
+        (["--jsonl", "--mbr=chrf"], "Expected --jsonl without --mbr=chrf, which may choose translations without a phrase."),
+        (["--terms=x", "--keep_patterns=tags", "--rerank_with=y"], "Expected --terms and --keep_patterns without --rerank_with=y, which"),
+        (["--terms=x", "--diverse_groups=2"], "Expected one group of beams with --terms. Received: --diverse_groups=2."),
+        (["--sample", "--keep_patterns=tags"], "Received: --keep_patterns. --draws"),
+        (["--keep_patterns=tag"], "--keep_patterns: expected names among braces, printf, tags, urls, emails, and regular expressions"),
         (["--draws=5", "--seed=2"], "Expected --sample with the options of sampling. Received: --draws, --seed without it."),
         (["--sample", "--top_p=0"], "Expected a probability in (0, 1]. Received: --top_p=0.0."),
         (["--diverse_groups=4"], "Expected a number of groups that divides --beam_size. Received: --diverse_groups=4, --beam_size=2."),
@@ -973,8 +980,8 @@ CALLS = {
         "client.connect = lambda model: None\n"
         "client.translate_lines = lambda predict, lines, search, **sizes: (told(dataclasses.asdict(line), search) or "
         "{'text': ['é'], 'score': [-1.5], 'constraints_met': [True]} for line in lines)",
-        ["--jsonl", "--terms={0}/terms.tsv"],
-        [[{"text": "one", "constraints": ["x", "eins"], "avoid": [], "ordered": False}, None, {}]],
+        ["--jsonl", "--terms={0}/terms.tsv", "--keep_patterns=/n./"],
+        [[{"text": "one", "constraints": ["x", "eins", "￭ne"], "avoid": [], "ordered": False}, None, {}]],
     ),
     "train": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda _: True)\n"

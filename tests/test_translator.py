@@ -71,13 +71,16 @@ def test_functions_become_graphs_without_autograph(model, tokenizer, monkeypatch
 class Numbers:
     """Stands in for sub-words: a text is its ids, special ones too, so that what the search wrote can be read from the text."""
 
-    def tokenize(self, text, max_length=0):
+    def kept(self, text):
+        return None
+
+    def tokenize(self, text, max_length=0, kept=None):
         ids = tf.strings.to_number(tf.strings.split(text), tf.int32)
         return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
 
     source = property(lambda self: self)
 
-    def detokenize(self, ids):
+    def detokenize(self, ids, kept):
         return tf.strings.reduce_join(tf.strings.as_string(ids), separator=" ", axis=-1)
 
     @staticmethod

@@ -11,7 +11,7 @@ import sys
 
 from absl import flags
 
-from t2t_keras import phrases
+from t2t_keras import patterns, phrases
 from t2t_keras.cli import flags as options
 
 _SERVER = flags.DEFINE_string(
@@ -29,6 +29,7 @@ _MAX_LENGTH = flags.DEFINE_integer(
 _PREFIX = flags.DEFINE_string("prefix", None, "Text that each translation begins with.")
 _JSONL = flags.DEFINE_boolean("jsonl", False, "Read and write a JSON object in each line, as translate does.")
 _TERMS = flags.DEFINE_string("terms", "", "File of terms: a term, a tab and its translation in each line.")
+_KEEP_PATTERNS = flags.DEFINE_string("keep_patterns", "", "What the translation must copy from the source, as translate does.")
 options.define_sampling()
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines per request; servers may have a limit.", lower_bound=1)
 _PARALLEL = flags.DEFINE_integer("parallel", 4, "Number of concurrent requests.", lower_bound=1, upper_bound=64)
@@ -39,7 +40,8 @@ _ATTEMPTS = flags.DEFINE_integer(
 
 
 def translate() -> None:
-    sample = options.sampling([flag.name for flag in (_N_BEST, _ALPHA, _PREFIX, _JSONL, _TERMS)])
+    sample = options.sampling([flag.name for flag in (_N_BEST, _ALPHA, _PREFIX, _JSONL, _TERMS, _KEEP_PATTERNS)])
+    kept = patterns.Kept(_KEEP_PATTERNS.value)
     import tqdm
 
     from t2t_keras import client
@@ -56,13 +58,19 @@ def translate() -> None:
         search = dataclasses.replace(client.Options(), **given) if given else None
     predict = client.connect(client.Model(_SERVER.value, _MODEL_NAME.value, _VERSION.value, _TIMEOUT.value))
     predict = client.retrying(predict, _ATTEMPTS.value)
+
+    def warn(message: str) -> None:
+        tqdm.tqdm.write(message, file=sys.stderr)
+
     at_keyboard = sys.stdin.isatty()
     if at_keyboard:
         print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
     sizes = {"batch_size": 1, "parallel": 1} if at_keyboard else {"batch_size": _BATCH_SIZE.value, "parallel": _PARALLEL.value}
     texts = lines.read_lines(sys.stdin.buffer)
-    if _JSONL.value or _TERMS.value:
-        texts = map(terms.added, phrases.read_requests(texts) if _JSONL.value else map(phrases.Request, texts))
+    with_phrases = " and ".join(f"--{flag.name}" for flag in (_JSONL, _TERMS, _KEEP_PATTERNS) if flag.value)
+    if with_phrases:
+        requests = phrases.read_requests(texts) if _JSONL.value else map(phrases.Request, texts)
+        texts = phrases.with_constraints(requests, lambda text: [*terms.of(text), *kept.of(text)], warn)
     results = client.translate_lines(predict, texts, search, **sizes)
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
     hidden = True if sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.
@@ -72,8 +80,8 @@ def translate() -> None:
             sys.stdout.buffer.write(f"{json.dumps(answer, ensure_ascii=False)}\n".encode())
             sys.stdout.buffer.flush()
             continue
-        if _TERMS.value and not result["constraints_met"][0]:
-            tqdm.tqdm.write(f"Line {number}: the translation lacks a term.", file=sys.stderr)
+        if with_phrases and not result["constraints_met"][0]:
+            warn(f"Line {number}: the translation lacks a phrase ({with_phrases}).")
         for text, score in zip(result["text"], result["score"], strict=True):
             line = lines.one_line(text)
             sys.stdout.buffer.write((f"{number}\t{score:.4f}\t{line}\n" if numbered else f"{line}\n").encode())

@@ -50,15 +50,20 @@ def _check_runs(folders: list[pathlib.Path]) -> None:
         process_environment.choose(models, "float32", int8=False)
 
 
-def _translate(folder: pathlib.Path, source: list[str]) -> list[str]:
-    """Translates with a run, as it was configured."""
-    import tqdm
-
+def _load(folder: pathlib.Path):
+    """Loads a run, as it was configured."""
     with options.without_noise():
         from t2t_keras.decoding.loading import load
-        from t2t_keras.decoding.translator import translate_lines
 
-        translator = load(folder)
+        return load(folder)
+
+
+def _translate(translator, source: list[str]) -> list[str]:
+    """Translates with a run."""
+    import tqdm
+
+    from t2t_keras.decoding.translator import translate_lines
+
     results = translate_lines(translator, source, batch_size=translator.limits.batch_size)
     return [result["text"] for result in tqdm.tqdm(results, total=len(source), unit=" lines", disable=None)]  # None: unless a terminal.
 
@@ -81,7 +86,12 @@ def compare(operands: list[str]) -> None:
     systems = dict(zip((name for name, _ in outputs), texts[len(texts) - len(outputs) :], strict=True))
     significance.check_memory(len(texts[0]), _BOOTSTRAP_SAMPLES.value, _RANDOMIZATION_TRIALS.value)
     with lines.written_whole(_HTML.value) if _HTML.value else contextlib.nullcontext() as page:
-        systems |= {name: _translate(folder, source) for name, folder in runs.items()}
+        translators = {}
+        for name, folder in runs.items():
+            translator = _load(folder)
+            systems[name] = _translate(translator, source)
+            if page:  # Aligns later.
+                translators[name] = translator
         found = comparison.compare(
             {name: systems[name] for name in operands},
             *texts[: len(references)],
@@ -96,7 +106,15 @@ def compare(operands: list[str]) -> None:
         if page:
             from t2t_keras.visualization import comparison_page
 
-            page.write(comparison_page.page(dataclasses.asdict(found)).encode())
+            def align(name: str, source: str, text: str):
+                """Returns the alignment of a translation by a run."""
+                if name not in translators:
+                    return None
+                from t2t_keras.visualization.word_alignment import word_alignment
+
+                return word_alignment(translators[name], source, text)
+
+            page.write(comparison_page.page(dataclasses.asdict(found), align).encode())
     print(json.dumps(dataclasses.asdict(found), allow_nan=False) if _JSON.value else printable(comparison_report.report(found)))
     if _HTML.value:
         logger.info(f"Wrote {_HTML.value}.")

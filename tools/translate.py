@@ -3,6 +3,7 @@
 python tools/translate.py --model_dir=runs/x < text.en > text.de
 python tools/translate.py --model_dir=runs/x --input=text.en --output=text.de
 python tools/translate.py --model_dir=runs/x --terms=terms.tsv < text.en > text.de
+python tools/translate.py --model_dir=runs/x --keep_patterns=braces,tags < text.en > text.de
 python tools/translate.py --model_dir=runs/x --sample --draws=5 --seed=2 < text.en
 python tools/translate.py --model_dir=runs/x --beam_size=16 --rerank_with=runs/y --mbr=chrf < text.en
 """
@@ -16,7 +17,7 @@ import sys
 
 from absl import flags
 
-from t2t_keras import phrases, run_folder
+from t2t_keras import patterns, phrases, run_folder
 from t2t_keras.cli import flags as options
 
 _INPUT = flags.DEFINE_string("input", "", "File to translate, one sentence per line; empty: standard input.")
@@ -58,24 +59,31 @@ _TERMS = flags.DEFINE_string(
     "File of terms: a term, a tab and its translation in each line. The translation must appear where the term is in the source as whole "
     "words.",
 )
+_KEEP_PATTERNS = flags.DEFINE_string(
+    "keep_patterns",
+    "",
+    f"What the translation must copy from the source: names among {', '.join(patterns.NAMED)}, and regular expressions between slashes, "
+    "separated by commas.",
+)
 options.define_trained_model()
 options.define_sampling()
 
 
 def translate() -> None:
     model = options.trained_model()
-    sample = options.sampling([_N_BEST.name, "beam_size", "alpha", "diverse_groups", "diversity", _JSONL.name, _TERMS.name])
+    of_phrases = (_JSONL, _TERMS, _KEEP_PATTERNS)
+    sample = options.sampling(["n_best", "beam_size", "alpha", "diverse_groups", "diversity", *(flag.name for flag in of_phrases)])
     [search] = run_folder.groups(model["model_dir"][0], "decode")
     beam_size = model.get("beam_size", search.beam_size)
     if _N_BEST.value > beam_size:
         raise ValueError(f"Expected --n_best of at most --beam_size, {beam_size}. Received: --n_best={_N_BEST.value}.")
     reordered = [f"--{flag.name}={flag.value}" for flag in (_MBR, _RERANK_WITH) if flag.value]
-    with_phrases = _JSONL.value or bool(_TERMS.value)
+    with_phrases = " and ".join(f"--{flag.name}" for flag in of_phrases if flag.value)
     if with_phrases and reordered:
-        raise ValueError(f"Expected --jsonl or --terms without {' and '.join(reordered)}, which may choose translations without a phrase.")
+        raise ValueError(f"Expected {with_phrases} without {' and '.join(reordered)}, which may choose translations without a phrase.")
     groups = model.get("diverse_groups", search.diverse_groups)
     if with_phrases and groups > 1:
-        raise ValueError(f"Expected one group of beams with --jsonl and --terms. Received: --diverse_groups={groups}.")
+        raise ValueError(f"Expected one group of beams with {with_phrases}. Received: --diverse_groups={groups}.")
     flag, candidates = ("--draws", sample.draws) if sample else ("--beam_size", beam_size)
     if reordered and candidates == 1:
         raise ValueError(f"Expected a {flag} of at least 2 with {' and '.join(reordered)}. Received: {flag}=1.")
@@ -87,9 +95,13 @@ def translate() -> None:
         raise ValueError(f"Expected a finite --rerank_weight. Received: {_RERANK_WEIGHT.value}.")
     if _RERANK_WITH.value:
         run_folder.groups(pathlib.Path(_RERANK_WITH.value).expanduser(), "model")
+    kept = patterns.Kept(_KEEP_PATTERNS.value)
     import tqdm
 
     from t2t_keras.text import lines
+
+    def warn(message: str) -> None:
+        tqdm.tqdm.write(message, file=sys.stderr)
 
     with contextlib.ExitStack() as files:
         terms = phrases.Terms({})
@@ -119,7 +131,11 @@ def translate() -> None:
 
             signatures = Signatures(translator)
             requests = phrases.read_requests(texts) if _JSONL.value else map(phrases.Request, texts)
-            texts = (json.dumps(dataclasses.asdict(terms.added(request))) for request in requests)
+
+            texts = (
+                json.dumps(dataclasses.asdict(request))
+                for request in phrases.with_constraints(requests, lambda text: [*terms.of(text), *kept.of(text)], warn, signatures.fits)
+            )
 
             def translated(text) -> dict:
                 return signatures.translate_requests([phrases.Request(**json.loads(line)) for line in text.numpy()], _N_BEST.value)
@@ -145,11 +161,10 @@ def translate() -> None:
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
         for number, result in enumerate(tqdm.tqdm(results, total=lines.count(source), unit=" lines", disable=hidden), 1):
             if result["truncated"]:
-                warning = f"Line {number}: only the first {translator.config.max_input:,} sub-words are translated (--max_input)."
-                tqdm.tqdm.write(warning, file=sys.stderr)
+                warn(f"Line {number}: only the first {translator.config.max_input:,} sub-words are translated (--max_input).")
             met = result.get("constraints_met", True)
             if not _JSONL.value and not (met if isinstance(met, bool) else all(met)):
-                tqdm.tqdm.write(f"Line {number}: a translation lacks a term (--terms).", file=sys.stderr)
+                warn(f"Line {number}: a translation lacks a phrase ({with_phrases}).")
             if _JSONL.value:
                 del result["truncated"]
                 target.write(f"{json.dumps(result, ensure_ascii=False)}\n".encode())

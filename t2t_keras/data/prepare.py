@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from t2t_keras import files
+from t2t_keras import files, patterns
 from t2t_keras.config import TEXT_OPTIONS, TEXTS, DataConfig
 from t2t_keras.data import corpora, shards
 from t2t_keras.files import write_whole
@@ -24,6 +24,7 @@ from t2t_keras.log import logger
 from t2t_keras.run_folder import CORPUS, LOCK, SOURCE_SUBWORDS, SUBWORDS, recorded_options
 from t2t_keras.task import Task
 from t2t_keras.text import vocabulary
+from t2t_keras.text.placeholders import Placeholders
 from t2t_keras.text.subwords import Subwords
 
 PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**24  # In one call of the tokenizer: about as much text as reaches the first of both limits.
@@ -206,6 +207,7 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
     logger.info("Reading and checking the text …")
     text.valid_pairs = list(valid_pairs)
     held_out, repeated, identical, first_pairs = set(text.valid_pairs), set(), 0, []
+    kept, sharing = patterns.Kept(data.keep_patterns), 0
     for pair in train_pairs:
         if len(first_pairs) < COMPARED_PAIRS:
             first_pairs.append(pair)
@@ -213,7 +215,13 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
             repeated.add(pair)
         identical += len(set(pair)) < len(pair)
         text.train_size += _size(pair)
+        if data.keep_patterns:
+            sharing += kept.shared(*(side.decode() for side in (pair[0], pair[-1])))
     logger.info(f"Training text: {text.train}.")
+    if sharing:
+        logger.info(f"{sharing:,} training pairs have text to keep on both sides.")
+    elif data.keep_patterns:
+        logger.warning(f"No training pair has text to keep on both sides (keep_patterns={data.keep_patterns}): no model learns to copy it.")
     for name, report in (("training", text.train), ("validation", text.valid)):
         if not report.pairs:
             raise ValueError(f"The {name} text has no usable pair: {report}.")
@@ -258,6 +266,9 @@ def _given_subwords(data: DataConfig, option: str, size: int, size_option: str) 
         subwords = vocabulary.load(model)
     except ValueError as error:
         raise ValueError(f"Expected a file of sub-words as `{option}`. Received: {path} ({error})") from error
+    if data.keep_patterns and subwords.pattern != patterns.parse(data.keep_patterns):
+        has = f"has those of {subwords.pattern}" if subwords.pattern else "has none"
+        raise ValueError(f"Expected placeholders of keep_patterns={data.keep_patterns} in {path}. It {has}. Leave `keep_patterns` out.")
     found = {size_option: subwords.vocab_size, "subwords": vocabulary.kind(model)}
     for name, wanted in ((size_option, size), ("subwords", data.subwords)):
         if found[name] != wanted:
@@ -270,6 +281,7 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task, si
     logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
     sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
     lines = (pair[number] for pair in corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts) for number in sides)
+    placeholders = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
     try:
         model = vocabulary.learn(
             data.subwords,
@@ -279,6 +291,7 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task, si
             seed=seed,
             normalization=data.normalization,
             character_coverage=data.character_coverage,
+            **placeholders,
         )
     except ValueError as error:
         raise ValueError(str(error).replace("`vocab_size=", f"`{'source_' if side == 'source' else ''}vocab_size=")) from error
@@ -319,6 +332,8 @@ def _make(
     of_source = (source_vocab_size, "source_vocab_size") if source_vocab_size else (vocab_size, "vocab_size")
     given = _given_subwords(data, "subwords_file", vocab_size, "vocab_size")
     given_source = _given_subwords(data, "source_subwords_file", *of_source)
+    if data.keep_patterns:
+        Placeholders(patterns.parse(data.keep_patterns))  # Before the text is read: may refuse a pattern.
     text = _read_text(data, seed, task)
     separate = bool(source_vocab_size or given_source)
     subwords = given or _learn_subwords(data, vocab_size, seed, task, "target" if separate else "")

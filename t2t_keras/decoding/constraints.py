@@ -20,7 +20,7 @@ import tensorflow as tf
 from t2t_keras.config import PAD
 from t2t_keras.decoding.search_hooks import IMPOSSIBLE, Scorer, Selector, largest
 from t2t_keras.model.beams import follow
-from t2t_keras.phrases import MAX_PHRASES, MAX_SUBWORDS, SEPARATOR
+from t2t_keras.phrases import JOINER, MAX_PHRASES, MAX_SUBWORDS, SEPARATOR
 from t2t_keras.text.subwords import Subwords
 
 NO_TOKEN = -1
@@ -44,12 +44,14 @@ class Progress(NamedTuple):
     tails: tf.Tensor  # [R, W, C, L] boolean, whether the last l + 1 sub-words written are the first l + 1 of phrase c
 
 
-def read(tokenizer: Subwords, text) -> tuple:
+def read(tokenizer: Subwords, text, kept=None) -> tuple:
     """Converts phrases to sub-words.
 
     Args:
         tokenizer: the sub-words.
-        text: [B] string, the phrases of each sentence, separated by tabs or line ends; blank ones are left out.
+        text: [B] string, the phrases of each sentence, separated by tabs or line ends; blank ones are left out. One that begins with
+            `JOINER` follows the text before it without a space.
+        kept: [B, N] string, what the placeholders of each sentence stand for, see `Subwords.kept`.
 
     Returns:
         tokens: [B, C, L] int32, padded with PAD; at most `MAX_PHRASES` of at most `MAX_SUBWORDS`.
@@ -59,7 +61,13 @@ def read(tokenizer: Subwords, text) -> tuple:
     """
     phrases = tf.strings.split(tf.strings.regex_replace(text, r"\s*[\t\n]\s*", SEPARATOR), SEPARATOR)
     phrases = tf.ragged.boolean_mask(phrases, tf.strings.strip(phrases) != "")
-    tokens = tokenizer.tokenize(phrases.values, max_length=MAX_SUBWORDS + 2)[:, :-1]
+    kept = kept if kept is None else tf.gather(kept, phrases.value_rowids())
+    words = tokenizer.tokenize(phrases.values, max_length=MAX_SUBWORDS + 2, kept=kept)[:, :-1]
+    follows = tf.strings.regex_full_match(phrases.values, f"{JOINER}.*")
+    phrases = phrases.with_values(tf.strings.regex_replace(phrases.values, f"^{JOINER}", ""))
+    following = tokenizer.joined(phrases.values, MAX_SUBWORDS + 1, kept)
+    number = tf.size(follows)
+    tokens = tf.gather(tf.concat([words, following], axis=0), tf.range(number) + tf.where(follows, number, 0))
     tokens = phrases.with_values(tokens)
     number = tf.cast(phrases.row_lengths(), tf.int32)
     longest = tf.reduce_max(phrases.with_values(tf.cast(tokens.values.row_lengths(), tf.int32)), axis=1)

@@ -36,8 +36,9 @@ def reranked(n_best: Callable, other: Translator, *, weight: float, alpha: float
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False)
     def scores_of(source, target):
         longest = other.config.max_input
-        sources, _ = other.source_tokenizer.cut(source, longest)
-        targets, _ = other.tokenizer.cut(target, longest + other.config.extra_length)
+        kept = other.tokenizer.kept(source)
+        sources, _ = other.source_tokenizer.cut(source, longest, kept)
+        targets, _ = other.tokenizer.cut(target, longest + other.config.extra_length, kept)
         log_probs = tf.reduce_sum(other.log_probs(sources, targets), axis=1)
         return log_probs / length_penalty(targets.row_lengths(), alpha)
 

@@ -68,6 +68,8 @@ class Translator(tf.Module):
         super().__init__(name="translator")
         self.model, self.tokenizer, self.config, self.int8, self.scorers = model, tokenizer, config, int8, scorers
         self.other_sources = list(other_sources)
+        if any(other.pattern != tokenizer.source.pattern for other in other_sources):
+            raise ValueError("Expected models with the same placeholders (`keep_patterns`). Received: models with different ones.")
         groups = DiverseBeams(config.diverse_groups, config.diversity, EOS) if config.diverse_groups > 1 else BEST
         self.selector = selector or (lambda inputs: groups)
         self.limits = limits_here(config.search_rows, config.search_cores)
@@ -111,29 +113,32 @@ class Translator(tf.Module):
 
     def truncated(self, text):
         """Returns whether a source has more than `max_input` sub-words and is cut: [B] string → [B] boolean."""
-        return self.source_tokenizer.cut(text, self.config.max_input)[1]
+        return self.source_tokenizer.cut(text, self.config.max_input, self.tokenizer.kept(text))[1]
 
     def _n_best(self, text, number: int):
-        source = self.source_tokenizer.tokenize(text, max_length=self.config.max_input)
+        kept = self.tokenizer.kept(text)
+        source = self.source_tokenizer.tokenize(text, max_length=self.config.max_input, kept=kept)
         rows, length = tf.shape(text), tf.cast(source.row_lengths(), tf.int32)
         sequences, scores = self.search(
             source, tf.fill(rows, float(self.config.alpha)), length + self.config.extra_length, tf.fill(rows, number)
         )
-        return self.texts(sequences, scores, blank=length == 1)
+        return self.texts(sequences, scores, blank=length == 1, kept=kept)
 
-    def texts(self, sequences: tf.RaggedTensor, scores, blank):
+    def texts(self, sequences: tf.RaggedTensor, scores, blank, kept=None):
         """Converts results of `search` to text.
 
         Args:
             sequences: [B · W, (T)] int32.
             scores: [B, W] float32.
             blank: [B] or [B, W] boolean, True where the text must be empty and the score 0.
+            kept: [B, N] string, what the placeholders of each sentence stand for, see `Subwords.kept`.
 
         Returns:
             {"text": [B, W] string, "score": [B, W] float32}.
         """
         blank = tf.reshape(blank, [tf.shape(scores)[0], -1]) | ~tf.math.is_finite(scores)
-        texts = tf.reshape(self.tokenizer.detokenize(sequences), tf.shape(scores))
+        kept = kept if kept is None else tf.repeat(kept, tf.shape(scores)[1], axis=0)
+        texts = tf.reshape(self.tokenizer.detokenize(sequences, kept), tf.shape(scores))
         return {"text": tf.where(blank, "", texts), "score": tf.where(blank, 0.0, scores)}
 
     def search(self, source: tf.RaggedTensor, alpha, max_length, n_best, **inputs):
@@ -223,11 +228,12 @@ class Translator(tf.Module):
             text: [B, N] string, in the order of their numbers, where N is the largest of `draws`; empty after its own.
             score: [B, N] float32, log P of the model. A blank line has 0.
         """
-        source = self.source_tokenizer.tokenize(text, max_length=self.config.max_input)
+        kept = self.tokenizer.kept(text)
+        source = self.source_tokenizer.tokenize(text, max_length=self.config.max_input, kept=kept)
         length = tf.cast(source.row_lengths(), tf.int32)
         options = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         sequences, scores = self.draw(source, length + self.config.extra_length, draws, self.search_weights, **options)
-        return self.drawn_texts(sequences, scores, blank=length == 1)
+        return self.drawn_texts(sequences, scores, blank=length == 1, kept=kept)
 
     def sampler(self, config: SampleConfig) -> Callable:
         """Returns a function from lines [B] string and their numbers [B] int64, from 0, to what `sample` returns."""
@@ -241,9 +247,10 @@ class Translator(tf.Module):
 
         return sample
 
-    def drawn_texts(self, sequences: tf.RaggedTensor, scores: tf.RaggedTensor, blank):
-        """Converts results of `draw` to text; `blank` is [B] boolean, True where it must be empty. Returns what `sample` returns."""
-        texts = scores.with_values(self.tokenizer.detokenize(sequences.values)).to_tensor("")
+    def drawn_texts(self, sequences: tf.RaggedTensor, scores: tf.RaggedTensor, blank, kept=None):
+        """Converts results of `draw` to text, as `texts` does; `blank` is [B] boolean. Returns what `sample` returns."""
+        kept = kept if kept is None else tf.gather(kept, scores.value_rowids())
+        texts = scores.with_values(self.tokenizer.detokenize(sequences.values, kept)).to_tensor("")
         scores = scores.to_tensor()
         absent = blank[:, None] | ~tf.math.is_finite(scores)
         return {"text": tf.where(absent, "", texts), "score": tf.where(absent, 0.0, scores)}

@@ -28,8 +28,9 @@ def perplexity(translator: Translator, sources: list[str], *references: list[str
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False)
     def sums(source, target):
-        sources = translator.source_tokenizer.tokenize(source, max_length=_LONGEST)
-        targets = translator.tokenizer.tokenize(target, max_length=_LONGEST)
+        kept = translator.tokenizer.kept(source)
+        sources = translator.source_tokenizer.tokenize(source, max_length=_LONGEST, kept=kept)
+        targets = translator.tokenizer.tokenize(target, max_length=_LONGEST, kept=kept)
         log_probs = translator.log_probs(sources, targets).flat_values
         return tf.reduce_sum(log_probs), tf.size(log_probs)
 

@@ -205,11 +205,14 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
             weights when it loads them (`compute_type`).
 
     Raises:
-        ValueError: CTranslate2 is not installed, or does not support the quantization; or the sub-words are word pieces.
+        ValueError: CTranslate2 is not installed, or does not support the quantization; or the sub-words are word pieces
+            or have placeholders.
         FileExistsError: the folder is not empty.
     """
     if not all(isinstance(side, BytePairs) for side in (translator.tokenizer, translator.source_tokenizer)):
         raise ValueError("The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with other sub-words.")
+    if translator.tokenizer.pattern:
+        raise ValueError("The format of CTranslate2 needs sub-words without placeholders. Received: a model with `keep_patterns`.")
     folder, config = pathlib.Path(folder).resolve(), translator.config
     positions = config.max_input + config.extra_length
     pieces, source_pieces = (list(side.pieces) for side in (translator.tokenizer, translator.source_tokenizer))

@@ -110,7 +110,7 @@ class Signatures(tf.Module):
             prefix: [B] string, text that the translation must start with. Spaces at its start and end are ignored.
             alignment: [B] boolean, whether to return an alignment. The source may then have at most 256 sub-words.
             constraints: [B] string, phrases that the translation must contain, separated by tabs or line ends; at most 32, of at most 32
-                sub-words each. A phrase that is given twice must appear twice.
+                sub-words each. A phrase that is given twice must appear twice. One that begins with ￭ follows other text without a space.
             avoid: [B] string, likewise, phrases that the translation must not contain as whole words.
             ordered: [B] boolean, whether the constraints must appear in their order.
 
@@ -136,14 +136,15 @@ class Signatures(tf.Module):
             constraints=constraints, avoid=avoid, ordered=ordered,
         )  # fmt: skip
         config, beam_size = self.translator.config, self.translator.config.beam_size
-        source, truncated = self.translator.source_tokenizer.cut(text, config.max_input)
+        kept = self.translator.tokenizer.kept(text)
+        source, truncated = self.translator.source_tokenizer.cut(text, config.max_input, kept)
         length = tf.cast(source.row_lengths(), tf.int32)
-        forced, _ = self.translator.tokenizer.cut(prefix, self._longest + 1)
+        forced, _ = self.translator.tokenizer.cut(prefix, self._longest + 1, kept)
         forced = forced[:, :-1]
         wanted = tf.where(max_length == 0, length + config.extra_length, tf.minimum(max_length, self._longest))
         number = tf.cast(forced.row_lengths(), tf.int32)
-        wanted_phrases, _, *sizes = lexical.read(self.translator.tokenizer, constraints)
-        avoided_phrases, avoided_text, *avoided_sizes = lexical.read(self.translator.tokenizer, avoid)
+        wanted_phrases, _, *sizes = lexical.read(self.translator.tokenizer, constraints, kept)
+        avoided_phrases, avoided_text, *avoided_sizes = lexical.read(self.translator.tokenizer, avoid, kept)
         possible = (alpha == OWN_ALPHA) | (alpha >= 0) & (alpha <= MAX_ALPHA)
         error = tf.strings.join([
             _error_where(~possible, f"alpha: expected 0 to {MAX_ALPHA:g}, or {OWN_ALPHA:g} for that of the model.", alpha),
@@ -176,11 +177,16 @@ class Signatures(tf.Module):
             avoid_text=avoided_text,
         )
         absent = (refused | (length == 1))[:, None] | (tf.range(beam_size)[None] >= n_best[:, None]) | ~tf.math.is_finite(scores)
-        found = self.translator.texts(sequences, scores, absent)
+        found = self.translator.texts(sequences, scores, absent, kept)
         written = sequences.to_tensor(PAD)
         written = tf.reshape(written, [tf.shape(text)[0], beam_size, tf.shape(written)[1]])
         found["constraints_met"] = lexical.met(wanted_phrases, ordered, written) & ~(absent & (sizes[0] > 0)[:, None])
         return {**found, "truncated": truncated, "error": error, **self._aligned(source, sequences, alignment, absent)}
+
+    def fits(self, phrase: str) -> bool:
+        """Returns whether a phrase has few enough sub-words for a constraint."""
+        *_, longest = lexical.read(self.translator.tokenizer, tf.constant([phrase]))
+        return bool(longest[0] <= MAX_SUBWORDS)
 
     def translate_requests(self, requests: Sequence[Request], n_best: int = 0) -> dict:
         """Translates sentences with phrases of their own.
@@ -285,7 +291,8 @@ class Signatures(tf.Module):
         options = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         _same_rows("text", text=text, draws=draws, **options, max_length=max_length)
         config = self.translator.config
-        source, truncated = self.translator.source_tokenizer.cut(text, config.max_input)
+        kept = self.translator.tokenizer.kept(text)
+        source, truncated = self.translator.source_tokenizer.cut(text, config.max_input, kept)
         length = tf.cast(source.row_lengths(), tf.int32)
         possible = (temperature >= MIN_TEMPERATURE) & (temperature <= MAX_TEMPERATURE)
         error = tf.strings.join([
@@ -302,7 +309,7 @@ class Signatures(tf.Module):
             self.sampling_weights,
             **options,
         )
-        return {**self.translator.drawn_texts(sequences, scores, blank=length == 1), "truncated": truncated, "error": error}
+        return {**self.translator.drawn_texts(sequences, scores, length == 1, kept), "truncated": truncated, "error": error}
 
     @tf.function(input_signature=_inputs(source=tf.string, target=tf.string), autograph=False)
     def score(self, source, target):
@@ -322,8 +329,9 @@ class Signatures(tf.Module):
             InvalidArgumentError: the number of targets is not that of the sources.
         """
         _same_rows("source", source=source, target=target)
-        sources, source_cut = self.translator.source_tokenizer.cut(source, self.translator.config.max_input)
-        targets, target_cut = self.translator.tokenizer.cut(target, self._longest)
+        kept = self.translator.tokenizer.kept(source)
+        sources, source_cut = self.translator.source_tokenizer.cut(source, self.translator.config.max_input, kept)
+        targets, target_cut = self.translator.tokenizer.cut(target, self._longest, kept)
 
         log_probs = self.translator.log_probs(sources, targets)
         return {

@@ -25,8 +25,9 @@ class Translation(Task):
     best_metrics = ("bleu", "loss")
 
     def records(self, tokenizer, source: list[bytes], target: list[bytes]) -> Iterator[tuple]:
-        """See `Task.records`: the sub-words of both sides, with end tokens."""
-        return zip(tokenizer.source.sentences(source), tokenizer.sentences(target), strict=True)
+        """See `Task.records`: the sub-words of both sides, with end tokens. Placeholders stand for what both sides keep."""
+        kept = tokenizer.kept(source, target)
+        return zip(tokenizer.source.sentences(source, kept), tokenizer.sentences(target, kept), strict=True)
 
     def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """See `Task.loss`: the negative log likelihood, and the smoothed cross entropy of section 5.4."""

@@ -10,6 +10,7 @@ import tensorflow_text as tf_text
 
 from t2t_keras.compat import share_sentencepiece_model
 from t2t_keras.config import BOS, EOS, PAD, UNK
+from t2t_keras.text.placeholders import NAMES
 from t2t_keras.text.subwords import BYTES, Subwords, draw_sample
 
 _SPECIAL_AND_BYTES = EOS + 1 + len(BYTES)  # Number of ids that every vocabulary has.
@@ -17,6 +18,8 @@ _SPECIAL_AND_BYTES = EOS + 1 + len(BYTES)  # Number of ids that every vocabulary
 # SentencePiece writes a space as ▁. A ▁ in the text is therefore escaped with a character of the private use area.
 _ESCAPE, _UNDERSCORE = "\ue0f0", "▁"
 _ESCAPED = ((_ESCAPE, _ESCAPE + "0"), (_UNDERSCORE, _ESCAPE + "1"))
+# What stands before the pattern of text to keep, in a field of SentencePiece's extensions (from number 200 on) at the end of the model.
+_FIELD, _MARK = b"\xc2\x3e", b"t2t_keras.keep_patterns="  # Number 1,000, of type bytes.
 
 
 def _replace(text, old: str, new: str):
@@ -44,7 +47,8 @@ class BytePairs(Subwords):
         expected = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
         if received != expected:
             raise ValueError(f"Expected a SentencePiece model with the special ids {expected}. Received: {received}.")
-        super().__init__(model, tuple(processor.id_to_piece(index) for index in range(processor.vocab_size())))
+        pieces = tuple(processor.id_to_piece(index) for index in range(processor.vocab_size()))
+        super().__init__(model, pieces, model.partition(_MARK)[2].decode())
         self._pieces = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
         share_sentencepiece_model(self._pieces, model)
 
@@ -60,7 +64,25 @@ class BytePairs(Subwords):
         return text
 
 
-def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, normalization: str, character_coverage: float) -> bytes:
+def _with_pattern(model: bytes, pattern: str) -> bytes:
+    """Returns a SentencePiece model that holds a pattern too."""
+    value, length = _MARK + pattern.encode(), b""
+    size = len(value)
+    while size >= 0x80:
+        length, size = length + bytes([size & 0x7F | 0x80]), size >> 7
+    return model + _FIELD + length + bytes([size]) + value
+
+
+def learn(
+    lines: Iterable[bytes],
+    vocab_size: int,
+    *,
+    sample: int,
+    seed: int,
+    normalization: str,
+    character_coverage: float,
+    pattern: str = "",
+) -> bytes:
     """Learns a byte-pair encoding shared by both languages.
 
     Args:
@@ -70,6 +92,7 @@ def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, no
         seed: seed of the sample.
         normalization: name of a SentencePiece normalization rule; `identity` does not change the text.
         character_coverage: share of the text's characters that get an id of their own.
+        pattern: matches text to keep: the sub-words have placeholders for it, and are learned from the rest of the text.
 
     Returns:
         The bytes of a SentencePiece model.
@@ -81,7 +104,10 @@ def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, no
     # The sample of SentencePiece 0.2.3 is not reproducible: it ignores `set_random_generator_seed`.
     drawn = draw_sample(lines, sample, seed)
 
+    symbols, kept = list(NAMES) if pattern else [], re.compile(pattern, re.ASCII)
+
     def escaped(text: str) -> str:
+        text = kept.sub(" ", text) if pattern else text
         for old, new in _ESCAPED:
             text = text.replace(old, new)
         return text
@@ -95,6 +121,7 @@ def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, no
             normalization_rule_name=normalization,
             character_coverage=character_coverage,
             byte_fallback=True,
+            user_defined_symbols=symbols,
             shuffle_input_sentence=False,
             pad_id=PAD,
             unk_id=UNK,
@@ -106,14 +133,15 @@ def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, no
     except (RuntimeError, OSError) as error:
         reason = str(error).split(") ", 1)[-1].strip() or str(error)
         if fewest := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
-            characters = int(fewest[1]) - _SPECIAL_AND_BYTES
+            characters = int(fewest[1]) - _SPECIAL_AND_BYTES - len(symbols)
+            of_symbols = f", {len(symbols)} placeholders" if symbols else ""
             reason = (
-                f"`vocab_size={vocab_size}` is too small for this text, which needs {fewest[1]} or more: {EOS + 1} special ids, 256 bytes "
-                f"and {characters} characters. Raise it, or lower `character_coverage`."
+                f"`vocab_size={vocab_size}` is too small for this text, which needs {fewest[1]} or more: {EOS + 1} special ids, 256 bytes"
+                f"{of_symbols} and {characters} characters. Raise it, or lower `character_coverage`."
             )
         elif most := re.search(r"size too high .* <= (\d+)", reason):
             reason = f"`vocab_size={vocab_size}` is too large for this text, which gives {most[1]} at most. Lower it, or give more text."
         else:
             reason = f"SentencePiece cannot learn {vocab_size} sub-words from this text. Its message: {reason}"
         raise ValueError(reason) from error
-    return written.getvalue()
+    return _with_pattern(written.getvalue(), pattern) if pattern else written.getvalue()

@@ -14,10 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.config import EOS
+from t2t_keras.text.placeholders import Placeholders, common
 
 BYTES_PER_PIECE = 64  # Maximum: pieces have up to 16 characters.
 # Their words are not separated by spaces.
 _UNSPACED = re.compile("(CJK|HIRAGANA|KATAKANA|THAI|LAO|KHMER|MYANMAR|TIBETAN) ")
+_NOT_IN_PIECE = "\ue0f2"  # Is spelled in bytes, so that what follows it does not begin a word.
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # Names of the ids after the special ids. They spell characters without an id.
 
 
@@ -30,13 +32,15 @@ class Subwords(tf.Module, abc.ABC):
     Args:
         model: the content of the file with the sub-words.
         pieces: the sub-words in the order of their ids. A word begins with ▁.
+        pattern: matches text to keep, for which the sub-words have placeholders; empty if they have none.
 
     Attributes:
         own_source: the sub-words of sources, if these are those of targets only; otherwise `None`.
     """
 
-    def __init__(self, model: bytes, pieces: tuple[str, ...]):
+    def __init__(self, model: bytes, pieces: tuple[str, ...], pattern: str = ""):
         super().__init__(name="tokenizer")
+        self.pattern, self.placeholders = pattern, Placeholders(pattern) if pattern else None
         self.model, self.pieces, self.vocab_size = model, pieces, len(pieces)
         self.own_source: Subwords | None = None
 
@@ -80,16 +84,33 @@ class Subwords(tf.Module, abc.ABC):
     def _decode(self, ids: tf.RaggedTensor):
         """Converts ids without special ids to text: [B, (length)] int32, ragged → [B] string."""
 
-    def tokenize(self, text, max_length: int = 0) -> tf.RaggedTensor:
+    def kept(self, text, *others):
+        """Returns the text to keep in each sentence, for the methods below.
+
+        Args:
+            text: [B] string.
+            others: likewise; only what is in all of them is kept.
+
+        Returns:
+            [B, N] string, padded with ""; `None` if the sub-words of a side have no placeholders, or others.
+        """
+        if self.placeholders is None or self.pattern != self.source.pattern:
+            return None
+        return functools.reduce(common, map(self.placeholders.find, (text, *others)))
+
+    def tokenize(self, text, max_length: int = 0, kept=None) -> tf.RaggedTensor:
         """Converts text to ids. Bytes that are not UTF-8 become U+FFFD.
 
         Args:
             text: [B] string.
             max_length: maximum number of ids, EOS included; 0 sets no limit.
+            kept: [B, N] string, text to replace by placeholders, see `kept`; `None` replaces none.
 
         Returns:
             [B, (length)] int32, ragged. Every sentence ends in EOS.
         """
+        if kept is not None:
+            text = self.placeholders.replace(text, kept)
         if max_length:
             text = tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE)  # Limits the work for very long lines.
         ids = self._encode(text)
@@ -97,29 +118,41 @@ class Subwords(tf.Module, abc.ABC):
             ids = ids[:, : max_length - 1]
         return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
 
-    def sentences(self, lines: list[bytes]) -> list[np.ndarray]:
+    def joined(self, text, max_length: int, kept=None) -> tf.RaggedTensor:
+        """Converts text that follows other text without a space to ids, at most `max_length` and without EOS: [B] string → ragged int32."""
+        if kept is not None:
+            text = self.placeholders.replace(text, kept)
+        before = self._encode([_NOT_IN_PIECE]).row_lengths()[0]
+        text = tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE)
+        return self._encode(tf.strings.join([_NOT_IN_PIECE, text]))[:, before : before + max_length]
+
+    def sentences(self, lines: list[bytes], kept=None) -> list[np.ndarray]:
         """Converts lines to ids, EOS included: an int32 array for each line."""
-        ids = self.tokenize(tf.constant(lines))
+        ids = self.tokenize(tf.constant(lines), kept=kept)
         return np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
 
-    def cut(self, text, longest: int):
+    def cut(self, text, longest: int, kept=None):
         """Converts text to ids and truncates long sentences.
 
         Args:
             text: [B] string.
             longest: maximum number of ids, EOS included.
+            kept: as in `tokenize`.
 
         Returns:
             [B, (length)] int32, ragged; and [B] boolean, whether a sentence was truncated.
         """
+        if kept is not None:
+            text = self.placeholders.replace(text, kept)
         ids = self.tokenize(text, max_length=longest + 1)
         cut = tf.concat([ids[:, :-1][:, : longest - 1], tf.fill([ids.nrows(), 1], EOS)], axis=1)
         unread = tf.strings.length(text) > (longest + 1) * BYTES_PER_PIECE
         return cut, (ids.row_lengths() > longest) | unread
 
-    def detokenize(self, ids: tf.RaggedTensor):
-        """Converts ids to text: [B, (length)] int32, ragged → [B] string. Special ids are left out."""
-        return self._decode(tf.ragged.boolean_mask(ids, ids > EOS))
+    def detokenize(self, ids: tf.RaggedTensor, kept=None):
+        """Converts ids to text: [B, (length)] int32, ragged → [B] string. Special ids are left out; placeholders stand for `kept`."""
+        text = self._decode(tf.ragged.boolean_mask(ids, ids > EOS))
+        return text if kept is None else self.placeholders.restore(text, kept)
 
 
 def _in_word(character: str) -> bool:

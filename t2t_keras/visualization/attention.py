@@ -132,11 +132,12 @@ def attention_of(translator: Translator, source: str, target: str | None = None,
     """
     if not isinstance(translator.model, Transformer):
         raise ValueError(f"Expected a Transformer, whose attention can be drawn. Received: a model of {type(translator.model).__name__}.")
-    ids = _ids(translator.source_tokenizer, "source", source, min(max_pieces, translator.config.max_input))
+    kept = translator.tokenizer.kept(tf.constant([one_line(source)]))
+    ids = _ids(translator.source_tokenizer, "source", source, min(max_pieces, translator.config.max_input), kept)
     if target is None:
         predicted = _translated(translator, ids)
     else:
-        predicted = _ids(translator.tokenizer, "target", target, max_pieces)
+        predicted = _ids(translator.tokenizer, "target", target, max_pieces, kept)
     model = translator.model
     layers = [
         *(layer.self_attention for layer in model.encoder.stack),
@@ -159,11 +160,11 @@ def attention_of(translator: Translator, source: str, target: str | None = None,
     )
 
 
-def _ids(tokenizer: Subwords, name: str, text: str, longest: int) -> list[int]:
+def _ids(tokenizer: Subwords, name: str, text: str, longest: int, kept) -> list[int]:
     """The sub-words of a sentence with the end token."""
     if not text.strip():
         raise ValueError(f"Expected a {name} sentence. Received a blank one.")
-    ids, cut = tokenizer.cut(tf.constant([one_line(text)]), longest)
+    ids, cut = tokenizer.cut(tf.constant([one_line(text)]), longest, kept)
     if cut[0]:
         raise ValueError(
             f"Expected a {name} of at most {longest:,} sub-words, with the end token. Received a longer one: {text[:60]!r}… Shorten it."

@@ -1,0 +1,88 @@
+"""Patterns of text to keep, such as {0}, %s, <b> and URLs: what the option `keep_patterns` means.
+
+They are regular expressions for both Python, with `re.ASCII`, and RE2, which TensorFlow uses in a graph.
+"""
+
+import re
+
+from t2t_keras.phrases import JOINER
+
+NAMED = {
+    "braces": r"\{\{[^{}]+\}\}|\$?\{[^{}\s]*\}",  # {0}, {}, {name}, ${name}, {{ name }}.
+    "printf": r"%(?:\d+\$|\(\w+\))?[-+0#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:(?:hh?|ll?|[jtzL])?[cdeEfgGiosSuxX]\b|[@%])",  # %s, %1$d, %(n)s.
+    "tags": r"</?[A-Za-z][^<>]*>",
+    "urls": r"(?:(?:https?|ftp)://|www\.)[^\s<>\"]*[^\s<>\"'.,;:!?()\[\]]",
+    "emails": r"[\w.%+\-]+@[\w\-]+(?:\.[\w\-]+)*\.[A-Za-z]{2,}",
+}
+_ENTRY = re.compile(r"\s*(?:(?P<name>\w+)|/(?P<own>(?:[^/\\]|\\.)+)/)\s*(?:,|\Z)")
+_NOT_RE2 = re.compile(r"\(\?(?!:|P<|[ims]+:)|\\[1-9]")
+
+
+def parse(option: str) -> str:
+    """Returns the regular expression of some patterns.
+
+    Args:
+        option: separated by commas, names among `NAMED` and regular expressions between slashes, such as `braces,/\\$\\w+/`.
+
+    Returns:
+        An expression that matches any of them, the first of those that begin at the same place; empty for an empty option.
+
+    Raises:
+        ValueError: a name is unknown, or an expression is invalid.
+    """
+    found, place = [], 0
+    while place < len(option):
+        entry = _ENTRY.match(option, place)
+        if not entry or not (entry["own"] or entry["name"] in NAMED):
+            raise ValueError(
+                f"`keep_patterns`: expected names among {', '.join(NAMED)}, and regular expressions between slashes, separated by commas. "
+                f"Received: {option!r:.200}."
+            )
+        found.append(NAMED[entry["name"]] if entry["name"] else _checked(entry["own"]))
+        place = entry.end()
+    return "|".join(f"(?:{each})" for each in found)
+
+
+def _checked(own: str) -> str:
+    """Returns a regular expression, or raises `ValueError` if it is none that can be used."""
+    try:
+        wrong = "It matches empty text." if re.search(own, "") else ""
+    except re.error as error:
+        wrong = f"It is invalid: {error}."
+    if not wrong and (unknown := _NOT_RE2.search(own)):
+        wrong = f"RE2 has no assertions and references: {unknown[0]}."
+    if wrong:
+        raise ValueError(f"`keep_patterns`: expected regular expressions of RE2 that match text. Received: /{own}/. {wrong}")
+    return own
+
+
+class Kept:
+    """Text that a translation must contain because it is in the source, such as {0} and <b>.
+
+    Args:
+        option: its patterns, see `parse`.
+
+    Raises:
+        ValueError: the option is invalid.
+    """
+
+    def __init__(self, option: str):
+        expression = parse(option)
+        self._pattern = re.compile(expression, re.ASCII) if expression else None
+
+    def shared(self, source: str, target: str) -> bool:
+        """Returns whether a pair has text to keep on both sides."""
+        found, others = ({match[0] for match in self._pattern.finditer(side)} if self._pattern else set() for side in (source, target))
+        return not found.isdisjoint(others)
+
+    def of(self, text: str) -> list[str]:
+        """Returns what a sentence has to keep, one phrase for each place; with the `JOINER` if no space is before it.
+
+        Spaces alone are not kept, and neither is what has a tab or a line end.
+        """
+        found = self._pattern.finditer(text) if self._pattern else ()
+        return [
+            JOINER * bool(re.search(r"\S\Z", text[: match.start()])) + match[0]
+            for match in found
+            if match[0].strip() and not re.search(r"[\t\n]", match[0])
+        ]
