@@ -557,8 +557,8 @@ ROWS = {
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
         "tf32": [Row(False, of_parts(lambda found: found.tf32), False)],
         "parent": [Row("parent", of_parts(lambda found: found.called), ["parent average"])],
-        "parent_subwords": [Row(False, refused, False, usual={"parent": "stranger"})],
         "parent_checkpoint": [Row("best", of_parts(lambda found: found.called), ["parent best"], usual={"parent": "parent"})],
+        "parent_subwords": [Row(False, refused, False, usual={"parent": "stranger"})],
         "freeze": [Row("encoder", of_parts(frozen), {"encoder_0"})],
         "seed": [
             Row(4, of_parts(initial_weights), ANOTHER),
