@@ -340,11 +340,13 @@ PAGE = comparison_page.page(dataclasses.asdict(compare({"<i>a": STRANGE, "b&": S
 def test_the_data_of_a_page_are_the_comparison_with_the_parts_of_each_pair():
     found = compared(examples=2)
     data = json.loads(Elements(comparison_page.page(dataclasses.asdict(found))).scripts[0])
-    parts = [example.pop("parts") for system in data["systems"] for side in ("better", "worse") for example in system[side]]
+    given = [example for system in data["systems"] for side in ("better", "worse") for example in system[side]]
+    parts, alignments = ([example.pop(name) for example in given] for name in ("parts", "alignments"))
     assert data == json.loads(json.dumps(dataclasses.asdict(found)))
     examples = [example for system in found.systems for side in (system.better, system.worse) for example in side]
     assert len(examples) == 6
     assert parts == [list(map(list, word_differences(example.baseline, example.system))) for example in examples]
+    assert alignments == [[None, None]] * 6
 
 
 def test_no_text_gets_out_of_the_data_of_a_page():
