@@ -41,7 +41,7 @@ class _UsedError(Exception):
 
 def beam_worker() -> None:
     beam_pipeline = pytest.importorskip("t2t_keras.data.beam_pipeline", exc_type=ImportError)
-    beam_pipeline._Encode(b"", 9, 1, 1, None).setup()
+    beam_pipeline._Encode((b"",), 9, 1, 1, None).setup()
 
 
 def used(*arguments, **options):
