@@ -212,7 +212,7 @@ def test_runs_are_loaded_together(runs, messages):
     expected = [by_hand(models, source, [target], weights=[1, 3])[0] for target in targets]
     np.testing.assert_allclose(scores_of(ensemble), expected, atol=1e-4)
     assert ensemble.config.beam_size == 2 and loading.load(runs[::-1], beam_size=5).config.beam_size == 5
-    assert [f"of {run}." in message for run, message in zip(runs, messages[2:4], strict=True)] == [True, True]
+    assert [f"Using the average of {run}: " in message for run, message in zip(runs, messages[2:4], strict=True)] == [True, True]
 
 
 def test_the_library_takes_a_list_of_runs(runs):

@@ -114,7 +114,7 @@ def load_with_states(
     states = []
     for folder, model in zip(folders, trained, strict=True):
         loaded, state = checkpoint.load(folder, which, model)
-        logger.info(f"Using the {loaded}." if len(folders) == 1 else f"Using the {loaded} of {folder}.")
+        logger.info(f"Using the {loaded}.")
         states.append(state)
     model = combined(trained)
     if dtype != "float32":
