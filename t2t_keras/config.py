@@ -29,6 +29,9 @@ FORMER_NAMES = {
 # The special ids of every vocabulary. Padding (0) differs from unknown (1).
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 ACTIVATIONS = ("relu", "gelu", "swish")
+NORMS = POST, PRE = "post", "pre"  # Where a sub-layer has its layer normalization: after the sum, or before it.
+
+SINUSOIDS = PAPER, TENSOR2TENSOR = "paper", "tensor2tensor"  # Forms of their frequencies; see `layers.positions`.
 
 CHECKPOINTS = AVERAGE, BEST, LATEST = "average", "best", "latest"  # Choices of the weights of a run, beside the number of an update.
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
@@ -113,6 +116,12 @@ class ModelConfig:
     d_v: int = option(64, "Width of the values of one head (section 3.2.2).", 2**16)
     dropout: float = option(0.1, "Dropout rate, P_drop, on sub-layer outputs and embedding sums (section 5.4).")
     learned_positions: int = option(0, "Number of learned position embeddings (Table 3, row E); 0 uses sinusoids (section 3.5).", 2**20)
+    sinusoids: str = option(
+        PAPER,
+        "Frequencies of the sinusoids: paper, 10000^(-2i / d_model) (section 3.5); or tensor2tensor, 10000^(-i / (d_model / 2 - 1)), as in "
+        "Marian and fairseq.",
+    )
+    first_position: int = option(0, "Position of the first token for the sinusoids; the paper's is 0, and that of fairseq 2.", 2**16)
     attention_window: int = option(
         0,
         "Size r of the neighborhood that the encoder's self-attention is restricted to (section 4): position i attends to the positions j "
@@ -123,6 +132,11 @@ class ModelConfig:
         False, "Add biases to the projections of attention, W^Q, W^K, W^V and W^O; the paper has none (section 3.2.2)."
     )
     activation: str = option("relu", "Activation of the feed-forward networks: relu, as in the paper (section 3.3), gelu or swish.")
+    norm: str = option(
+        POST,
+        "Layer normalization of a sub-layer: post, LayerNorm(x + Sublayer(x)), as in the paper (section 3.1); or pre, x + "
+        "Sublayer(LayerNorm(x)), with another one after each stack.",
+    )
     norm_epsilon: float = option(1e-6, "What layer normalization adds to the variance; the paper gives no value.")
     source_vocab_size: int = option(
         0,
@@ -143,8 +157,20 @@ class ModelConfig:
         _require(self, self.d_model % 2 == 0, "d_model", "an even number, because sinusoids come in pairs (section 3.5)")
         _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
         _require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
+        _require(self, self.sinusoids in SINUSOIDS, "sinusoids", f"one of {', '.join(SINUSOIDS)}")
+        wide = "at least 4 columns for tensor2tensor's sinusoids"
+        _require(self, self.sinusoids == PAPER or self.d_model >= 4, "sinusoids d_model", wide)
+        _require(self, self.first_position >= 0, "first_position", "0 or more")
+        of_sinusoids = "options of sinusoids without learned positions"
+        _require(
+            self,
+            not self.learned_positions or (self.sinusoids, self.first_position) == (PAPER, 0),
+            "learned_positions sinusoids first_position",
+            of_sinusoids,
+        )
         _require(self, self.attention_window >= 0, "attention_window", "a number of positions, or 0 for attention to all")
         _require(self, self.activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}")
+        _require(self, self.norm in NORMS, "norm", f"one of {', '.join(NORMS)}")
         _require(self, 0 < self.norm_epsilon < 1, "norm_epsilon", "a small positive number")
         of_source = f"more than the {EOS + 1} special ids, or 0 for the vocabulary of the target"
         _require(self, self.source_vocab_size > EOS + 1 or self.source_vocab_size == 0, "source_vocab_size", of_source)
@@ -161,7 +187,8 @@ class ModelConfig:
         decoder_layer = 2 * attention + feed_forward + 3 * norm
         logits = self.vocab_size * (self.d_model * (not self.tie_logits) + self.logits_bias)
         embeddings = (self.source_vocab_size + self.vocab_size + self.learned_positions) * self.d_model
-        return embeddings + logits + self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer
+        stacks = self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer + 2 * norm * (self.norm == PRE)
+        return embeddings + logits + stacks
 
 
 @dataclasses.dataclass(frozen=True)

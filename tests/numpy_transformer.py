@@ -11,6 +11,8 @@ The weights are a dictionary. In the paper's model, all three matrices are one, 
             "value": H × ([D, E], [E]), "output": ([H·E, D], [D])}
         feed_forward: (W₁ [D, F], b₁ [F], W₂ [F, D], b₂ [D], the name of the activation)
         the same names + "_norm": (gain [D], bias [D], epsilon)
+    pre: whether sub-layers have their norm before them; then encoder_norm and decoder_norm come after each stack
+    positions: the first position, and whether the sinusoids are tensor2tensor's
 """
 
 import math
@@ -65,80 +67,91 @@ def feed_forward(x, weights):
     return ACTIVATIONS[activation](x @ w_1 + b_1) @ w_2 + b_2
 
 
-def add_and_norm(x, y, weights):
-    """LayerNorm(x + Sublayer(x)), section 3.1; the paper gives no epsilon."""
+def layer_norm(x, weights):
+    """Section 3.1; the paper gives no epsilon."""
     gain, bias, epsilon = weights
-    total = x + y
-    mean = total.mean(axis=-1, keepdims=True)
-    variance = ((total - mean) ** 2).mean(axis=-1, keepdims=True)
-    return (total - mean) / np.sqrt(variance + epsilon) * gain + bias
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + epsilon) * gain + bias
 
 
-def positional_encoding(length: int, d_model: int):
-    """Section 3.5. → [length, D]."""
+def positional_encoding(length: int, d_model: int, first: int = 0, tensor2tensor: bool = False):
+    """Section 3.5. → [length, D]. Tensor2tensor's last frequency is 1 / 10000, whatever D."""
     table = np.zeros((length, d_model))
     for position in range(length):
         for i in range(d_model // 2):
-            angle = position / 10000 ** (2 * i / d_model)
+            angle = (first + position) / 10000 ** (i / (d_model / 2 - 1) if tensor2tensor else 2 * i / d_model)
             table[position, 2 * i] = math.sin(angle)
             table[position, 2 * i + 1] = math.cos(angle)
     return table
 
 
-def embed(ids, matrix):
+def embed(ids, matrix, weights):
     """Section 3.4, and the sum of section 3.5. T ids → [T, D]."""
     d_model = matrix.shape[1]
-    return matrix[ids] * math.sqrt(d_model) + positional_encoding(len(ids), d_model)
+    return matrix[ids] * math.sqrt(d_model) + positional_encoding(len(ids), d_model, *weights["positions"])
 
 
-def encode(source, weights):
-    """The encoder's stack, section 3.1. S ids → [S, D]."""
-    x = embed(source, weights["source_matrix"])
-    for layer in weights["encoder"]:
-        x = add_and_norm(x, multi_head_attention(x, x, layer["self_attention"]), layer["self_attention_norm"])
-        x = add_and_norm(x, feed_forward(x, layer["feed_forward"]), layer["feed_forward_norm"])
-    return x
+def stack(x, side: str, weights, sub_layers: dict, watch=None):
+    """Section 3.1: the output of each sub-layer is LayerNorm(x + Sublayer(x)); or, pre-norm, x + Sublayer(LayerNorm(x)). [T, D] → [T, D].
+
+    `watch` sees the name of each sub-layer, what it reads, and its weights.
+    """
+    pre = weights["pre"]
+    for layer in weights[side]:
+        for name, sub_layer in sub_layers.items():
+            norm = layer[f"{name}_norm"]
+            read = layer_norm(x, norm) if pre else x
+            if watch:
+                watch(name, read, layer[name])
+            x = x + sub_layer(read, layer[name])
+            x = x if pre else layer_norm(x, norm)
+    return layer_norm(x, weights[f"{side}_norm"]) if pre else x
+
+
+def encode(source, weights, watch=None):
+    """The encoder. S ids → [S, D]."""
+    sub_layers = {"self_attention": lambda x, of: multi_head_attention(x, x, of), "feed_forward": feed_forward}
+    return stack(embed(source, weights["source_matrix"], weights), "encoder", weights, sub_layers, watch)
+
+
+def decode(memory, shifted_target, weights, watch=None):
+    """The decoder. [S, D], T ids → [T, D]."""
+    sub_layers = {
+        "self_attention": lambda x, of: multi_head_attention(x, x, of, causal=True),
+        "cross_attention": lambda x, of: multi_head_attention(x, memory, of),
+        "feed_forward": feed_forward,
+    }
+    return stack(embed(shifted_target, weights["target_matrix"], weights), "decoder", weights, sub_layers, watch)
 
 
 def logits(source, shifted_target, weights):
     """What stands before the softmax of Figure 1. S ids, T ids → [T, V]."""
-    memory = encode(source, weights)
-    x = embed(shifted_target, weights["target_matrix"])
-    for layer in weights["decoder"]:
-        x = add_and_norm(x, multi_head_attention(x, x, layer["self_attention"], causal=True), layer["self_attention_norm"])
-        x = add_and_norm(x, multi_head_attention(x, memory, layer["cross_attention"]), layer["cross_attention_norm"])
-        x = add_and_norm(x, feed_forward(x, layer["feed_forward"]), layer["feed_forward_norm"])
-    return x @ weights["logits_matrix"].T + weights["logits_bias"]
-
-
-def alignment(source, shifted_target, weights, layer: int):
-    """How the words of a target attend to those of the source in a layer of the decoder, the mean of its heads. S ids, T ids → [T, S]."""
-    memory = encode(source, weights)
-    x = embed(shifted_target, weights["target_matrix"])
-    for number, each in enumerate(weights["decoder"]):
-        x = add_and_norm(x, multi_head_attention(x, x, each["self_attention"], causal=True), each["self_attention_norm"])
-        if number == layer:
-            return np.mean(heads_weights(x, memory, each["cross_attention"]), axis=0)
-        x = add_and_norm(x, multi_head_attention(x, memory, each["cross_attention"]), each["cross_attention_norm"])
-        x = add_and_norm(x, feed_forward(x, each["feed_forward"]), each["feed_forward_norm"])
+    return decode(encode(source, weights), shifted_target, weights) @ weights["logits_matrix"].T + weights["logits_bias"]
 
 
 def all_attention(source, shifted_target, weights):
     """The weights of every head. S ids, T ids → {"encoder": [L, H, S, S], "decoder": [L, H, T, T], "cross": [L, H, T, S]}."""
     found = {"encoder": [], "decoder": [], "cross": []}
-    memory = embed(source, weights["source_matrix"])
-    for each in weights["encoder"]:
-        found["encoder"].append(heads_weights(memory, memory, each["self_attention"]))
-        memory = add_and_norm(memory, multi_head_attention(memory, memory, each["self_attention"]), each["self_attention_norm"])
-        memory = add_and_norm(memory, feed_forward(memory, each["feed_forward"]), each["feed_forward_norm"])
-    x = embed(shifted_target, weights["target_matrix"])
-    for each in weights["decoder"]:
-        found["decoder"].append(heads_weights(x, x, each["self_attention"], causal=True))
-        x = add_and_norm(x, multi_head_attention(x, x, each["self_attention"], causal=True), each["self_attention_norm"])
-        found["cross"].append(heads_weights(x, memory, each["cross_attention"]))
-        x = add_and_norm(x, multi_head_attention(x, memory, each["cross_attention"]), each["cross_attention_norm"])
-        x = add_and_norm(x, feed_forward(x, each["feed_forward"]), each["feed_forward_norm"])
+
+    def in_encoder(name, x, of):
+        if name == "self_attention":
+            found["encoder"].append(heads_weights(x, x, of))
+
+    def in_decoder(name, x, of):
+        if name == "self_attention":
+            found["decoder"].append(heads_weights(x, x, of, causal=True))
+        elif name == "cross_attention":
+            found["cross"].append(heads_weights(x, memory, of))
+
+    memory = encode(source, weights, in_encoder)
+    decode(memory, shifted_target, weights, in_decoder)
     return {kind: np.stack(layers) for kind, layers in found.items()}
+
+
+def alignment(source, shifted_target, weights, layer: int):
+    """How the words of a target attend to those of the source in a layer of the decoder, the mean of its heads. S ids, T ids → [T, S]."""
+    return all_attention(source, shifted_target, weights)["cross"][layer].mean(axis=0)
 
 
 def smoothed_loss(sentence_logits, target, label_smoothing: float):

@@ -57,7 +57,8 @@ def translator(decode: DecodeConfig, frozen: bool = True, dtype: str = "float32"
         elif options and weight.path.endswith("bias"):
             weight.assign(draw.normal(0, 0.3, weight.shape))
     end = np.array(tf.cast(model.embedding.logits_matrix.value[EOS], tf.float32))
-    model.decoder[-1].feed_forward_norm.norm.beta.assign(0.75 * end / (end @ end))
+    last = model.norm or model.decoder[-1].feed_forward_norm.norm
+    last.beta.assign(0.75 * end / (end @ end))
     return Translator(model, vocabulary.load(subwords(kind)), decode, frozen=frozen)
 
 

@@ -44,8 +44,9 @@ def ids_of(translator, pieces) -> list[int]:
 # Weights.
 
 
-@pytest.mark.parametrize("target", [TARGET, None])
-def test_all_weights_are_those_of_the_papers_equations(translator, target):
+@pytest.mark.parametrize(("target", "options"), [(TARGET, {}), (None, {}), (TARGET, {"norm": "pre", "first_position": 2})])
+def test_all_weights_are_those_of_the_papers_equations(translator, target, options):
+    translator = stand_in.translator(DecodeConfig(beam_size=2, extra_length=4), **options) if options else translator
     found = attention_of(translator, SOURCE, target)
     source, predicted = (ids_of(translator, side.pieces) for side in (found.source, found.target))
     weights = as_in_the_paper(values_of(translator.model), translator.model.config)

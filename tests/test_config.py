@@ -72,6 +72,12 @@ INVALID = [
     (ModelConfig, {"learned_positions": -1}),
     (ModelConfig, {"attention_window": -1}),
     (ModelConfig, {"activation": "tanh"}),
+    (ModelConfig, {"norm": "both"}),
+    (ModelConfig, {"sinusoids": "marian"}),
+    (ModelConfig, {"first_position": -1}),
+    (ModelConfig, {"sinusoids": "tensor2tensor", "d_model": 2}),
+    (ModelConfig, {"sinusoids": "tensor2tensor", "learned_positions": 9}),
+    (ModelConfig, {"first_position": 2, "learned_positions": 9}),
     *((ModelConfig, {"source_vocab_size": size}) for size in (-1, 4)),
     *((ModelConfig, {"norm_epsilon": epsilon}) for epsilon in (0.0, 1.0)),
     *(

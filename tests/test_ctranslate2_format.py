@@ -32,6 +32,9 @@ MODELS = {
     "biases, gelu, another epsilon": dataclasses.replace(
         ONE_WIDTH, d_k=6, d_v=10, attention_bias=True, logits_bias=True, activation="gelu", norm_epsilon=0.1
     ),
+    "pre-norm, other sinusoids": dataclasses.replace(
+        ONE_WIDTH, d_k=6, d_v=10, norm="pre", sinusoids="tensor2tensor", first_position=2, norm_epsilon=0.1
+    ),
     "swish, three matrices": dataclasses.replace(ONE_WIDTH, activation="swish", source_vocab_size=VOCAB_SIZE, tie_logits=False),
 }
 STRANGE = ["", " ", "▁a\ue0f00 \ue0f0", "<s> one </s>", "naïve 😀"]
@@ -55,7 +58,8 @@ def make_translator(config: ModelConfig, tokenizer: BytePairs, **decode) -> Tran
         else:
             weight.assign(draw.normal(float(weight.path.endswith("gamma")), 0.2, weight.shape))
     end = model.embedding.logits_matrix.numpy()[EOS]
-    model.decoder[-1].feed_forward_norm.norm.beta.assign_add(1.5 * end / (end @ end))
+    last = model.norm or model.decoder[-1].feed_forward_norm.norm
+    last.beta.assign_add(1.5 * end / (end @ end))
     return Translator(model, tokenizer, DecodeConfig(**{"beam_size": 1, "extra_length": 10, "max_input": 120, **decode}))
 
 

@@ -38,9 +38,13 @@ RESTRICTED = dataclasses.replace(UNLIKE, attention_window=4)
 
 
 OPTIONS = dataclasses.replace(UNLIKE, attention_bias=True, activation="gelu", source_vocab_size=31, tie_logits=False, logits_bias=True)
+PRE_NORM = dataclasses.replace(UNLIKE, norm="pre", sinusoids="tensor2tensor")
 
 
-@pytest.mark.parametrize("size", [SMALL, UNLIKE, RESTRICTED, OPTIONS], ids=["small", "layers differ", "attention window", "options"])
+SIZES = {"small": SMALL, "layers differ": UNLIKE, "attention window": RESTRICTED, "options": OPTIONS, "pre-norm": PRE_NORM}
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 def test_a_forward_pass_and_its_gradient_have_the_counted_products(size):
     model = Transformer(size)
     source, target = tf.ones([ROWS, SOURCE], tf.int32), tf.ones([ROWS, TARGET], tf.int32)

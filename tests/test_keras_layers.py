@@ -26,6 +26,7 @@ LAYERS = [
     (FeedForward, {"d_ff": 12}, (B, T, D), 4, 0),
     (FeedForward, {"d_ff": 12, "activation": "swish"}, (B, T, D), 4, 0),
     (SinusoidalPositions, {}, (B, T, D), 0, 0),
+    (SinusoidalPositions, {"form": "tensor2tensor", "first": 2}, (B, T, D), 0, 0),
     (LearnedPositions, {"rows": 2}, (B, T, D), 1, 0),
     (Dropout, {"rate": 0.1, "seed": 3}, (B, T, D), 0, 1),
     (EncoderLayer, SIZES, (B, T, D), 4 + 4 + 2 * 2, 2),
@@ -34,7 +35,10 @@ LAYERS = [
     (MultiHeadAttention, ATTENTION, {"query_shape": (B, T, D), "memory_shape": (B, S, D)}, 4, 0),
     (MultiHeadAttention, {**ATTENTION, "use_bias": True}, {"query_shape": (B, T, D), "memory_shape": (B, S, D)}, 8, 0),
     (AddAndNorm, {"dropout": 0.1}, {"x_shape": (B, T, D), "y_shape": (B, T, D)}, 2, 1),
+    (AddAndNorm, {"dropout": 0.1, "pre": True}, {"x_shape": (B, T, D), "y_shape": (B, T, D)}, 2, 1),
     (DecoderLayer, SIZES, {"x_shape": (B, T, D), "memory_shape": (B, S, D)}, 2 * 4 + 4 + 3 * 2, 3),
+    (EncoderLayer, {**SIZES, "norm": "pre"}, (B, T, D), 4 + 4 + 2 * 2, 2),
+    (DecoderLayer, {**SIZES, "norm": "pre"}, {"x_shape": (B, T, D), "memory_shape": (B, S, D)}, 2 * 4 + 4 + 3 * 2, 3),
     (DecoderLayer, {**SIZES, **OTHERS}, {"x_shape": (B, T, D), "memory_shape": (B, S, D)}, 2 * 8 + 4 + 3 * 2, 3),
 ]
 

@@ -170,6 +170,27 @@ def positions(lab, config) -> list:
     return [tuple(weight.shape) for weight in Transformer(config).trainable_variables if "positions" in weight.path]
 
 
+def angles(config, position: int):
+    """Of the sinusoids at a position."""
+    added = Transformer(config).positions(np.zeros((1, 2, config.d_model), "float32"))[0, position].numpy()
+    return np.arctan2(added[::2], added[1::2])
+
+
+def frequencies(lab, config) -> list[float]:
+    return angles(config, 1).tolist()
+
+
+def first_angle(lab, config) -> float:
+    return float(angles(config, 0)[0])
+
+
+def normalized(lab, config) -> tuple[bool, bool]:
+    """Whether rows that a layer returns have mean 0, and those of the whole encoder."""
+    model, x = Transformer(config), 3 + np.random.default_rng(1).normal(size=(1, 5, config.d_model)).astype("float32")
+    both = model.encoder.stack[0](x), model.encoder(np.array([[5, 6, 7, 8]]))
+    return tuple(bool(np.allclose(np.mean(rows, axis=-1), 0, atol=1e-5)) for rows in both)
+
+
 def reached(lab, config) -> list[int]:
     """The source positions that see the last one in the first layer."""
     model = Transformer(config)
@@ -528,9 +549,12 @@ ROWS = {
         "d_v": [Row(4, heads, (2, 3, 4))],
         "dropout": [Row(0.5, dropout_rates, {0.5})],
         "learned_positions": [Row(9, positions, [(9, 8)])],
+        "sinusoids": [Row("tensor2tensor", frequencies, pytest.approx([1, 10000 ** (-1 / 3), 10000 ** (-2 / 3), 1e-4], abs=1e-6))],
+        "first_position": [Row(2, first_angle, pytest.approx(2))],
         "attention_window": [Row(4, reached, [3, 4, 5])],
         "attention_bias": [Row(True, biases_of("attention"), 3 * 4)],
         "activation": [Row(name, activations, [name]) for name in ("gelu", "swish")],
+        "norm": [Row("pre", normalized, (False, True))],
         "norm_epsilon": [Row(0.5, epsilons, {0.5})],
         "source_vocab_size": [Row(31, shape_of("source_embedding/matrix"), (31, 8)), Row(31, embedded_rows, (31, 20))],
         "tie_logits": [Row(False, shape_of("logits_matrix"), (20, 8))],

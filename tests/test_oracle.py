@@ -35,12 +35,19 @@ OPTIONS = {
     "swish, another epsilon": {"activation": "swish", "norm_epsilon": 0.1},
     "a vocabulary of the source": {"source_vocab_size": 45},
     "a matrix and a bias of the logits": {"tie_logits": False, "logits_bias": True},
+    "pre-norm": {"norm": "pre", "norm_epsilon": 0.01},
+    "tensor2tensor's sinusoids": {"sinusoids": "tensor2tensor"},
+    "another first position": {"first_position": 2},
+    "pre-norm and all": {
+        **{"norm": "pre", "sinusoids": "tensor2tensor", "first_position": 3, "source_vocab_size": 45},
+        **{"attention_bias": True, "activation": "gelu", "norm_epsilon": 1e-5, "logits_bias": True},
+    },
     "all": {
         **{"attention_bias": True, "activation": "swish", "norm_epsilon": 1e-5},
         **{"source_vocab_size": 45, "tie_logits": False, "logits_bias": True},
     },
 }
-SOME = pytest.mark.parametrize("options", ["the paper", "all"], indirect=True)
+SOME = pytest.mark.parametrize("options", ["the paper", "all", "pre-norm and all"], indirect=True)
 
 
 @pytest.fixture(params=OPTIONS)
@@ -81,15 +88,18 @@ def as_in_the_paper(values: dict, config) -> dict:
         return {name: heads(f"{path}/{name}") for name in ("query", "key", "value")} | {"output": projection(f"{path}/output")}
 
     def norm(path):
-        return values[f"{path}/norm/gamma"], values[f"{path}/norm/beta"], config.norm_epsilon
+        return values[f"{path}/gamma"], values[f"{path}/beta"], config.norm_epsilon
 
     def layer(path, attentions):
-        norms = {f"{name}_norm": norm(f"{path}/{name}_norm") for name in [*attentions, "feed_forward"]}
+        norms = {f"{name}_norm": norm(f"{path}/{name}_norm/norm") for name in [*attentions, "feed_forward"]}
         maps = *projection(f"{path}/feed_forward/inner"), *projection(f"{path}/feed_forward/outer"), config.activation
         return {name: attention(f"{path}/{name}") for name in attentions} | norms | {"feed_forward": maps}
 
     matrix = values["embedding/matrix"]
-    return {
+    pre = {f"{side}_norm": norm(side) for side in ("encoder", "decoder")} if config.norm == "pre" else {}
+    return pre | {
+        "pre": bool(pre),
+        "positions": (config.first_position, config.sinusoids == "tensor2tensor"),
         "source_matrix": values["source_embedding/matrix"] if config.source_vocab_size else matrix,
         "target_matrix": matrix,
         "logits_matrix": matrix if config.tie_logits else values["embedding/logits_matrix"],

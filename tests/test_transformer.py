@@ -23,8 +23,11 @@ OTHERS = {
     **{"attention_bias": True, "activation": "gelu", "norm_epsilon": 1e-5},
     **{"source_vocab_size": 45, "tie_logits": False, "logits_bias": True},
 }
+PRE_NORM = {"norm": "pre", "sinusoids": "tensor2tensor", "first_position": 2}
 WITH_OPTIONS = pytest.mark.parametrize(
-    "options", [{}, {"learned_positions": 4}, OTHERS], ids=["the paper", "learned positions", "other options"]
+    "options",
+    [{}, {"learned_positions": 4}, OTHERS, PRE_NORM],
+    ids=["the paper", "learned positions", "other options", "pre-norm"],
 )
 
 
@@ -316,7 +319,7 @@ def test_every_row_of_table_3_has_the_structure_that_the_closed_form_counts(row)
     assert Transformer(small).count_params() == small.num_weights
 
 
-@pytest.mark.parametrize("options", [*({name: value} for name, value in OTHERS.items()), OTHERS], ids=str)
+@pytest.mark.parametrize("options", [*({name: value} for name, value in OTHERS.items()), OTHERS, PRE_NORM], ids=str)
 def test_every_option_has_the_weights_that_the_closed_form_counts(tiny, options):
     config = dataclasses.replace(tiny, **options)
     assert Transformer(config).count_params() == config.num_weights

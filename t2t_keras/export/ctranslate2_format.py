@@ -1,6 +1,6 @@
 """Writes models in the format of CTranslate2, a C++ engine, with the model specification of its Python package.
 
-The model is exact in float32: post-norm, and embeddings times √d_model. It brings its own position table, because the engine puts
+The model is exact in float32, with embeddings times √d_model. It brings its own position table, because the engine puts
 all sines before all cosines, where section 3.5 alternates them. The searches differ:
 
                 here (section 6.1)                         CTranslate2 4.8
@@ -21,7 +21,7 @@ import pathlib
 import keras
 import numpy as np
 
-from t2t_keras.config import BOS, EOS, UNK
+from t2t_keras.config import BOS, EOS, PRE, UNK
 from t2t_keras.files import making_folder
 from t2t_keras.layers.positions import sinusoids
 from t2t_keras.model.transformer import Transformer
@@ -120,18 +120,18 @@ def _set_attention(spec, layer, *, self_attention: bool) -> None:
 
 
 def _set_norm(spec, layer) -> None:
-    spec.gamma, spec.beta = _array(layer.norm.gamma), _array(layer.norm.beta)
+    spec.gamma, spec.beta = _array(layer.gamma), _array(layer.beta)
 
 
 def _set_layer(spec, layer) -> None:
     _set_attention(spec.self_attention, layer.self_attention, self_attention=True)
-    _set_norm(spec.self_attention.layer_norm, layer.self_attention_norm)
+    _set_norm(spec.self_attention.layer_norm, layer.self_attention_norm.norm)
     if hasattr(spec, "attention"):
         _set_attention(spec.attention, layer.cross_attention, self_attention=False)
-        _set_norm(spec.attention.layer_norm, layer.cross_attention_norm)
+        _set_norm(spec.attention.layer_norm, layer.cross_attention_norm.norm)
     for linear, dense in ((spec.ffn.linear_0, layer.feed_forward.inner), (spec.ffn.linear_1, layer.feed_forward.outer)):
         linear.weight, linear.bias = np.ascontiguousarray(_array(dense.kernel).T), _array(dense.bias)
-    _set_norm(spec.ffn.layer_norm, layer.feed_forward_norm)
+    _set_norm(spec.ffn.layer_norm, layer.feed_forward_norm.norm)
 
 
 def positions_of(model, rows: int):
@@ -139,9 +139,10 @@ def positions_of(model, rows: int):
 
     CTranslate2 refuses positions past its table. So a learned table repeats its last row, as `LearnedPositions` does.
     """
-    if not model.config.learned_positions:
-        return np.array(sinusoids(np.arange(rows), model.config.d_model))
-    return _array(model.positions.table)[np.minimum(np.arange(rows), model.config.learned_positions - 1)]
+    config = model.config
+    if not config.learned_positions:
+        return np.array(sinusoids(np.arange(rows) + config.first_position, config.d_model, config.sinusoids))
+    return _array(model.positions.table)[np.minimum(np.arange(rows), config.learned_positions - 1)]
 
 
 def specification(model, pieces: list[str], rows: int, source_pieces: list[str] | None = None):
@@ -173,7 +174,7 @@ def specification(model, pieces: list[str], rows: int, source_pieces: list[str] 
             raise ValueError(f"Expected one sub-word for each of the {size} ids of the model. Received: {len(side)} sub-words.")
     head_dim = max(config.d_k, config.d_v)
     activation = getattr(specs.Activation, _ACTIVATIONS[config.activation])
-    options = {"num_heads": config.num_heads, "pre_norm": False, "head_dim": head_dim, "activation": activation}
+    options = {"num_heads": config.num_heads, "pre_norm": config.norm == PRE, "head_dim": head_dim, "activation": activation}
     encoder = specs.TransformerEncoderSpec(config.encoder_layers, **options)
     decoder = specs.TransformerDecoderSpec(config.decoder_layers, **options)
     spec = specs.TransformerSpec(encoder, decoder)
@@ -183,7 +184,9 @@ def specification(model, pieces: list[str], rows: int, source_pieces: list[str] 
     if shared.bias is not None:
         decoder.projection.bias = _array(shared.bias)
     encoder.position_encodings.encodings = decoder.position_encodings.encodings = positions
-    for side, layers in ((encoder, model.encoder.stack), (decoder, model.decoder)):
+    for side, layers, norm in ((encoder, model.encoder.stack, model.encoder.norm), (decoder, model.decoder, model.norm)):
+        if norm:
+            _set_norm(side.layer_norm, norm)
         for layer_spec, layer in zip(side.layer, layers, strict=True):
             _set_layer(layer_spec, layer)
     spec.register_source_vocabulary(source_pieces)

@@ -1,19 +1,24 @@
-"""Positional encoding (section 3.5): PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model))."""
+"""Positional encoding (section 3.5): PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model)).
+
+Tensor2tensor, and after it Marian and fairseq, divide by 10000^(i/(d_model/2 - 1)) instead, so that the last frequency is 1 / 10000.
+"""
 
 import math
 
 import keras
 from keras import ops
 
+from t2t_keras.config import PAPER
 from t2t_keras.layers.bias import add_bias
 
 
-def sinusoids(positions, d_model: int):
+def sinusoids(positions, d_model: int, form: str = PAPER):
     """Returns the position encodings of section 3.5, sines in even columns and cosines in odd ones.
 
     Args:
         positions: [T], counted from 0.
         d_model: width, D; must be even.
+        form: of the frequencies, "paper" or "tensor2tensor".
 
     Returns:
         [T, D] float32.
@@ -23,7 +28,8 @@ def sinusoids(positions, d_model: int):
     """
     if d_model % 2:
         raise ValueError(f"d_model must be even: sinusoids come in pairs (section 3.5). Received: d_model={d_model}.")
-    frequency = ops.exp(ops.arange(0, d_model, 2, dtype="float32") * (-math.log(10000.0) / d_model))
+    steps = d_model if form == PAPER else d_model - 2
+    frequency = ops.exp(ops.arange(0, d_model, 2, dtype="float32") * (-math.log(10000.0) / steps))
     angle = ops.cast(positions, "float32")[:, None] * frequency
     return ops.reshape(ops.stack([ops.sin(angle), ops.cos(angle)], axis=-1), (-1, d_model))
 
@@ -32,21 +38,30 @@ def sinusoids(positions, d_model: int):
 class SinusoidalPositions(keras.layers.Layer):
     """Adds the sinusoids of section 3.5: [B, T, D] → [B, T, D].
 
+    Args:
+        form: of the frequencies, see `sinusoids`.
+        first: what the positions are counted from; the paper's from 0.
+
     Call arguments:
         x: [B, T, D].
         position: position of the first column.
         step: difference between the positions of two columns; 0 if all columns are at the same position.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, form: str = PAPER, first: int = 0, **kwargs):
         super().__init__(**kwargs)
+        self.form, self.first = form, first
         self.supports_masking = True
 
     def call(self, x, position=0, step=1):
-        return x + ops.cast(sinusoids(position + step * ops.arange(ops.shape(x)[1]), x.shape[-1]), x.dtype)
+        positions = self.first + position + step * ops.arange(ops.shape(x)[1])
+        return x + ops.cast(sinusoids(positions, x.shape[-1], self.form), x.dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "form": self.form, "first": self.first}
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

@@ -1,8 +1,13 @@
-"""Encoder and decoder layers (section 3.1): the output of every sub-layer is LayerNorm(x + Dropout(Sublayer(x)))."""
+"""Encoder and decoder layers (section 3.1): the output of every sub-layer is LayerNorm(x + Dropout(Sublayer(x))).
+
+By option, it is x + Dropout(Sublayer(LayerNorm(x))), pre-norm (Xiong et al. 2020, https://arxiv.org/abs/2002.04745). Weights have the same
+names in both.
+"""
 
 import keras
 from keras import ops
 
+from t2t_keras.config import POST, PRE
 from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.feed_forward import FeedForward
@@ -18,10 +23,12 @@ class AddAndNorm(keras.layers.Layer):
     Args:
         dropout: P_drop.
         epsilon: what layer normalization adds to the variance.
+        pre: whether the sub-layer reads LayerNorm(x) instead, and the result is x + Dropout(y).
     """
 
-    def __init__(self, dropout: float, epsilon: float = 1e-6, **kwargs):
+    def __init__(self, dropout: float, epsilon: float = 1e-6, pre: bool = False, **kwargs):
         super().__init__(**kwargs)
+        self.pre = pre
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
         self.norm = LayerNorm(epsilon=epsilon, name="norm", dtype=self.dtype_policy)
         self.supports_masking = True
@@ -29,14 +36,19 @@ class AddAndNorm(keras.layers.Layer):
     def build(self, x_shape, y_shape):
         self.norm.build(x_shape)
 
+    def read(self, x):
+        """Returns what the sub-layer reads of x [B, T, D], whose result is the y of a call."""
+        return self.norm(x) if self.pre else x
+
     def call(self, x, y, training=False):
-        return self.norm(x + self.dropout(y, training=training))
+        x = x + self.dropout(y, training=training)
+        return x if self.pre else self.norm(x)
 
     def compute_output_shape(self, x_shape, y_shape):
         return x_shape
 
     def get_config(self):
-        return {**super().get_config(), "dropout": self.dropout.rate, "epsilon": self.norm.epsilon}
+        return {**super().get_config(), "dropout": self.dropout.rate, "epsilon": self.norm.epsilon, "pre": self.pre}
 
 
 class _StackLayer(keras.layers.Layer):
@@ -53,12 +65,13 @@ class _StackLayer(keras.layers.Layer):
         attention_window: int,
         attention_bias: bool = False,
         activation: str = "relu",
+        norm: str = POST,
         norm_epsilon: float = 1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.options = {"num_heads": num_heads, "d_k": d_k, "d_v": d_v, "d_ff": d_ff, "dropout": dropout}
-        self.options |= {"attention_bias": attention_bias, "activation": activation, "norm_epsilon": norm_epsilon}
+        self.options |= {"attention_bias": attention_bias, "activation": activation, "norm": norm, "norm_epsilon": norm_epsilon}
         self.self_attention = self._attention("self_attention", attention_window)
         self.self_attention_norm = self._add_and_norm("self_attention_norm")
         self.feed_forward = FeedForward(d_ff, activation, name="feed_forward", dtype=self.dtype_policy)
@@ -72,7 +85,8 @@ class _StackLayer(keras.layers.Layer):
         return MultiHeadAttention(**sizes, name=name, dtype=self.dtype_policy)
 
     def _add_and_norm(self, name: str) -> AddAndNorm:
-        return AddAndNorm(self.options["dropout"], self.options["norm_epsilon"], name=name, dtype=self.dtype_policy)
+        pre = self.options["norm"] == PRE
+        return AddAndNorm(self.options["dropout"], self.options["norm_epsilon"], pre, name=name, dtype=self.dtype_policy)
 
     def _build_attention(self, attention, norm, x_shape, memory_shape):
         attention.build(x_shape, memory_shape)
@@ -82,6 +96,9 @@ class _StackLayer(keras.layers.Layer):
         self._build_attention(self.self_attention, self.self_attention_norm, x_shape, x_shape)
         self.feed_forward.build(x_shape)
         self.feed_forward_norm.build(x_shape, x_shape)
+
+    def _feed_forward(self, x, training):
+        return self.feed_forward_norm(x, self.feed_forward(self.feed_forward_norm.read(x)), training=training)
 
     def get_config(self):
         return {**super().get_config(), **self.options}
@@ -101,6 +118,7 @@ class EncoderLayer(_StackLayer):
             positions j with |i - j| <= r // 2. 0 does not restrict it.
         attention_bias: whether the projections of attention have a bias; not in the paper.
         activation: of the feed-forward network; see `FeedForward`.
+        norm: where layer normalization is, "post" as in the paper or "pre"; see `AddAndNorm`.
         norm_epsilon: see `AddAndNorm`.
 
     Call arguments:
@@ -120,9 +138,8 @@ class EncoderLayer(_StackLayer):
         self._build_shared(x_shape)
 
     def call(self, x, attention_mask=None, training=False):
-        y = self.self_attention(x, attention_mask=attention_mask)
-        x = self.self_attention_norm(x, y, training=training)
-        return self.feed_forward_norm(x, self.feed_forward(x), training=training)
+        y = self.self_attention(self.self_attention_norm.read(x), attention_mask=attention_mask)
+        return self._feed_forward(self.self_attention_norm(x, y, training=training), training)
 
     def compute_output_shape(self, x_shape):
         return x_shape
@@ -136,7 +153,7 @@ class DecoderLayer(_StackLayer):
     """Decoder layer: self-attention, attention to the encoder output, then the feed-forward network.
 
     Args:
-        num_heads, d_k, d_v, d_ff, dropout, attention_bias, activation, norm_epsilon: see `EncoderLayer`.
+        num_heads, d_k, d_v, d_ff, dropout, attention_bias, activation, norm, norm_epsilon: see `EncoderLayer`.
 
     Call arguments:
         x: [B, T, D].
@@ -165,12 +182,11 @@ class DecoderLayer(_StackLayer):
         """Applies the first sub-layer. Takes the arguments of a call and returns [B, T, D] and the next cache."""
         if attention_mask is None:
             attention_mask = causal_mask(ops.shape(cache[0])[2] if cache else 0, ops.shape(x)[1])
-        y, cache = self.self_attention(x, attention_mask=attention_mask, cache=cache)
+        y, cache = self.self_attention(self.self_attention_norm.read(x), attention_mask=attention_mask, cache=cache)
         return self.self_attention_norm(x, y, training=training), cache
 
     def call(self, x, memory, attention_mask=None, cross_attention_mask=None, cache=None, training=False):
         x, grown = self.self_attend(x, attention_mask, () if cache is None else cache, training)
-        y = self.cross_attention(x, memory, attention_mask=cross_attention_mask)
-        x = self.cross_attention_norm(x, y, training=training)
-        x = self.feed_forward_norm(x, self.feed_forward(x), training=training)
+        y = self.cross_attention(self.cross_attention_norm.read(x), memory, attention_mask=cross_attention_mask)
+        x = self._feed_forward(self.cross_attention_norm(x, y, training=training), training)
         return x if cache is None else (x, grown)

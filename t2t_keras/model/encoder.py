@@ -4,9 +4,10 @@ import dataclasses
 
 import keras
 
-from t2t_keras.config import ModelConfig
+from t2t_keras.config import PRE, ModelConfig
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.embedding import SharedEmbedding
+from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.layers.masks import padding_mask
 from t2t_keras.layers.positions import LearnedPositions, SinusoidalPositions
 from t2t_keras.layers.stacks import EncoderLayer
@@ -14,7 +15,7 @@ from t2t_keras.model import flops
 from t2t_keras.model.protocols import SequenceModel
 
 # Options of encoder and decoder layers.
-LAYER_OPTIONS = ("num_heads", "d_k", "d_v", "d_ff", "dropout", "attention_bias", "activation", "norm_epsilon")
+LAYER_OPTIONS = ("num_heads", "d_k", "d_v", "d_ff", "dropout", "attention_bias", "activation", "norm", "norm_epsilon")
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -38,10 +39,11 @@ class TransformerEncoder(SequenceModel):
         self.positions = (
             LearnedPositions(config.learned_positions, name="positions", **policy)
             if config.learned_positions
-            else SinusoidalPositions(name="positions", **policy)
+            else SinusoidalPositions(config.sinusoids, config.first_position, name="positions", **policy)
         )
         self.dropout = Dropout(config.dropout, name="source_dropout", **policy)
         self.stack = [EncoderLayer(**options, name=f"encoder_{i}", **policy) for i in range(config.encoder_layers)]
+        self.norm = LayerNorm(epsilon=config.norm_epsilon, name="encoder", **policy) if config.norm == PRE else None
         self.build((None, None))
 
     def build(self, input_shape):
@@ -50,6 +52,8 @@ class TransformerEncoder(SequenceModel):
         self.positions.build(shape)
         for layer in self.stack:
             layer.build(shape)
+        if self.norm:
+            self.norm.build(shape)
         self.built = True
 
     def call(self, ids, training=False):
@@ -57,7 +61,7 @@ class TransformerEncoder(SequenceModel):
         x = self.dropout(self.positions(self.embedding(ids)), training=training)
         for layer in self.stack:
             x = layer(x, attention_mask=mask, training=training)
-        return x
+        return self.norm(x) if self.norm else x
 
     def flops(self, rows, source):
         """Counts the operations of a forward pass over B rows of S tokens; see `SequenceModel.flops`."""

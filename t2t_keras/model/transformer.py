@@ -9,9 +9,10 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from t2t_keras.config import ModelConfig
+from t2t_keras.config import PRE, ModelConfig
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.embedding import SharedEmbedding
+from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.layers.masks import ancestry_mask, causal_mask, padding_mask, shift_right
 from t2t_keras.layers.stacks import DecoderLayer
 from t2t_keras.model import flops
@@ -50,6 +51,7 @@ class Transformer(EncoderDecoder):
         self.embedding, self.positions = embedding, self.encoder.positions
         self.target_dropout = Dropout(config.dropout, name="target_dropout", **policy)
         self.decoder = [DecoderLayer(**options, name=f"decoder_{i}", **policy) for i in range(config.decoder_layers)]
+        self.norm = LayerNorm(epsilon=config.norm_epsilon, name="decoder", **policy) if config.norm == PRE else None
         self.build(((None, None), (None, None)))
 
     def build(self, input_shape):
@@ -58,6 +60,8 @@ class Transformer(EncoderDecoder):
             self.embedding.build((None, None))
         for layer in self.decoder:
             layer.build(shape, shape)
+        if self.norm:
+            self.norm.build(shape)
         self.built = True
 
     def encode(self, source, training=False) -> EncodedSource:
@@ -95,7 +99,8 @@ class Transformer(EncoderDecoder):
         mask = causal_mask(position, ops.shape(target)[1]) if ancestors is None else ancestry_mask(ancestors)
         x = self.positions(self.embedding(target), position=position, step=1 if ancestors is None else 0)
         x = self.target_dropout(x, training=training)
-        return self._decoder_layers(self.decoder, x, memory, mask, cache, training)
+        x, cache = self._decoder_layers(self.decoder, x, memory, mask, cache, training)
+        return self.norm(x) if self.norm else x, cache
 
     def cross_entropy(self, source, target, label_smoothing: float, training=False) -> tuple:
         """Sums the loss of section 5.4 in little memory; see `EncoderDecoder.cross_entropy` and `linear_cross_entropy`."""
@@ -136,6 +141,7 @@ class Transformer(EncoderDecoder):
         mask = causal_mask(0, ops.shape(target)[1])
         x, _ = self._decoder_layers(before, self.positions(self.embedding(target)), memory, mask)
         x, _ = layer.self_attend(x, mask)
+        x = layer.cross_attention_norm.read(x)
         return ops.mean(layer.cross_attention.weights_of(x, memory.keys_values[len(before)], memory.mask), axis=1)
 
     def flops(self, rows, source, target):
