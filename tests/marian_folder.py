@@ -1,4 +1,4 @@
-"""Marian models of random weights in transformers' format, made without transformers, and what they compute, in NumPy.
+"""Marian models of random weights in transformers' format, made without transformers, and what they and M2M-100 compute, in NumPy.
 
 Letters: S source tokens, T target tokens, D d_model, F d_ff, H heads, V vocabulary.
 """
@@ -106,7 +106,8 @@ def make(
 
 
 def weights(config: dict, seed: int, dtype, scale: float) -> dict[str, np.ndarray]:
-    """Returns random weights."""
+    """Returns random weights, of Marian or M2M-100."""
+    m2m = config["model_type"] == "m2m_100"
     draw, d, f = np.random.default_rng(seed), config["d_model"], config["encoder_ffn_dim"]
     shared, tied = config["share_encoder_decoder_embeddings"], config["tie_word_embeddings"]
     shapes = {}
@@ -119,6 +120,8 @@ def weights(config: dict, seed: int, dtype, scale: float) -> dict[str, np.ndarra
                 shapes |= {f"{layer}.{attention}_layer_norm.{each}": (d,) for each in ("weight", "bias")}
             shapes |= {f"{layer}.fc1.weight": (f, d), f"{layer}.fc1.bias": (f,), f"{layer}.fc2.weight": (d, f), f"{layer}.fc2.bias": (d,)}
             shapes |= {f"{layer}.final_layer_norm.{each}": (d,) for each in ("weight", "bias")}
+        if m2m:
+            shapes |= {f"model.{side}.layer_norm.{each}": (d,) for each in ("weight", "bias")}
     if shared and tied:
         shapes["model.shared.weight"] = (config["vocab_size"], d)
     else:
@@ -126,7 +129,8 @@ def weights(config: dict, seed: int, dtype, scale: float) -> dict[str, np.ndarra
         shapes["model.decoder.embed_tokens.weight"] = (config["decoder_vocab_size"], d)
     if not tied:
         shapes["lm_head.weight"] = (config["decoder_vocab_size"], d)
-    shapes["final_logits_bias"] = (1, config["decoder_vocab_size"])
+    if not m2m:
+        shapes["final_logits_bias"] = (1, config["decoder_vocab_size"])
     arrays = {name: draw.normal(0, scale, shape) for name, shape in shapes.items()}
     for name in arrays:
         if name.endswith("norm.weight"):
@@ -137,8 +141,9 @@ def weights(config: dict, seed: int, dtype, scale: float) -> dict[str, np.ndarra
 def logits(folder: pathlib.Path, source: list[int], target: list[int]) -> np.ndarray:
     """Computes the logits [T, V] of a source [S] with the end token, and a target [T] with the start token: Marian's ids, float64."""
     config = json.loads((folder / "config.json").read_text())
-    arrays = {name: array.astype(np.float64) for name, array in safetensors.numpy.load_file(folder / "model.safetensors").items()}
-    d, heads = config["d_model"], config["encoder_attention_heads"]
+    files = [safetensors.numpy.load_file(path) for path in folder.glob("*.safetensors")]
+    arrays = {name: array.astype(np.float64) for file in files for name, array in file.items()}
+    d, heads, m2m = config["d_model"], config["encoder_attention_heads"], config["model_type"] == "m2m_100"
     activation = {
         "relu": lambda x: np.maximum(x, 0),
         "swish": lambda x: x / (1 + np.exp(-x)),
@@ -162,24 +167,33 @@ def logits(folder: pathlib.Path, source: list[int], target: list[int]) -> np.nda
         return linear(np.einsum("hts,shk->thk", shares, v).reshape(len(x), d), f"{name}.out_proj")
 
     def embed(ids, name):
-        angles = np.arange(len(ids))[:, None] / 10000 ** (2 * np.arange(d // 2) / d)
+        first, steps = (config["pad_token_id"] + 1, d // 2 - 1) if m2m else (0, d / 2)
+        angles = (first + np.arange(len(ids)))[:, None] / 10000 ** (np.arange(d // 2) / steps)
         scale = math.sqrt(d) if config["scale_embedding"] else 1
         return arrays[name][ids] * scale + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+
+    def sub_layer(x, function, name):
+        return x + function(norm(x, name)) if m2m else norm(x + function(x), name)
 
     def stack(x, side, memory=None):
         for index in range(config[f"{side}_layers"]):
             layer = f"model.{side}.layers.{index}"
-            x = norm(x + attention(x, x, f"{layer}.self_attn", side == "decoder"), f"{layer}.self_attn_layer_norm")
-            if side == "decoder":
-                x = norm(x + attention(x, memory, f"{layer}.encoder_attn"), f"{layer}.encoder_attn_layer_norm")
-            x = norm(x + linear(activation(linear(x, f"{layer}.fc1")), f"{layer}.fc2"), f"{layer}.final_layer_norm")
-        return x
+            functions = {
+                "self_attn": lambda x: attention(x, x, f"{layer}.self_attn", side == "decoder"),  # noqa: B023
+                "encoder_attn": lambda x: attention(x, memory, f"{layer}.encoder_attn"),  # noqa: B023
+                "final": lambda x: linear(activation(linear(x, f"{layer}.fc1")), f"{layer}.fc2"),  # noqa: B023
+            }
+            for name, function in functions.items():
+                if name != "encoder_attn" or side == "decoder":
+                    x = sub_layer(x, function, f"{layer}.{name}_layer_norm")
+        return norm(x, f"model.{side}.layer_norm") if m2m else x
 
     one = "model.shared.weight" if "model.shared.weight" in arrays else ""
     embeddings = [one or f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
     memory = stack(embed(source, embeddings[0]), "encoder")
     hidden = stack(embed(target, embeddings[1]), "decoder", memory)
-    return hidden @ arrays["lm_head.weight" if "lm_head.weight" in arrays else embeddings[1]].T + arrays["final_logits_bias"][0]
+    bias = arrays.get("final_logits_bias", np.zeros((1, 1)))[0]
+    return hidden @ arrays["lm_head.weight" if "lm_head.weight" in arrays else embeddings[1]].T + bias
 
 
 def ids_of(folder: pathlib.Path, line: str, side: str = "source") -> list[int]:

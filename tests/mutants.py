@@ -913,7 +913,7 @@ MUTANTS = (
     Mutant(
         "loading does not look at the hash of the sub-words",
         "t2t_keras/decoding/loading.py",
-        "vocabulary.load_sides(*run_folder.read_subwords(model_dir))",
+        "vocabulary.load_sides(*piece_file.with_languages(run_folder.read_subwords(model_dir), *languages))",
         "vocabulary.load((model_dir / run_folder.SUBWORDS).read_bytes())",
         ("tests/test_run.py::test_sub_words_of_another_run_are_refused_by_all_that_use_a_run",),
     ),
@@ -1384,7 +1384,7 @@ MUTANTS = (
     Mutant(
         "a tag is divided into pieces",
         "t2t_keras/text/sentence_pieces.py",
-        'tf.strings.regex_replace(text, _TAG, r"\\2")',
+        'tf.strings.regex_replace(text, self._tag, r"\\2")',
         "text",
         ("tests/test_sentence_pieces.py::test_a_tag_is_one_sub_word_at_the_beginning_of_a_line_only",),
     ),

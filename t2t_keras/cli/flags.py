@@ -30,6 +30,7 @@ from t2t_keras.config import (
 from t2t_keras.decoding import process_environment
 from t2t_keras.experiments import paper
 from t2t_keras.log import logger, printable
+from t2t_keras.text import piece_file
 from t2t_keras.training.interruption import EXIT_CODE, OTHER_WORKER_EXIT_CODE, OtherWorkerError, StoppedError
 
 # Where the configs are in a checkout, and in an installation.
@@ -42,6 +43,8 @@ OF_TRAINED_MODEL = (
     "int8",
     "ensemble_weights",
     "ensemble_mean",
+    "source_language",
+    "target_language",
     *(field.name for field in dataclasses.fields(DecodeConfig)),
 )
 
@@ -124,6 +127,9 @@ def define_trained_model(required: bool = True) -> None:
         "dtype", "float32", ["float32", "bfloat16"], "Type of weights and arithmetic; bfloat16 is faster if the processor supports it."
     )
     flags.DEFINE_boolean("int8", False, "Keep matrices in 8 bits per weight: an export is several times smaller, and slower.")
+    for side in ("source", "target"):
+        text = f"Code of the language of the {side}, such as eng_Latn, of a model of many languages; empty for the run's."
+        flags.DEFINE_string(f"{side}_language", "", text)
     define(DecodeConfig)
 
 
@@ -134,7 +140,8 @@ def trained_model() -> dict:
         FileNotFoundError: the folder has no run.
         ValueError: an option is invalid.
     """
-    values = {name: flags.FLAGS[name].value for name in ("checkpoint", "dtype", "int8", "ensemble_mean")}
+    names = ("checkpoint", "dtype", "int8", "ensemble_mean", "source_language", "target_language")
+    values = {name: flags.FLAGS[name].value for name in names}
     folders, search = run_folder.several(flags.FLAGS["model_dir"].value), given(DecodeConfig)
     models = [run_folder.groups(folder, "model")[0] for folder in folders]
     dataclasses.replace(*run_folder.groups(folders[0], "decode"), **search)
@@ -143,6 +150,8 @@ def trained_model() -> dict:
     except ValueError as error:
         raise ValueError(f"Expected numbers as `ensemble_weights`. Received: {','.join(flags.FLAGS['ensemble_weights'].value)}.") from error
     check_ensemble(len(folders), weights, values["ensemble_mean"])
+    for folder in folders:
+        piece_file.with_languages(run_folder.read_subwords(folder), values["source_language"], values["target_language"])
     process_environment.choose(models, values["dtype"], values["int8"])
     return {"model_dir": folders, "which": values.pop("checkpoint"), "ensemble_weights": weights, **values, **search}
 

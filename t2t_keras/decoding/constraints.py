@@ -62,7 +62,7 @@ def read(tokenizer: Subwords, text, kept=None) -> tuple:
     phrases = tf.strings.split(tf.strings.regex_replace(text, r"\s*[\t\n]\s*", SEPARATOR), SEPARATOR)
     phrases = tf.ragged.boolean_mask(phrases, tf.strings.strip(phrases) != "")
     kept = kept if kept is None else tf.gather(kept, phrases.value_rowids())
-    words = tokenizer.tokenize(phrases.values, max_length=MAX_SUBWORDS + 2, kept=kept)[:, :-1]
+    words = tokenizer.words(phrases.values, MAX_SUBWORDS + 1, kept)
     follows = tf.strings.regex_full_match(phrases.values, f"{JOINER}.*")
     phrases = phrases.with_values(tf.strings.regex_replace(phrases.values, f"^{JOINER}", ""))
     following = tokenizer.joined(phrases.values, MAX_SUBWORDS + 1, kept)

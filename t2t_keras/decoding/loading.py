@@ -15,19 +15,24 @@ from t2t_keras.decoding.translator import Translator
 from t2t_keras.log import logger
 from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.protocols import EncoderDecoder, make
-from t2t_keras.text import vocabulary
+from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.subwords import Subwords
 from t2t_keras.weights import assign
 
 
-def read_tokenizer(model_dir: pathlib.Path, config) -> Subwords:
+def read_tokenizer(model_dir: pathlib.Path, config, languages: tuple[str, str] = ("", "")) -> Subwords:
     """Reads the sub-words of a run with the options `config` of its model.
+
+    Args:
+        model_dir: the run's folder.
+        config: the options.
+        languages: those of source and target in a model of many languages; empty for the run's.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: the number of sub-words is not a vocabulary size of the model.
+        ValueError: the number of sub-words is not a vocabulary size of the model, or it has no such language.
     """
-    tokenizer = vocabulary.load_sides(*run_folder.read_subwords(model_dir))
+    tokenizer = vocabulary.load_sides(*piece_file.with_languages(run_folder.read_subwords(model_dir), *languages))
     of_source = getattr(config, "source_vocab_size", 0)  # Not all architectures have the option.
     if of_source and not tokenizer.own_source:
         raise FileNotFoundError(f"{model_dir / run_folder.SOURCE_SUBWORDS} is missing. Restore it: the source has sub-words of its own.")
@@ -52,7 +57,7 @@ def _check_memory(model: EncoderDecoder, config: DecodeConfig) -> None:
         )
 
 
-def _make_model(model_dir: pathlib.Path, which: str) -> tuple[EncoderDecoder, Subwords]:
+def _make_model(model_dir: pathlib.Path, which: str, languages: tuple[str, str]) -> tuple[EncoderDecoder, Subwords]:
     """Reads the sub-words of a run, and makes its model, with weights that are still to be loaded.
 
     Raises:
@@ -61,7 +66,7 @@ def _make_model(model_dir: pathlib.Path, which: str) -> tuple[EncoderDecoder, Su
     (config,) = run_folder.groups(model_dir, "model")
     architecture = registry.architecture(run_folder.architecture_of(model_dir))
     checkpoint.check_size(model_dir, which, config.num_weights)
-    tokenizer, model = read_tokenizer(model_dir, config), make(architecture, config)
+    tokenizer, model = read_tokenizer(model_dir, config, languages), make(architecture, config)
     if not isinstance(model, EncoderDecoder):
         raise ValueError(f"Expected a run that translates. Received: {model_dir}, whose architecture is {architecture.name}.")
     return model, tokenizer
@@ -82,6 +87,8 @@ def load_with_states(
     int8: bool = False,
     ensemble_weights: Sequence[float] = (),
     ensemble_mean: str = ENSEMBLE_MEANS[0],
+    source_language: str = "",
+    target_language: str = "",
     **decode_options,
 ) -> tuple[Translator, list[dict]]:
     """Loads models as `load` does, and also returns the `state` of the newest checkpoint of each run that it read."""
@@ -94,7 +101,7 @@ def load_with_states(
     decode_config = dataclasses.replace(decode_config, **decode_options)
     gpus.share()
     gpus.choose_float32(train_config.tf32)
-    trained, tokenizers = zip(*(_make_model(folder, which) for folder in folders), strict=True)
+    trained, tokenizers = zip(*(_make_model(folder, which, (source_language, target_language)) for folder in folders), strict=True)
     for folder, other in zip(folders, tokenizers, strict=True):
         if other.model != tokenizers[0].model:
             expected = folders[0] / run_folder.SUBWORDS
@@ -131,8 +138,8 @@ def load(model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average
         model_dir: folder of a run, or several folders. The search and TF32 are as the first one has them.
         which: `average`, `best` or `latest` weights, or the number of an update.
         options: `dtype` of weights and arithmetic, float32 (the default) or bfloat16; `int8`, whether to keep matrices in 8 bits;
-            `ensemble_weights`, a positive number for each run; `ensemble_mean`, probabilities (the default) or logs; and fields of
-            `DecodeConfig`, which replace those of the run.
+            `ensemble_weights`, a positive number for each run; `ensemble_mean`, probabilities (the default) or logs; `source_language`
+            and `target_language`, codes of a model of many languages; and fields of `DecodeConfig`, which replace those of the run.
 
     Returns:
         A `Translator`.

@@ -90,6 +90,12 @@ class Translator(tf.Module):
         text = self.source_tokenizer.detokenize(source)
         return {"source": source} | {f"source_{n}": other.tokenize(text) for n, other in enumerate(self.other_sources, 1)}
 
+    def _language(self, source: tf.RaggedTensor) -> dict:
+        """Returns the prefix of translations into the target's language, if it has one."""
+        if not self.tokenizer.language:
+            return {}
+        return {"prefix": self.tokenizer.tokenize(tf.fill([source.nrows(out_type=tf.int32)], "")).to_tensor(PAD)[:, :1]}
+
     def encode(self, inputs: dict, multiple: int = 1):
         """Encodes a batch of `sources`, padded to a multiple of a length; see `EncoderDecoder.encode`."""
         sources = [inputs["source"], *(inputs[f"source_{n}"] for n in range(1, len(self.other_sources) + 1))]
@@ -122,7 +128,7 @@ class Translator(tf.Module):
         sequences, scores = self.search(
             source, tf.fill(rows, float(self.config.alpha)), length + self.config.extra_length, tf.fill(rows, number)
         )
-        return self.texts(sequences, scores, blank=length == 1, kept=kept)
+        return self.texts(sequences, scores, blank=self.source_tokenizer.is_blank(source), kept=kept)
 
     def texts(self, sequences: tf.RaggedTensor, scores, blank, kept=None):
         """Converts results of `search` to text.
@@ -149,15 +155,15 @@ class Translator(tf.Module):
             alpha: [B] float32.
             max_length, n_best: [B] int32.
             inputs: of the scorers and the selector, [B, …] or ragged. These are known to every translator: `prefix`, [B, (P)] int32,
-                sub-words that the translations must start with; `constraints`, [B, C, L] int32, padded with PAD, phrases that they must
-                contain, in this order if `ordered`, [B] boolean, which goes with it; and `avoid`, likewise, with `avoid_text`, [B, C]
-                string, phrases that they must not contain as whole words. A translator with a selector of its own does not heed
-                `constraints`.
+                sub-words that the translations must start with, by default the target's language, if it has one; `constraints`, [B, C, L]
+                int32, padded with PAD, phrases that they must contain, in this order if `ordered`, [B] boolean, which goes with it; and
+                `avoid`, likewise, with `avoid_text`, [B, C] string, phrases that they must not contain as whole words. A translator
+                with a selector of its own does not heed `constraints`.
 
         Returns:
             Translations [B · W, (T)] int32, W consecutive rows for each sentence, best first; and their scores [B, W] float32.
         """
-        rows = {**self.sources(source), "alpha": alpha, "max_length": max_length, "n_best": n_best, **inputs}
+        rows = {**self.sources(source), "alpha": alpha, "max_length": max_length, "n_best": n_best, **self._language(source), **inputs}
         beam_size = self.config.beam_size
         fewer = max(beam_size // MANY_BEAMS, 1) ** 2
         ids, lengths, scores, order = in_sub_batches(
@@ -233,7 +239,7 @@ class Translator(tf.Module):
         length = tf.cast(source.row_lengths(), tf.int32)
         options = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         sequences, scores = self.draw(source, length + self.config.extra_length, draws, self.search_weights, **options)
-        return self.drawn_texts(sequences, scores, blank=length == 1, kept=kept)
+        return self.drawn_texts(sequences, scores, blank=self.source_tokenizer.is_blank(source), kept=kept)
 
     def sampler(self, config: SampleConfig) -> Callable:
         """Returns a function from lines [B] string and their numbers [B] int64, from 0, to what `sample` returns."""
@@ -269,7 +275,8 @@ class Translator(tf.Module):
             Translations [B, (N), (T)] int32, in the order of their numbers; and log P of each, [B, (N)] float32.
         """
         batch = tf.shape(draws)
-        rows = {**self.sources(source), "max_length": max_length, "alpha": tf.zeros(batch), "n_best": tf.ones(batch, tf.int32), **options}
+        rows = {**self.sources(source), "max_length": max_length, "alpha": tf.zeros(batch), "n_best": tf.ones(batch, tf.int32)}
+        rows |= {**self._language(source), **options}
         rows = sampling.divided(rows, draws)
         ids, lengths, scores, order = in_sub_batches(
             functools.partial(self._search, beam_size=1, weights=weights),

@@ -176,7 +176,8 @@ class Signatures(tf.Module):
             avoid=tf.where(refused[:, None, None], PAD, avoided_phrases),
             avoid_text=avoided_text,
         )
-        absent = (refused | (length == 1))[:, None] | (tf.range(beam_size)[None] >= n_best[:, None]) | ~tf.math.is_finite(scores)
+        blank = self.translator.source_tokenizer.is_blank(source)
+        absent = (refused | blank)[:, None] | (tf.range(beam_size)[None] >= n_best[:, None]) | ~tf.math.is_finite(scores)
         found = self.translator.texts(sequences, scores, absent, kept)
         written = sequences.to_tensor(PAD)
         written = tf.reshape(written, [tf.shape(text)[0], beam_size, tf.shape(written)[1]])
@@ -309,7 +310,8 @@ class Signatures(tf.Module):
             self.sampling_weights,
             **options,
         )
-        return {**self.translator.drawn_texts(sequences, scores, length == 1, kept), "truncated": truncated, "error": error}
+        blank = self.translator.source_tokenizer.is_blank(source)
+        return {**self.translator.drawn_texts(sequences, scores, blank, kept), "truncated": truncated, "error": error}
 
     @tf.function(input_signature=_inputs(source=tf.string, target=tf.string), autograph=False)
     def score(self, source, target):

@@ -5,18 +5,19 @@ import os
 import pathlib
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
 import numpy as np
 
 from t2t_keras.files import check_no_link, read_json
 
-SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+SAFETENSORS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 ALL = slice(None)
 MAX_TEXT = 2**26  # Maximum size of a file that is not the weights, in bytes.
 _INSTALL = "pip install 't2t_keras[interop]', or '.[interop]' in a checkout"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+_SHARD = re.compile(r"\w[\w.-]*\.safetensors", re.ASCII)
 _NUMBERS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # Bytes of safetensors' types of floating-point numbers.
 
 
@@ -62,6 +63,20 @@ class Folder:
         """Reads a JSON object; empty without the file."""
         path = self.find(name)
         return {} if path is None else read_json(path, MAX_TEXT)
+
+    def shards(self) -> list[str]:
+        """Returns the names of the files that have the weights, of the index in the folder; none without it.
+
+        Raises:
+            ValueError: the index is damaged.
+        """
+        if self.find(INDEX) is None:
+            return []
+        places = self.json(INDEX).get("weight_map")
+        names = set(map(str, places.values())) if isinstance(places, dict) else {""}
+        if not names or not all(map(_SHARD.fullmatch, names)):
+            raise ValueError(f"Expected the names of safetensors files in {self.path / INDEX}. Received: {', '.join(sorted(names)):.80}.")
+        return sorted(names)
 
     def content(self, name: str) -> bytes:
         """Reads a small file."""
@@ -112,7 +127,10 @@ def _download(name: str, names: tuple[str, ...]) -> Folder:
         snapshot = first.parent  # Named by the revision, which all files are to be of.
         for file in names[1:]:
             fetch(file, snapshot.name)
-        if fetch(SAFETENSORS, snapshot.name) is None and importlib.util.find_spec("torch"):
+        if fetch(SAFETENSORS, snapshot.name) is None and fetch(INDEX, snapshot.name) is not None:
+            for file in Folder(snapshot, snapshot.parents[1].resolve()).shards():
+                fetch(file, snapshot.name)
+        elif not (snapshot / SAFETENSORS).exists() and importlib.util.find_spec("torch"):
             fetch(PICKLED, snapshot.name)
     except errors.LocalEntryNotFoundError as error:
         raise ValueError(f"{missing}, and the hub cannot be reached for the model of this name. Its cache lacks files of it.") from error
@@ -154,6 +172,22 @@ class _SafeTensors:
         return np.asarray(self._file.get_slice(name)[rows], np.float32)
 
 
+class _Shards:
+    """The tensors of several files."""
+
+    def __init__(self, path: pathlib.Path, files: list[_SafeTensors]):
+        self._files = {name: file for file in files for name in file.names}
+        self.names = set(self._files)
+        if len(self.names) < sum(len(file.names) for file in files):
+            raise ValueError(f"Expected each weight in one of the files of {path}. Received: one of them twice.")
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._files[name].shape(name)
+
+    def read(self, name: str, rows: slice = ALL) -> np.ndarray:
+        return self._files[name].read(name, rows)
+
+
 class _Pickled:
     """The tensors of a file that PyTorch has read, of a dictionary of tensors and nothing else."""
 
@@ -181,6 +215,9 @@ def opened_weights(folder: Folder) -> Iterator[Tensors]:
     if (path := folder.find(SAFETENSORS)) is not None:
         with _safetensors(path) as tensors:
             yield tensors
+    elif names := folder.shards():
+        with ExitStack() as files:
+            yield _Shards(folder.path / INDEX, [files.enter_context(_safetensors(folder.require(name))) for name in names])
     elif (path := folder.find(PICKLED)) is not None:
         yield _pickled(path)
     else:

@@ -1,21 +1,24 @@
-"""The options of a Marian model, of `config.json` and `generation_config.json` as transformers writes them."""
+"""The options of a Marian, M2M-100 or NLLB-200 model, of `config.json` and `generation_config.json` as transformers writes them."""
 
 import dataclasses
 import reprlib
 
-from t2t_keras.config import DecodeConfig, ModelConfig
+from t2t_keras.config import PRE, TENSOR2TENSOR, DecodeConfig, ModelConfig
 from t2t_keras.interop.huggingface_folder import Folder
 
 CONFIG, SEARCH = "config.json", "generation_config.json"
-# What must hold where it is given. Native Marian has more networks than these.
+MARIAN, M2M = "marian", "m2m_100"  # Of NLLB-200 too.
+# What must hold where it is given, by the type of the model. Native Marian has more networks than these.
+_COMMON = {"is_encoder_decoder": True, "is_decoder": False}
 _EXPECTED = {
-    "model_type": "marian",
-    "is_encoder_decoder": True,
-    "is_decoder": False,
-    "normalize_before": False,
-    "add_final_layer_norm": False,
-    "normalize_embedding": False,
-    "static_position_embeddings": True,
+    MARIAN: {
+        **_COMMON,
+        "normalize_before": False,
+        "add_final_layer_norm": False,
+        "normalize_embedding": False,
+        "static_position_embeddings": True,
+    },
+    M2M: {**_COMMON, "tie_word_embeddings": True, "share_encoder_decoder_embeddings": True},
 }
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _EPSILON = 1e-5  # Of PyTorch's LayerNorm.
@@ -25,7 +28,6 @@ _NO_COUNTERPART = {
     "min_length": (0, 1, None),
     "repetition_penalty": (1.0, None),
     "encoder_no_repeat_ngram_size": (0, None),
-    "forced_bos_token_id": (None,),
     "suppress_tokens": (None, []),
     "num_beam_groups": (1, None),
 }
@@ -37,6 +39,7 @@ class MarianConfig:
     """What the files say about a model.
 
     Attributes:
+        kind: `MARIAN` or `M2M`.
         model, decode: the options of the run, but for the sizes of the vocabularies in `model`, which gain the start token.
         source_rows, target_rows: numbers of ids in the model.
         pad, eos, start: ids of the target; `start` is the first that the decoder reads.
@@ -45,9 +48,11 @@ class MarianConfig:
         shared: whether both sides have one embedding.
         tied: whether the logits have the embedding of the target as their matrix.
         scaled: whether embeddings are multiplied by √d_model.
+        forced_first: the id that translations begin with, or `None`.
         left: options of the search that are not taken over.
     """
 
+    kind: str
     model: ModelConfig
     decode: DecodeConfig
     source_rows: int
@@ -60,6 +65,7 @@ class MarianConfig:
     shared: bool
     tied: bool
     scaled: bool
+    forced_first: int | None
     left: list[str]
 
 
@@ -109,13 +115,15 @@ def read(folder: Folder) -> MarianConfig:
 
     Raises:
         FileNotFoundError: the folder has no `config.json`.
-        ValueError: the model is not one of Marian's post-norm Transformers, or an option is missing or invalid.
+        ValueError: the model is neither a post-norm Transformer of Marian nor M2M-100, or an option is missing or invalid.
     """
     folder.require(CONFIG)
     values = _Values(folder, CONFIG)
-    if "model_type" not in values.values:
-        raise ValueError(f"Expected model_type=marian in {values.where}. Received: no model_type.")
-    for name, expected in _EXPECTED.items():
+    kind = values.values.get("model_type")
+    if kind not in _EXPECTED:
+        received = f"model_type={reprlib.repr(kind)}" if kind else "no model_type"
+        raise ValueError(f"Expected model_type={' or '.join(_EXPECTED)} in {values.where}. Received: {received}.")
+    for name, expected in _EXPECTED[kind].items():
         if (received := values.values.get(name, expected)) != expected:
             raise ValueError(f"Expected {name}={expected} in {values.where}. Received: {name}={reprlib.repr(received)}.")
     activation = values.get("activation_function", str)
@@ -128,6 +136,9 @@ def read(folder: Folder) -> MarianConfig:
     shared, tied = (values.get(name, bool, True) for name in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))
     target_rows = source_rows if shared else values.get("decoder_vocab_size", int, source_rows)
     scaled = values.get("scale_embedding", bool, False)
+    ids = {name: values.id_of(f"{name}_token_id", target_rows) for name in ("pad", "eos", "decoder_start")}
+    # Fairseq counts positions from the one after the id of padding.
+    own = {"norm": PRE, "sinusoids": TENSOR2TENSOR, "first_position": ids["pad"] + 1} if kind == M2M else {}
     try:
         model = ModelConfig(
             vocab_size=target_rows + 1,
@@ -142,6 +153,7 @@ def read(folder: Folder) -> MarianConfig:
             attention_bias=True,
             activation=_ACTIVATIONS[activation],
             norm_epsilon=_EPSILON,
+            **own,
             source_vocab_size=0 if shared and tied else source_rows + 1,
             # The logits need the embeddings as they are.
             tie_logits=tied and scaled,
@@ -149,10 +161,10 @@ def read(folder: Folder) -> MarianConfig:
         )
     except ValueError as error:
         raise ValueError(f"{values.where} is not valid: {error}") from error
-    ids = {name: values.id_of(f"{name}_token_id", target_rows) for name in ("pad", "eos", "decoder_start")}
     positions = values.get("max_position_embeddings", int)
-    decode, forbidden, left = _search(folder, values, positions, ids["eos"], target_rows)
+    decode, forbidden, forced_first, left = _search(folder, values, positions, ids["eos"], target_rows)
     return MarianConfig(
+        kind,
         model,
         decode,
         source_rows,
@@ -165,12 +177,13 @@ def read(folder: Folder) -> MarianConfig:
         shared=shared,
         tied=tied,
         scaled=scaled,
+        forced_first=forced_first,
         left=left,
     )
 
 
-def _search(folder: Folder, values: _Values, positions: int, eos: int, rows: int) -> tuple[DecodeConfig, list[int], list[str]]:
-    """Returns the options of the search, the forbidden ids, and the names of options that are not taken over.
+def _search(folder: Folder, values: _Values, positions: int, eos: int, rows: int) -> tuple[DecodeConfig, list[int], int | None, list[str]]:
+    """Returns the options of the search, the forbidden ids, the forced first one, and the names of options that are not taken over.
 
     `generate` divides log P by |Y|^length_penalty, section 6.1 by ((5 + |Y|) / 6)^α. Near |Y| = n, both have the same slope if
     α = length_penalty · (n + 5) / n.
@@ -192,4 +205,7 @@ def _search(folder: Folder, values: _Values, positions: int, eos: int, rows: int
         )
     except ValueError as error:
         raise ValueError(f"{search.where} or {values.where} is not valid: {error}") from error
-    return decode, forbidden, left + ["length_penalty"] * (search.get("length_penalty", float, 1.0) < 0)
+    forced_first = search.get("forced_bos_token_id", int, None)
+    if forced_first is not None and values.values["model_type"] == MARIAN:
+        left.append("forced_bos_token_id")
+    return decode, forbidden, forced_first, left + ["length_penalty"] * (search.get("length_penalty", float, 1.0) < 0)

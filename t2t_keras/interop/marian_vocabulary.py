@@ -4,6 +4,7 @@ The ids of `config.py` come first, and the others follow in Marian's order. The 
 Marian's decoder starts from.
 """
 
+import pathlib
 import reprlib
 
 import numpy as np
@@ -21,8 +22,8 @@ class Vocabulary:
     """The list of a side.
 
     Args:
-        folder: the model.
-        name: the file.
+        where: the file, for messages.
+        ids: Marian's id of each piece.
         rows: number of ids in the model.
         pad: Marian's id of the padding, unless the file has another.
         start: Marian's id of the first token that the decoder reads; `None` for that of the padding.
@@ -32,12 +33,10 @@ class Vocabulary:
         rows: [V] int, Marian's id for each of ours.
 
     Raises:
-        FileNotFoundError: the file is missing.
         ValueError: it is not a list of ids that fits the model.
     """
 
-    def __init__(self, folder: Folder, name: str, rows: int, pad: int, start: int | None = None):
-        where, ids = folder.require(name), folder.json(name)
+    def __init__(self, where: pathlib.Path, ids: dict, rows: int, pad: int, start: int | None = None):
         wrong = {piece: index for piece, index in ids.items() if type(index) is not int or not 0 <= index < rows}
         if wrong or len(set(ids.values())) < len(ids):
             received = reprlib.repr(wrong) if wrong else "an id twice"
@@ -57,17 +56,28 @@ class Vocabulary:
         pieces = {index: piece for piece, index in ids.items()}
         self._pieces = [pieces.get(index, f"<{index}>") for index in others]  # A model may have ids that no piece has.
 
-    def packed(self, folder: Folder, name: str) -> bytes:
+    @classmethod
+    def read(cls, folder: Folder, name: str, *others) -> "Vocabulary":
+        """Reads the list of a file; see the class for the other arguments.
+
+        Raises:
+            FileNotFoundError: the file is missing.
+            ValueError: see the class.
+        """
+        return cls(folder.require(name), folder.json(name), *others)
+
+    def packed(self, folder: Folder, name: str, language: str | None = None) -> bytes:
         """Returns the sub-words of a side.
 
         Args:
             folder: the model.
             name: the SentencePiece model of the side.
+            language: see `piece_file.Pieces`.
         """
         if folder.find(name) is None:
             raise FileNotFoundError(f"Expected {name} in {folder.path}. It is missing; models with BPE files are not supported.")
         try:
-            return piece_file.pack(self._pieces, folder.content(name))
+            return piece_file.pack(self._pieces, folder.content(name), language)
         except ValueError as error:
             raise ValueError(f"{folder.path / name} does not fit: {error}") from error
 

@@ -1,8 +1,8 @@
-"""Weights of a Marian model under the names and in the order of ours.
+"""Weights of a Marian or M2M-100 model under the names and in the order of ours.
 
 transformers has a matrix [out, in] where Keras has [in, out]. Its position encodings have all sines before all cosines, where section 3.5
-alternates them: the D columns of every weight are brought into that order, which neither layer normalization nor attention notices. Both
-frequencies are 10000^(-2i / D).
+alternates them: the D columns of every weight are brought into that order, which neither layer normalization nor attention notices. The
+frequencies are 10000^(-2i / D) in Marian, and 10000^(-i / (D / 2 - 1)) in M2M-100.
 
 Letters: D d_model, V vocabulary.
 """
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from t2t_keras.config import BOS, PAD, ModelConfig
+from t2t_keras.config import BOS, PAD, PRE, ModelConfig
 from t2t_keras.interop.huggingface_folder import ALL, Tensors
-from t2t_keras.interop.marian_config import MarianConfig
+from t2t_keras.interop.marian_config import M2M, MarianConfig
 
 Read = Callable[..., np.ndarray]  # Of rows, a slice; without it of all.
 _BLOCK = 4096  # Rows of an embedding that are read at a time.
@@ -26,7 +26,7 @@ _CROSS_ATTENTION = ("cross_attention", "encoder_attn")
 _FEED_FORWARD = {"inner": "fc1", "outer": "fc2"}
 _SHARED, _LOGITS, _LOGITS_BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
 _SOURCE, _TARGET = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
-_POSITIONS = tuple(f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder"))
+_POSITIONS = tuple(f"model.{side}.embed_positions.{name}" for side in ("encoder", "decoder") for name in ("weight", "weights"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,8 @@ class Model:
         self.weights = [*self._embeddings(source_rows, target_rows), *self._layers(model)]
         self._check_positions()
         if unknown := sorted(tensors.names - self._used):
-            raise ValueError(f"Expected the weights of a Marian model of post-norm layers. Received {_some(unknown)} besides.")
+            expected = f"Expected the weights of a model of type {config.kind} with {model.norm}-norm layers."
+            raise ValueError(f"{expected} Received {_some(unknown)} besides.")
 
     def _read(self, name: str, shape: tuple[int, ...]) -> Read:
         """Returns what reads a tensor, whose shape is checked here."""
@@ -93,7 +94,7 @@ class Model:
     def _norm(self, path: str, name: str) -> Iterator[Weight]:
         for ours, theirs in (("gamma", "weight"), ("beta", "bias")):
             read = self._read(f"{name}.{theirs}", (len(self._order),))
-            yield Weight(f"{path}/norm/{ours}", lambda read=read: read()[self._order])
+            yield Weight(f"{path}/{ours}", lambda read=read: read()[self._order])
 
     def _layers(self, model: ModelConfig) -> Iterator[Weight]:
         width = model.d_model
@@ -104,12 +105,14 @@ class Model:
                     for part, theirs_part in _ATTENTION.items():
                         of_model = "o" if part == "output" else "i"
                         yield from self._linear(f"{path}/{ours}/{part}", f"{name}.{theirs}.{theirs_part}", width, width, of_model=of_model)
-                    yield from self._norm(f"{path}/{ours}_norm", f"{name}.{theirs}_layer_norm")
+                    yield from self._norm(f"{path}/{ours}_norm/norm", f"{name}.{theirs}_layer_norm")
                 for part, inputs, outputs, of_model in (("inner", width, model.d_ff, "i"), ("outer", model.d_ff, width, "o")):
                     yield from self._linear(
                         f"{path}/feed_forward/{part}", f"{name}.{_FEED_FORWARD[part]}", inputs, outputs, of_model=of_model
                     )
-                yield from self._norm(f"{path}/feed_forward_norm", f"{name}.final_layer_norm")
+                yield from self._norm(f"{path}/feed_forward_norm/norm", f"{name}.final_layer_norm")
+            if model.norm == PRE:
+                yield from self._norm(f"transformer/{side}", f"model.{side}.layer_norm")
 
     def _embeddings(self, source_rows: np.ndarray, target_rows: np.ndarray) -> Iterator[Weight]:
         """The matrices of both sides and of the logits, and the bias of the logits."""
@@ -167,7 +170,9 @@ class Model:
 
         The last layer normalization gives γ ∘ n + β with ‖n‖ ≤ √D, so the logit of row e is at most √D ‖γ ∘ e‖ + |β · e| without the bias.
         """
-        config, last = self._config, f"model.decoder.layers.{self._config.model.decoder_layers - 1}.final_layer_norm"
+        config = self._config
+        of_layer = f"layers.{config.model.decoder_layers - 1}.final_layer_norm"
+        last = f"model.decoder.{'layer_norm' if config.model.norm == PRE else of_layer}"
         gamma, beta = (self._read(f"{last}.{name}", (config.model.d_model,)) for name in ("weight", "bias"))
         stored = _LOGITS_BIAS in self._tensors.names
         bias = self._read(_LOGITS_BIAS, (1, config.target_rows)) if stored else lambda: np.zeros((1, config.target_rows), np.float32)
@@ -183,12 +188,17 @@ class Model:
 
     def _check_positions(self) -> None:
         """Checks the position encodings, which files of early versions of transformers hold."""
-        width = self._config.model.d_model
+        config, width = self._config, self._config.model.d_model
+        is_m2m = config.kind == M2M
+        rows = config.positions + config.model.first_position * is_m2m
         for name in _POSITIONS:
             if name in self._tensors.names:
-                found = self._read(name, (self._config.positions, width))()
-                angles = np.arange(self._config.positions)[:, None] / 10000 ** (2 * np.arange(width // 2) / width)
-                if not np.allclose(found, np.concatenate([np.sin(angles), np.cos(angles)], axis=1), atol=2e-3):
+                found = self._read(name, (rows, width))()
+                angles = np.arange(rows)[:, None] / 10000 ** (np.arange(width // 2) / (width / 2 - is_m2m))
+                expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+                if is_m2m:
+                    expected[config.pad] = 0
+                if not np.allclose(found, expected, atol=2e-3):
                     raise ValueError(f"Expected the sinusoids of transformers as {name}. Received: other values.")
 
 

@@ -1,45 +1,128 @@
-"""The file of `sentence_pieces`: the line `HEAD`, a line with the pieces from id 4 on, a JSON list, and a SentencePiece model."""
+"""The file of `sentence_pieces`: the line `HEAD`, a line of JSON, and a SentencePiece model.
 
+The line of JSON is the list of the pieces from id 4 on. For a model of many languages it is an object: "pieces" has the list, with a piece
+such as `>>deu_Latn<<` for each language, and "language" the code of the language of all lines that do not begin with such a tag.
+"""
+
+import difflib
 import json
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import sentencepiece
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # In the order of their ids in `config.py`.
 HEAD = b"SentencePiece model after the list of its ids\n"
+TAG = re.compile(r">>([^<>]+)<<")  # The piece of a language, with its code.
 
 
-def pack(pieces: list[str], processor: bytes) -> bytes:
+class Pieces(NamedTuple):
+    """What a file holds."""
+
+    pieces: tuple[str, ...]  # All sub-words in the order of their ids.
+    processor: bytes  # The SentencePiece model.
+    language: str | None  # The code of the language, "" if none is chosen; `None` if pieces are not of many languages.
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The codes of all languages."""
+        return () if self.language is None else tuple(found[1] for found in map(TAG.fullmatch, self.pieces) if found)
+
+
+def pack(pieces: list[str], processor: bytes, language: str | None = None) -> bytes:
     """Returns the content of a file.
 
     Args:
         pieces: the sub-words from id 4 on.
         processor: the SentencePiece model.
+        language: as in `Pieces`.
 
     Raises:
-        ValueError: see `unpack`.
+        ValueError: see `unpack`, or no piece is of this language.
     """
-    content = HEAD + json.dumps(pieces).encode() + b"\n" + processor
+    found = json.dumps(pieces if language is None else {"language": "", "pieces": pieces})
+    content = HEAD + found.encode() + b"\n" + processor
     unpack(content)
-    return content
+    return with_language(content, language) if language else content
 
 
-def unpack(content: bytes) -> tuple[tuple[str, ...], bytes]:
-    """Returns all sub-words in the order of their ids, and the SentencePiece model.
+def unpack(content: bytes) -> Pieces:
+    """Reads the content of a file.
 
     Raises:
         ValueError: the list has a sub-word twice, or the content is not that of such a file.
     """
     line, _, processor = content.removeprefix(HEAD).partition(b"\n")
     try:
-        pieces = json.loads(line)
+        pieces, language = json.loads(line), None
         sentencepiece.SentencePieceProcessor().LoadFromSerializedProto(processor)  # The constructor takes an empty one.
     except (ValueError, RecursionError, RuntimeError) as error:
         raise ValueError(f"Expected a list of sub-words and a SentencePiece model. Received: {len(content):,} other bytes.") from error
+    if isinstance(pieces, dict) and pieces.keys() == {"language", "pieces"} and isinstance(pieces["language"], str):
+        pieces, language = pieces["pieces"], pieces["language"]
     if not isinstance(pieces, list) or not all(isinstance(piece, str) and _is_text(piece) for piece in pieces):
         raise ValueError("Expected a list of sub-words before the SentencePiece model. Received: something else.")
     if len(set(pieces)) < len(pieces):
         raise ValueError("Expected different sub-words before the SentencePiece model. Received: one of them twice.")
-    return (*SPECIAL, *pieces), processor
+    found = Pieces((*SPECIAL, *pieces), processor, language)
+    if language:
+        _check_language(language, found.languages)
+    return found
+
+
+def with_language(content: bytes, language: str) -> bytes:
+    """Returns the content of a file with another language.
+
+    Raises:
+        ValueError: the file has no languages, or not this one.
+    """
+    found = unpack(content) if content.startswith(HEAD) else None
+    if found is None or found.language is None:
+        raise ValueError(f"Expected a model of many languages with the language {language!r:.80}. Received: one whose sub-words have none.")
+    _check_language(language, found.languages)
+    line = json.dumps({"language": language, "pieces": found.pieces[len(SPECIAL) :]})
+    return HEAD + line.encode() + b"\n" + found.processor
+
+
+def with_languages(contents: Sequence[bytes], source: str = "", target: str = "") -> list[bytes]:
+    """Returns the contents of the files of the target and, if it has its own, of the source, of any kind, with given languages.
+
+    Raises:
+        ValueError: see `with_language`; or a model of many languages has none chosen.
+    """
+    chosen = zip(contents, (target, source), strict=False)
+    found = [with_language(content, language) if language else content for content, language in chosen]
+    if source and len(contents) < 2:
+        with_language(b"", source)
+    for option, content in zip(("target_language", "source_language"), found, strict=False):
+        if content.startswith(HEAD) and (read := unpack(content)).language == "":
+            some = ", ".join(read.languages[:5])
+            raise ValueError(
+                f"Expected `{option}`, one of the {len(read.languages)} languages of the model, such as {some}. Received none."
+            )
+    return found
+
+
+def pieces_of(processor: bytes) -> list[str]:
+    """Returns the pieces of a SentencePiece model in the order of its own ids.
+
+    Raises:
+        ValueError: it is none.
+    """
+    model = sentencepiece.SentencePieceProcessor()
+    try:
+        model.LoadFromSerializedProto(processor)
+    except RuntimeError as error:
+        raise ValueError(f"Expected a SentencePiece model. Received: {len(processor):,} other bytes.") from error
+    return [model.IdToPiece(index) for index in range(model.GetPieceSize())]
+
+
+def _check_language(language: str, languages: tuple[str, ...]) -> None:
+    if language not in languages:
+        near = difflib.get_close_matches(language, languages, 5, 0.4) or languages[:5]
+        received = f"{language!r:.80}. Did you mean {', '.join(near)}?"
+        raise ValueError(f"Expected one of the {len(languages)} languages of the model. Received: {received}")
 
 
 def _is_text(piece: str) -> bool:

@@ -1,14 +1,19 @@
-"""Sub-words of a Marian model: a SentencePiece model divides the text, and a list of its own gives the pieces their ids.
+"""Sub-words of an imported model: a SentencePiece model divides the text, and a list of its own gives the pieces their ids.
 
 Marian keeps the two apart, because both sides may share one list and each has a SentencePiece model of its own. A line has the same
 sub-words as with transformers' `MarianTokenizer(split_special_tokens=True)`: text that spells a special token is text.
+
+In a model of many languages, such as NLLB-200, a sentence of either side begins with the sub-word of its language: that of the tag at the
+beginning of the line, or else `language`.
 """
+
+import re
 
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from t2t_keras.compat import share_sentencepiece_model
-from t2t_keras.config import EOS, UNK
+from t2t_keras.config import EOS, PAD, UNK
 from t2t_keras.text import piece_file
 from t2t_keras.text.subwords import BYTES, Subwords
 
@@ -19,7 +24,7 @@ _SPACES = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"  # As Python's `str.strip`.
 class SentencePieces(Subwords):
     """Pieces of a SentencePiece model with ids from a list. A piece that is not in the list is unknown.
 
-    A tag such as `>>de<<` at the beginning of a line is one sub-word.
+    A tag such as `>>de<<` at the beginning of a line is one sub-word. In a model of many languages, only that of a language is.
 
     Args:
         model: bytes that `piece_file.pack` returned.
@@ -29,24 +34,37 @@ class SentencePieces(Subwords):
     """
 
     def __init__(self, model: bytes):
-        pieces, processor = piece_file.unpack(model)
+        found = piece_file.unpack(model)
+        pieces, processor = found.pieces, found.processor
         super().__init__(model, pieces)
+        self.language, self._tag = found.language or "", _TAG
+        if found.language is not None:
+            self._tag = rf"(?s)\A(>>(?:{'|'.join(map(re.escape, found.languages))})<<)(.*)\z"
         self._processor = tf_text.SentencepieceTokenizer(processor, out_type=tf.string)
         share_sentencepiece_model(self._processor, processor)
         ids = range(EOS + 1, len(pieces))
         self._ids = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(list(pieces[EOS + 1 :]), list(ids), tf.string, tf.int32), UNK
         )
-        spelled = {name: bytes([byte]) for byte, name in enumerate(BYTES)}
+        tags = dict.fromkeys((f">>{code}<<" for code in found.languages), b"")
+        spelled = {name: bytes([byte]) for byte, name in enumerate(BYTES)} | tags
         self._surfaces = tf.constant([spelled.get(piece, piece.replace("▁", " ").encode()) for piece in pieces])
+        self._is_tag = tf.constant([piece in tags for piece in pieces])
 
     def _encode(self, text) -> tf.RaggedTensor:
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
-        tagged = tf.strings.regex_full_match(text, _TAG)
-        tags = tf.strings.regex_replace(tf.boolean_mask(text, tagged), _TAG, r"\1")
+        tagged = tf.strings.regex_full_match(text, self._tag)
+        tags = tf.strings.regex_replace(tf.boolean_mask(text, tagged), self._tag, r"\1")
         tags = tf.RaggedTensor.from_row_lengths(tags, tf.cast(tagged, tf.int64), validate=False)
-        pieces = self._processor.tokenize(tf.strings.regex_replace(text, _TAG, r"\2"))
+        pieces = self._processor.tokenize(tf.strings.regex_replace(text, self._tag, r"\2"))
         return tf.ragged.map_flat_values(self._ids.lookup, tf.concat([tags, pieces], axis=1))
+
+    def _with_language(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        if not self.language:
+            return ids
+        tagged = tf.gather(self._is_tag, ids[:, :1].to_tensor(PAD, shape=[None, 1])[:, 0])
+        own = tf.fill([tf.reduce_sum(tf.cast(~tagged, tf.int32))], self.pieces.index(f">>{self.language}<<"))
+        return tf.concat([tf.RaggedTensor.from_row_lengths(own, tf.cast(~tagged, tf.int64), validate=False), ids], axis=1)
 
     def _decode(self, ids: tf.RaggedTensor):
         text = tf.strings.reduce_join(tf.gather(self._surfaces, ids), axis=1)

@@ -36,7 +36,10 @@ class Subwords(tf.Module, abc.ABC):
 
     Attributes:
         own_source: the sub-words of sources, if these are those of targets only; otherwise `None`.
+        language: the code of the language whose sub-word each sentence begins with, in a model of many languages; otherwise empty.
     """
+
+    language = ""
 
     def __init__(self, model: bytes, pieces: tuple[str, ...], pattern: str = ""):
         super().__init__(name="tokenizer")
@@ -80,6 +83,10 @@ class Subwords(tf.Module, abc.ABC):
     def _encode(self, text) -> tf.RaggedTensor:
         """Converts text to ids without EOS: [B] string → [B, (length)] int32, ragged."""
 
+    def _with_language(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Puts the language before ids that do not begin with one."""
+        return ids
+
     @abc.abstractmethod
     def _decode(self, ids: tf.RaggedTensor):
         """Converts ids without special ids to text: [B, (length)] int32, ragged → [B] string."""
@@ -107,16 +114,25 @@ class Subwords(tf.Module, abc.ABC):
             kept: [B, N] string, text to replace by placeholders, see `kept`; `None` replaces none.
 
         Returns:
-            [B, (length)] int32, ragged. Every sentence ends in EOS.
+            [B, (length)] int32, ragged. Every sentence begins with its language, if there is one, and ends in EOS.
         """
+        ids = self._with_language(self.words(text, max_length, kept))
+        if max_length:
+            ids = ids[:, : max_length - 1]
+        return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
+
+    def words(self, text, max_length: int = 0, kept=None) -> tf.RaggedTensor:
+        """Converts text to at most `max_length` ids, without a language and EOS; see `tokenize`."""
         if kept is not None:
             text = self.placeholders.replace(text, kept)
         if max_length:
             text = tf.strings.substr(text, 0, max_length * BYTES_PER_PIECE)  # Limits the work for very long lines.
         ids = self._encode(text)
-        if max_length:
-            ids = ids[:, : max_length - 1]
-        return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
+        return ids[:, :max_length] if max_length else ids
+
+    def is_blank(self, ids: tf.RaggedTensor):
+        """Returns whether sentences, which `tokenize` converted, have no text: [B, (length)] int32 → [B] boolean."""
+        return ids.row_lengths() == (2 if self.language else 1)
 
     def joined(self, text, max_length: int, kept=None) -> tf.RaggedTensor:
         """Converts text that follows other text without a space to ids, at most `max_length` and without EOS: [B] string → ragged int32."""

@@ -1,0 +1,143 @@
+"""Brings a model in: from a folder of transformers' format, or by its name on the hub, to the folder of a run."""
+
+import dataclasses
+import os
+import pathlib
+
+import numpy as np
+
+from t2t_keras import checkpoint, run_folder
+from t2t_keras.config import TENSOR2TENSOR, DataConfig
+from t2t_keras.files import making_folder
+from t2t_keras.interop import huggingface_folder, m2m_vocabulary, marian_config
+from t2t_keras.interop.huggingface_folder import Folder, opened_weights
+from t2t_keras.interop.marian_config import M2M, MarianConfig
+from t2t_keras.interop.marian_vocabulary import (
+    SOURCE_MODEL,
+    TARGET_MODEL,
+    TARGET_VOCABULARY,
+    TOKENIZER,
+    VOCABULARY,
+    Vocabulary,
+    is_separate,
+)
+from t2t_keras.interop.marian_weights import Model
+from t2t_keras.log import logger
+from t2t_keras.text import piece_file
+
+_DATA = DataConfig(subwords="sentencepiece")
+_STATE = {"step": 0, "best": 0.0, "best_step": 0}  # Of training, which begins.
+_FILES = (
+    *(marian_config.CONFIG, marian_config.SEARCH, TOKENIZER, VOCABULARY, TARGET_VOCABULARY, SOURCE_MODEL, TARGET_MODEL),
+    *(m2m_vocabulary.MODEL, m2m_vocabulary.SPECIAL, m2m_vocabulary.ADDED, m2m_vocabulary.FAST),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sides:
+    """The vocabularies of source and target.
+
+    Attributes:
+        source_rows, target_rows: [V] int, the model's id for each of ours.
+        source, target: contents of the files of sub-words.
+    """
+
+    source_rows: np.ndarray
+    target_rows: np.ndarray
+    source: bytes
+    target: bytes
+
+
+def import_huggingface(
+    source: str | os.PathLike,
+    model_dir: str | os.PathLike,
+    *,
+    source_language: str = "",
+    target_language: str = "",
+    native_positions: bool = False,
+) -> None:
+    """Imports a Marian, M2M-100 or NLLB-200 model.
+
+    Args:
+        source: a folder with `config.json`, `model.safetensors`, and the sub-words: `vocab.json`, `source.spm` and `target.spm` of Marian,
+            `sentencepiece.bpe.model` of the others; or the name of a model on the hub, such as Helsinki-NLP/opus-mt-en-de.
+        model_dir: the run's folder, new or empty.
+        source_language, target_language: codes of the languages that the run translates between unless told otherwise, of a model of many
+            languages, such as eng_Latn and deu_Latn; empty for those that the files name, if they do.
+        native_positions: whether a Marian model has the position encodings of Marian itself; those of transformers differ slightly.
+
+    Raises:
+        FileNotFoundError: there is no such model, or it lacks a file.
+        FileExistsError: `model_dir` is not empty.
+        ValueError: the model is damaged, or is none that can be imported, or has no such language. Nothing is written.
+    """
+    folder, model_dir = huggingface_folder.find(source, _FILES), pathlib.Path(model_dir).expanduser().resolve()
+    if model_dir.exists() and not (model_dir.is_dir() and not any(model_dir.iterdir())):
+        raise FileExistsError(f"Expected a new or empty folder as `model_dir`. Received: {model_dir}, which is neither.")
+    config = marian_config.read(folder)
+    if config.kind == M2M:
+        if native_positions:
+            raise ValueError("Expected a Marian model with `native_positions`. Received: M2M-100, whose position encodings are its own.")
+        sides = _many_languages(folder, config, source_language, target_language)
+    elif source_language or target_language:
+        raise ValueError("Expected no languages for a Marian model. Received: `source_language` or `target_language`; see its tags.")
+    else:
+        sides = _marian(folder, config)
+    if native_positions:
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, sinusoids=TENSOR2TENSOR))
+    if not np.array_equal(sides.source_rows, sides.target_rows):
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, source_vocab_size=len(sides.source_rows)))
+    with opened_weights(folder) as tensors:
+        model = Model(config, tensors, sides.source_rows, sides.target_rows)
+        options = run_folder.Options(config.model, decode=config.decode, data=_DATA, sources=_sources(source, config))
+        with making_folder(model_dir) as unfinished:
+            paths = unfinished / run_folder.SUBWORDS, unfinished / run_folder.SOURCE_SUBWORDS
+            for path, subwords in zip(paths, (sides.target, sides.source), strict=True):
+                path.write_bytes(subwords)
+            run_folder.write(unfinished, options, paths[0], None, paths[1])
+            checkpoint.write(checkpoint.path_of(unfinished, 0), model, None, _STATE)
+    if config.left:
+        logger.warning(f"Options of the search without a counterpart are not taken over: {', '.join(config.left)}.")
+    logger.info(f"Imported {source}: {config.model.num_weights:,} weights, {config.model.vocab_size:,} sub-words.")
+
+
+def _marian(folder: Folder, config: MarianConfig) -> _Sides:
+    """Reads the vocabularies of a Marian model."""
+    source = Vocabulary.read(folder, VOCABULARY, config.source_rows, config.pad, config.start if config.shared else None)
+    of_target = TARGET_VOCABULARY if is_separate(folder) else VOCABULARY
+    target = Vocabulary.read(folder, of_target, config.target_rows, config.pad, config.start)
+    _check_ids(folder, config, target)
+    return _Sides(source.rows, target.rows, source.packed(folder, SOURCE_MODEL), target.packed(folder, TARGET_MODEL))
+
+
+def _many_languages(folder: Folder, config: MarianConfig, source_language: str, target_language: str) -> _Sides:
+    """Reads the vocabulary of a model of many languages, which both sides share."""
+    where, ids = folder.path / m2m_vocabulary.MODEL, m2m_vocabulary.ids_of(folder)
+    languages = m2m_vocabulary.languages_of(folder, len(ids))
+    pieces = ids | {f">>{code}<<": index for code, index in languages.items()}
+    vocabulary = Vocabulary(where, pieces, config.target_rows, config.pad, config.start)
+    _check_ids(folder, config, vocabulary)
+    options = folder.json(TOKENIZER)
+    of_files = options.get("src_lang"), options.get("tgt_lang")
+    if config.forced_first is not None:
+        of_files = of_files[0], next((code for code, index in languages.items() if index == config.forced_first), None)
+    chosen = [
+        given or (code if code in languages else "") for given, code in zip((source_language, target_language), of_files, strict=True)
+    ]
+    content = vocabulary.packed(folder, m2m_vocabulary.MODEL, "")
+    source, target = (piece_file.with_language(content, code) if code else content for code in chosen)
+    return _Sides(vocabulary.rows, vocabulary.rows, source, target)
+
+
+def _check_ids(folder: Folder, config: MarianConfig, target: Vocabulary) -> None:
+    if (target.pad, target.eos) != (config.pad, config.eos):
+        raise ValueError(
+            f"Expected the ids of padding and end that config.json has, {config.pad} and {config.eos}, in the vocabulary of the target in "
+            f"{folder.path}. Received: {target.pad} and {target.eos}."
+        )
+
+
+def _sources(source: str | os.PathLike, config: MarianConfig) -> dict[str, str]:
+    """Returns where options come from, as `run_folder.Options.sources`."""
+    name = str(source)
+    return dict.fromkeys([*vars(config.model), *vars(config.decode)], f"import of {name if name.isprintable() else ascii(name)}")

@@ -1,0 +1,85 @@
+"""Sub-words and languages of M2M-100 and NLLB-200.
+
+M2M-100 has `vocab.json`, a list of ids as Marian's, and NLLB-200 the ids of its SentencePiece model plus one, after the four special ones.
+The languages follow: `__de__` of M2M-100 and `deu_Latn` of NLLB-200 become the pieces `>>de<<` and `>>deu_Latn<<`.
+"""
+
+import re
+
+from t2t_keras.interop.huggingface_folder import Folder
+from t2t_keras.interop.marian_vocabulary import TOKENIZER, VOCABULARY
+from t2t_keras.text import piece_file
+
+MODEL = "sentencepiece.bpe.model"
+SPECIAL, ADDED, FAST = "special_tokens_map.json", "added_tokens.json", "tokenizer.json"
+_OF_SENTENCEPIECE, _OF_FAIRSEQ = ["<unk>", "<s>", "</s>"], ["<s>", "<pad>", "</s>", "<unk>"]  # In the order of their ids.
+_LANGUAGE = re.compile(r"__([A-Za-z][\w-]*?)__|([a-z]{2,3}_[A-Z][a-z]{3})", re.ASCII)
+# The languages of M2M-100 and of its models for WMT 2021 in the order of their ids, which transformers 5 does not write into the folder.
+_LANGUAGES = {
+    "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id ig ilo "
+    "is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv "
+    "sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu",
+    "wmt21": "en ha is ja cs ru zh de",
+}
+
+
+def ids_of(folder: Folder) -> dict[str, int]:
+    """Returns the id of each piece, without the languages.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: the SentencePiece model is none, or has other special ids.
+    """
+    if folder.find(VOCABULARY):
+        return folder.json(VOCABULARY)
+    where = folder.require(MODEL)
+    pieces = piece_file.pieces_of(folder.content(MODEL))
+    if pieces[:3] != _OF_SENTENCEPIECE:
+        raise ValueError(f"Expected {', '.join(_OF_SENTENCEPIECE)} as the first pieces of {where}. Received: {', '.join(pieces[:3])}.")
+    return {piece: index for index, piece in enumerate(_OF_FAIRSEQ + pieces[3:])}
+
+
+def languages_of(folder: Folder, first: int) -> dict[str, int]:
+    """Returns the id of each language by its code.
+
+    Args:
+        folder: the model.
+        first: the id of the first one, where no file has their ids.
+
+    Raises:
+        ValueError: there are none, or a file is damaged.
+    """
+    options = folder.json(TOKENIZER)
+    special = folder.json(SPECIAL)
+    listed = special.get("additional_special_tokens") or options.get("additional_special_tokens") or options.get("extra_special_tokens")
+    names = [_text(token) for token in listed] if isinstance(listed, list) else []
+    known = _known_ids(folder, options)
+    if not any(map(_LANGUAGE.fullmatch, [*names, *known])) and folder.find(VOCABULARY):
+        names = [f"__{code}__" for code in _LANGUAGES.get(options.get("language_codes", "m2m100"), "").split()]
+    found = {token: known.get(token, first + index) for index, token in enumerate(filter(_LANGUAGE.fullmatch, names))}
+    found |= {token: index for token, index in known.items() if _LANGUAGE.fullmatch(token)}
+    if not found:
+        raise ValueError(
+            f"Expected the codes of languages as additional_special_tokens in {folder.path / SPECIAL} or {folder.path / TOKENIZER}. "
+            "Received none."
+        )
+    return {next(filter(None, _LANGUAGE.fullmatch(token).groups())): index for token, index in found.items()}
+
+
+def _known_ids(folder: Folder, options: dict) -> dict[str, int]:
+    """Returns the ids of tokens that are added to the pieces, where files have them."""
+    fast, slow = folder.json(FAST).get("added_tokens", []), options.get("added_tokens_decoder", {})
+    try:
+        known = folder.json(ADDED) | {_text(token): int(index) for index, token in slow.items()}
+        known |= {token["content"]: token["id"] for token in fast}
+        if all(type(index) is int for index in known.values()):
+            return known
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass
+    raise ValueError(f"Expected ids of added tokens in {TOKENIZER}, {ADDED} and {FAST} of {folder.path}. Received: other values.")
+
+
+def _text(token) -> str:
+    """Returns the text of a token, which may be an object with options."""
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else ""

@@ -1,0 +1,43 @@
+"""Imports a model of the Hugging Face hub, or a folder in the format of transformers: Marian and OPUS-MT, M2M-100, NLLB-200.
+
+python tools/import_huggingface.py --from=Helsinki-NLP/opus-mt-en-de --model_dir=runs/opus
+python tools/import_huggingface.py --from=models/nllb-200 --model_dir=runs/nllb --source_language=eng_Latn --target_language=deu_Latn
+python tools/translate.py --model_dir=runs/nllb --target_language=fra_Latn < lines
+"""
+
+from absl import flags
+
+from t2t_keras.cli import flags as options
+
+_FROM = flags.DEFINE_string("from", None, "Folder with config.json and model.safetensors, or name of a model on the hub.", required=True)
+_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run, new or empty.", required=True)
+_LANGUAGES = {
+    f"{side}_language": flags.DEFINE_string(
+        f"{side}_language",
+        "",
+        f"Code of the language of the {side}, such as eng_Latn, that the run has unless told otherwise, of a model of many languages.",
+    )
+    for side in ("source", "target")
+}
+_NATIVE_POSITIONS = flags.DEFINE_boolean(
+    "native_positions",
+    False,
+    "Give a Marian model the position encodings of Marian itself, which those of transformers differ from slightly.",
+)
+
+
+def import_huggingface() -> None:
+    from t2t_keras.interop import huggingface
+
+    if not _MODEL_DIR.value:
+        raise ValueError("Expected a folder as --model_dir. Received none.")
+    languages = {name: flag.value for name, flag in _LANGUAGES.items()}
+    huggingface.import_huggingface(_FROM.value, _MODEL_DIR.value, **languages, native_positions=_NATIVE_POSITIONS.value)
+
+
+def main() -> None:
+    options.run(import_huggingface)
+
+
+if __name__ == "__main__":
+    main()
