@@ -5,7 +5,7 @@
 
 import dataclasses
 import json
-import math
+import numbers
 import pathlib
 import re
 import reprlib
@@ -42,8 +42,10 @@ _SHORTENED.maxstring = _SHORTENED.maxother = _SHORTENED.maxlong = 200
 
 def check_ensemble(models: int, weights: Sequence[float], mean: str) -> None:
     """Raises `ValueError` if the options of an ensemble are invalid for this number of models."""
-    if weights and (len(weights) != models or not all(0 < weight < math.inf for weight in weights)):
-        expected = f"{models} `ensemble_weights`, positive numbers" if models > 1 else "several models with `ensemble_weights`"
+    weights = list(weights)
+    possible = all(isinstance(weight, numbers.Real) and 1e-6 <= weight <= 1e6 for weight in weights)
+    if weights and not (len(weights) == models > 1 and possible):
+        expected = f"{models} `ensemble_weights`, numbers of 1e-6 to 1e6" if models > 1 else "several models with `ensemble_weights`"
         raise ValueError(f"Expected {expected}. Received: {', '.join(map(str, weights))}.")
     if mean not in ENSEMBLE_MEANS:
         raise ValueError(f"Expected `ensemble_mean` to be one of {', '.join(ENSEMBLE_MEANS)}. Received: {mean}.")
@@ -268,6 +270,8 @@ class TrainConfig:
         factor = "a learning_rate_factor of 1 with a constant learning_rate"
         _require(self, self.learning_rate_factor == 1 or not self.learning_rate, "learning_rate_factor learning_rate", factor)
         _require(self, is_checkpoint(self.parent_checkpoint), "parent_checkpoint", f"{', '.join(CHECKPOINTS)} or the number of an update")
+        of_parent = self.parent_checkpoint != AVERAGE or not self.parent_subwords
+        _require(self, bool(self.parent) or not of_parent, "parent parent_checkpoint parent_subwords", "a parent, to choose its checkpoint or sub-words")
         cooldown = "a cooldown of 0 or more updates, at most all of them"
         _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")

@@ -127,7 +127,7 @@ class Options:
 def several(paths: str) -> list[pathlib.Path]:
     """Returns the folders in a text with commas between them. The path of an existing folder may have commas."""
     whole = pathlib.Path(paths).expanduser()
-    return [whole] if whole.is_dir() else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",")]
+    return [whole] if whole.is_dir() else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
 
 
 def export_in(folder: pathlib.Path) -> pathlib.Path | None:

@@ -339,6 +339,14 @@ def _make(
     subwords = given or _learn_subwords(data, vocab_size, seed, task, "target" if separate else "")
     if separate:
         subwords.own_source = given_source or _learn_subwords(data, source_vocab_size, seed, task, "source")
+    if subwords.pattern != subwords.source.pattern:
+        received = "sub-words of the source with other ones, or none"
+        raise ValueError(f"Expected the text to keep of `subwords_file` on both sides. Received: {received}. Give `source_subwords_file`.")
+    if not source_vocab_size and subwords.pieces != subwords.source.pieces:
+        logger.warning(
+            "The source has other sub-words than the target, and both share a matrix, in which a row stands for two sub-words. Give "
+            "`source_vocab_size`, the number of those of the source, for a matrix of its own."
+        )
     for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):
         write_whole(folder / name, model)
     _write_shards(folder, data, seed, text, subwords, task, write_train)
