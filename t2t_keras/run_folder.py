@@ -307,8 +307,8 @@ def recorded_options(folder: pathlib.Path) -> dict:
         raise ValueError(f"{error} Remove {folder} and prepare again.") from error
     if not isinstance(options, dict):
         raise ValueError(f"{path} is damaged: it has no options. Remove {folder} and prepare again.")
-    # Older versions wrote "pairs", had byte-pair encoding and translation only, and kept no patterns.
-    return {"subwords": "bpe", "task": "translation", "keep_patterns": ""} | {
+    # Older versions wrote "pairs", had byte-pair encoding and translation only, and neither kept patterns nor set tags.
+    return {"subwords": "bpe", "task": "translation", "keep_patterns": "", "source_tag": ""} | {
         "builtin_pairs" if name == "pairs" else name: value for name, value in options.items()
     }
 
