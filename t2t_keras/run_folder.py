@@ -127,7 +127,7 @@ class Options:
 def several(paths: str) -> list[pathlib.Path]:
     """Returns the folders in a text with commas between them. The path of an existing folder may have commas."""
     whole = pathlib.Path(paths).expanduser()
-    return [whole] if whole.is_dir() else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",")]
+    return [whole] if whole.is_dir() else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
 
 
 def export_in(folder: pathlib.Path) -> pathlib.Path | None:
@@ -307,8 +307,8 @@ def recorded_options(folder: pathlib.Path) -> dict:
         raise ValueError(f"{error} Remove {folder} and prepare again.") from error
     if not isinstance(options, dict):
         raise ValueError(f"{path} is damaged: it has no options. Remove {folder} and prepare again.")
-    # Older versions wrote "pairs", had byte-pair encoding and translation only, and kept no patterns.
-    return {"subwords": "bpe", "task": "translation", "keep_patterns": ""} | {
+    # Older versions wrote "pairs", had byte-pair encoding and translation only, and neither kept patterns nor set tags.
+    return {"subwords": "bpe", "task": "translation", "keep_patterns": "", "source_tag": ""} | {
         "builtin_pairs" if name == "pairs" else name: value for name, value in options.items()
     }
 

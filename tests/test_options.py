@@ -644,6 +644,7 @@ ROWS = {
         "train_target": [Row("other-train.target", of_data(lambda found: side(found.train, 1)), side(OTHER_TRAIN, 1))],
         "valid_source": [Row("other-valid.source", of_data(lambda found: side(found.valid, 0)), side(OTHER_VALID, 0))],
         "valid_target": [Row("other-valid.target", of_data(lambda found: side(found.valid, 1)), side(OTHER_VALID, 1))],
+        "source_tag": [Row("<2de>", of_data(lambda found: ("▁<2de>" in found.pieces, found.train[1][0][:6])), (True, "<2de> "))],
         "dataset": [Row("builtin", of_data(lambda found: len(found.train)), 150, beside=BUILTIN)],
         "source_language": [
             Row(

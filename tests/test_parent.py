@@ -129,6 +129,28 @@ def test_with_other_sub_words_the_rows_of_those_that_both_have_are_copied(folder
     assert run_folder.read(tmp_path / "child").model.vocab_size == vocab_size
 
 
+def test_a_matrix_of_the_source_alone_has_the_rows_that_both_sides_of_the_parent_share(folder, tmp_path, monkeypatch):
+    found, initial, start = {}, {}, parent.start
+
+    def started(path, which, model, tokenizer):
+        initial.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
+        start(path, which, model, tokenizer)
+        found.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
+        found.update(source=tokenizer.source.pieces, target=tokenizer.pieces)
+
+    monkeypatch.setattr(parent, "start", started)
+    monkeypatch.setattr(loop, "train", lambda *args, **others: TrainState())
+    given = {"parent": str(folder / "parent"), "parent_checkpoint": "latest", "parent_subwords": False}
+    said = trained(tmp_path / "child", **given, source_vocab_size=330, vocab_size=332, **CHILD | {"builtin_pairs": 2000})
+    before, theirs = arrays(checkpoint.kept(folder / "parent")[-1]), vocabulary.load((folder / "parent/subwords.model").read_bytes())
+    for side, layer in (("source", "source_embedding"), ("target", "embedding")):
+        name, shared = f"model/transformer/{layer}/matrix", set(theirs.pieces) & set(found[side])
+        assert f"{len(shared):,} of {len(found[side])} sub-words in {layer} are the parent's" in said and "start at random:" not in said
+        for row, piece in enumerate(found[side]):
+            own = before["model/transformer/embedding/matrix"][theirs.pieces.index(piece)] if piece in shared else initial[name][row]
+            np.testing.assert_array_equal(found[name][row], own, err_msg=piece)
+
+
 def test_frozen_parts_keep_the_weights_of_the_parent_and_have_no_optimizer(folder, tmp_path):
     """Resuming keeps them too, and other parts cannot be frozen then."""
     child = tmp_path / "child"

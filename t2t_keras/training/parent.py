@@ -45,17 +45,23 @@ def _start_with_other_subwords(
     trained = make(registry.architecture(run_folder.architecture_of(parent)), options)
     description, _ = checkpoint.load(parent, which, trained)
     variables = checkpoint.model_variables(model)
-    arrays = {name: np.array(variable) for name, variable in checkpoint.model_variables(trained).items()}
-    sides = (model.embedding_matrix, tokenizer, before), (model.source_embedding_matrix, tokenizer.source, before.source)
-    for matrix, ours, theirs in sides:
-        if matrix is None:
+    stored = {name: np.array(variable) for name, variable in checkpoint.model_variables(trained).items()}
+    arrays = dict(stored)
+    theirs_of_source = trained.embedding_matrix if trained.source_embedding_matrix is None else trained.source_embedding_matrix
+    sides = (
+        (model.embedding_matrix, tokenizer, trained.embedding_matrix, before),
+        (model.source_embedding_matrix, tokenizer.source, theirs_of_source, before.source),
+    )
+    for matrix, ours, their_matrix, theirs in sides:
+        if matrix is None or their_matrix is None:
             continue
         pieces, known = ours.pieces, {piece: row for row, piece in enumerate(theirs.pieces)}
         rows = [row for row, piece in enumerate(pieces) if piece in known]
-        layer = f"model/{matrix.path.rpartition('/')[0]}/"
-        for name in arrays.keys() & {name for name in variables if name.startswith(layer)}:
-            values = np.array(variables[name])
-            values[rows] = arrays[name][[known[pieces[row]] for row in rows]]
-            arrays[name] = values
+        layer, their_layer = (f"model/{each.path.rpartition('/')[0]}/" for each in (matrix, their_matrix))
+        for name in [name for name in variables if name.startswith(layer)]:
+            if (their_name := name.replace(layer, their_layer)) in stored:
+                values = np.array(variables[name])
+                values[rows] = stored[their_name][[known[pieces[row]] for row in rows]]
+                arrays[name] = values
         logger.info(f"{len(rows):,} of {len(pieces):,} sub-words in {layer.split('/')[-2]} are the parent's; the others start at random.")
     return description, assign(variables, arrays, source=parent, partial=True)
