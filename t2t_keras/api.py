@@ -16,8 +16,10 @@ from t2t_keras.config import FORMER_NAMES, SampleConfig, with_current_names
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.signatures import OWN_ALPHA, Signatures
+from t2t_keras.files import read_json
 from t2t_keras.patterns import Kept
 from t2t_keras.phrases import SEPARATOR, joined
+from t2t_keras.text import piece_file
 
 Text = str | Sequence[str]
 Phrases = Sequence[str] | Sequence[Sequence[str]]  # Of a sentence, or of each sentence of a list.
@@ -52,26 +54,46 @@ class TextTranslator:
         translate: [B] string → {"text", "score"} [B].
         signatures: object with `translate_with_options`, `sample` and `score`; see `export.signatures.Signatures`.
         batch_size: number of sentences to translate at once, unless a call says otherwise.
+        languages: the codes of the languages, of a model of many.
     """
 
-    def __init__(self, translate: Callable, signatures, batch_size: int = 64):
-        self._translate, self._signatures, self._batch_size = translate, signatures, batch_size
+    def __init__(self, translate: Callable, signatures, batch_size: int = 64, languages: Sequence[str] = ()):
+        self._translate, self._signatures, self._batch_size, self._languages = translate, signatures, batch_size, languages
 
-    def translate(self, text: Text, batch_size: int = 0) -> str | list[str]:
+    def translate(self, text: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = "") -> str | list[str]:
         """Translates a sentence or a list of sentences.
 
         Args:
             text: a sentence, or a list of sentences. A line break within a sentence counts as a space.
             batch_size: number of sentences translated at once; 0 is what fills the cores or the GPU, and 64 for an export.
+            source_language, target_language: codes of a model of many languages; empty for those that it was loaded with.
 
         Returns:
             The best translation, or a list of the best translations.
 
         Raises:
             TypeError: `text` is neither a string nor a sequence of strings.
+            ValueError: the model has no such language.
         """
-        found = [result["text"] for result in translate_lines(self._translate, _listed(text), batch_size=batch_size or self._batch_size)]
+        texts, prefix = self._in_language(_listed(text), source_language), *self._in_language([""], target_language)
+
+        def into_language(lines) -> dict:
+            found = self._signatures.translate_with_options(**_inputs(lines, prefix=prefix))
+            _checked(found, lines.numpy())
+            return {"text": found["text"][:, 0]}
+
+        function = into_language if prefix else self._translate
+        found = [result["text"] for result in translate_lines(function, texts, batch_size=batch_size or self._batch_size)]
         return found[0] if isinstance(text, str) else found
+
+    def _in_language(self, texts: list[str], language: str) -> list[str]:
+        """Begins sentences with the tag of a language, if one is given."""
+        if not language:
+            return texts
+        if not self._languages:
+            raise ValueError(f"Expected a model of many languages with the language {language!r:.80}. Received: one that has none.")
+        piece_file.check_language(language, self._languages)
+        return [piece_file.tag_of(language) + text for text in texts]
 
     def n_best(
         self,
@@ -85,6 +107,8 @@ class TextTranslator:
         avoid: Phrases = (),
         ordered: bool = False,
         keep_patterns: str = "",
+        source_language: str = "",
+        target_language: str = "",
         batch_size: int = 32,
     ) -> list[Translation] | list[list[Translation]]:
         """Finds the n best translations of a sentence or of each sentence of a list.
@@ -100,6 +124,7 @@ class TextTranslator:
             avoid: likewise, phrases that it must not contain as whole words.
             ordered: whether the constraints must appear in their order.
             keep_patterns: what the translations must copy from their source, see `patterns.parse`: further constraints.
+            source_language, target_language: as in `translate`.
             batch_size: number of sentences translated at once.
 
         Returns:
@@ -117,25 +142,18 @@ class TextTranslator:
         own["constraints"] = [
             SEPARATOR.join(filter(None, [given, *kept.of(line)])) for given, line in zip(own["constraints"], texts, strict=True)
         ]
+        texts, [prefix] = self._in_language(texts, source_language), self._in_language([prefix], target_language)
+        alpha = OWN_ALPHA if alpha is None else float(alpha)
         for first in range(0, len(texts), batch_size):
             chosen = slice(first, first + batch_size)
-            rows = len(texts[chosen])
-            phrases = {name: tf.constant(values[chosen]) for name, values in own.items()} | {"ordered": tf.fill([rows], ordered)}
-            found += self._n_best(texts[chosen], n, OWN_ALPHA if alpha is None else alpha, prefix, alignment, phrases)
+            phrases = {name: tf.constant(values[chosen]) for name, values in own.items()}
+            found += self._n_best(texts[chosen], n, alignment, {"alpha": alpha, "prefix": prefix, "ordered": ordered}, phrases)
         return found[0] if isinstance(text, str) else found
 
-    def _n_best(self, texts: list[str], n: int, alpha: float, prefix: str, alignment: bool, phrases: dict) -> list[list[Translation]]:
-        rows = len(texts)
-        outputs = self._signatures.translate_with_options(
-            text=tf.constant(texts),
-            alpha=tf.fill([rows], float(alpha)),
-            max_length=tf.zeros([rows], tf.int32),
-            n_best=tf.fill([rows], n),
-            prefix=tf.fill([rows], prefix),
-            alignment=tf.fill([rows], True),  # Sub-words are returned only with the alignment.
-            **phrases,
-        )
-        outputs = _checked(outputs, texts)
+    def _n_best(self, texts: list[str], n: int, alignment: bool, options: dict, phrases: dict) -> list[list[Translation]]:
+        # Sub-words are returned only with the alignment.
+        inputs = _inputs(tf.constant(texts), **options, n_best=n, alignment=True) | phrases
+        outputs, rows = _checked(self._signatures.translate_with_options(**inputs), texts), len(texts)
 
         def translation(row: int, beam: int) -> Translation:
             pieces, source_pieces = _decoded(outputs["pieces"][row, beam]), _decoded(outputs["source_pieces"][row])
@@ -184,22 +202,25 @@ class TextTranslator:
                 found.append([Translation(each.decode(errors="replace"), score) for each, score in zip(*drawn, strict=True)])
         return found[0] if isinstance(text, str) else found
 
-    def score(self, source: Text, target: Text, batch_size: int = 32) -> float | list[float]:
+    def score(
+        self, source: Text, target: Text, batch_size: int = 32, *, source_language: str = "", target_language: str = ""
+    ) -> float | list[float]:
         """Computes log P(target | source), in nats, including the end token.
 
         Args:
             source: a sentence, or a list of sentences.
             target: its translation, or a list of translations.
             batch_size: number of pairs scored at once.
+            source_language, target_language: as in `translate`. The sub-word of the target's language counts too.
 
         Returns:
             The log probability, or a list of log probabilities.
 
         Raises:
             TypeError: `source` or `target` is neither a string nor a sequence of strings.
-            ValueError: the numbers of sentences differ.
+            ValueError: the numbers of sentences differ, or the model has no such language.
         """
-        sources, targets = _listed(source), _listed(target)
+        sources, targets = self._in_language(_listed(source), source_language), self._in_language(_listed(target), target_language)
         if isinstance(source, str) != isinstance(target, str) or len(sources) != len(targets):
             raise ValueError(f"Expected one target for each source. Received: {len(sources)} sources and {len(targets)} targets.")
         found = []
@@ -208,6 +229,13 @@ class TextTranslator:
             outputs = self._signatures.score(source=tf.constant(sources[chosen]), target=tf.constant(targets[chosen]))
             found += outputs["log_prob"].numpy().tolist()
         return found[0] if isinstance(source, str) else found
+
+
+def _inputs(text, **options) -> dict:
+    """Returns the inputs of `translate_with_options` for sentences [B] string, with the same options for all."""
+    usual = {"alpha": OWN_ALPHA, "max_length": 0, "n_best": 1, "prefix": "", "alignment": False}
+    usual |= {"constraints": "", "avoid": "", "ordered": False}
+    return {"text": text} | {name: tf.fill(tf.shape(text), value) for name, value in (usual | options).items()}
 
 
 def _phrases(text: Text, phrases: Phrases, name: str) -> list[str]:
@@ -259,7 +287,8 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
             whose prediction at each step is the mean of theirs.
         checkpoint: weights of a run: "average", "best", "latest" or the number of a step.
         options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`; for several, also
-            `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or "logs".
+            `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or "logs"; for a model of many
+            languages, `source_language` and `target_language`.
 
     Raises:
         FileNotFoundError: a folder has no trained model.
@@ -279,10 +308,10 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
 
 def _load_run(model_dir: pathlib.Path | list[pathlib.Path], checkpoint: str, **options) -> TextTranslator:
     translator = loading.load(model_dir, checkpoint, **options)
-    return TextTranslator(translator, Signatures(translator), translator.limits.batch_size)
+    return TextTranslator(translator, Signatures(translator), translator.limits.batch_size, translator.tokenizer.languages)
 
 
-def _signatures(export: pathlib.Path) -> tuple[Callable, object]:
+def _signatures(export: pathlib.Path) -> tuple[Callable, object, int, Sequence[str]]:
     """Loads a SavedModel and returns the arguments of `TextTranslator`."""
     gpus.share()
     model = tf.saved_model.load(str(export))
@@ -307,7 +336,9 @@ def _signatures(export: pathlib.Path) -> tuple[Callable, object]:
         sample = staticmethod(model.signatures["sample"] if "sample" in model.signatures else no_sample)
         score = staticmethod(model.signatures["score"])
 
-    return lambda text: model.signatures["serving_default"](text=text), Signatures
+    described = export / "assets.extra" / "t2t_keras.json"
+    languages = read_json(described).get("languages", []) if described.is_file() else []
+    return lambda text: model.signatures["serving_default"](text=text), Signatures, 64, languages
 
 
 @dataclasses.dataclass(frozen=True)

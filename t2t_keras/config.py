@@ -414,8 +414,8 @@ class DataConfig:
     dataset: str = option(
         "", "A TFDS translation dataset such as wmt14_translate/de-en; or 'builtin': numbers, dates and money, English to German."
     )
-    source_language: str = option("", "Language code of the source in --dataset.")
-    target_language: str = option("", "Language code of the target in --dataset.")
+    source_language: str = option("", "Language code of the source in --dataset, or in the sub-words of a --parent of many languages.")
+    target_language: str = option("", "Language code of the target, likewise.")
     train_split: str = option("train", "Split of --dataset to train on, or a slice such as train[:99%].")
     valid_split: str = option("validation", "Split of --dataset to validate on, or a slice such as train[99%:].")
     builtin_pairs: int = option(40_000, "Number of training pairs to generate for --dataset=builtin.")

@@ -1,6 +1,10 @@
 """Imported M2M-100 and NLLB-200 models: logits of a NumPy M2M-100, ids and languages, what a run does, and refusals in one sentence."""
 
+import json
 import pathlib
+import shutil
+import subprocess
+import sys
 
 import m2m_folder
 import marian_folder
@@ -9,8 +13,10 @@ import pytest
 import tensorflow as tf
 
 import t2t_keras
+from t2t_keras import run_folder
 from t2t_keras.config import BOS, EOS, PAD
 from t2t_keras.decoding import loading
+from t2t_keras.text import piece_file
 
 ROOT = pathlib.Path(__file__).parent.parent
 SHAPES = {
@@ -113,3 +119,171 @@ def test_greedy_translations_are_those_of_the_model_in_the_chosen_language(impor
         texts = [text.decode() for text in translator(tf.constant(LINES))["text"].numpy()]
         unknown = any(piece.startswith("<") for piece in "".join(texts))
         assert unknown or texts == [text_of(folder, ids) for ids in expected]
+
+
+# What a run does.
+
+
+def test_a_blank_line_stays_blank_and_a_tag_alone_is_one(run):
+    translator = t2t_keras.load(run)
+    assert translator.translate(["", "  ", ">>fra_Latn<<"]) == ["", "", ""]
+    assert all(translator.translate(LINES))
+    assert [each.text for each in translator.sample("")] == [""] and translator.n_best("", 1)[0].score == 0
+
+
+def test_a_language_may_be_chosen_for_a_call_and_for_a_line(run):
+    """As if the run had it."""
+    usual, french = t2t_keras.load(run), t2t_keras.load(run, target_language="fra_Latn")
+    expected = french.translate(LINES)
+    assert expected != usual.translate(LINES) == usual.translate(LINES, target_language="deu_Latn")
+    assert usual.translate(LINES, target_language="fra_Latn") == expected
+    assert [each[0].text for each in usual.n_best(LINES, 1, target_language="fra_Latn")] == expected
+    assert [each[0].text for each in usual.n_best(LINES, 1, prefix=">>fra_Latn<<")] == expected
+    from_chinese = t2t_keras.load(run, source_language="zho_Hans").translate(LINES)
+    assert from_chinese == usual.translate(LINES, source_language="zho_Hans") != usual.translate(LINES)
+    assert from_chinese == usual.translate([f">>zho_Hans<<{line}" for line in LINES])
+
+
+def test_scores_and_samples_are_of_the_languages(run):
+    usual, french = t2t_keras.load(run), t2t_keras.load(run, target_language="fra_Latn")
+    score = french.score("a dog", "ein hund")
+    assert usual.score("a dog", "ein hund", target_language="fra_Latn") == pytest.approx(score, abs=1e-4)
+    assert abs(usual.score("a dog", "ein hund") - score) > 1e-2
+    options = {"draws": 6, "seed": 3}
+    assert [each.text for each in usual.sample("a dog", **options)] != [each.text for each in french.sample("a dog", **options)]
+
+
+def test_a_prefix_and_phrases_come_after_the_language(run):
+    translator = t2t_keras.load(run)
+    [found] = translator.n_best("a dog runs", 1, prefix="ein", constraints=["hund", "￭s"], target_language="fra_Latn")
+    assert found.text.startswith("ein") and "hund" in found.text and found.constraints_met
+    assert found.pieces[0] == ">>fra_Latn<<" and found.source_pieces[0] == ">>eng_Latn<<"
+    [plain] = translator.n_best("a dog runs", 1, prefix="ein", alignment=True)
+    assert plain.pieces[0] == ">>deu_Latn<<" and plain.alignment.shape == (len(plain.pieces), len(plain.source_pieces))
+
+
+@pytest.mark.parametrize("options", [{"source_language": "eng_Ltn"}, {"target_language": "eng_Ltn"}])
+def test_an_unknown_language_is_refused_with_those_like_it(run, options):
+    message = "one of the 5 languages of the model. Received: 'eng_Ltn'. Did you mean eng_Latn"
+    translator = t2t_keras.load(run)
+    for call in (translator.translate, translator.n_best, lambda text, **options: translator.score(text, text, **options)):
+        with pytest.raises(ValueError, match=message):
+            call("a dog", **options)
+    with pytest.raises(ValueError, match=f"`{next(iter(options))}`: Expected {message}"):
+        t2t_keras.load(run, **options)
+    with pytest.raises(ValueError, match="prefix: expected the tag of a language of the model. Received: >>eng_Ltn<<"):
+        translator.n_best("a dog", 1, prefix=">>eng_Ltn<<a")
+
+
+def test_without_a_default_the_languages_must_be_given(nllb, tmp_path):
+    t2t_keras.import_huggingface(nllb, tmp_path / "run")
+    with pytest.raises(ValueError, match="Expected `target_language`, one of the 5 languages of the model, such as ace_Latn"):
+        t2t_keras.load(tmp_path / "run")
+    with pytest.raises(ValueError, match="Expected `source_language`"):
+        t2t_keras.load(tmp_path / "run", target_language="deu_Latn")
+    assert all(t2t_keras.load(tmp_path / "run", source_language="eng_Latn", target_language="deu_Latn").translate(LINES))
+
+
+def test_the_files_may_name_the_languages(nllb, tmp_path):
+    folder = shutil.copytree(nllb, tmp_path / "model")
+    changed(folder, "tokenizer_config.json", src_lang="fra_Latn", tgt_lang="ace_Latn")
+    t2t_keras.import_huggingface(folder, tmp_path / "run")
+    assert languages_of(tmp_path / "run") == ("fra_Latn", "ace_Latn")
+    changed(folder, "generation_config.json", forced_bos_token_id=m2m_folder.ids_of(folder, "", "deu_Latn")[0])
+    t2t_keras.import_huggingface(folder, tmp_path / "forced", source_language="eng_Latn")
+    assert languages_of(tmp_path / "forced") == ("eng_Latn", "deu_Latn")
+    changed(folder, "tokenizer_config.json", src_lang="xx")
+    t2t_keras.import_huggingface(folder, tmp_path / "unknown")
+    assert languages_of(tmp_path / "unknown") == ("", "deu_Latn")
+
+
+def languages_of(model_dir) -> tuple[str, str]:
+    names = run_folder.SOURCE_SUBWORDS, run_folder.SUBWORDS
+    return tuple(piece_file.unpack((model_dir / name).read_bytes()).language for name in names)
+
+
+def changed(folder, name: str, **values) -> None:
+    path = folder / name
+    path.write_text(json.dumps({key: value for key, value in (json.loads(path.read_text()) | values).items() if value is not ...}))
+
+
+LOAD = """
+import sys
+import tensorflow as tf, tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+lines = tf.constant(sys.argv[3:])
+found = model.signatures["serving_default"](text=lines)["text"]
+inputs = {"alpha": -1.0, "max_length": 0, "n_best": 1, "prefix": sys.argv[2], "alignment": False, "ordered": False}
+inputs |= {"constraints": "", "avoid": ""}
+other = model.signatures["translate_with_options"](text=lines, **{name: tf.fill([len(lines)], value) for name, value in inputs.items()})
+assert "t2t_keras" not in sys.modules
+print("\\n".join(text.decode() for text in [*found.numpy(), *other["text"][:, 0].numpy()]))
+"""
+
+
+def test_an_export_translates_alike_in_a_process_without_this_package(run, tmp_path):
+    translator = t2t_keras.load(run)
+    lines = [*LINES, ">>zho_Hans<<a dog"]
+    expected = translator.translate(lines) + translator.translate(lines, target_language="fra_Latn")
+    export = t2t_keras.Run(run).export(tmp_path / "export")
+    command = [sys.executable, "-c", LOAD, str(export), ">>fra_Latn<<", *lines]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert result.stdout.splitlines() == expected
+    loaded = t2t_keras.load(tmp_path / "export")
+    assert loaded.translate(lines) + loaded.translate(lines, target_language="fra_Latn") == expected
+    with pytest.raises(ValueError, match="Did you mean fra_Latn"):
+        loaded.translate("a dog", target_language="fra")
+
+
+def text_of_pairs(folder: pathlib.Path, tag: str = "") -> dict[str, str]:
+    """Files of pairs of words, as options."""
+    found = {}
+    for split in ("train", "valid"):
+        for side, words in (("source", marian_folder.SOURCE_WORDS), ("target", marian_folder.TARGET_WORDS)):
+            path = folder / f"{split}.{side}"
+            path.write_text("".join(f"{tag}{first} {second}\n" for first in words[:9] for second in words[:9]))
+            found[f"{split}_{side}"] = str(path)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("languages", [{}, {"source_language": "fra_Latn", "target_language": "zho_Hans"}])
+def test_a_new_run_starts_from_an_import_with_its_languages_or_others(run, tmp_path, languages):
+    sizes = {"batch_tokens": 200, "buckets_per_update": 1, "train_steps": 2, "warmup_steps": 1, "learning_rate_factor": 0.1}
+    others = {"valid_sentences": 0, "attention_images": 0, "best_metric": "loss"}
+    t2t_keras.train(tmp_path / "run", parent=run, **text_of_pairs(tmp_path), **languages, **sizes, **others)
+    source, target = tuple(languages.values()) or ("eng_Latn", "deu_Latn")
+    assert languages_of(tmp_path / "run") == (source, target)
+    child, parent = loading.load(tmp_path / "run"), loading.load(run)
+    for before, after in zip(parent.model.weights, child.model.weights, strict=True):
+        moved = np.abs(after.numpy() - before.numpy())
+        assert 0 < moved.max() < 0.2, before.path
+    records = batching.Corpus(tmp_path / "run/data/valid")
+    pairs = [[ids.tolist() for ids in records[index]] for index in range(3)]
+    tags = [child.tokenizer.pieces.index(f">>{code}<<") for code in (source, target)]
+    assert all([ids[0] for ids in pair] == tags and min(ids[1:-1] for ids in pair) for pair in pairs)
+
+
+def test_text_may_bring_the_languages_of_its_lines(run, tmp_path):
+    """Where a corpus has several."""
+    tokenizer = loading.load(run).source_tokenizer
+    lines = [">>fra_Latn<< a dog", "a dog", ">>xxx_Xxxx<< a dog", "a >>fra_Latn<<"]
+    french, english, unknown, inside = tokenizer.tokenize(tf.constant(lines)).to_list()
+    own, other = (tokenizer.pieces.index(f">>{code}<<") for code in ("eng_Latn", "fra_Latn"))
+    assert french == [other, *english[1:]] and english[0] == unknown[0] == inside[0] == own
+    assert other not in [*english, *unknown, *inside] and len(unknown) > len(english)
+
+
+def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp_path):
+    """Other ones ask for another folder."""
+    text = text_of_pairs(tmp_path)
+    files = {"subwords_file": str(run / run_folder.SUBWORDS), "source_subwords_file": str(run / run_folder.SOURCE_SUBWORDS)}
+    size = loading.load(run).tokenizer.vocab_size
+    data = DataConfig(**text, **files, subwords="sentencepiece", source_language="fra_Latn")
+    prepare.prepare(data, size, 1, tmp_path / "data", Translation())
+    found = [piece_file.unpack((tmp_path / "data" / name).read_bytes()).language for name in (run_folder.SOURCE_SUBWORDS, run_folder.SUBWORDS)]
+    assert found == ["fra_Latn", "deu_Latn"]
+    with pytest.raises(ValueError, match="`source_language` was fra_Latn, and is now ace_Latn"):
+        prepare.prepare(dataclasses.replace(data, source_language="ace_Latn"), size, 1, tmp_path / "data", Translation())
+    with pytest.raises(ValueError, match="`target_language`: Expected one of the 5 languages.*Did you mean deu_Latn"):
+        prepare.prepare(dataclasses.replace(data, target_language="deu"), size, 1, tmp_path / "other", Translation())

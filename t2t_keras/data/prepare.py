@@ -23,7 +23,7 @@ from t2t_keras.files import write_whole
 from t2t_keras.log import logger
 from t2t_keras.run_folder import CORPUS, LOCK, SOURCE_SUBWORDS, SUBWORDS, recorded_options
 from t2t_keras.task import Task
-from t2t_keras.text import vocabulary
+from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders
 from t2t_keras.text.subwords import Subwords
 
@@ -64,6 +64,8 @@ def _options(
         if file := getattr(data, name):
             path = pathlib.Path(file).expanduser()
             own[name] = f"{path.name} {files.describe(path)}"
+    if data.subwords == "sentencepiece" and not data.dataset:
+        own |= {name: code for name in ("source_language", "target_language") if (code := getattr(data, name))}
     return {**corpora.identity(data, seed, hashes), **own, **{name: getattr(data, name) for name in TEXT_OPTIONS}}
 
 
@@ -266,6 +268,10 @@ def _given_subwords(data: DataConfig, option: str, size: int, size_option: str) 
         subwords = vocabulary.load(model)
     except ValueError as error:
         raise ValueError(f"Expected a file of sub-words as `{option}`. Received: {path} ({error})") from error
+    if subwords.languages and not data.dataset:
+        side = "source_language" if option.startswith("source") else "target_language"
+        model = piece_file.with_chosen(model, side, getattr(data, side))
+        subwords = vocabulary.load(model)
     if data.keep_patterns and subwords.pattern != patterns.parse(data.keep_patterns):
         has = f"has those of {subwords.pattern}" if subwords.pattern else "has none"
         raise ValueError(f"Expected placeholders of keep_patterns={data.keep_patterns} in {path}. It {has}. Leave `keep_patterns` out.")

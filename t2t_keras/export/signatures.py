@@ -6,6 +6,7 @@ reported in its row and does not affect other sentences.
 Letters: B sentences, W beams, S source and T target sub-words.
 """
 
+import re
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -107,7 +108,8 @@ class Signatures(tf.Module):
             alpha: [B] float32, α of the length penalty, 0 to 10; -1 for that of the configuration.
             max_length: [B] int32, maximum number of sub-words, including the end token; 0 for source + `extra_length`.
             n_best: [B] int32, number of translations, 1 to W.
-            prefix: [B] string, text that the translation must start with. Spaces at its start and end are ignored.
+            prefix: [B] string, text that the translation must start with. Spaces at its start and end are ignored. In a model of many
+                languages, it may begin with the tag of the translation's, such as >>deu_Latn<<, as `text` may with that of its own.
             alignment: [B] boolean, whether to return an alignment. The source may then have at most 256 sub-words.
             constraints: [B] string, phrases that the translation must contain, separated by tabs or line ends; at most 32, of at most 32
                 sub-words each. A phrase that is given twice must appear twice. One that begins with ￭ follows other text without a space.
@@ -158,6 +160,7 @@ class Signatures(tf.Module):
             _error_where(
                 (number > 0) & (number >= wanted) & (max_length >= 0), "prefix: expected fewer sub-words than max_length.", number
             ),
+            *self._prefix_errors(prefix),
             *_phrase_errors("constraints", *sizes),
             _error_where(
                 (sizes[0] > 0) & (config.diverse_groups > 1), "constraints: expected none with several groups of beams.", sizes[0]
@@ -183,6 +186,17 @@ class Signatures(tf.Module):
         written = tf.reshape(written, [tf.shape(text)[0], beam_size, tf.shape(written)[1]])
         found["constraints_met"] = lexical.met(wanted_phrases, ordered, written) & ~(absent & (sizes[0] > 0)[:, None])
         return {**found, "truncated": truncated, "error": error, **self._aligned(source, sequences, alignment, absent)}
+
+    def _prefix_errors(self, prefix) -> list:
+        """Returns error messages for prefixes that begin with a tag of no language, in a model of many: a list of [B] string."""
+        languages = self.translator.tokenizer.languages
+        if not languages:
+            return []
+        known = tf.strings.regex_full_match(prefix, f"(?s)>>({'|'.join(map(re.escape, languages))})<<.*")
+        wrong = tf.strings.regex_full_match(prefix, "(?s)>>[^<>]+<<.*") & ~known
+        return [
+            _error_where(wrong, "prefix: expected the tag of a language of the model.", tf.strings.regex_replace(prefix, "<<(?s:.*)", "<<"))
+        ]
 
     def fits(self, phrase: str) -> bool:
         """Returns whether a phrase has few enough sub-words for a constraint."""

@@ -114,7 +114,7 @@ def _many_languages(folder: Folder, config: MarianConfig, source_language: str, 
     """Reads the vocabulary of a model of many languages, which both sides share."""
     where, ids = folder.path / m2m_vocabulary.MODEL, m2m_vocabulary.ids_of(folder)
     languages = m2m_vocabulary.languages_of(folder, len(ids))
-    pieces = ids | {f">>{code}<<": index for code, index in languages.items()}
+    pieces = ids | {piece_file.tag_of(code): index for code, index in languages.items()}
     vocabulary = Vocabulary(where, pieces, config.target_rows, config.pad, config.start)
     _check_ids(folder, config, vocabulary)
     options = folder.json(TOKENIZER)

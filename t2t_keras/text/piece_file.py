@@ -17,6 +17,11 @@ HEAD = b"SentencePiece model after the list of its ids\n"
 TAG = re.compile(r">>([^<>]+)<<")  # The piece of a language, with its code.
 
 
+def tag_of(language: str) -> str:
+    """Returns the piece of a language, with which a line in it may begin."""
+    return f">>{language}<<"
+
+
 class Pieces(NamedTuple):
     """What a file holds."""
 
@@ -67,7 +72,7 @@ def unpack(content: bytes) -> Pieces:
         raise ValueError("Expected different sub-words before the SentencePiece model. Received: one of them twice.")
     found = Pieces((*SPECIAL, *pieces), processor, language)
     if language:
-        _check_language(language, found.languages)
+        check_language(language, found.languages)
     return found
 
 
@@ -80,28 +85,46 @@ def with_language(content: bytes, language: str) -> bytes:
     found = unpack(content) if content.startswith(HEAD) else None
     if found is None or found.language is None:
         raise ValueError(f"Expected a model of many languages with the language {language!r:.80}. Received: one whose sub-words have none.")
-    _check_language(language, found.languages)
+    check_language(language, found.languages)
     line = json.dumps({"language": language, "pieces": found.pieces[len(SPECIAL) :]})
     return HEAD + line.encode() + b"\n" + found.processor
 
 
-def with_languages(contents: Sequence[bytes], source: str = "", target: str = "") -> list[bytes]:
-    """Returns the contents of the files of the target and, if it has its own, of the source, of any kind, with given languages.
+def without_language(content: bytes) -> bytes:
+    """Returns the content of a file of any kind without its language, to compare it with others."""
+    if not content.startswith(HEAD) or not (found := unpack(content)).language:
+        return content
+    return pack(list(found.pieces[len(SPECIAL) :]), found.processor, "")
+
+
+def with_chosen(content: bytes, option: str, language: str = "") -> bytes:
+    """Returns the content of a file of any kind, with a language if one is given.
+
+    Args:
+        content: the content.
+        option: the name of the option that chooses the language, for messages.
+        language: the code; empty for that of the file.
 
     Raises:
-        ValueError: see `with_language`; or a model of many languages has none chosen.
+        ValueError: see `with_language`; or the file is of many languages, and none is chosen.
     """
-    chosen = zip(contents, (target, source), strict=False)
-    found = [with_language(content, language) if language else content for content, language in chosen]
-    if source and len(contents) < 2:
-        with_language(b"", source)
-    for option, content in zip(("target_language", "source_language"), found, strict=False):
-        if content.startswith(HEAD) and (read := unpack(content)).language == "":
-            some = ", ".join(read.languages[:5])
-            raise ValueError(
-                f"Expected `{option}`, one of the {len(read.languages)} languages of the model, such as {some}. Received none."
-            )
-    return found
+    if language:
+        try:
+            return with_language(content, language)
+        except ValueError as error:
+            raise ValueError(f"`{option}`: {error}") from error
+    if content.startswith(HEAD) and (found := unpack(content)).language == "":
+        some = f"one of the {len(found.languages)} languages of the model, such as {', '.join(found.languages[:5])}"
+        raise ValueError(f"Expected `{option}`, {some}. Received none.")
+    return content
+
+
+def with_languages(contents: Sequence[bytes], source: str = "", target: str = "") -> list[bytes]:
+    """Returns the contents of the files of the target and, if it has its own, of the source, with given languages; see `with_chosen`."""
+    chosen = (("target_language", target), ("source_language", source))
+    if source and len(contents) < 2:  # Models of many languages have both.
+        with_chosen(contents[0], *chosen[1])
+    return [with_chosen(content, *language) for content, language in zip(contents, chosen, strict=False)]
 
 
 def pieces_of(processor: bytes) -> list[str]:
@@ -118,7 +141,8 @@ def pieces_of(processor: bytes) -> list[str]:
     return [model.IdToPiece(index) for index in range(model.GetPieceSize())]
 
 
-def _check_language(language: str, languages: tuple[str, ...]) -> None:
+def check_language(language: str, languages: Sequence[str]) -> None:
+    """Raises `ValueError` for a language that is not among some, with the nearest ones."""
     if language not in languages:
         near = difflib.get_close_matches(language, languages, 5, 0.4) or languages[:5]
         received = f"{language!r:.80}. Did you mean {', '.join(near)}?"

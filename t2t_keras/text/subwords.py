@@ -36,9 +36,11 @@ class Subwords(tf.Module, abc.ABC):
 
     Attributes:
         own_source: the sub-words of sources, if these are those of targets only; otherwise `None`.
-        language: the code of the language whose sub-word each sentence begins with, in a model of many languages; otherwise empty.
+        languages: the codes of the languages, in a model of many; otherwise empty.
+        language: the code of the language whose sub-word each sentence begins with, in a model of many; otherwise empty.
     """
 
+    languages: tuple[str, ...] = ()
     language = ""
 
     def __init__(self, model: bytes, pieces: tuple[str, ...], pattern: str = ""):

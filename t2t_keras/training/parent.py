@@ -27,7 +27,7 @@ def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Sub
         FileNotFoundError, ValueError: see `checkpoint.start`.
     """
     before = vocabulary.load_sides(*run_folder.read_subwords(parent))
-    if before.models == tokenizer.models:
+    if (before.pieces, before.source.pieces) == (tokenizer.pieces, tokenizer.source.pieces):
         description, left = checkpoint.start(parent, which, model)
     else:
         description, left = _start_with_other_subwords(parent, which, model, tokenizer, before)

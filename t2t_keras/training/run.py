@@ -30,6 +30,7 @@ from t2t_keras.model.protocols import make
 from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 from t2t_keras.task import Task
+from t2t_keras.text import piece_file
 from t2t_keras.training import cost, devices, diagnosis, freezing, loop, optimizer, parent, train_step
 from t2t_keras.training.state import TrainState
 
@@ -99,7 +100,8 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     elif (
         train.parent
         and train.parent_subwords
-        and run_folder.read_subwords(pathlib.Path(train.parent)) != tuple(path.read_bytes() for path in (subwords, source_subwords) if path)
+        and list(map(piece_file.without_language, run_folder.read_subwords(pathlib.Path(train.parent))))
+        != [piece_file.without_language(path.read_bytes()) for path in (subwords, source_subwords) if path]
     ):
         raise ValueError(
             f"Expected the sub-words of {train.parent} in {folder}. Prepare the data with "
