@@ -6,10 +6,10 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-python3}
 [ -x "$root/.venv-peers/bin/python" ] || "$python" -m venv "$root/.venv-peers"
-"$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root[test]" torch==2.13.0 'transformers>=4.56' 'keras-hub>=0.32' >&2
+"$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root[test]" torch==2.13.0 'transformers>=4.56' 'protobuf>=5' 'keras-hub>=0.32' >&2
 # JoeyNMT's requirements contradict TensorFlow's; its layers need few of them.
 "$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps joeynmt subword-nmt 'importlib_metadata<8' zipp >&2
 # Of mbrs, its chrF alone is used.
 "$root/.venv-peers/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps mbrs fastchrf >&2
 cd "$root"
-exec .venv-peers/bin/python -m pytest -m "slow or not slow" tests/test_benchmarks.py tests/test_bench_train.py tests/test_marian_peers.py tests/test_mbrs.py "$@"
+exec .venv-peers/bin/python -m pytest -m "slow or not slow" tests/test_benchmarks.py tests/test_bench_train.py tests/test_marian_peers.py tests/test_m2m_peers.py tests/test_mbrs.py "$@"

@@ -1,5 +1,6 @@
 """Imported M2M-100 and NLLB-200 models: logits of a NumPy M2M-100, ids and languages, what a run does, and refusals in one sentence."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -9,12 +10,17 @@ import sys
 import m2m_folder
 import marian_folder
 import numpy as np
+import programs
 import pytest
+import safetensors.numpy
 import tensorflow as tf
+from test_marian import MEMORY
+from test_shards import read_pairs
 
 import t2t_keras
 from t2t_keras import run_folder
-from t2t_keras.config import BOS, EOS, PAD
+from t2t_keras.config import BOS, EOS, PAD, DataConfig
+from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading
 from t2t_keras.text import piece_file
 
@@ -258,10 +264,9 @@ def test_a_new_run_starts_from_an_import_with_its_languages_or_others(run, tmp_p
     for before, after in zip(parent.model.weights, child.model.weights, strict=True):
         moved = np.abs(after.numpy() - before.numpy())
         assert 0 < moved.max() < 0.2, before.path
-    records = batching.Corpus(tmp_path / "run/data/valid")
-    pairs = [[ids.tolist() for ids in records[index]] for index in range(3)]
-    tags = [child.tokenizer.pieces.index(f">>{code}<<") for code in (source, target)]
-    assert all([ids[0] for ids in pair] == tags and min(ids[1:-1] for ids in pair) for pair in pairs)
+    folder = tmp_path / "run/data/valid"
+    pairs, tags = read_pairs(folder, shards.read_info(folder)), [child.tokenizer.pieces.index(f">>{code}<<") for code in (source, target)]
+    assert len(pairs) == 81 and all([ids[0] for ids in pair] == tags for pair in pairs)
 
 
 def test_text_may_bring_the_languages_of_its_lines(run, tmp_path):
@@ -280,10 +285,157 @@ def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp
     files = {"subwords_file": str(run / run_folder.SUBWORDS), "source_subwords_file": str(run / run_folder.SOURCE_SUBWORDS)}
     size = loading.load(run).tokenizer.vocab_size
     data = DataConfig(**text, **files, subwords="sentencepiece", source_language="fra_Latn")
-    prepare.prepare(data, size, 1, tmp_path / "data", Translation())
-    found = [piece_file.unpack((tmp_path / "data" / name).read_bytes()).language for name in (run_folder.SOURCE_SUBWORDS, run_folder.SUBWORDS)]
+    prepare.prepare(data, size, 1, tmp_path / "data", run_folder.Options().task)
+    found = [
+        piece_file.unpack((tmp_path / "data" / name).read_bytes()).language for name in (run_folder.SOURCE_SUBWORDS, run_folder.SUBWORDS)
+    ]
     assert found == ["fra_Latn", "deu_Latn"]
     with pytest.raises(ValueError, match="`source_language` was fra_Latn, and is now ace_Latn"):
-        prepare.prepare(dataclasses.replace(data, source_language="ace_Latn"), size, 1, tmp_path / "data", Translation())
+        prepare.prepare(dataclasses.replace(data, source_language="ace_Latn"), size, 1, tmp_path / "data", run_folder.Options().task)
     with pytest.raises(ValueError, match="`target_language`: Expected one of the 5 languages.*Did you mean deu_Latn"):
-        prepare.prepare(dataclasses.replace(data, target_language="deu"), size, 1, tmp_path / "other", Translation())
+        prepare.prepare(dataclasses.replace(data, target_language="deu"), size, 1, tmp_path / "other", run_folder.Options().task)
+
+
+# The program.
+
+
+def tool(name: str, *arguments, text: str = "") -> subprocess.CompletedProcess:
+    command = [sys.executable, ROOT / "tools" / f"{name}.py", *map(str, arguments)]
+    return programs.run(command, capture_output=True, text=True, input=text)
+
+
+def test_the_programs_translate_between_the_chosen_languages(nllb, run, tmp_path):
+    languages = ("--source_language=eng_Latn", "--target_language=fra_Latn")
+    result = tool("import_marian", f"--from={nllb}", f"--model_dir={tmp_path}/run", *languages)
+    assert result.returncode == 0, result.stderr
+    assert languages_of(tmp_path / "run") == ("eng_Latn", "fra_Latn")
+    expected = t2t_keras.load(run).translate(LINES)
+    result = tool("translate", f"--model_dir={tmp_path}/run", "--target_language=deu_Latn", text="".join(f"{line}\n" for line in LINES))
+    assert result.returncode == 0 and result.stdout.splitlines() == expected, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        (
+            "import_huggingface",
+            ("--source_language=eng",),
+            "Expected one of the 5 languages of the model. Received: 'eng'. Did you mean eng_Latn",
+        ),
+        ("import_huggingface", ("--native_positions",), "Expected a Marian model with --native_positions."),
+        ("translate", ("--target_language=deu",), "--target_language: Expected one of the 5 languages"),
+    ],
+)
+def test_the_programs_refuse_other_languages_before_tensorflow(nllb, run, tmp_path, name, arguments, message):
+    where = (f"--from={nllb}", f"--model_dir={tmp_path}/new") if name != "translate" else (f"--model_dir={run}",)
+    command = [sys.executable, ROOT / "tools" / f"{name}.py", *where, *arguments]
+    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True)
+    *_, last = result.stderr.splitlines()
+    assert result.returncode == 1 and last.startswith("Error: ") and message in last, result.stderr
+    assert not (tmp_path / "new").exists()
+
+
+# Folders that do not fit.
+
+
+def renamed(folder, old: str, new: str) -> None:
+    (folder / old).rename(folder / new)
+
+
+def with_weights(folder, change) -> None:
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    change(arrays)
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+
+
+def other_spm(folder) -> None:
+    (folder / "sentencepiece.bpe.model").write_bytes(marian_folder.spm(marian_folder.SOURCE_WORDS))
+
+
+def index_of(folder, places) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+
+
+NORM, SHARED = "model.decoder.layer_norm.weight", "model.shared.weight"
+BROKEN = {
+    "experts": (lambda folder: changed(folder, "config.json", model_type="nllb-moe"), "model_type=marian or m2m_100.*'nllb-moe'"),
+    "no sub-words": (lambda folder: renamed(folder, "sentencepiece.bpe.model", "spm"), "sentencepiece.bpe.model.*missing"),
+    "sub-words of another toolkit": (other_spm, "Expected <unk>, <s>, </s> as the first pieces.*Received: </s>, <unk>, "),
+    "sub-words that are cut": (
+        lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"\n"), "first pieces|Expected a SentencePiece model"
+    ),
+    "no languages": (lambda folder: renamed(folder, "special_tokens_map.json", "x"), "codes of languages.*Received none"),
+    "languages without an id": (lambda folder: changed(folder, "config.json", vocab_size=160), "different ids below 160"),
+    "languages on pieces": (
+        lambda folder: (folder / "added_tokens.json").write_text('{"eng_Latn": 9}'), "an id twice"
+    ),
+    "ids that are text": (lambda folder: (folder / "added_tokens.json").write_text('{"eng_Latn": "9"}'), "ids of added tokens"),
+    "added tokens are a list": (
+        lambda folder: changed(folder, "tokenizer_config.json", added_tokens_decoder=[1]), "ids of added tokens"
+    ),
+    "untied": (lambda folder: changed(folder, "config.json", tie_word_embeddings=False), "tie_word_embeddings=True.*False"),
+    "other padding": (lambda folder: changed(folder, "config.json", pad_token_id=4), "ids of padding and end"),
+    "no last norm": (lambda folder: with_weights(folder, lambda arrays: arrays.pop(NORM)), f"Expected the weight {NORM}. It is missing"),
+    "unknown": (lambda folder: with_weights(folder, lambda arrays: arrays.update(x=np.ones(2))), "m2m_100 with pre-norm.*x besides"),
+    "an index of no files": (lambda folder: index_of(folder, {SHARED: "../model.safetensors"}), "names of safetensors.*Received: ../model"),
+    "an index without places": (lambda folder: index_of(folder, []), "names of safetensors files"),
+    "a file that is missing": (lambda folder: index_of(folder, {SHARED: "a.safetensors"}), "Expected a.safetensors in .*missing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_folder_that_does_not_fit_is_refused_in_one_sentence_and_nothing_is_written(nllb, tmp_path, name):
+    break_it, message = BROKEN[name]
+    folder = shutil.copytree(nllb, tmp_path / "model")
+    break_it(folder)
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as raised:
+        t2t_keras.import_huggingface(folder, tmp_path / "run")
+    assert len(str(raised.value)) < 600 and "\n" not in str(raised.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
+def test_a_weight_in_two_files_is_refused(nllb, tmp_path):
+    folder = shutil.copytree(nllb, tmp_path / "model")
+    for name in ("a", "b"):
+        shutil.copyfile(folder / "model.safetensors", folder / f"{name}.safetensors")
+    index_of(folder, {SHARED: "a.safetensors", NORM: "b.safetensors"})
+    with pytest.raises(ValueError, match="each weight in one of the files.*one of them twice"):
+        t2t_keras.import_huggingface(folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["sentencepiece.bpe.model", "special_tokens_map.json"])
+def test_links_are_not_followed(nllb, tmp_path, name):
+    folder = shutil.copytree(nllb, tmp_path / "model")
+    (folder / name).unlink()
+    (folder / name).symlink_to(nllb / name)
+    with pytest.raises(ValueError, match=f"no links.*{name}"):
+        t2t_keras.import_huggingface(folder, tmp_path / "run")
+
+
+def test_position_encodings_in_the_file_are_checked(nllb, tmp_path):
+    """As in files of early versions of transformers."""
+    name = "model.encoder.embed_positions.weights"
+    angles = np.arange(66)[:, None] / 10000 ** (np.arange(8) / 7)
+    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1, dtype=np.float32)
+    table[1] = 0
+    for place, fits in ((table, True), (table + 0.1, False)):
+        folder = shutil.copytree(nllb, tmp_path / f"model {fits}")
+        with_weights(folder, lambda arrays: arrays.update({name: place}))  # noqa: B023
+        if fits:
+            t2t_keras.import_huggingface(folder, tmp_path / "run")
+        else:
+            with pytest.raises(ValueError, match=f"Expected the sinusoids of transformers as {name}"):
+                t2t_keras.import_huggingface(folder, tmp_path / "other")
+
+
+def test_an_import_takes_less_memory_than_twice_the_model_and_no_tensorflow(tmp_path):
+    """With a vocabulary as large a part of it as in NLLB-200 of 600 million weights."""
+    sizes = {"d_model": 256, "ffn_dim": 1024, "encoder_layers": 6, "decoder_layers": 6}
+    folder = m2m_folder.make(tmp_path / "model", sizes=sizes, options={"vocab_size": 100_000}, dtype=np.float16)
+    size = (folder / "model.safetensors").stat().st_size
+    assert size > 70e6
+    command = [sys.executable, "-c", MEMORY, str(folder), str(tmp_path / "run")]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) < 2 * size

@@ -39,10 +39,10 @@ needs_transformers = pytest.mark.skipif(
 )
 
 
-def oracle(*arguments) -> dict:
-    """What `marian_oracle.py` prints."""
+def oracle(*arguments, program=ORACLE) -> dict:
+    """What `marian_oracle.py` or another program prints."""
     environment = os.environ | {"PYTHONPATH": str(ORACLE.parent)}
-    result = subprocess.run([PYTHON, str(ORACLE), *map(str, arguments)], capture_output=True, text=True, env=environment)
+    result = subprocess.run([PYTHON, str(program), *map(str, arguments)], capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 

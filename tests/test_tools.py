@@ -1048,11 +1048,17 @@ CALLS = {
             ["warm", 4, {}],
         ],
     ),
-    "import_marian": (
-        "module('interop.marian', import_marian=lambda *given: told(*given))",
-        ["--from=some/model", "--model_dir={0}/run"],
-        [["some/model", "{0}/run", {}]],
-    ),
+    **{
+        name: (
+            "module('interop.huggingface', import_huggingface=told)",
+            ["--from=some/model", "--model_dir={0}/run", *flags],
+            [["some/model", "{0}/run", {"source_language": "", "target_language": "", "native_positions": False} | options]],
+        )
+        for name, flags, options in (
+            ("import_huggingface", ["--source_language=a", "--target_language=b"], {"source_language": "a", "target_language": "b"}),
+            ("import_marian", ["--native_positions"], {"native_positions": True}),
+        )
+    },
     "table1": (
         "module('experiments.table1', Settings=lambda *sizes: list(sizes), measure=lambda *given: told(*given) or {'machine': 'mine'},"
         " table=lambda results, least: told('table', least), picture=lambda results, least: ['picture', least])\n"

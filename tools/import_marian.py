@@ -1,27 +1,15 @@
-"""Imports a Marian or OPUS-MT model: a folder in the format of transformers, or a model of the Hugging Face hub, becomes a run.
+"""Imports a Marian or OPUS-MT model: another name of import_huggingface.py.
 
 python tools/import_marian.py --from=Helsinki-NLP/opus-mt-en-de --model_dir=runs/opus
 python tools/translate.py --model_dir=runs/opus < lines
 """
 
-from absl import flags
-
-from t2t_keras.cli import flags as options
-
-_FROM = flags.DEFINE_string("from", None, "Folder with config.json and model.safetensors, or name of a model on the hub.", required=True)
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run, new or empty.", required=True)
-
-
-def import_marian() -> None:
-    from t2t_keras.interop import marian
-
-    if not _MODEL_DIR.value:
-        raise ValueError("Expected a folder as --model_dir. Received none.")
-    marian.import_marian(_FROM.value, _MODEL_DIR.value)
+import pathlib
+import runpy
 
 
 def main() -> None:
-    options.run(import_marian)
+    runpy.run_path(str(pathlib.Path(__file__).with_name("import_huggingface.py")), run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -140,8 +140,8 @@ def trained_model() -> dict:
         FileNotFoundError: the folder has no run.
         ValueError: an option is invalid.
     """
-    names = ("checkpoint", "dtype", "int8", "ensemble_mean", "source_language", "target_language")
-    values = {name: flags.FLAGS[name].value for name in names}
+    values = {name: flags.FLAGS[name].value for name in ("checkpoint", "dtype", "int8", "ensemble_mean")}
+    languages = {name: flags.FLAGS[name].value for name in ("source_language", "target_language") if flags.FLAGS[name].value}
     folders, search = run_folder.several(flags.FLAGS["model_dir"].value), given(DecodeConfig)
     models = [run_folder.groups(folder, "model")[0] for folder in folders]
     dataclasses.replace(*run_folder.groups(folders[0], "decode"), **search)
@@ -151,9 +151,9 @@ def trained_model() -> dict:
         raise ValueError(f"Expected numbers as `ensemble_weights`. Received: {','.join(flags.FLAGS['ensemble_weights'].value)}.") from error
     check_ensemble(len(folders), weights, values["ensemble_mean"])
     for folder in folders:
-        piece_file.with_languages(run_folder.read_subwords(folder), values["source_language"], values["target_language"])
+        piece_file.with_languages(run_folder.read_subwords(folder), **languages)
     process_environment.choose(models, values["dtype"], values["int8"])
-    return {"model_dir": folders, "which": values.pop("checkpoint"), "ensemble_weights": weights, **values, **search}
+    return {"model_dir": folders, "which": values.pop("checkpoint"), "ensemble_weights": weights, **values, **languages, **search}
 
 
 def define_sampling() -> None:

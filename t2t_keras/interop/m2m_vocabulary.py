@@ -15,7 +15,7 @@ SPECIAL, ADDED, FAST = "special_tokens_map.json", "added_tokens.json", "tokenize
 _OF_SENTENCEPIECE, _OF_FAIRSEQ = ["<unk>", "<s>", "</s>"], ["<s>", "<pad>", "</s>", "<unk>"]  # In the order of their ids.
 _LANGUAGE = re.compile(r"__([A-Za-z][\w-]*?)__|([a-z]{2,3}_[A-Z][a-z]{3})", re.ASCII)
 # The languages of M2M-100 and of its models for WMT 2021 in the order of their ids, which transformers 5 does not write into the folder.
-_LANGUAGES = {
+LANGUAGES = {
     "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id ig ilo "
     "is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv "
     "sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu",
@@ -55,7 +55,7 @@ def languages_of(folder: Folder, first: int) -> dict[str, int]:
     names = [_text(token) for token in listed] if isinstance(listed, list) else []
     known = _known_ids(folder, options)
     if not any(map(_LANGUAGE.fullmatch, [*names, *known])) and folder.find(VOCABULARY):
-        names = [f"__{code}__" for code in _LANGUAGES.get(options.get("language_codes", "m2m100"), "").split()]
+        names = [f"__{code}__" for code in LANGUAGES.get(options.get("language_codes", "m2m100"), "").split()]
     found = {token: known.get(token, first + index) for index, token in enumerate(filter(_LANGUAGE.fullmatch, names))}
     found |= {token: index for token, index in known.items() if _LANGUAGE.fullmatch(token)}
     if not found:

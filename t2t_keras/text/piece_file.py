@@ -119,10 +119,10 @@ def with_chosen(content: bytes, option: str, language: str = "") -> bytes:
     return content
 
 
-def with_languages(contents: Sequence[bytes], source: str = "", target: str = "") -> list[bytes]:
+def with_languages(contents: Sequence[bytes], source_language: str = "", target_language: str = "") -> list[bytes]:
     """Returns the contents of the files of the target and, if it has its own, of the source, with given languages; see `with_chosen`."""
-    chosen = (("target_language", target), ("source_language", source))
-    if source and len(contents) < 2:  # Models of many languages have both.
+    chosen = (("target_language", target_language), ("source_language", source_language))
+    if source_language and len(contents) < 2:  # Models of many languages have both.
         with_chosen(contents[0], *chosen[1])
     return [with_chosen(content, *language) for content, language in zip(contents, chosen, strict=False)]
 
