@@ -138,8 +138,11 @@ def weights(config: dict, seed: int, dtype, scale: float) -> dict[str, np.ndarra
     return {name: array.astype(dtype) for name, array in arrays.items()}
 
 
-def logits(folder: pathlib.Path, source: list[int], target: list[int]) -> np.ndarray:
-    """Computes the logits [T, V] of a source [S] with the end token, and a target [T] with the start token: Marian's ids, float64."""
+def logits(folder: pathlib.Path, source: list[int], target: list[int], native: bool = False) -> np.ndarray:
+    """Computes the logits [T, V] of a source [S] with the end token, and a target [T] with the start token: Marian's ids, float64.
+
+    `native` has the position encodings of Marian itself.
+    """
     config = json.loads((folder / "config.json").read_text())
     files = [safetensors.numpy.load_file(path) for path in folder.glob("*.safetensors")]
     arrays = {name: array.astype(np.float64) for file in files for name, array in file.items()}
@@ -167,8 +170,8 @@ def logits(folder: pathlib.Path, source: list[int], target: list[int]) -> np.nda
         return linear(np.einsum("hts,shk->thk", shares, v).reshape(len(x), d), f"{name}.out_proj")
 
     def embed(ids, name):
-        first, steps = (config["pad_token_id"] + 1, d // 2 - 1) if m2m else (0, d / 2)
-        angles = (first + np.arange(len(ids)))[:, None] / 10000 ** (np.arange(d // 2) / steps)
+        first = config["pad_token_id"] + 1 if m2m else 0
+        angles = (first + np.arange(len(ids)))[:, None] / 10000 ** (np.arange(d // 2) / (d / 2 - (m2m or native)))
         scale = math.sqrt(d) if config["scale_embedding"] else 1
         return arrays[name][ids] * scale + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 

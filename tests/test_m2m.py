@@ -14,7 +14,7 @@ import programs
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from test_marian import MEMORY
+from test_marian import MEMORY, served
 from test_shards import read_pairs
 
 import t2t_keras
@@ -335,6 +335,19 @@ def test_the_programs_refuse_other_languages_before_tensorflow(nllb, run, tmp_pa
     assert not (tmp_path / "new").exists()
 
 
+def test_a_model_of_the_hub_may_have_its_weights_in_several_files(tmp_path):
+    folder = m2m_folder.make(tmp_path / "model", shards=3)
+    with served(folder, tmp_path / "hf") as (environment, requests):
+        command = [sys.executable, ROOT / "tools/import_huggingface.py", "--from=some/opus", f"--model_dir={tmp_path}/run"]
+        result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr
+    t2t_keras.import_huggingface(folder, tmp_path / "local")
+    step = "checkpoints/step-000000000.npz"
+    with np.load(tmp_path / "run" / step) as found, np.load(tmp_path / "local" / step) as expected:
+        assert found.files == expected.files and all(np.array_equal(found[name], expected[name]) for name in found.files)
+    assert {path.split("/")[4] for path in requests if "config.json" not in path} == {"c" * 40}
+
+
 # Folders that do not fit.
 
 
@@ -431,10 +444,10 @@ def test_position_encodings_in_the_file_are_checked(nllb, tmp_path):
 
 def test_an_import_takes_less_memory_than_twice_the_model_and_no_tensorflow(tmp_path):
     """With a vocabulary as large a part of it as in NLLB-200 of 600 million weights."""
-    sizes = {"d_model": 256, "ffn_dim": 1024, "encoder_layers": 6, "decoder_layers": 6}
-    folder = m2m_folder.make(tmp_path / "model", sizes=sizes, options={"vocab_size": 100_000}, dtype=np.float16)
+    sizes = {"d_model": 512, "ffn_dim": 2048, "encoder_layers": 6, "decoder_layers": 6}
+    folder = m2m_folder.make(tmp_path / "model", sizes=sizes, options={"vocab_size": 64_000}, dtype=np.float16)
     size = (folder / "model.safetensors").stat().st_size
-    assert size > 70e6
+    assert size > 150e6
     command = [sys.executable, "-c", MEMORY, str(folder), str(tmp_path / "run")]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr

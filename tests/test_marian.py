@@ -1,5 +1,6 @@
 """Imported Marian models: logits of a NumPy Marian, ids of SentencePiece, what a run does, and one sentence for other folders."""
 
+import contextlib
 import functools
 import http.server
 import json
@@ -87,6 +88,21 @@ def test_logits_are_those_of_marian(imported):
         np.testing.assert_allclose(found[0].numpy()[:, kept], expected[:, [theirs["target"][own] for own in kept]], atol=1e-4)
         assert np.abs(expected).max() > 3 and expected.std() > 0.5
         assert np.all(found[0].numpy()[:, [PAD, BOS]] < expected.max() - 90)
+
+
+def test_a_model_may_have_the_position_encodings_of_marian_itself(opus, run, tmp_path):
+    t2t_keras.import_marian(opus, tmp_path / "run", native_positions=True)
+    model, usual = loading.load(tmp_path / "run").model, loading.load(run).model
+    source, target = ([9, 12, 20, EOS], [7, 30, 15])  # Marian's id 0, the end token, is ours after padding and the start token.
+    theirs = marian_ids(opus, loading.load(run).tokenizer, "target")
+    start = json.loads((opus / "config.json").read_text())["decoder_start_token_id"]
+    ids = [theirs[own] for own in source], [start, *(theirs[own] for own in target)]
+    kept = [own for own in range(len(theirs)) if own not in (PAD, BOS)]
+    for native, each in ((True, model), (False, usual)):
+        found, _ = each.decode(tf.constant([[BOS, *target]]), each.encode(tf.constant([source])))
+        expected = marian_folder.logits(opus, *ids, native=native)[:, [theirs[own] for own in kept]]
+        np.testing.assert_allclose(found[0].numpy()[:, kept], expected, atol=1e-4)
+        assert np.abs(expected - marian_folder.logits(opus, *ids, native=not native)[:, [theirs[own] for own in kept]]).max() > 1e-2
 
 
 def test_ids_of_nasty_lines_are_those_of_sentencepiece_and_the_list(imported):
@@ -459,16 +475,22 @@ class Hub(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def hub(opus, tmp_path):
-    """Environment for programs: a hub on this machine, and a cache of their own."""
-    handler = type("Bound", (Hub,), {"folder": opus, "requests": []})
+@contextlib.contextmanager
+def served(folder, cache):
+    """Environment for programs: a hub on this machine, and a cache of their own; and the requests that it gets."""
+    handler = type("Bound", (Hub,), {"folder": folder, "requests": []})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    environment = {**os.environ, "HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}", "HF_HOME": str(tmp_path / "hf")}
+    environment = {**os.environ, "HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}", "HF_HOME": str(cache)}
     yield environment | {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1"}, handler.requests
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def hub(opus, tmp_path):
+    with served(opus, tmp_path / "hf") as found:
+        yield found
 
 
 def tool(*arguments, env=None) -> subprocess.CompletedProcess:

@@ -128,8 +128,8 @@ def _download(name: str, names: tuple[str, ...]) -> Folder:
         for file in names[1:]:
             fetch(file, snapshot.name)
         if fetch(SAFETENSORS, snapshot.name) is None and fetch(INDEX, snapshot.name) is not None:
-            for file in Folder(snapshot, snapshot.parents[1].resolve()).shards():
-                fetch(file, snapshot.name)
+            for shard in Folder(snapshot, snapshot.parents[1].resolve()).shards():
+                fetch(shard, snapshot.name)
         elif not (snapshot / SAFETENSORS).exists() and importlib.util.find_spec("torch"):
             fetch(PICKLED, snapshot.name)
     except errors.LocalEntryNotFoundError as error:
