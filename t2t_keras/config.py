@@ -277,6 +277,7 @@ class TrainConfig:
         of_parent = self.parent_checkpoint != AVERAGE or not self.parent_subwords
         options = "parent parent_checkpoint parent_subwords"
         _require(self, bool(self.parent) or not of_parent, options, "a parent, to choose its checkpoint or sub-words")
+        _require(self, not self.freeze or re.search(r"[^\s,/]", self.freeze), "freeze", "names of parts of the model, or nothing")
         cooldown = "a cooldown of 0 or more updates, at most all of them"
         _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
@@ -443,6 +444,10 @@ class DataConfig:
         names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
         _require(self, self.normalization in names, "normalization", f"one of {', '.join(names)}")
         _require(self, self.subwords in ("bpe", "wordpiece", "sentencepiece"), "subwords", "bpe, wordpiece or sentencepiece")
+        given = self.subwords != "sentencepiece" or self.subwords_file or not self.names_corpus
+        _require(
+            self, given, "subwords subwords_file", "`subwords=bpe` or `subwords=wordpiece`, or the file of an imported model's sub-words"
+        )
         _require(
             self,
             self.subwords == "bpe" or self.normalization == "identity",

@@ -375,9 +375,14 @@ def _child_of(parent: pathlib.Path, which: str) -> Options:
 
     Raises:
         FileNotFoundError: the folder is not a run's, or has no checkpoint.
+        ValueError: the run is damaged.
     """
-    run = read(parent)
-    checkpoint.identity(parent, which)
+    try:
+        run = read(parent)
+        checkpoint.identity(parent, which)
+    except (FileNotFoundError, ValueError) as error:
+        kind = ValueError if isinstance(error, ValueError) else FileNotFoundError
+        raise kind(str(error).replace("`checkpoint=", "`parent_checkpoint=").replace("`model_dir`", "`parent`")) from error
     return dataclasses.replace(Options.default(run.architecture), model=run.model)
 
 
