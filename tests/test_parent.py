@@ -191,7 +191,7 @@ def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_i
         ({"subwords": "wordpiece"}, ValueError, "Expected subwords=bpe, that of"),
         ({"d_ff": 32}, ValueError, "model/transformer/encoder_0/feed_forward/inner/kernel"),
         ({"subwords_file": ""}, ValueError, "Prepare the data with `subwords_file="),
-        ({"parent_checkpoint": "3"}, FileNotFoundError, "No checkpoint for `checkpoint=3` in"),
+        ({"parent_checkpoint": "3"}, FileNotFoundError, "No checkpoint for `parent_checkpoint=3` in"),
         (
             {"parent_checkpoint": "newest"},
             ValueError,
