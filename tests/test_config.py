@@ -83,6 +83,7 @@ INVALID = [
     (TrainConfig, {"cooldown_steps": -1}),
     (TrainConfig, {"parent_checkpoint": "best"}),
     (TrainConfig, {"freeze": " , /"}),
+    (TrainConfig, {"parent_optimizer": True}),
     *((DataConfig, {"source_tag": tag}) for tag in ("a b", "<", "▁x", "x" * 65, "<pad>", "</s>", "<0xA0>", "｟7｠", "<2de>,<unk>")),
     (DataConfig, {"source_tag": "<news>", "keep_patterns": "urls,tags"}),
     (DataConfig, {"source_tag": "<2de>,<2fr>", "dataset": "builtin"}),

@@ -59,6 +59,8 @@ def other(field):
     }  # fmt: skip
     if field.name == "source_vocab_size":
         return 9
+    if field.name == "parent_optimizer":  # Does not go with other options below.
+        return False
     if field.type is str:
         return texts.get(field.name, "" if "_source" in field.name or "_target" in field.name else "grpc://host:1")
     return {bool: lambda: not field.default, int: lambda: field.default + 2, float: lambda: field.default / 2 or 0.25}[field.type]()
