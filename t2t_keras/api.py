@@ -17,8 +17,9 @@ from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.signatures import OWN_ALPHA, Signatures
 from t2t_keras.files import read_json
+from t2t_keras.log import logger
 from t2t_keras.patterns import Kept
-from t2t_keras.phrases import SEPARATOR, joined
+from t2t_keras.phrases import SEPARATOR, Request, with_constraints
 from t2t_keras.text import piece_file
 
 Text = str | Sequence[str]
@@ -123,7 +124,8 @@ class TextTranslator:
                 twice must appear twice. One that begins with ￭ follows other text without a space.
             avoid: likewise, phrases that it must not contain as whole words.
             ordered: whether the constraints must appear in their order.
-            keep_patterns: what the translations must copy from their source, see `patterns.parse`: further constraints.
+            keep_patterns: what the translations must copy from their source, see `patterns.parse`: further constraints. A run
+                leaves out what is too long for a constraint, and warns.
             source_language, target_language: as in `translate`.
             batch_size: number of sentences translated at once.
 
@@ -137,11 +139,10 @@ class TextTranslator:
         texts, found, beam_size = _listed(text), [], getattr(self._signatures, "beam_size", None)
         if beam_size and not 1 <= n <= beam_size:  # An export says so itself.
             raise ValueError(f"n_best: expected 1 to {beam_size}, the beam size. Received: {n}.")
-        kept = Kept(keep_patterns)
-        own = {name: _phrases(text, phrases, name) for name, phrases in (("constraints", constraints), ("avoid", avoid))}
-        own["constraints"] = [
-            SEPARATOR.join(filter(None, [given, *kept.of(line)])) for given, line in zip(own["constraints"], texts, strict=True)
-        ]
+        rows = zip(texts, _phrases(text, constraints, "constraints"), _phrases(text, avoid, "avoid"), strict=True)
+        fits = {"fits": self._signatures.fits} if isinstance(self._signatures, Signatures) else {}
+        requests = list(with_constraints((Request(*row) for row in rows), Kept(keep_patterns).of, logger.warning, **fits))
+        own = {name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")}
         texts, [prefix] = self._in_language(texts, source_language), self._in_language([prefix], target_language)
         alpha = OWN_ALPHA if alpha is None else float(alpha)
         for first in range(0, len(texts), batch_size):
@@ -238,18 +239,18 @@ def _inputs(text, **options) -> dict:
     return {"text": text} | {name: tf.fill(tf.shape(text), value) for name, value in (usual | options).items()}
 
 
-def _phrases(text: Text, phrases: Phrases, name: str) -> list[str]:
-    """Returns the phrases of each sentence, joined.
+def _phrases(text: Text, phrases: Phrases, name: str) -> list[Sequence[str]]:
+    """Returns the phrases of each sentence.
 
     Raises:
         ValueError: they are not a list of phrases, or not one list for each sentence.
     """
     if isinstance(text, str):
-        return [joined(phrases, name)]
+        return [phrases]
     rows = phrases or [()] * len(text)
     if isinstance(rows, str) or len(rows) != len(text):
         raise ValueError(f"{name}: expected a list of phrases for each of {len(text)} sentences. Received: {phrases!r:.80}.")
-    return [joined(row, name) for row in rows]
+    return list(rows)
 
 
 def _listed(text: Text) -> list[str]:

@@ -237,6 +237,11 @@ class TrainConfig:
     parent_subwords: bool = option(
         True, "Keep the sub-words of --parent. If not, the rows of those that both runs have are copied, and the others start at random."
     )
+    parent_optimizer: bool = option(
+        False,
+        "Start with the optimizer of --parent too, which continues its learning rate schedule; needs --parent_checkpoint=latest or the "
+        "number of an update, and the same sub-words.",
+    )
     freeze: str = option(
         "",
         "Parts of the model that keep their weights, separated by commas: names in the paths of the weights, such as embedding, encoder or "
@@ -301,9 +306,14 @@ class TrainConfig:
         factor = "a learning_rate_factor of 1 with a constant learning_rate"
         _require(self, self.learning_rate_factor == 1 or not self.learning_rate, "learning_rate_factor learning_rate", factor)
         _require(self, is_checkpoint(self.parent_checkpoint), "parent_checkpoint", f"{', '.join(CHECKPOINTS)} or the number of an update")
-        of_parent = self.parent_checkpoint != AVERAGE or not self.parent_subwords
-        options = "parent parent_checkpoint parent_subwords"
-        _require(self, bool(self.parent) or not of_parent, options, "a parent, to choose its checkpoint or sub-words")
+        of_parent = self.parent_checkpoint != AVERAGE or not self.parent_subwords or self.parent_optimizer
+        options = "parent parent_checkpoint parent_subwords parent_optimizer"
+        _require(self, bool(self.parent) or not of_parent, options, "a parent, to choose what is taken from it")
+        one_state = self.parent_checkpoint not in (AVERAGE, BEST) and self.parent_subwords and not self.freeze and not self.cooldown_steps
+        options = "parent_optimizer parent_checkpoint parent_subwords freeze cooldown_steps"
+        expected = "an optimizer of one checkpoint that has one (latest, or the number of an update), for all weights, without a cooldown"
+        _require(self, one_state or not self.parent_optimizer, options, expected)
+        _require(self, not self.freeze or re.search(r"[^\s,/]", self.freeze), "freeze", "names of parts of the model, or nothing")
         cooldown = "a cooldown of 0 or more updates, at most all of them"
         _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
@@ -470,6 +480,10 @@ class DataConfig:
         names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
         _require(self, self.normalization in names, "normalization", f"one of {', '.join(names)}")
         _require(self, self.subwords in ("bpe", "wordpiece", "sentencepiece"), "subwords", "bpe, wordpiece or sentencepiece")
+        given = self.subwords != "sentencepiece" or self.subwords_file or not self.names_corpus
+        _require(
+            self, given, "subwords subwords_file", "`subwords=bpe` or `subwords=wordpiece`, or the file of an imported model's sub-words"
+        )
         _require(
             self,
             self.subwords == "bpe" or self.normalization == "identity",

@@ -41,7 +41,8 @@ TRANSFORMER = "transformer"  # The architecture where none is named.
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
-    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent", "parent_checkpoint", "parent_subwords", "freeze"),
+    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent"),
+    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
 }
 
@@ -375,9 +376,14 @@ def _child_of(parent: pathlib.Path, which: str) -> Options:
 
     Raises:
         FileNotFoundError: the folder is not a run's, or has no checkpoint.
+        ValueError: the run is damaged.
     """
-    run = read(parent)
-    checkpoint.identity(parent, which)
+    try:
+        run = read(parent)
+        checkpoint.identity(parent, which)
+    except (FileNotFoundError, ValueError) as error:
+        kind = ValueError if isinstance(error, ValueError) else FileNotFoundError
+        raise kind(str(error).replace("`checkpoint=", "`parent_checkpoint=").replace("`model_dir`", "`parent`")) from error
     return dataclasses.replace(Options.default(run.architecture), model=run.model)
 
 

@@ -80,7 +80,8 @@ def make(
         "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, **(options or {}),
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 4, "length_penalty": 0.0, **(search or {})}))
+    search = {"num_beams": 4, "length_penalty": 0.0, "decoder_start_token_id": 2, "eos_token_id": 2, "pad_token_id": 1} | (search or {})
+    (folder / "generation_config.json").write_text(json.dumps(search))
     described = config | {"share_encoder_decoder_embeddings": True}
     arrays = marian_folder.weights(described, seed, dtype, scale)
     write_weights(folder, arrays, shards)

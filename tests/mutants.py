@@ -1003,6 +1003,13 @@ MUTANTS = (
         ("tests/test_source_tags.py::test_tags_are_sub_words_of_the_source_alone",),
     ),
     Mutant(
+        "the optimizer of a parent is not used",
+        "t2t_keras/training/run.py",
+        "adam if config.parent_optimizer else None",
+        "None",
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[parent_optimizer]",),
+    ),
+    Mutant(
         "bad lines are skipped without --skip_bad_lines",
         "t2t_keras/data/corpora.py",
         "skip_bad_lines=data.skip_bad_lines,",

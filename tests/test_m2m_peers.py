@@ -78,7 +78,7 @@ def test_translations_of_a_model_that_transformers_trained_and_wrote_are_those_o
     """Into both languages."""
     size = {"d_model": 64, "ffn_dim": 128, "encoder_layers": 1, "decoder_layers": 1}
     folder, trained = m2m_folder.make(tmp_path / "model", sizes=size, scale=0.1, **options), tmp_path / "trained"
-    found = oracle(folder, trained, 600, program=m2m_oracle.__file__)
+    found = oracle(folder, trained, 500, program=m2m_oracle.__file__)
     source, *targets = m2m_oracle.LANGUAGES[options.get("kind", "nllb")]
     t2t_keras.import_huggingface(trained, tmp_path / "run", source_language=source, target_language=targets[0])
     for beams in (1, 4):
@@ -90,4 +90,4 @@ def test_translations_of_a_model_that_transformers_trained_and_wrote_are_those_o
             ended = [each["length"] < m2m_oracle.LONGEST for each in theirs]
             expected = [each["text"].strip() for each in theirs]
             assert list(itertools.compress(texts, ended)) == list(itertools.compress(expected, ended))
-            assert len(set(itertools.compress(expected, ended))) >= 30
+            assert len(set(itertools.compress(expected, ended))) >= 15

@@ -82,7 +82,9 @@ def _weighted(names: str) -> list[tuple[pathlib.Path, int]]:
             pattern, weight = given[1], int(given[2])
         paths = [pattern] if pathlib.Path(pattern).is_file() else sorted(glob.glob(pattern))
         if not paths or not all(pathlib.Path(path).is_file() for path in paths):
-            raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).")
+            given, _, weight = name.rpartition("@")
+            advice = f" A weight is a number of times, @1 to @9999, not @{weight}." if given and glob.glob(given) else ""
+            raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).{advice}")
         found += [(pathlib.Path(path), weight) for path in paths]
     return found
 

@@ -274,7 +274,8 @@ def _given_subwords(data: DataConfig, option: str, size: int, size_option: str) 
         subwords = vocabulary.load(model)
     if data.keep_patterns and subwords.pattern != patterns.parse(data.keep_patterns):
         has = f"has those of {subwords.pattern}" if subwords.pattern else "has none"
-        raise ValueError(f"Expected placeholders of keep_patterns={data.keep_patterns} in {path}. It {has}. Leave `keep_patterns` out.")
+        advice = "Leave `keep_patterns` out, or do not use this file: with a `parent`, give `parent_subwords=false`"
+        raise ValueError(f"Expected placeholders of keep_patterns={data.keep_patterns} in {path}. It {has}. {advice}.")
     found = {size_option: subwords.vocab_size, "subwords": vocabulary.kind(model)}
     for name, wanted in ((size_option, size), ("subwords", data.subwords)):
         if found[name] != wanted:

@@ -12,7 +12,7 @@ from t2t_keras.text.subwords import Subwords
 from t2t_keras.weights import Left, assign
 
 
-def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Subwords) -> None:
+def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Subwords, optimizer=None) -> None:
     """Starts a model from the weights of another run, and logs what does not match.
 
     Where the sub-words differ, the rows of those that both runs have are copied, and the others keep their values.
@@ -22,10 +22,14 @@ def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Sub
         which: its weights, see `checkpoint.load`.
         model: the model.
         tokenizer: its sub-words.
+        optimizer: its optimizer, if that starts as the parent's, whose sub-words are then the same; see `checkpoint.start_with_optimizer`.
 
     Raises:
         FileNotFoundError, ValueError: see `checkpoint.start`.
     """
+    if optimizer:
+        logger.info(f"Starting from the {checkpoint.start_with_optimizer(parent, which, model, optimizer)}.")
+        return
     before = vocabulary.load_sides(*run_folder.read_subwords(parent))
     if (before.pieces, before.source.pieces) == (tokenizer.pieces, tokenizer.source.pieces):
         description, left = checkpoint.start(parent, which, model)
