@@ -29,8 +29,8 @@ SHAPES = {
     "not scaled, swish": {**M2M, "scaled": False, "activation": "swish", "seed": 14},
     "two layers, shards": {"sizes": {"decoder_layers": 2}, "shards": 2, "seed": 15},
 }
-# Where the tokenizer of NLLB-200 differs from SentencePiece, and M2M-100's does not: it keeps what becomes a space at the end, and normalizes
-# what makes up one character at once.
+# Where the tokenizer of NLLB-200 differs from SentencePiece, and M2M-100's does not: it keeps what becomes a space at the end, and
+# normalizes what makes up one character at once.
 UNLIKE = re.compile(r"(?s).*[\s▁\ufeff\ufffd\x00-\x1f]\Z|.*[\u200d\u0301].*")
 
 
@@ -55,10 +55,11 @@ def test_ids_are_those_of_the_tokenizer(both):
         rows = subwords.tokenize(tf.constant(m2m_oracle.LINES)).to_list()
         same = [row == [ours[index] for index in other] for row, other in zip(rows, found[side], strict=True)]
         if (folder / "vocab.json").exists():
-            assert all(same)
+            tagged = [line.startswith(">>de<<") for line in m2m_oracle.LINES]
+            assert all(either != other for either, other in zip(same, tagged, strict=True))
         else:
             alike = [not UNLIKE.fullmatch(line) for line in m2m_oracle.LINES]
-            assert all(itertools.compress(same, alike)) and sum(alike) > 700
+            assert all(itertools.compress(same, alike)) and sum(alike) > 650
 
 
 @needs_transformers
