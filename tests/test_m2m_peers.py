@@ -89,6 +89,6 @@ def test_translations_of_a_model_that_transformers_trained_and_wrote_are_those_o
             theirs = found[f"{beams} {target}"]
             # At the greatest length, `generate` adds the end token.
             ended = [each["length"] < m2m_oracle.LONGEST for each in theirs]
-            expected = [each["text"].strip() for each in theirs]
+            expected = [re.sub("^__[a-z]+__", "", each["text"]).strip() for each in theirs]
             assert list(itertools.compress(texts, ended)) == list(itertools.compress(expected, ended))
             assert len(set(itertools.compress(expected, ended))) >= 15
