@@ -10,7 +10,7 @@ from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import DataConfig
 from t2t_keras.files import making_folder
 from t2t_keras.interop import huggingface_folder, marian_config
-from t2t_keras.interop.huggingface_folder import opened_weights
+from t2t_keras.interop.huggingface_folder import Folder, opened_weights
 from t2t_keras.interop.marian_vocabulary import (
     SOURCE_MODEL,
     TARGET_MODEL,
@@ -19,11 +19,12 @@ from t2t_keras.interop.marian_vocabulary import (
     VOCABULARY,
     Vocabulary,
     is_separate,
+    languages,
 )
 from t2t_keras.interop.marian_weights import Model
 from t2t_keras.log import logger
 
-_DATA = DataConfig(subwords="sentencepiece")
+IMPORT, OF_HUB = "import of ", "the hub's "  # What a run writes before the model that its options are from.
 _STATE = {"step": 0, "best": 0.0, "best_step": 0}  # Of training, which begins.
 _FILES = (marian_config.CONFIG, marian_config.SEARCH, TOKENIZER, VOCABULARY, TARGET_VOCABULARY, SOURCE_MODEL, TARGET_MODEL)
 
@@ -57,7 +58,8 @@ def import_marian(source: str | os.PathLike, model_dir: str | os.PathLike) -> No
     source_subwords, target_subwords = source_list.packed(folder, SOURCE_MODEL), target_list.packed(folder, TARGET_MODEL)
     with opened_weights(folder) as tensors:
         model = Model(config, tensors, source_list.rows, target_list.rows)
-        options = run_folder.Options(config.model, decode=config.decode, data=_DATA, sources=_sources(source, config))
+        data = DataConfig(subwords="sentencepiece", **languages(folder))
+        options = run_folder.Options(config.model, decode=config.decode, data=data, sources=_sources(source, folder, config))
         with making_folder(model_dir) as unfinished:
             paths = unfinished / run_folder.SUBWORDS, unfinished / run_folder.SOURCE_SUBWORDS
             for path, subwords in zip(paths, (target_subwords, source_subwords), strict=True):
@@ -69,7 +71,7 @@ def import_marian(source: str | os.PathLike, model_dir: str | os.PathLike) -> No
     logger.info(f"Imported {source}: {config.model.num_weights:,} weights, {config.model.vocab_size:,} sub-words.")
 
 
-def _sources(source: str | os.PathLike, config: marian_config.MarianConfig) -> dict[str, str]:
+def _sources(source: str | os.PathLike, folder: Folder, config: marian_config.MarianConfig) -> dict[str, str]:
     """Returns where options come from, as `run_folder.Options.sources`."""
-    name = str(source)
-    return dict.fromkeys([*vars(config.model), *vars(config.decode)], f"import of {name if name.isprintable() else ascii(name)}")
+    name = OF_HUB * folder.of_hub + (str(source) if str(source).isprintable() else ascii(str(source)))
+    return dict.fromkeys([*vars(config.model), *vars(config.decode)], IMPORT + name)

@@ -18,7 +18,7 @@ _EXPECTED = {
     "static_position_embeddings": True,
 }
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
-_EPSILON = 1e-5  # Of PyTorch's LayerNorm.
+EPSILON = 1e-5  # Of PyTorch's LayerNorm.
 # Of `generate`, which have no counterpart here, with the values that change nothing.
 _NO_COUNTERPART = {
     "do_sample": (False, None),
@@ -29,7 +29,7 @@ _NO_COUNTERPART = {
     "suppress_tokens": (None, []),
     "num_beam_groups": (1, None),
 }
-_TYPICAL = 20  # Sub-words of a typical sentence.
+TYPICAL = 20  # Sub-words of a typical sentence.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +141,7 @@ def read(folder: Folder) -> MarianConfig:
             dropout=values.get("dropout", float),
             attention_bias=True,
             activation=_ACTIVATIONS[activation],
-            norm_epsilon=_EPSILON,
+            norm_epsilon=EPSILON,
             source_vocab_size=0 if shared and tied else source_rows + 1,
             # The logits need the embeddings as they are.
             tie_logits=tied and scaled,
@@ -186,7 +186,7 @@ def _search(folder: Folder, values: _Values, positions: int, eos: int, rows: int
     try:
         decode = DecodeConfig(
             beam_size=search.get("num_beams", int, 1),
-            alpha=round(max(search.get("length_penalty", float, 1.0), 0.0) * (_TYPICAL + 5) / _TYPICAL, 4),
+            alpha=round(max(search.get("length_penalty", float, 1.0), 0.0) * (TYPICAL + 5) / TYPICAL, 4),
             max_input=positions,
             no_repeat_ngram=search.get("no_repeat_ngram_size", int, 0),
         )
