@@ -235,7 +235,19 @@ def test_a_hostile_name_is_no_markup(tmp_path):
     run = marian_run.make(tmp_path / "run", groups={"data": data})
     t2t_keras.export_marian(run, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "<script>" not in card and "\nlicense: mit" not in card and "language:" not in card
+    assert (
+        "<script>" not in "".join(card.split("```")[::2])
+        and card.count("```") == 4
+        and "\nlicense: mit" not in card
+        and "language:" not in card
+    )
+
+
+def test_the_card_names_the_tags_of_sentences(tmp_path):
+    data = DataConfig(train_source="a.en,b.en", train_target="a.de,b.fr", source_tag="<2de>,<2fr>")
+    t2t_keras.export_marian(marian_run.make(tmp_path / "run", groups={"data": data}), tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "A sentence begins with its tag: `<2de>`, `<2fr>`." in card and "--source_tag='<2de>,<2fr>'" in card
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ model, tokenizer = (each.from_pretrained({name!r}) for each in (MarianMTModel, M
 batch = tokenizer(["The first sentence.", "And another."], return_tensors="pt", padding=True)
 print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 ```
-
+{tags}
 ## Data
 
 {data}
@@ -139,7 +139,7 @@ def card(
         state: of their newest checkpoint.
         scores: of test sets.
     """
-    spoken = languages(data)
+    spoken, tags = languages(data), sorted(set(filter(None, data.tags)))
     origin, command, base = _origin(model_dir, options, state)
     return _CARD.format(
         languages="".join(f"{line}\n" for line in ["language:", *(f"- {code}" for code in spoken)] if spoken),
@@ -147,6 +147,7 @@ def card(
         name=_plain(name),
         pair=" to ".join(spoken) or "one language to another",
         origin=origin,
+        tags=f"\nA sentence begins with its tag: {', '.join(f'`{_code(tag)}`' for tag in tags)}.\n" if tags else "",
         data=_corpora(data),
         scores=_table(options, state, scores),
         command=command,
@@ -158,7 +159,12 @@ def card(
 
 def _plain(text: str) -> str:
     """Returns text without what Markdown, YAML and HTML give a meaning."""
-    return "".join(character if character.isprintable() and character not in "`<>|\\" else "?" for character in text)
+    return re.sub(r"[<>|\\]", "?", _code(text))
+
+
+def _code(text: str) -> str:
+    """Returns text that may stand in code."""
+    return "".join(character if character.isprintable() and character != "`" else "?" for character in text)
 
 
 def _names(paths: str) -> str:
@@ -180,7 +186,7 @@ def _origin(model_dir: pathlib.Path, options: run_folder.Options, state: dict) -
             value = getattr(group, field.name)
             if value != field.default and options.sources.get(field.name) != "parent" and field.name not in _LOCAL:
                 value = _names(value) if field.name in (*FILES, "parent") else value
-                given.append(f"--{field.name}={_plain(shlex.quote(str(value)))}")
+                given.append(f"--{field.name}={_code(shlex.quote(str(value)))}")
     step = state.get("step")
     trained = f"Trained with t2t_keras for {step:,} updates." if type(step) is int else "Trained with t2t_keras."
     if options.train.parent:

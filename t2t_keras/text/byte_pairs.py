@@ -11,7 +11,7 @@ import tensorflow_text as tf_text
 from t2t_keras.compat import share_sentencepiece_model
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.text.placeholders import NAMES
-from t2t_keras.text.sentencepiece_model import ESCAPED, pattern_of, with_pattern
+from t2t_keras.text.sentencepiece_model import ESCAPED, UNDERSCORE, pattern_of, with_pattern
 from t2t_keras.text.subwords import BYTES, Subwords, draw_sample
 
 _SPECIAL_AND_BYTES = EOS + 1 + len(BYTES)  # Number of ids that every vocabulary has.
@@ -92,7 +92,7 @@ def learn(
     # The sample of SentencePiece 0.2.3 is not reproducible: it ignores `set_random_generator_seed`.
     drawn = draw_sample(lines, sample, seed)
 
-    symbols = [*(NAMES if pattern else ()), *(_UNDERSCORE + tag for tag in tags)]
+    symbols = [*(NAMES if pattern else ()), *(UNDERSCORE + tag for tag in tags)]
     kept = re.compile(pattern, re.ASCII)
 
     def escaped(text: str) -> str:

@@ -6,8 +6,8 @@ The file is a message of protocol buffers. Fields that are appended are merged w
 import sentencepiece
 
 # SentencePiece writes a space as ▁. A ▁ in the text is therefore escaped with a character of the private use area.
-_ESCAPE, _UNDERSCORE = "\ue0f0", "▁"
-ESCAPED = ((_ESCAPE, _ESCAPE + "0"), (_UNDERSCORE, _ESCAPE + "1"))
+_ESCAPE, UNDERSCORE = "\ue0f0", "▁"
+ESCAPED = ((_ESCAPE, _ESCAPE + "0"), (UNDERSCORE, _ESCAPE + "1"))
 _NORMALIZER, _DENORMALIZER = 3, 5  # Numbers of fields.
 # The field with the pattern of text to keep is one of SentencePiece's extensions (from number 200 on), at the end of the model.
 _PATTERN, _MARK = 1000, b"t2t_keras.keep_patterns="
