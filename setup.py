@@ -31,7 +31,7 @@ setuptools.setup(
         "num2words>=0.5.14",
         "sacrebleu>=2.4",
         "sacremoses>=0.1",
-        "sentencepiece>=0.2",
+        "sentencepiece>=0.2.3",  # Earlier ones have no rules of normalization from Python.
         "tensorboard>=2.20",  # tf.summary needs it, and tensorflow 2.21 does not bring it.
         "tensorflow>=2.21,<2.22",
         "tensorflow-datasets>=4.9.8",

@@ -22,6 +22,7 @@ _MODULES = {
     "t2t_keras.evaluation.comparison": ("compare",),
     "t2t_keras.interop.huggingface": ("import_huggingface",),
     "t2t_keras.interop.marian": ("import_marian",),
+    "t2t_keras.interop.marian_export": ("export_marian",),
     "t2t_keras.layers.attention": ("MultiHeadAttention", "scaled_dot_product_attention"),
     "t2t_keras.layers.dense": ("Dense",),
     "t2t_keras.layers.dropout": ("Dropout",),

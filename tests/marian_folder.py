@@ -16,6 +16,17 @@ import sentencepiece
 SOURCE_WORDS = "a dog runs in the park and two men play ball near water house tree don't résumé naïve 1 2024 ½ ABC".split()
 TARGET_WORDS = "ein hund läuft im park und zwei männer spielen ball über straße haus 日本 語 猫 x7".split()
 SMALL = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "ffn_dim": 24, "heads": 2, "positions": 64}
+SHAPES = {
+    "opus": {},
+    "separate": {"separate": True, "activation": "gelu", "kind": "bpe", "seed": 2},
+    "one list, two embeddings": {"shared": False, "activation": "relu", "seed": 3},
+    "untied": {"separate": True, "tied": False, "seed": 4},
+    "not scaled": {"scaled": False, "activation": "gelu", "seed": 5},
+    "not scaled, separate": {"separate": True, "scaled": False, "tied": False, "seed": 6},
+    "other sizes": {"sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40}, "seed": 7},
+    "float16": {"dtype": np.float16, "seed": 8},
+    "ids without a piece": {"shared": False, "options": {"decoder_vocab_size": 120, "decoder_start_token_id": 115}, "seed": 9},
+}
 
 
 def spm(words: list[str], kind: str = "unigram", size: int = 60, seed: int = 1) -> bytes:

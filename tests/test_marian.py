@@ -27,24 +27,13 @@ from t2t_keras.interop import huggingface_folder, marian_config
 
 ROOT = pathlib.Path(__file__).parent.parent
 STEP_0 = "checkpoints/step-000000000.npz"
-SHAPES = {
-    "opus": {},
-    "separate": {"separate": True, "activation": "gelu", "kind": "bpe", "seed": 2},
-    "one list, two embeddings": {"shared": False, "activation": "relu", "seed": 3},
-    "untied": {"separate": True, "tied": False, "seed": 4},
-    "not scaled": {"scaled": False, "activation": "gelu", "seed": 5},
-    "not scaled, separate": {"separate": True, "scaled": False, "tied": False, "seed": 6},
-    "other sizes": {"sizes": {"d_model": 24, "encoder_layers": 1, "decoder_layers": 3, "heads": 4, "ffn_dim": 40}, "seed": 7},
-    "float16": {"dtype": np.float16, "seed": 8},
-    "ids without a piece": {"shared": False, "options": {"decoder_vocab_size": 120, "decoder_start_token_id": 115}, "seed": 9},
-}
 LINES = ["a dog runs", ">>de<< two men play ball near the house", "猫 1 2024", "don't </s> ½", "tree"]
 
 
-@pytest.fixture(scope="module", params=SHAPES)
+@pytest.fixture(scope="module", params=marian_folder.SHAPES)
 def imported(request, tmp_path_factory):
     """A Marian folder and the run that it becomes."""
-    folder = marian_folder.make(tmp_path_factory.mktemp("marian") / "model", **SHAPES[request.param])
+    folder = marian_folder.make(tmp_path_factory.mktemp("marian") / "model", **marian_folder.SHAPES[request.param])
     model_dir = folder.parent / "run"
     t2t_keras.import_marian(folder, model_dir)
     return folder, loading.load(model_dir)

@@ -715,6 +715,8 @@ def test_an_export_translates_as_the_program_does(trained, tmp_path, weights, ve
         (["--format=ctranslate2", "--int8"], "--quantization"),
         (["--format=ctranslate2", "--dtype=bfloat16"], "--quantization"),
         (["--quantization=int8"], "--format=ctranslate2"),
+        (["--format=huggingface", "--dtype=bfloat16"], "no --dtype"),
+        (["--scores=x"], "--format=huggingface"),
         (["--export_dir=gs://bucket/x"], "local folder"),
     ],
 )
@@ -961,6 +963,11 @@ CALLS = {
             ["load", {"model_dir": ["{0}"], "which": "2", "dtype": "float32", "int8": False, **ALONE}],
             ["write", True, "{0}/out", "int8_float32", {}],
         ],
+    ),
+    "export  ": (
+        "module('interop.marian_export', export_marian=lambda *given, **options: told(*given, **options))",
+        ["--model_dir={0}", "--checkpoint=2", "--format=huggingface", "--scores=a.json,b.json", "--alpha=0.5", "--export_dir={0}/out"],
+        [["{0}", "{0}/out", "2", {"scores": ["a.json", "b.json"], "alpha": 0.5}]],
     ),
     "client": (
         "from t2t_keras import client\n"

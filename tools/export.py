@@ -1,4 +1,4 @@
-"""Exports a trained model: a SavedModel for TensorFlow Serving, which translates text to text, or a CTranslate2 model.
+"""Exports a trained model: a SavedModel for TensorFlow Serving, which translates text to text; or for CTranslate2 or transformers.
 
 python tools/export.py --model_dir=runs/x --export_dir=exports/x
 """
@@ -10,15 +10,21 @@ from absl import flags
 from t2t_keras.cli import flags as options
 
 _EXPORT_DIR = flags.DEFINE_string(
-    "export_dir", None, "Folder of the model's versions, to which a new version is added. For CTranslate2: a new folder.", required=True
+    "export_dir",
+    None,
+    "Folder of the model's versions, to which a new version is added. For other formats: a new folder.",
+    required=True,
 )
 _FORMAT = flags.DEFINE_enum(
     "format",
     "savedmodel",
-    ["savedmodel", "ctranslate2"],
-    "savedmodel is for TensorFlow Serving; ctranslate2 for the C++ engine CTranslate2.",
+    ["savedmodel", "ctranslate2", "huggingface"],
+    "savedmodel is for TensorFlow Serving; ctranslate2 for the C++ engine CTranslate2; huggingface for MarianMTModel of transformers.",
 )
 _QUANTIZATION = flags.DEFINE_string("quantization", "", "Type of the weights with --format=ctranslate2, such as int8; empty: float32.")
+_SCORES = flags.DEFINE_list(
+    "scores", [], "For the model card with --format=huggingface: files with what evaluate.py --json printed, named after their test sets."
+)
 options.define_trained_model()
 
 
@@ -26,14 +32,16 @@ def export() -> None:
     if "://" in _EXPORT_DIR.value:
         raise ValueError(f"Expected --export_dir to be a local folder. Received: {_EXPORT_DIR.value}. Export locally, then copy.")
     model, export_dir = options.trained_model(), pathlib.Path(_EXPORT_DIR.value).expanduser()
-    if _FORMAT.value == "ctranslate2":
-        if model["dtype"] != "float32" or model["int8"]:
-            received = f"--dtype={model['dtype']} --int8={model['int8']}"
-            raise ValueError(f"Expected --quantization instead of --dtype and --int8 with --format=ctranslate2. Received: {received}.")
-    elif _QUANTIZATION.value:
-        raise ValueError(
-            f"Expected --format=ctranslate2 with --quantization. Received: --format=savedmodel --quantization={_QUANTIZATION.value}."
-        )
+    if _FORMAT.value != "savedmodel" and (model["dtype"] != "float32" or model["int8"]):
+        instead = "--quantization instead of" if _FORMAT.value == "ctranslate2" else "no"
+        received = f"--dtype={model['dtype']} --int8={model['int8']}"
+        raise ValueError(f"Expected {instead} --dtype and --int8 with --format={_FORMAT.value}. Received: {received}.")
+    for flag, needed in ((_QUANTIZATION, "ctranslate2"), (_SCORES, "huggingface")):
+        if flag.value and _FORMAT.value != needed:
+            raise ValueError(f"Expected --format={needed} with --{flag.name}. Received: --format={_FORMAT.value}.")
+    if _FORMAT.value == "huggingface":
+        _export_for_transformers(export_dir, **model)
+        return
     with options.without_noise():
         from t2t_keras.decoding.loading import load
         from t2t_keras.export import ctranslate2_format, savedmodel
@@ -43,6 +51,18 @@ def export() -> None:
             print(f"Exported to {export_dir}. Its README.md explains how to use it.")
         else:
             savedmodel.export_run(export_dir, **model)
+
+
+def _export_for_transformers(
+    export_dir: pathlib.Path, *, model_dir, which: str, dtype: str, int8: bool, ensemble_weights, ensemble_mean: str, **search
+) -> None:
+    """Exports without TensorFlow."""
+    from t2t_keras.interop.marian_export import export_marian
+
+    if len(model_dir) > 1:
+        raise ValueError(f"Expected one run with --format=huggingface. Received: {len(model_dir)}.")
+    export_marian(model_dir[0], export_dir, which, scores=_SCORES.value, **search)
+    print(f"Exported to {export_dir}. Its README.md is the model card.")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from t2t_keras.config import TENSOR2TENSOR, DataConfig
 from t2t_keras.files import making_folder
 from t2t_keras.interop import huggingface_folder, m2m_vocabulary, marian_config
 from t2t_keras.interop.huggingface_folder import Folder, opened_weights
-from t2t_keras.interop.marian_config import M2M, MarianConfig
+from t2t_keras.interop.marian_config import M2M, MARIAN, MarianConfig
 from t2t_keras.interop.marian_vocabulary import (
     SOURCE_MODEL,
     TARGET_MODEL,
@@ -20,12 +20,13 @@ from t2t_keras.interop.marian_vocabulary import (
     VOCABULARY,
     Vocabulary,
     is_separate,
+    languages_of,
 )
 from t2t_keras.interop.marian_weights import Model
 from t2t_keras.log import logger
 from t2t_keras.text import piece_file
 
-_DATA = DataConfig(subwords="sentencepiece")
+IMPORT, OF_HUB = "import of ", "the hub's "  # What a run writes before the model that its options are from.
 _STATE = {"step": 0, "best": 0.0, "best_step": 0}  # Of training, which begins.
 _FILES = (
     *(marian_config.CONFIG, marian_config.SEARCH, TOKENIZER, VOCABULARY, TARGET_VOCABULARY, SOURCE_MODEL, TARGET_MODEL),
@@ -89,7 +90,8 @@ def import_huggingface(
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, source_vocab_size=len(sides.source_rows)))
     with opened_weights(folder) as tensors:
         model = Model(config, tensors, sides.source_rows, sides.target_rows)
-        options = run_folder.Options(config.model, decode=config.decode, data=_DATA, sources=_sources(source, config))
+        data = DataConfig(subwords="sentencepiece", **(languages_of(folder) if config.kind == MARIAN else {}))
+        options = run_folder.Options(config.model, decode=config.decode, data=data, sources=_sources(source, folder, config))
         with making_folder(model_dir) as unfinished:
             paths = unfinished / run_folder.SUBWORDS, unfinished / run_folder.SOURCE_SUBWORDS
             for path, subwords in zip(paths, (sides.target, sides.source), strict=True):
@@ -137,7 +139,7 @@ def _check_ids(folder: Folder, config: MarianConfig, target: Vocabulary) -> None
         )
 
 
-def _sources(source: str | os.PathLike, config: MarianConfig) -> dict[str, str]:
+def _sources(source: str | os.PathLike, folder: Folder, config: MarianConfig) -> dict[str, str]:
     """Returns where options come from, as `run_folder.Options.sources`."""
-    name = str(source)
-    return dict.fromkeys([*vars(config.model), *vars(config.decode)], f"import of {name if name.isprintable() else ascii(name)}")
+    name = OF_HUB * folder.of_hub + (str(source) if str(source).isprintable() else ascii(str(source)))
+    return dict.fromkeys([*vars(config.model), *vars(config.decode)], IMPORT + name)

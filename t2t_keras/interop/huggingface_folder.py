@@ -15,7 +15,7 @@ from t2t_keras.files import check_no_link, read_json
 SAFETENSORS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 ALL = slice(None)
 MAX_TEXT = 2**26  # Maximum size of a file that is not the weights, in bytes.
-_INSTALL = "pip install 't2t_keras[interop]', or '.[interop]' in a checkout"
+INSTALL = "pip install 't2t_keras[interop]', or '.[interop]' in a checkout"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 _SHARD = re.compile(r"\w[\w.-]*\.safetensors", re.ASCII)
 _NUMBERS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # Bytes of safetensors' types of floating-point numbers.
@@ -31,6 +31,11 @@ class Folder:
 
     def __init__(self, path: pathlib.Path, links_within: pathlib.Path | None = None):
         self.path, self._links_within = path, links_within
+
+    @property
+    def of_hub(self) -> bool:
+        """Whether the model is of the hub, by its name there."""
+        return self._links_within is not None
 
     def find(self, name: str) -> pathlib.Path | None:
         """Returns the path of a file, or `None` if it is not there.
@@ -111,7 +116,7 @@ def _download(name: str, names: tuple[str, ...]) -> Folder:
         import huggingface_hub
         from huggingface_hub import constants, errors
     except ImportError as error:
-        raise ValueError(f"{missing}. To download the model of this name: {_INSTALL}.") from error
+        raise ValueError(f"{missing}. To download the model of this name: {INSTALL}.") from error
 
     def fetch(file: str, revision: str | None = None) -> pathlib.Path | None:
         try:
@@ -229,7 +234,7 @@ def _safetensors(path: pathlib.Path) -> Iterator[Tensors]:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
-        raise ValueError(f"{path} needs the package safetensors: {_INSTALL}.") from error
+        raise ValueError(f"{path} needs the package safetensors: {INSTALL}.") from error
     try:
         file = safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:

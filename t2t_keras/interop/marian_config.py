@@ -21,7 +21,7 @@ _EXPECTED = {
     M2M: {**_COMMON, "tie_word_embeddings": True, "share_encoder_decoder_embeddings": True},
 }
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
-_EPSILON = 1e-5  # Of PyTorch's LayerNorm.
+EPSILON = 1e-5  # Of PyTorch's LayerNorm.
 # Of `generate`, which have no counterpart here, with the values that change nothing.
 _NO_COUNTERPART = {
     "do_sample": (False, None),
@@ -37,7 +37,7 @@ _NO_COUNTERPART = {
     "exponential_decay_length_penalty": (None,),
     "sequence_bias": (None,),
 }
-_TYPICAL = 20  # Sub-words of a typical sentence.
+TYPICAL = 20  # Sub-words of a typical sentence.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +158,7 @@ def read(folder: Folder) -> MarianConfig:
             dropout=values.get("dropout", float),
             attention_bias=True,
             activation=_ACTIVATIONS[activation],
-            norm_epsilon=_EPSILON,
+            norm_epsilon=EPSILON,
             **own,
             source_vocab_size=0 if shared and tied else source_rows + 1,
             # The logits need the embeddings as they are.
@@ -205,7 +205,7 @@ def _search(folder: Folder, values: _Values, positions: int, eos: int, rows: int
     try:
         decode = DecodeConfig(
             beam_size=search.get("num_beams", int, 1),
-            alpha=round(max(search.get("length_penalty", float, 1.0), 0.0) * (_TYPICAL + 5) / _TYPICAL, 4),
+            alpha=round(max(search.get("length_penalty", float, 1.0), 0.0) * (TYPICAL + 5) / TYPICAL, 4),
             max_input=positions,
             no_repeat_ngram=search.get("no_repeat_ngram_size", int, 0),
         )

@@ -5,6 +5,7 @@ Marian's decoder starts from.
 """
 
 import pathlib
+import re
 import reprlib
 
 import numpy as np
@@ -15,6 +16,8 @@ from t2t_keras.text import piece_file
 
 VOCABULARY, TARGET_VOCABULARY, TOKENIZER = "vocab.json", "target_vocab.json", "tokenizer_config.json"
 SOURCE_MODEL, TARGET_MODEL = "source.spm", "target.spm"
+LANGUAGES = ("source_lang", "target_lang")  # In `TOKENIZER`.
+_LANGUAGE = re.compile("[A-Za-z][A-Za-z_-]{1,19}")
 _EOS, _UNK, _PAD = "</s>", "<unk>", "<pad>"
 
 
@@ -85,3 +88,10 @@ class Vocabulary:
 def is_separate(folder: Folder) -> bool:
     """Returns whether each side has a list of its own."""
     return folder.json(TOKENIZER).get("separate_vocabs") is True
+
+
+def languages_of(folder: Folder) -> dict[str, str]:
+    """Returns the languages of a model as options of `DataConfig`; none unless they are two."""
+    found = [folder.json(TOKENIZER).get(name) for name in LANGUAGES]
+    given = all(isinstance(each, str) and _LANGUAGE.fullmatch(each) for each in found) and found[0] != found[1]
+    return dict(zip(("source_language", "target_language"), found, strict=True)) if given else {}

@@ -9,6 +9,7 @@ Letters: D d_model, V vocabulary.
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,15 +19,57 @@ from t2t_keras.interop.marian_config import M2M, MarianConfig
 
 Read = Callable[..., np.ndarray]  # Of rows, a slice; without it of all.
 _BLOCK = 4096  # Rows of an embedding that are read at a time.
-_FORBIDDEN = -100.0  # Logit of an id that a translation must not have, at most: its probability is below e^-100 of the best one's.
+FORBIDDEN = -100.0  # Logit of an id that a translation must not have, at most: its probability is below e^-100 of the best one's.
 # Names of the parts of layers, ours and theirs.
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 _SELF_ATTENTION = ("self_attention", "self_attn")
 _CROSS_ATTENTION = ("cross_attention", "encoder_attn")
 _FEED_FORWARD = {"inner": "fc1", "outer": "fc2"}
-_SHARED, _LOGITS, _LOGITS_BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
-_SOURCE, _TARGET = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
+NORM = {"gamma": "weight", "beta": "bias"}
+SHARED, LOGITS, LOGITS_BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
+SOURCE, TARGET = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
 _POSITIONS = tuple(f"model.{side}.embed_positions.{name}" for side in ("encoder", "decoder") for name in ("weight", "weights"))
+
+
+class Linear(NamedTuple):
+    """A matrix and its bias, ours and theirs; `of_model` has "i" and "o" if the inputs and the outputs are D columns."""
+
+    path: str
+    name: str
+    inputs: int
+    outputs: int
+    of_model: str
+
+
+class Norm(NamedTuple):
+    """A layer normalization, ours and theirs."""
+
+    path: str
+    name: str
+
+
+def layers(model: ModelConfig) -> Iterator[Linear | Norm]:
+    """Returns the parts of all layers."""
+    width = model.d_model
+    for side, number in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
+        for index in range(number):
+            path, name = f"transformer/{side}_{index}", f"model.{side}.layers.{index}"
+            for ours, theirs in (_SELF_ATTENTION, *([_CROSS_ATTENTION] if side == "decoder" else [])):
+                for part, theirs_part in _ATTENTION.items():
+                    of_model = "o" if part == "output" else "i"
+                    yield Linear(f"{path}/{ours}/{part}", f"{name}.{theirs}.{theirs_part}", width, width, of_model)
+                yield Norm(f"{path}/{ours}_norm/norm", f"{name}.{theirs}_layer_norm")
+            for part, inputs, outputs, of_model in (("inner", width, model.d_ff, "i"), ("outer", model.d_ff, width, "o")):
+                yield Linear(f"{path}/feed_forward/{part}", f"{name}.{_FEED_FORWARD[part]}", inputs, outputs, of_model)
+            yield Norm(f"{path}/feed_forward_norm/norm", f"{name}.final_layer_norm")
+        if model.norm == PRE:
+            yield Norm(f"transformer/{side}", f"model.{side}.layer_norm")
+
+
+def alternating(d_model: int) -> np.ndarray:
+    """Returns their column for each of ours, [D] int."""
+    half = np.arange(d_model // 2)
+    return np.stack([half, half + d_model // 2], axis=1).reshape(-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +103,7 @@ class Model:
     def __init__(self, config: MarianConfig, tensors: Tensors, source_rows: np.ndarray, target_rows: np.ndarray):
         self._config, self._tensors, self._used = config, tensors, set()
         model = config.model
-        half = np.arange(model.d_model // 2)
-        self._order = np.stack([half, half + model.d_model // 2], axis=1).reshape(-1)
+        self._order = alternating(model.d_model)
         self.weights = [*self._embeddings(source_rows, target_rows), *self._layers(model)]
         self._check_positions()
         if unknown := sorted(tensors.names - self._used):
@@ -84,35 +126,20 @@ class Model:
 
         return read
 
-    def _linear(self, path: str, name: str, inputs: int, outputs: int, *, of_model: str) -> Iterator[Weight]:
-        """A matrix and its bias; `of_model` has "i" and "o" if the inputs and the outputs are D columns."""
+    def _linear(self, path: str, name: str, inputs: int, outputs: int, of_model: str) -> Iterator[Weight]:
         rows, columns = (self._order if letter in of_model else slice(None) for letter in "io")
         kernel, bias = self._read(f"{name}.weight", (outputs, inputs)), self._read(f"{name}.bias", (outputs,))
         yield Weight(f"{path}/kernel", lambda: kernel().T[rows][:, columns])
         yield Weight(f"{path}/bias", lambda: bias()[columns])
 
     def _norm(self, path: str, name: str) -> Iterator[Weight]:
-        for ours, theirs in (("gamma", "weight"), ("beta", "bias")):
+        for ours, theirs in NORM.items():
             read = self._read(f"{name}.{theirs}", (len(self._order),))
             yield Weight(f"{path}/{ours}", lambda read=read: read()[self._order])
 
     def _layers(self, model: ModelConfig) -> Iterator[Weight]:
-        width = model.d_model
-        for side, number in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
-            for index in range(number):
-                path, name = f"transformer/{side}_{index}", f"model.{side}.layers.{index}"
-                for ours, theirs in (_SELF_ATTENTION, *([_CROSS_ATTENTION] if side == "decoder" else [])):
-                    for part, theirs_part in _ATTENTION.items():
-                        of_model = "o" if part == "output" else "i"
-                        yield from self._linear(f"{path}/{ours}/{part}", f"{name}.{theirs}.{theirs_part}", width, width, of_model=of_model)
-                    yield from self._norm(f"{path}/{ours}_norm/norm", f"{name}.{theirs}_layer_norm")
-                for part, inputs, outputs, of_model in (("inner", width, model.d_ff, "i"), ("outer", model.d_ff, width, "o")):
-                    yield from self._linear(
-                        f"{path}/feed_forward/{part}", f"{name}.{_FEED_FORWARD[part]}", inputs, outputs, of_model=of_model
-                    )
-                yield from self._norm(f"{path}/feed_forward_norm/norm", f"{name}.final_layer_norm")
-            if model.norm == PRE:
-                yield from self._norm(f"transformer/{side}", f"model.{side}.layer_norm")
+        for part in layers(model):
+            yield from self._linear(*part) if isinstance(part, Linear) else self._norm(*part)
 
     def _embeddings(self, source_rows: np.ndarray, target_rows: np.ndarray) -> Iterator[Weight]:
         """The matrices of both sides and of the logits, and the bias of the logits."""
@@ -142,14 +169,14 @@ class Model:
     def _matrices(self) -> tuple[Read, Read, Read]:
         """Returns what reads the embeddings of source and target and the matrix of the logits, which may be one under several names."""
         config, stored = self._config, self._tensors.names
-        source, target, logits = (_SOURCE,), (_TARGET,), (_LOGITS,)
+        source, target, logits = (SOURCE,), (TARGET,), (LOGITS,)
         if config.tied:
             target = logits = target + logits
         if config.tied and config.shared:
-            source = target = logits = (_SHARED, *source, *target)
+            source = target = logits = (SHARED, *source, *target)
         elif config.shared:  # Versions of transformers before 5 tie the embeddings of both sides nevertheless.
-            source, target = (names if names[0] in stored else (_SHARED,) for names in (source, target))
-            self._used.add(_SHARED)
+            source, target = (names if names[0] in stored else (SHARED,) for names in (source, target))
+            self._used.add(SHARED)
 
         def one_of(names: tuple[str, ...], number: int) -> Read:
             there = [name for name in names if name in stored] or names[:1]
@@ -174,14 +201,14 @@ class Model:
         of_layer = f"layers.{config.model.decoder_layers - 1}.final_layer_norm"
         last = f"model.decoder.{'layer_norm' if config.model.norm == PRE else of_layer}"
         gamma, beta = (self._read(f"{last}.{name}", (config.model.d_model,)) for name in ("weight", "bias"))
-        stored = _LOGITS_BIAS in self._tensors.names
-        bias = self._read(_LOGITS_BIAS, (1, config.target_rows)) if stored else lambda: np.zeros((1, config.target_rows), np.float32)
+        stored = LOGITS_BIAS in self._tensors.names
+        bias = self._read(LOGITS_BIAS, (1, config.target_rows)) if stored else lambda: np.zeros((1, config.target_rows), np.float32)
         never = np.isin(target_rows, config.forbidden)
         never[[PAD, BOS]] = True
 
         def read() -> np.ndarray:
             e, found = np.concatenate([logits(slice(row, row + 1)) for row in target_rows[never]]), bias()[0, target_rows]
-            found[never] = _FORBIDDEN - config.model.d_model**0.5 * np.linalg.norm(gamma() * e, axis=1) - np.abs(e @ beta())
+            found[never] = FORBIDDEN - config.model.d_model**0.5 * np.linalg.norm(gamma() * e, axis=1) - np.abs(e @ beta())
             return found
 
         return read

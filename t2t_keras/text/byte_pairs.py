@@ -11,15 +11,10 @@ import tensorflow_text as tf_text
 from t2t_keras.compat import share_sentencepiece_model
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.text.placeholders import NAMES
+from t2t_keras.text.sentencepiece_model import ESCAPED, UNDERSCORE, pattern_of, with_pattern
 from t2t_keras.text.subwords import BYTES, Subwords, draw_sample
 
 _SPECIAL_AND_BYTES = EOS + 1 + len(BYTES)  # Number of ids that every vocabulary has.
-
-# SentencePiece writes a space as ▁. A ▁ in the text is therefore escaped with a character of the private use area.
-_ESCAPE, _UNDERSCORE = "\ue0f0", "▁"
-_ESCAPED = ((_ESCAPE, _ESCAPE + "0"), (_UNDERSCORE, _ESCAPE + "1"))
-# What stands before the pattern of text to keep, in a field of SentencePiece's extensions (from number 200 on) at the end of the model.
-_FIELD, _MARK = b"\xc2\x3e", b"t2t_keras.keep_patterns="  # Number 1,000, of type bytes.
 
 
 def _replace(text, old: str, new: str):
@@ -48,29 +43,20 @@ class BytePairs(Subwords):
         if received != expected:
             raise ValueError(f"Expected a SentencePiece model with the special ids {expected}. Received: {received}.")
         pieces = tuple(processor.id_to_piece(index) for index in range(processor.vocab_size()))
-        super().__init__(model, pieces, model.partition(_MARK)[2].decode())
+        super().__init__(model, pieces, pattern_of(model))
         self._pieces = tf_text.SentencepieceTokenizer(model, out_type=tf.int32)
         share_sentencepiece_model(self._pieces, model)
 
     def _encode(self, text) -> tf.RaggedTensor:
-        for old, new in _ESCAPED:
+        for old, new in ESCAPED:
             text = _replace(text, old, new)
         return self._pieces.tokenize(text)
 
     def _decode(self, ids: tf.RaggedTensor):
         text = self._pieces.detokenize(ids)
-        for old, new in reversed(_ESCAPED):
+        for old, new in reversed(ESCAPED):
             text = _replace(text, new, old)
         return text
-
-
-def _with_pattern(model: bytes, pattern: str) -> bytes:
-    """Returns a SentencePiece model that holds a pattern too."""
-    value, length = _MARK + pattern.encode(), b""
-    size = len(value)
-    while size >= 0x80:
-        length, size = length + bytes([size & 0x7F | 0x80]), size >> 7
-    return model + _FIELD + length + bytes([size]) + value
 
 
 def learn(
@@ -106,12 +92,12 @@ def learn(
     # The sample of SentencePiece 0.2.3 is not reproducible: it ignores `set_random_generator_seed`.
     drawn = draw_sample(lines, sample, seed)
 
-    symbols = [*(NAMES if pattern else ()), *(_UNDERSCORE + tag for tag in tags)]
+    symbols = [*(NAMES if pattern else ()), *(UNDERSCORE + tag for tag in tags)]
     kept = re.compile(pattern, re.ASCII)
 
     def escaped(text: str) -> str:
         text = kept.sub(" ", text) if pattern else text
-        for old, new in _ESCAPED:
+        for old, new in ESCAPED:
             text = text.replace(old, new)
         return text
 
@@ -147,4 +133,4 @@ def learn(
         else:
             reason = f"SentencePiece cannot learn {vocab_size} sub-words from this text. Its message: {reason}"
         raise ValueError(reason) from error
-    return _with_pattern(written.getvalue(), pattern) if pattern else written.getvalue()
+    return with_pattern(written.getvalue(), pattern) if pattern else written.getvalue()

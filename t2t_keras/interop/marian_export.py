@@ -1,0 +1,301 @@
+"""Writes a run as a Marian model in transformers' format, for `MarianMTModel` and `MarianTokenizer`: the way back of `marian`.
+
+Ids are in the order of OPUS-MT's: the end token, unknown, the sub-words in their order, padding. Marian's decoder starts from the
+padding, which is masked elsewhere, so that row is the start token's, and one id fewer is left. What the model has none of, such as biases
+in attention, becomes 0.
+
+Letters: D d_model, V vocabulary.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+import sentencepiece
+
+from t2t_keras import checkpoint, run_folder
+from t2t_keras.config import BOS, EOS, PAD, UNK, DecodeConfig, ModelConfig
+from t2t_keras.files import making_folder
+from t2t_keras.interop import model_card
+from t2t_keras.interop.huggingface_folder import INSTALL, SAFETENSORS
+from t2t_keras.interop.marian_config import CONFIG, EPSILON, SEARCH, TYPICAL
+from t2t_keras.interop.marian_vocabulary import LANGUAGES, SOURCE_MODEL, TARGET_MODEL, TARGET_VOCABULARY, TOKENIZER, VOCABULARY
+from t2t_keras.interop.marian_weights import FORBIDDEN, LOGITS, LOGITS_BIAS, NORM, SHARED, SOURCE, TARGET, Linear, alternating, layers
+from t2t_keras.log import logger
+from t2t_keras.text import piece_file, sentencepiece_model
+
+CARD = "README.md"
+# Options of the model that Marian has too; the others must have their defaults.
+_SAID = (
+    *("vocab_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "dropout", "attention_bias"),
+    *("activation", "norm_epsilon", "source_vocab_size", "tie_logits", "logits_bias"),
+)
+_EMBEDDING = "transformer/embedding"
+_OWN_SOURCE = "transformer/source_embedding/matrix"
+
+
+class _Side(NamedTuple):
+    """The sub-words of a side: those from id 4 on, and a SentencePiece model."""
+
+    pieces: tuple[str, ...]
+    processor: bytes
+
+    @property
+    def ids(self) -> dict[str, int]:
+        """Marian's ids."""
+        return {piece: index for index, piece in enumerate(("</s>", "<unk>", *self.pieces, "<pad>"))}
+
+
+@dataclasses.dataclass
+class _Variable:
+    """A weight to be read, as `checkpoint.load` takes it."""
+
+    path: str
+    shape: tuple[int, ...]
+    value: np.ndarray | None = None
+    dtype = np.dtype(np.float32)
+
+    def assign(self, value: np.ndarray) -> None:
+        self.value = value
+
+
+def export_marian(
+    model_dir: str | os.PathLike,
+    export_dir: str | os.PathLike,
+    which: str | int = "average",
+    *,
+    scores: Sequence[str | os.PathLike] = (),
+    **decode_options,
+) -> None:
+    """Exports a run for transformers, with a model card.
+
+    Args:
+        model_dir: the run's folder.
+        export_dir: a new or empty folder.
+        which: "average", "best", "latest" or the number of an update.
+        scores: files with what `tools/evaluate.py --json` printed, for the card; their names are those of the test sets.
+        decode_options: fields of `DecodeConfig`, which replace those of the run.
+
+    Raises:
+        FileNotFoundError: the folder is not a run, or has no such checkpoint.
+        FileExistsError: `export_dir` is not empty.
+        ValueError: the format has no such model, a file is damaged, or safetensors is not installed. Nothing is written.
+    """
+    model_dir, folder = (pathlib.Path(path).expanduser().resolve() for path in (model_dir, export_dir))
+    save = _library()
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise FileExistsError(f"Expected a new or empty folder. Received: {folder}, which is neither. Give another one.")
+    options = _options(model_dir)
+    model, decode = options.model, dataclasses.replace(options.decode, **decode_options)
+    if decode.diverse_groups > 1:
+        logger.warning("Options of the search without a counterpart are not taken over: diverse_groups.")
+    scored = [model_card.read_scores(pathlib.Path(path).expanduser()) for path in scores]
+    target, source = _sides(model_dir, model)
+    weights, loaded, state = _read(model_dir, str(which), model)
+    tensors, own = _tensors(model, weights)
+    separate = source.pieces != target.pieces
+    used = f"{which}, {loaded.rpartition(': ')[2]}"  # Without the folder.
+    data = model_card.corpus(model_dir, options)
+    card = model_card.card(folder.name, model_dir, options, data, decode, used, state, scored)
+    languages = dict(zip(LANGUAGES, model_card.languages(data), strict=False))
+    tokenizer = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": separate, "model_max_length": decode.max_input, **languages}
+    # The text of a special token is text, and the spaces of a translation stay.
+    tokenizer |= {"split_special_tokens": True, "clean_up_tokenization_spaces": False}
+    objects = {CONFIG: _config(model, decode, own), SEARCH: _search(model, decode, own), TOKENIZER: tokenizer, VOCABULARY: source.ids}
+    if separate:
+        objects[TARGET_VOCABULARY] = target.ids
+    with making_folder(folder) as unfinished:
+        for name, values in objects.items():
+            (unfinished / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        for name, side in ((SOURCE_MODEL, source), (TARGET_MODEL, target)):
+            (unfinished / name).write_bytes(side.processor)
+        (unfinished / CARD).write_text(card, encoding="utf-8")
+        save(tensors, unfinished / SAFETENSORS, metadata={"format": "pt"})
+        shutil.copymode(unfinished / CONFIG, unfinished / SAFETENSORS)  # The library lets only the user read it.
+
+
+def _library():
+    try:
+        from safetensors.numpy import save_file
+    except ImportError as error:
+        raise ValueError(f"The format of Hugging Face needs the package safetensors: {INSTALL}.") from error
+    return save_file
+
+
+def _options(model_dir: pathlib.Path) -> run_folder.Options:
+    """Returns the options of a run that Marian has a model for."""
+    options, advice = run_folder.read(model_dir), "Export a SavedModel instead."
+    if options.architecture != run_folder.TRANSFORMER:
+        raise ValueError(
+            f"Expected a Transformer for the format of Hugging Face. Received: a run with architecture={options.architecture}. {advice}"
+        )
+    model = options.model
+    for field in dataclasses.fields(model):
+        if field.name not in _SAID and (value := getattr(model, field.name)) != field.default:
+            raise ValueError(
+                f"Expected {field.name}={field.default}, because Marian has no other. Received: {field.name}={value}. {advice}"
+            )
+    if not model.d_k == model.d_v == model.d_model / model.num_heads:
+        raise ValueError(
+            f"Expected heads of d_k = d_v = d_model / num_heads, as Marian's. Received: d_k={model.d_k}, d_v={model.d_v}, "
+            f"d_model={model.d_model}, num_heads={model.num_heads}. {advice}"
+        )
+    if model.norm_epsilon > EPSILON:
+        raise ValueError(f"Expected norm_epsilon of at most {EPSILON}, Marian's. Received: norm_epsilon={model.norm_epsilon}. {advice}")
+    return options
+
+
+def _sides(model_dir: pathlib.Path, model: ModelConfig) -> tuple[_Side, _Side]:
+    """Returns the sub-words of targets and sources."""
+    contents = run_folder.read_subwords(model_dir)
+    sides = [_side(content) for content in contents]
+    for side, size in zip(sides, (model.vocab_size, model.source_vocab_size or model.vocab_size), strict=False):
+        if len(side.pieces) + len(piece_file.SPECIAL) != size:
+            received = f"{len(side.pieces) + len(piece_file.SPECIAL):,} in {model_dir}"
+            raise ValueError(f"Expected the model's {size:,} sub-words. Received: {received}. Restore the file from a copy.")
+    return sides[0], sides[-1]
+
+
+def _side(content: bytes) -> _Side:
+    if content.startswith(piece_file.HEAD):
+        pieces, processor = piece_file.unpack(content)
+        return _Side(pieces[EOS + 1 :], processor)
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(content)
+    except RuntimeError as error:
+        raise ValueError("The format of Hugging Face needs byte-pair encoding. Received: a model with other sub-words.") from error
+    if pattern := sentencepiece_model.pattern_of(content):
+        raise ValueError(f"The format of Hugging Face needs sub-words without placeholders. Received: keep_patterns={pattern}.")
+    pieces = tuple(processor.id_to_piece(index) for index in range(EOS + 1, processor.vocab_size()))
+    return _Side(pieces, sentencepiece_model.escaping(content))
+
+
+def _read(model_dir: pathlib.Path, which: str, model: ModelConfig) -> tuple[dict[str, np.ndarray], str, dict]:
+    """Returns the weights of a run by path, a description of them, and the state of their checkpoint."""
+    shapes = {f"{_EMBEDDING}/matrix": (model.vocab_size, model.d_model)}
+    if model.source_vocab_size:
+        shapes[_OWN_SOURCE] = (model.source_vocab_size, model.d_model)
+    if not model.tie_logits:
+        shapes[f"{_EMBEDDING}/logits_matrix"] = (model.vocab_size, model.d_model)
+    if model.logits_bias:
+        shapes[f"{_EMBEDDING}/logits_bias"] = (model.vocab_size,)
+    for part in layers(model):
+        if isinstance(part, Linear):
+            shapes[f"{part.path}/kernel"] = (part.inputs, part.outputs)
+            if model.attention_bias or "/feed_forward/" in part.path:
+                shapes[f"{part.path}/bias"] = (part.outputs,)
+        else:
+            shapes |= {f"{part.path}/{ours}": (model.d_model,) for ours in NORM}
+    checkpoint.check_size(model_dir, which, model.num_weights)
+    variables = [_Variable(path, shape) for path, shape in shapes.items()]
+    loaded, state = checkpoint.load(model_dir, which, SimpleNamespace(weights=variables))
+    logger.info(f"Using the {loaded}.")
+    return {variable.path: variable.value for variable in variables}, loaded, state
+
+
+class _Own(NamedTuple):
+    """What of a model depends on its weights: which matrices are one, whether embeddings are multiplied by √D, and ids."""
+
+    shared: bool
+    tied: bool
+    scaled: bool
+    start: int
+    forbidden: list[int]
+
+
+def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], _Own]:
+    """Returns Marian's tensors by name. Takes the weights out of their dictionary."""
+    columns, tensors = np.argsort(alternating(model.d_model)), {}
+
+    def add(name: str, array: np.ndarray) -> None:
+        tensors[name] = np.ascontiguousarray(array)
+
+    for part in layers(model):
+        if isinstance(part, Linear):
+            inputs, outputs = (columns if letter in part.of_model else slice(None) for letter in "io")
+            add(f"{part.name}.weight", weights.pop(f"{part.path}/kernel")[inputs][:, outputs].T)
+            add(f"{part.name}.bias", weights.pop(f"{part.path}/bias", np.zeros(part.outputs, np.float32))[outputs])
+        else:
+            for ours, theirs in NORM.items():
+                add(f"{part.name}.{theirs}", weights.pop(f"{part.path}/{ours}")[columns])
+    target = weights.pop(f"{_EMBEDDING}/matrix")
+    source, logits = weights.pop(_OWN_SOURCE, target), weights.pop(f"{_EMBEDDING}/logits_matrix", target)
+    scaled = bool(model.tie_logits or model.source_vocab_size or np.any(logits * np.float32(model.d_model**-0.5) != target))
+    if not scaled:  # As `marian_weights` has brought it in.
+        source = target = logits
+    tied = logits is target
+    ids, start = _ids(target)
+    shared = tied and source is target
+    if shared:
+        add(SHARED, target[ids][:, columns])
+    else:
+        add(SOURCE, source[_ids(source)[0]][:, columns])
+        add(TARGET, target[ids][:, columns])
+    if not tied:
+        add(LOGITS, logits[ids][:, columns])
+    bias = weights.pop(f"{_EMBEDDING}/logits_bias", np.zeros(len(target), np.float32))[ids]
+    bias[-1] = FORBIDDEN
+    forbidden = np.flatnonzero(bias <= FORBIDDEN)
+    bias[forbidden] = 0
+    add(LOGITS_BIAS, bias[None])
+    return tensors, _Own(shared, tied, scaled, start, forbidden.tolist())
+
+
+def _ids(matrix: np.ndarray) -> tuple[list[int], int]:
+    """Returns our id for each of Marian's, and Marian's of the start token: that of the padding, or of another row that is the same."""
+    ids = [EOS, UNK, *range(EOS + 1, len(matrix))]
+    same = np.flatnonzero((matrix == matrix[BOS]).all(axis=1)).tolist()
+    if PAD in same or same == [BOS]:
+        return [*ids, BOS], len(ids)
+    return [*ids, PAD], next(place for place, index in enumerate(ids) if index in same)
+
+
+def _config(model: ModelConfig, decode: DecodeConfig, own: _Own) -> dict:
+    sides = ("encoder", "decoder")
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "dtype": "float32",
+        "is_encoder_decoder": True,
+        "vocab_size": (model.source_vocab_size or model.vocab_size) - 1,
+        "decoder_vocab_size": model.vocab_size - 1,
+        "share_encoder_decoder_embeddings": own.shared,
+        "tie_word_embeddings": own.tied,
+        "scale_embedding": own.scaled,
+        "static_position_embeddings": True,
+        "max_position_embeddings": decode.max_input,
+        "d_model": model.d_model,
+        "encoder_layers": model.encoder_layers,
+        "decoder_layers": model.decoder_layers,
+        **{f"{side}_attention_heads": model.num_heads for side in sides},
+        **{f"{side}_ffn_dim": model.d_ff for side in sides},
+        "activation_function": model.activation,
+        "dropout": model.dropout,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        **_special(model, own),
+    }
+
+
+def _special(model: ModelConfig, own: _Own) -> dict:
+    return {"decoder_start_token_id": own.start, "eos_token_id": 0, "forced_eos_token_id": 0, "pad_token_id": model.vocab_size - 2}
+
+
+def _search(model: ModelConfig, decode: DecodeConfig, own: _Own) -> dict:
+    """Returns the options of `generate`; for its length penalty see `marian_config`."""
+    return {
+        **_special(model, own),
+        "bad_words_ids": [[index] for index in own.forbidden],
+        "num_beams": decode.beam_size,
+        "length_penalty": round(decode.alpha * TYPICAL / (TYPICAL + 5), 6),
+        "no_repeat_ngram_size": decode.no_repeat_ngram,
+        "max_length": decode.max_input,
+        "renormalize_logits": True,
+    }

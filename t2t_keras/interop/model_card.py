@@ -1,0 +1,229 @@
+"""The model card of an export for the Hugging Face hub: a README.md with what the run knows of itself, and no path of this machine."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import shlex
+
+from t2t_keras import run_folder
+from t2t_keras.config import FILES, TEXTS, DataConfig, DecodeConfig
+from t2t_keras.files import read_json
+from t2t_keras.interop.huggingface import IMPORT, OF_HUB
+
+_LANGUAGE = re.compile("[a-z]{2,3}")
+_OF_FILE = re.compile(r"\.([a-z]{2})(\.gz)?(@[^@]*)?$")  # The end of the name of a text, with its weight.
+_LOCAL = {"data_service"}  # An option that means something on one network only.
+_CARD = """---
+{languages}library_name: transformers
+pipeline_tag: translation
+tags:
+- translation
+- marian
+{base}---
+
+# {name}
+
+A Transformer ("Attention Is All You Need") that translates {pair}: {encoder_layers} + {decoder_layers} layers, d_model {d_model}, \
+{num_weights:,} weights, {vocab_size:,} sub-words. {origin}
+
+## Use
+
+```python
+from transformers import MarianMTModel, MarianTokenizer
+model, tokenizer = (each.from_pretrained({name!r}) for each in (MarianMTModel, MarianTokenizer))
+batch = tokenizer(["The first sentence.", "And another."], return_tensors="pt", padding=True)
+print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+```
+{tags}
+## Data
+
+{data}
+
+## Scores
+
+{scores}
+
+## Command
+
+```
+{command}
+```
+
+Weights: {weights}.
+
+## Licence
+
+None is given: whoever publishes the model chooses it, with an eye on the terms of the data. Add a line `license: …` to the head of this
+file.
+
+## Search
+
+`generation_config.json` has the search of the run where `generate` has a counterpart. t2t_keras divides log P by ((5 + |Y|) / 6)^{alpha:g},
+`generate` by |Y|^length_penalty, which has the same slope near 20 sub-words. A translation has at most source + {extra_length} sub-words
+there and at most {max_input} here.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """Scores of a test set.
+
+    Attributes:
+        name: of the test set.
+        checkpoint: the weights that were scored.
+        figures: metric, value and sacreBLEU's signature.
+    """
+
+    name: str
+    checkpoint: str
+    figures: list[tuple[str, float, str]]
+
+
+def read_scores(path: pathlib.Path) -> Scores:
+    """Reads what `tools/evaluate.py --json` printed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it has no BLEU with a signature.
+    """
+    found = read_json(path)
+    named = (("BLEU", "bleu", "signature"), ("chrF2", "chrf", "chrf_signature"))
+    figures = [(label, found.get(metric), found.get(signature)) for label, metric, signature in named]
+    figures = [each for each in figures if isinstance(each[1], int | float) and isinstance(each[2], str)]
+    if not figures:
+        raise ValueError(f"Expected what tools/evaluate.py --json printed. Received: {path}, which has no score with a signature.")
+    return Scores(path.stem, str(found.get("checkpoint", "")), figures)
+
+
+def corpus(model_dir: pathlib.Path, options: run_folder.Options) -> DataConfig:
+    """Returns the options of the data, which a resumed run may have in its data folder alone."""
+    folder = model_dir / run_folder.DATA
+    if options.data.names_corpus or options.data_dir or not (folder / run_folder.CORPUS).exists():
+        return options.data
+    recorded = run_folder.recorded_options(folder)
+    texts = {name: ",".join(str(line).rsplit(" ", 2)[0] for line in recorded.get(name, [])) for name in TEXTS}  # NAME BYTES SHA-256.
+    return dataclasses.replace(run_folder.prepared_with(folder), **texts)
+
+
+def languages(data: DataConfig) -> tuple[str, ...]:
+    """Returns the codes of source and target; none where neither options nor the names of the texts tell them."""
+    found = data.source_language, data.target_language
+    if data.dataset == "builtin":
+        found = "en", "de"
+    elif not any(found):
+        ends = ({end[1] for name in text.split(",") if (end := _OF_FILE.search(name))} for text in (data.train_source, data.train_target))
+        found = tuple(codes.pop() if len(codes) == 1 else "" for codes in ends)
+    return found if len(set(found)) == 2 and all(map(_LANGUAGE.fullmatch, found)) else ()
+
+
+def card(
+    name: str,
+    model_dir: pathlib.Path,
+    options: run_folder.Options,
+    data: DataConfig,
+    decode: DecodeConfig,
+    weights: str,
+    state: dict,
+    scores: list[Scores],
+) -> str:
+    """Returns the card of an export.
+
+    Args:
+        name: of the model.
+        model_dir: the run.
+        options: of the run.
+        data: see `corpus`.
+        decode: of the search.
+        weights: which weights of the run these are.
+        state: of their newest checkpoint.
+        scores: of test sets.
+    """
+    spoken, tags = languages(data), sorted(set(filter(None, data.tags)))
+    origin, command, base = _origin(model_dir, options, state)
+    return _CARD.format(
+        languages="".join(f"{line}\n" for line in ["language:", *(f"- {code}" for code in spoken)] if spoken),
+        base=f"base_model: {json.dumps(base)}\n" if base else "",
+        name=_plain(name),
+        pair=" to ".join(spoken) or "one language to another",
+        origin=origin,
+        tags=f"\nA sentence begins with its tag: {', '.join(f'`{_code(tag)}`' for tag in tags)}.\n" if tags else "",
+        data=_corpora(data),
+        scores=_table(options, state, scores),
+        command=command,
+        weights=weights,
+        **{field: value for group in (options.model, decode) for field, value in vars(group).items()},
+        num_weights=options.model.num_weights,
+    )
+
+
+def _plain(text: str) -> str:
+    """Returns text without what Markdown, YAML and HTML give a meaning."""
+    return re.sub(r"[<>|\\]", "?", _code(text))
+
+
+def _code(text: str) -> str:
+    """Returns text that may stand in code."""
+    return "".join(character if character.isprintable() and character != "`" else "?" for character in text)
+
+
+def _names(paths: str) -> str:
+    """Returns the names of files without their folders."""
+    return ",".join(pathlib.PurePath(path).name for path in paths.split(","))
+
+
+def _origin(model_dir: pathlib.Path, options: run_folder.Options, state: dict) -> tuple[str, str, str]:
+    """Returns a sentence on where the model is from, the command that made it, and the model of the hub that it was imported from."""
+    source = options.sources.get("d_model", "")
+    if source.startswith(IMPORT):
+        name = source.removeprefix(IMPORT)
+        base = name.removeprefix(OF_HUB) if name.startswith(OF_HUB) else ""
+        name = _plain(base or _names(name))
+        return f"Imported from {name} into t2t_keras.", f"python tools/import_marian.py --from={shlex.quote(name)}", base
+    given = ["python tools/train.py"]
+    for group in options.groups.values():
+        for field in dataclasses.fields(group):
+            value = getattr(group, field.name)
+            if value != field.default and options.sources.get(field.name) != "parent" and field.name not in _LOCAL:
+                value = _names(value) if field.name in (*FILES, "parent") else value
+                given.append(f"--{field.name}={_code(shlex.quote(str(value)))}")
+    step = state.get("step")
+    trained = f"Trained with t2t_keras for {step:,} updates." if type(step) is int else "Trained with t2t_keras."
+    if options.train.parent:
+        trained += f" Its weights started from those of the run {_plain(_names(options.train.parent))}{_hashes(model_dir)}."
+    return trained, " ".join(given), ""
+
+
+def _hashes(model_dir: pathlib.Path) -> str:
+    """Returns the SHA-256 of the parent's checkpoints, in parentheses."""
+    parent = read_json(model_dir / run_folder.CONFIG).get("parent")
+    files = parent.get("checkpoints") if isinstance(parent, dict) else None
+    found = [f"{name}: SHA-256 {file['sha256']}" for name, file in (files or {}).items() if isinstance(file, dict) and "sha256" in file]
+    return f" ({_plain(', '.join(found))})" if found else ""
+
+
+def _corpora(data: DataConfig) -> str:
+    """Returns the names of the texts."""
+    rows = []
+    for split, label in (("train", "training"), ("valid", "validation")):
+        texts = [_names(text) for side in ("source", "target") if (text := getattr(data, f"{split}_{side}"))]
+        if data.dataset or texts:
+            rows.append(
+                f"- {label}: {_plain(f'{data.dataset}, ' + getattr(data, f'{split}_split') if data.dataset else ' and '.join(texts))}"
+            )
+    return "\n".join(rows) or "The run does not name its data."
+
+
+def _table(options: run_folder.Options, state: dict, scores: list[Scores]) -> str:
+    rows = [
+        f"| {_plain(each.name)} | {label} | {value:.2f} | {_plain(each.checkpoint)} | {signature.replace('|', chr(92) + '|')} |"
+        for each in scores
+        for label, value, signature in each.figures
+    ]
+    best, step, table = state.get("best"), state.get("best_step"), "None were given."
+    if rows:
+        table = "\n".join(["| test set | metric | score | weights | signature |", "|---|---|---:|---|---|", *rows])
+    if options.train.best_metric == "bleu" and type(best) is float and type(step) is int and step:
+        sentences = f"of greedy translations of the first {options.train.valid_sentences} validation sentences"
+        table += f"\n\nThe best BLEU while training, {sentences}: {best:.2f} after {step:,} updates."
+    return table

@@ -1,0 +1,378 @@
+"""Exports for transformers: what comes in goes out the same, logits of a NumPy Marian, ids of SentencePiece, and what is refused."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import marian_folder
+import marian_run
+import numpy as np
+import programs
+import pytest
+import safetensors.numpy
+import sentencepiece
+import stand_in
+import tensorflow as tf
+
+import t2t_keras
+from t2t_keras import run_folder
+from t2t_keras.config import BOS, EOS, DataConfig, TrainConfig
+from t2t_keras.decoding import loading
+from t2t_keras.interop import marian_export, model_card
+from t2t_keras.text import vocabulary
+
+ROOT = pathlib.Path(__file__).parent.parent
+STEP_0 = "checkpoints/step-000000000.npz"
+FILES = {"README.md", "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm", "tokenizer_config.json"}
+SAME = ("vocab.json", "target_vocab.json", "source.spm", "target.spm")
+
+
+def parsed(path: pathlib.Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+# In and out again.
+
+
+@pytest.fixture(scope="module", params=marian_folder.SHAPES)
+def in_and_out(request, tmp_path_factory):
+    """A Marian model, the run that it becomes, what that is exported to, and the run that becomes of it."""
+    top = tmp_path_factory.mktemp("in_and_out")
+    folder = marian_folder.make(top / "model", **marian_folder.SHAPES[request.param])
+    t2t_keras.import_marian(folder, top / "run")
+    t2t_keras.export_marian(top / "run", top / "out")
+    t2t_keras.import_marian(top / "out", top / "again")
+    return request.param, folder, top / "run", top / "out", top / "again"
+
+
+def test_the_run_is_the_same_after_out_and_in(in_and_out):
+    _, _, run, _, again = in_and_out
+    for name in (run_folder.SUBWORDS, run_folder.SOURCE_SUBWORDS):
+        assert (run / name).read_bytes() == (again / name).read_bytes()
+    written, found = (parsed(each / "config.json") for each in (run, again))
+    assert all(written[group] == found[group] for group in ("model", "decode", "data", "subwords", "source_subwords"))
+    with np.load(run / STEP_0) as expected, np.load(again / STEP_0) as arrays:
+        assert expected.files == arrays.files
+        for name in expected.files:
+            assert expected[name].tobytes() == arrays[name].tobytes(), name
+
+
+def test_the_model_is_the_same_after_in_and_out(in_and_out):
+    """But for the bias of forbidden ids, which is 0, and the greatest length."""
+    shape, folder, _, out, _ = in_and_out
+    if shape in ("ids without a piece", "not scaled, separate"):
+        pytest.skip("ids without a piece get one, and the logits keep the only matrix that is not scaled")
+    before, after = (safetensors.numpy.load_file(each / "model.safetensors") for each in (folder, out))
+    for [index] in parsed(folder / "generation_config.json")["bad_words_ids"]:
+        before["final_logits_bias"][0, index] = 0
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        assert after[name].tobytes() == array.astype(np.float32).tobytes(), name
+    assert {path.name for path in out.iterdir()} == {path.name for path in folder.iterdir()} | {"README.md"}
+    for path in folder.glob("*.spm"):
+        assert path.read_bytes() == (out / path.name).read_bytes()
+    for path in folder.glob("*vocab.json"):
+        assert list(parsed(path).items()) == list(parsed(out / path.name).items())
+    for path in folder.glob("*config.json"):
+        expected, found = (
+            parsed(path) | {"max_length": 64} if path.name == "generation_config.json" else parsed(path),
+            parsed(out / path.name),
+        )
+        assert {name: found.get(name) for name in expected} == expected
+
+
+# A run of this project's own.
+
+
+@pytest.fixture(scope="module", params=marian_run.SHAPES)
+def exported(request, tmp_path_factory):
+    """A run, and what it is exported to."""
+    top = tmp_path_factory.mktemp("exported")
+    run = marian_run.make(top / "run", steps=(1, 2), **marian_run.SHAPES[request.param])
+    t2t_keras.export_marian(run, top / "out")
+    return loading.load(run), top / "out"
+
+
+def marian_ids(size: int) -> list[int]:
+    """Marian's id for each of ours; padding, which has none, is -1."""
+    return [-1, 1, size - 2, 0, *range(2, size - 2)]
+
+
+def test_logits_are_those_of_the_run(exported):
+    translator, folder = exported
+    config = translator.model.config
+    sizes = config.source_vocab_size or config.vocab_size, config.vocab_size
+    source_ids, target_ids = (marian_ids(size) for size in sizes)
+    draw = np.random.default_rng(1)
+    for length in (1, 7, 12):
+        source, target = (draw.integers(EOS + 1, size, length).tolist() for size in sizes)
+        found = marian_folder.logits(
+            folder, [source_ids[index] for index in [*source, EOS]], [target_ids[index] for index in [BOS, *target]]
+        )
+        logits, _ = translator.model.decode(tf.constant([[BOS, *target]]), translator.model.encode(tf.constant([[*source, EOS]])))
+        expected, bias = logits[0].numpy()[:, BOS + 1 :], translator.model.embedding.bias
+        # The paper's runs add less to the variance than Marian.
+        np.testing.assert_allclose(found[:, target_ids[BOS + 1 :]], expected, atol=2e-5 if config.norm_epsilon == 1e-5 else 1e-4)
+        assert np.abs(expected).max() > 3 and (bias is None or np.abs(bias).max() > 0.5)
+
+
+def test_ids_and_text_are_those_of_the_run(exported):
+    """Also of text with ▁, which SentencePiece takes for a space. What looks like a tag is one for Marian."""
+    translator, folder = exported
+    lines = [line for line in [*marian_folder.nasty_lines(600), *stand_in.sentences(50)] if not line.startswith(">>")]
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "target.spm"))
+    for side, tokenizer in (("source", translator.source_tokenizer), ("target", translator.tokenizer)):
+        ids, own = marian_ids(tokenizer.vocab_size), tokenizer.tokenize(tf.constant(lines))
+        assert [[ids[index] for index in row] for row in own.to_list()] == [marian_folder.ids_of(folder, line, side) for line in lines]
+    pieces = translator.tokenizer.pieces
+    written = [text.decode("utf-8", "replace") for text in translator.tokenizer.detokenize(own).numpy()]
+    found = [processor.decode_pieces([pieces[index] for index in row if index > EOS]) for row in own.to_list()]
+    assert found == written and any("▁" in text and "\ue0f0" in text for text in written)
+
+
+def test_an_export_that_is_imported_has_the_ids_and_weights_of_the_run(exported, tmp_path):
+    """But for the row of the padding, which is the start token's."""
+    translator, folder = exported
+    t2t_keras.import_marian(folder, tmp_path / "run")
+    with np.load(tmp_path / "run" / STEP_0) as arrays:
+        for weight in translator.model.weights:
+            first = (
+                BOS if weight.path.endswith("embedding/matrix") else EOS if weight.path.endswith(("logits_matrix", "logits_bias")) else 0
+            )
+            assert np.array_equal(arrays[f"model/{weight.path}"][first:], weight.numpy()[first:]), weight.path
+    again = vocabulary.load_sides(*run_folder.read_subwords(tmp_path / "run"))
+    lines = tf.constant([line for line in marian_folder.nasty_lines(300) if not line.startswith(">>")])
+    for before, after in ((translator.tokenizer, again), (translator.source_tokenizer, again.source)):
+        assert before.pieces[EOS:] == after.pieces[EOS:] and before.tokenize(lines).to_list() == after.tokenize(lines).to_list()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return marian_run.make(tmp_path_factory.mktemp("run") / "run", steps=(1, 2, 3))
+
+
+def test_the_checkpoint_may_be_chosen(run, tmp_path):
+    found = {}
+    for which in ("average", "latest", 2):
+        t2t_keras.export_marian(run, tmp_path / str(which), which)
+        found[which] = safetensors.numpy.load_file(tmp_path / str(which) / "model.safetensors")["model.encoder.layers.0.fc1.bias"]
+    arrays = [
+        np.load(run / f"checkpoints/step-00000000{step}.npz")["model/transformer/encoder_0/feed_forward/inner/bias"] for step in (1, 2, 3)
+    ]
+    np.testing.assert_allclose(found["average"], np.mean(arrays, axis=0), atol=1e-6)
+    assert np.array_equal(found["latest"], arrays[2]) and np.array_equal(found[2], arrays[1])
+
+
+def test_the_search_is_that_of_the_run_and_of_the_options_given(run, tmp_path):
+    t2t_keras.export_marian(run, tmp_path / "own")
+    t2t_keras.export_marian(run, tmp_path / "given", beam_size=6, alpha=1.0, no_repeat_ngram=3, max_input=30)
+    names = ("num_beams", "length_penalty", "no_repeat_ngram_size", "max_length", "bad_words_ids", "renormalize_logits")
+    own, given = (parsed(tmp_path / name / "generation_config.json") for name in ("own", "given"))
+    pad = stand_in.VOCAB_SIZE - 2
+    assert [own[name] for name in names] == [3, 0.4, 0, 40, [[pad]], True]
+    assert [given[name] for name in names] == [6, 0.8, 3, 30, [[pad]], True]
+    assert parsed(tmp_path / "given" / "config.json")["max_position_embeddings"] == 30
+
+
+def test_one_matrix_may_have_two_lists_of_sub_words(tmp_path):
+    """As in runs whose sub-words were given for each side."""
+    run = marian_run.make(tmp_path / "run")
+    own = marian_run.learned("nmt_nfkc", stand_in.VOCAB_SIZE)
+    (tmp_path / "own").write_bytes(own)
+    run_folder.write(run, run_folder.read(run), run / "subwords.model", None, tmp_path / "own")
+    t2t_keras.export_marian(run, tmp_path / "out")
+    assert parsed(tmp_path / "out" / "tokenizer_config.json")["separate_vocabs"]
+    for side, model in (("source", own), ("target", (run / "subwords.model").read_bytes())):
+        ids, lines = marian_ids(stand_in.VOCAB_SIZE), ["½ ﬁ", "one"]
+        found = [[ids[index] for index in row] for row in vocabulary.load(model).tokenize(tf.constant(lines)).to_list()]
+        assert found == [marian_folder.ids_of(tmp_path / "out", line, side) for line in lines]
+    t2t_keras.import_marian(tmp_path / "out", tmp_path / "again")
+    assert run_folder.read(tmp_path / "again").source_vocab_size == 0
+
+
+# The card.
+
+
+def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
+    scores = {"bleu": 31.25, "signature": "nrefs:1|tok:13a", "chrf": 50.0, "chrf_signature": "nrefs:1|nc:6", "checkpoint": "average"}
+    (tmp_path / "test_2016.json").write_text(json.dumps(scores))
+    t2t_keras.export_marian(run, tmp_path / "mine", scores=[tmp_path / "test_2016.json"])
+    card = (tmp_path / "mine" / "README.md").read_text()
+    head = card.split("---\n")[1]
+    assert head.startswith("language:\n- en\n- de\nlibrary_name: transformers\npipeline_tag: translation\n")
+    assert "license" not in head and "whoever publishes the model chooses it" in card
+    assert "- training: some.en,more.en and some.de,more.de\n" in card and "/private" not in card and str(tmp_path) not in card
+    assert "| test_2016 | BLEU | 31.25 | average | nrefs:1\\|tok:13a |\n| test_2016 | chrF2 | 50.00 |" in card
+    assert "12.35 after 1 updates" in card or "12.34 after 1 updates" in card
+    assert "--d_model=16" in card and "--train_source=some.en,more.en" in card and "average, updates 1, 2, 3" in card
+    assert parsed(tmp_path / "mine" / "tokenizer_config.json")["target_lang"] == "de"
+
+
+def test_the_card_of_a_child_names_its_parent(run, tmp_path):
+    child = marian_run.make(tmp_path / "child", groups={"train": TrainConfig(parent=str(run), parent_checkpoint="2")})
+    t2t_keras.export_marian(child, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    digest = parsed(run / "checkpoints/step-000000002.json")["sha256"]
+    assert f"from those of the run run (step-000000002.npz: SHA-256 {digest})" in card and "--parent=run " in card
+
+
+@pytest.mark.parametrize(("source", "base"), [("/models/opus", ""), ("the hub's Some/opus-mt", 'base_model: "Some/opus-mt"\n')])
+def test_the_card_of_an_import_names_what_was_imported(tmp_path, source, base):
+    t2t_keras.import_marian(marian_folder.make(tmp_path / "opus"), tmp_path / "run")
+    config = parsed(tmp_path / "run" / "config.json")
+    config["sources"] = dict.fromkeys(config["sources"], f"import of {source}")
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    t2t_keras.export_marian(tmp_path / "run", tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    name = base[13:-2] or "opus"
+    assert f"Imported from {name} into" in card and f"--from={name}\n" in card and ("base_model" in card) == bool(base) and base in card
+
+
+def test_a_hostile_name_is_no_markup(tmp_path):
+    hostile = "x`\n---\nlicense: mit\n<script>.en"
+    data = DataConfig(train_source=hostile, train_target="y.de", source_language="en: x", target_language="de")
+    run = marian_run.make(tmp_path / "run", groups={"data": data})
+    t2t_keras.export_marian(run, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert (
+        "<script>" not in "".join(card.split("```")[::2])
+        and card.count("```") == 4
+        and "\nlicense: mit" not in card
+        and "language:" not in card
+    )
+
+
+def test_the_card_names_the_tags_of_sentences(tmp_path):
+    data = DataConfig(train_source="a.en,b.en", train_target="a.de,b.fr", source_tag="<2de>,<2fr>")
+    t2t_keras.export_marian(marian_run.make(tmp_path / "run", groups={"data": data}), tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "A sentence begins with its tag: `<2de>`, `<2fr>`." in card and "--source_tag='<2de>,<2fr>'" in card
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"dataset": "builtin"}, ("en", "de")),
+        ({"train_source": "a/x.en.gz,b/y.en@2", "train_target": "a/x.fr.gz,b/y.fr@2"}, ("en", "fr")),
+        ({"train_source": "x.en,y.de", "train_target": "x.de,y.en"}, ()),
+        ({"train_source": "x.src", "train_target": "x.tgt"}, ()),
+        ({"train_source": "x.en", "train_target": "x.de", "source_language": "de", "target_language": "fr"}, ("de", "fr")),
+        ({}, ()),
+    ],
+)
+def test_languages_are_those_of_the_options_or_of_the_names(data, expected):
+    assert model_card.languages(DataConfig(**data)) == expected
+
+
+def test_the_data_of_a_resumed_run_are_those_of_its_folder(tmp_path):
+    run = marian_run.make(tmp_path / "run", groups={"data": DataConfig()})
+    options = {"train_source": ["a.en 3 ab", "b.en 4 cd"], "train_target": ["a.de 3 ab", "b.de 4 cd"], "vocab_size": 330}
+    (run / "data").mkdir()
+    (run / "data" / "corpus.json").write_text(json.dumps({"options": options}))
+    found = model_card.corpus(run, run_folder.read(run))
+    assert (found.train_source, found.train_target) == ("a.en,b.en", "a.de,b.de")
+    elsewhere = run_folder.Options(data_dir=str(run / "data"))
+    assert model_card.corpus(run, elsewhere) == DataConfig()
+
+
+# What cannot be exported.
+
+
+REFUSED = {
+    "learned positions": ({"learned_positions": 40}, "learned_positions=0.*learned_positions=40"),
+    "restricted attention": ({"attention_window": 4}, "attention_window=0.*attention_window=4"),
+    "heads that are narrower": ({"d_k": 4}, "d_k = d_v = d_model / num_heads.*d_k=4"),
+    "values that are narrower": ({"d_v": 4}, "d_v=4"),
+    "epsilon": ({"norm_epsilon": 1e-3}, "norm_epsilon of at most 1e-05.*0.001"),
+    "word pieces": ({"subwords": stand_in.subwords("wordpiece")}, "byte-pair encoding"),
+    "other sub-words": ({"subwords": stand_in.subwords("bpe"), "vocab_size": 331}, "the model's 331 sub-words. Received: 330"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_run_that_marian_has_no_model_for_is_refused_in_one_sentence(tmp_path, name):
+    options, message = REFUSED[name]
+    run = marian_run.make(tmp_path / "run", **options)
+    with pytest.raises(ValueError, match=message):
+        t2t_keras.export_marian(run, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_placeholders_are_refused(tmp_path):
+    lines = (side.encode() for pair in stand_in.pairs() for side in pair)
+    options = {"sample": 10_000, "seed": 1, "normalization": "identity", "character_coverage": 1.0, "pattern": "x+"}
+    run = marian_run.make(tmp_path / "run", subwords=vocabulary.learn("bpe", lines, stand_in.VOCAB_SIZE, **options))
+    with pytest.raises(ValueError, match=r"without placeholders.*keep_patterns=x\+"):
+        t2t_keras.export_marian(run, tmp_path / "out")
+
+
+def test_a_folder_with_files_is_left_alone(run, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    for folder in (tmp_path, tmp_path / "mine"):
+        with pytest.raises(FileExistsError, match="new or empty"):
+            t2t_keras.export_marian(run, folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_nothing_is_left_of_an_export_that_fails(run, tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(marian_export, "_library", lambda: fail)
+    with pytest.raises(OSError, match="space"):
+        t2t_keras.export_marian(run, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_safetensors_it_says_what_to_install(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(ValueError, match=r"needs the package safetensors: pip install 't2t_keras\[interop\]'"):
+        t2t_keras.export_marian(run, tmp_path / "out")
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"bleu": 3}', '{"bleu": "3", "signature": "x"}', "no JSON"])
+def test_scores_need_their_signatures(run, tmp_path, content):
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(ValueError, match="x.json"):
+        t2t_keras.export_marian(run, tmp_path / "out", scores=[tmp_path / "x.json"])
+    assert not (tmp_path / "out").exists()
+
+
+def tool(*arguments) -> subprocess.CompletedProcess:
+    command = [sys.executable, ROOT / "tools" / "export.py", "--format=huggingface", *arguments]
+    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True)
+
+
+def test_the_program_needs_no_tensorflow(run, tmp_path):
+    """And all its files may be read by others."""
+    code = (
+        "import sys; from tools import export; sys.argv = ['export', *sys.argv[1:]]\n"
+        "try: export.main()\nfinally: assert not {'tensorflow', 'keras'} & set(sys.modules)"
+    )
+    options = ["--format=huggingface", f"--model_dir={run}", f"--export_dir={tmp_path}/out", "--beam_size=2", "--checkpoint=1"]
+    result = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"vocab.json"}
+    assert len({path.stat().st_mode for path in (tmp_path / "out").iterdir()}) == 1
+    assert parsed(tmp_path / "out" / "generation_config.json")["num_beams"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--dtype=bfloat16"], "Expected no --dtype and --int8 with --format=huggingface. Received: --dtype=bfloat16"),
+        (["--int8"], "--int8=True"),
+        (["--quantization=int8"], "Expected --format=ctranslate2 with --quantization. Received: --format=huggingface."),
+        (["--format=savedmodel", "--scores=x"], "Expected --format=huggingface with --scores. Received: --format=savedmodel."),
+        (["--model_dir={run},{run}"], "Expected one run with --format=huggingface. Received: 2."),
+        (["--scores=/no/such.json"], "/no/such.json"),
+        (["--checkpoint=7"], "No checkpoint for --checkpoint=7"),
+        (["--diverse_groups=2", "--beam_size=3"], "divides"),
+    ],
+)
+def test_what_the_program_cannot_do_is_told_in_one_sentence(run, tmp_path, options, message):
+    result = tool(f"--model_dir={run}", f"--export_dir={tmp_path}/out", *(option.format(run=run) for option in options))
+    *_, last = result.stderr.splitlines()
+    assert result.returncode == 1 and last.startswith("Error: ") and message in last and "Traceback" not in result.stderr, result.stderr
+    assert not (tmp_path / "out").exists()
