@@ -103,7 +103,9 @@ def test_it_trains_on_two_devices_and_resumes_to_the_last_bit(folder, architectu
     assert whole.keys() == resumed.keys() and OWN[architecture][1] in whole
     for name in whole:
         np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
-    assert sum(array.size for name, array in whole.items() if name.startswith("model/")) == run_folder.read(folder / "whole").model.num_weights
+    assert (
+        sum(array.size for name, array in whole.items() if name.startswith("model/")) == run_folder.read(folder / "whole").model.num_weights
+    )
     assert json.loads((folder / "whole" / "config.json").read_text())["architecture"] == architecture
 
 
@@ -257,7 +259,10 @@ def test_an_option_of_another_architecture_is_refused_with_both_names(gru):
 
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(tmp_path, architecture):
-    flags = [f"--{name}={value}" for name, value in (options_of(architecture) | {"train_steps": 40, "checkpoint_steps": 4, "deterministic": True}).items()]
+    flags = [
+        f"--{name}={value}"
+        for name, value in (options_of(architecture) | {"train_steps": 40, "checkpoint_steps": 4, "deterministic": True}).items()
+    ]
     for name in ("killed", "whole"):
         process = run_program("train", *flags, f"--model_dir={tmp_path / name}", f"--data_dir={tmp_path / 'data'}")
         if name == "killed":

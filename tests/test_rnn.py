@@ -76,7 +76,9 @@ def test_the_loss_in_blocks_and_its_gradients_are_those_of_the_logits(model):
 
     received = with_gradients(lambda: model.cross_entropy(SOURCE, TARGET, 0.1))
     expected = with_gradients(lambda: map(ops.sum, cross_entropy(model((SOURCE, SHIFTED)), TARGET, 0.1)))
-    for ours, theirs, name in zip(received, expected, ("loss", "likelihood", *(each.path for each in model.trainable_variables)), strict=True):
+    for ours, theirs, name in zip(
+        received, expected, ("loss", "likelihood", *(each.path for each in model.trainable_variables)), strict=True
+    ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4, err_msg=name)
     assert all(np.abs(gradient).max() > 1e-4 for gradient in received[2:])
 

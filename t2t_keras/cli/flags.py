@@ -70,7 +70,10 @@ def define(*groups) -> None:
 
 def define_run() -> None:
     """Defines `--architecture`, and a flag for each option of a run with this architecture: the given one, or that of the run."""
-    text = f"Architecture of the model: {run_folder.TRANSFORMER}, or one that an installed package registers. A run keeps its own."
+    text = (
+        f"Architecture of the model: {run_folder.TRANSFORMER}; rnn, a recurrent translator (Bahdanau et al. 2015); or one that an "
+        "installed package registers. A run keeps its own."
+    )
     flags.DEFINE_string(run_folder.ARCHITECTURE, run_folder.TRANSFORMER, text)
     define(*run_folder.groups_of(chosen_architecture()).values())
 

@@ -18,7 +18,9 @@ def masked_softmax(scores, mask=None):
         mask: boolean, broadcast to the shape of `scores`; `None` allows all.
     """
     scores = ops.cast(scores, "float32")
-    return ops.softmax(scores if mask is None else ops.where(mask, scores, -1e9))
+    if mask is not None:
+        scores = ops.where(mask, scores, -1e9)
+    return ops.softmax(scores)
 
 
 def attention_weights(q, k, mask=None):

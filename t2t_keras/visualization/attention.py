@@ -42,7 +42,7 @@ class Tokens:
 
 @dataclasses.dataclass(frozen=True)
 class SentenceAttention:
-    """The attention weights of one sentence and its translation. A recurrent model has one layer and head of `cross` and no other attention.
+    """The attention weights of one sentence and its translation. A recurrent model has `cross` only, of one layer with one head.
 
     Row t of `decoder` and `cross` belongs to the position that predicts piece t of `target`, and rows are labelled with that piece, as
     in Tensor2Tensor's pictures. That position has read the pieces before it: column s of `decoder` belongs to piece s of
