@@ -5,8 +5,8 @@ A cell is Keras's own, with layer normalisation by option (Ba et al. 2016, https
     GRU     z, r = σ(x_z + u_z), σ(x_r + u_r)         h' = z ⊙ h + (1 - z) ⊙ tanh(x_h + r ⊙ u_h)
     LSTM    i, f, o = σ(x_i + u_i), σ(x_f + u_f), …   c' = f ⊙ c + i ⊙ tanh(x_c + u_c)    h' = o ⊙ tanh(c')
 
-where x = W input + b and u = U h are what the layer normalisation normalises. The reset gate r is applied after the product with U, as in
-Nematus and cuDNN; Cho et al. (2014) apply it before. u of a GRU has a bias too.
+where x = W input + b and u = U h are what the layer normalisation normalises. The reset gate r is applied after the product with U, as
+in Nematus, cuDNN and the first version of Cho et al. (2014); its third version applies it before. u of a GRU has a bias too.
 
 Letters: B sentences, W beams, T target tokens, S source tokens, D units, C width of the memory, G gates: 3 of a GRU, 4 of an LSTM.
 """
@@ -118,7 +118,7 @@ def bidirectional(cell: str, units: int, layer_norm: bool, **kwargs) -> keras.la
 class ConditionalRecurrence(keras.layers.Layer):
     """One step of a decoder: a transition, attention to the source by the new state, and a transition that reads what was attended to.
 
-    With a GRU it is the conditional GRU of Nematus (Sennrich et al. 2017, https://arxiv.org/abs/1703.04357, section 3):
+    With a GRU it is the conditional GRU of Nematus (Sennrich et al. 2017, https://arxiv.org/abs/1703.04357):
 
         s' = GRU_1(y, s)    c = ATT(memory, s')    s = GRU_2(c, s')
 
