@@ -23,7 +23,9 @@ from t2t_keras.config import DataConfig, DecodeConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.decoding.beam_search import length_penalty
 from t2t_keras.export import ctranslate2_format, savedmodel
+from t2t_keras.reporting import pictures
 from t2t_keras.training import devices, run
+from t2t_keras.visualization import attention_page
 from t2t_keras.visualization.attention import attention_of
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -86,8 +88,13 @@ def folder(root, architecture) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def gru(root) -> pathlib.Path:
-    """The same of the architecture that the package does not know."""
+    """Those of the architecture that the package does not know."""
     return runs(root, "gru")
+
+
+@pytest.fixture(scope="module")
+def rnn(root) -> pathlib.Path:
+    return runs(root, "rnn")
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +179,34 @@ def test_attention_that_a_model_does_not_have_is_not_drawn(gru):
     expected = "Expected a model with attention that can be drawn. Received: a model of Gru."
     with pytest.raises(ValueError, match=re.escape(expected)):
         attention_of(loading.load(gru / "whole", "latest"), "five")
+
+
+def test_the_attention_of_the_recurrent_translator_is_its_alignment_in_a_page_a_picture_and_tensorboard(rnn):
+    translator = loading.load(rnn / "whole", "latest")
+    found, source = attention_of(translator, "twenty-one", "einundzwanzig"), translator.tokenizer.tokenize(["twenty-one"]).to_tensor()
+    read = [translator.tokenizer.pieces.index(piece) for piece in found.target_input.pieces]
+    with translator.weights():
+        alignment = translator.model.align(tf.constant([read]), translator.model.encode(source))
+    np.testing.assert_allclose(found.cross[0], alignment, atol=1e-6)
+    assert found.encoder.shape[0] == found.decoder.shape[0] == 0 and found.cross.shape[:2] == (1, 1)
+    np.testing.assert_allclose(found.by_words().cross.sum(axis=-1), 1, atol=1e-5)
+    shown = json.loads(re.search(r'id="data">(.*?)</script>', attention_page.page([found]))[1])["sentences"][0]["weights"]
+    assert shown["encoder"] == shown["decoder"] == [] and len(shown["cross"][0][0]) == found.cross.size
+    [image] = pictures.attention_images(translator, [("five", "fünf")], 1)().values()
+    assert image.dtype == np.uint8 and np.ptp(image) > 100
+
+
+def test_attention_py_draws_what_the_recurrent_translator_has(rnn, tmp_path):
+    (tmp_path / "lines").write_text("five\n")
+    given = [f"--model_dir={rnn / 'whole'}", f"--output={tmp_path / 'out'}", f"--input={tmp_path / 'lines'}", "--checkpoint=latest"]
+    for wrong, expected in (("attention=encoder", "Expected cross as"), ("layer=2", "from 1 to 1"), ("heads=2", "from 1 to 1")):
+        _, said = run_program("attention", *given, f"--{wrong}").communicate()
+        assert expected in said.splitlines()[-1]
+    process = run_program("attention", *given)
+    said = process.communicate()
+    assert process.returncode == 0, said
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"attention.html", "001_cross_layer_1_lines.png", "001_cross_layer_1_heat_maps.png"}
 
 
 def test_a_run_keeps_its_architecture(gru):
