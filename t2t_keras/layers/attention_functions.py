@@ -17,6 +17,7 @@ from t2t_keras.layers.dense import Dense
 from t2t_keras.layers.gradient import custom_gradient
 
 
+@custom_gradient
 def additive_scores(q, k, v):
     """Returns v · tanh(q_t + k_s) for each query and key.
 
@@ -31,24 +32,18 @@ def additive_scores(q, k, v):
         [B, T, S].
     """
 
-    def inner(q, k):
+    def hidden():
         return ops.tanh(ops.expand_dims(q, 2) + ops.expand_dims(k, 1))
 
-    @custom_gradient
-    def scores(q_, k_, v_):
-        def gradient(upstream):
-            # Of the outer arguments: in a loop over positions, TensorFlow keeps a copy for each position of what is computed inside, and
-            # those given to a custom gradient are copies.
-            hidden = inner(q, k)
-            slope = 1 - ops.square(hidden)
-            of_q = ops.squeeze(ops.matmul(ops.expand_dims(upstream, 2), slope), 2) * v
-            of_k = ops.sum(ops.expand_dims(upstream, 3) * slope, axis=1) * v
-            of_v = ops.matmul(ops.reshape(upstream, (1, -1)), ops.reshape(hidden, (-1, hidden.shape[-1])))
-            return of_q, of_k, ops.reshape(of_v, (-1,))
+    def gradient(upstream):
+        again = hidden()
+        slope = 1 - ops.square(again)
+        of_q = ops.squeeze(ops.matmul(ops.expand_dims(upstream, 2), slope), 2) * v
+        of_k = ops.sum(ops.expand_dims(upstream, 3) * slope, axis=1) * v
+        of_v = ops.matmul(ops.reshape(upstream, (1, -1)), ops.reshape(again, (-1, again.shape[-1])))
+        return of_q, of_k, ops.reshape(of_v, (-1,))
 
-        return ops.squeeze(ops.matmul(inner(q_, k_), ops.expand_dims(v_, 1)), 3), gradient
-
-    return scores(q, k, v)
+    return ops.squeeze(ops.matmul(hidden(), ops.expand_dims(v, 1)), 3), gradient
 
 
 def scaled_scores(q, k):
@@ -57,7 +52,10 @@ def scaled_scores(q, k):
 
 
 def unscaled_scores(q, k):
-    """Returns q · k for each query and key: [B, T, K] and [B, S, K] → [B, T, S]."""
+    """Returns q · k for each query and key: [B, T, K] and [B, S, K] → [B, T, S].
+
+    An einsum, because the loop of a decoder would keep the transposed keys of each step for the gradient.
+    """
     return ops.einsum("btk,bsk->bts", q, k)
 
 
