@@ -16,8 +16,9 @@ from t2t_keras.config import FORMER_NAMES, SampleConfig, with_current_names
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.signatures import OWN_ALPHA, Signatures
+from t2t_keras.log import logger
 from t2t_keras.patterns import Kept
-from t2t_keras.phrases import SEPARATOR, joined
+from t2t_keras.phrases import SEPARATOR, Request, with_constraints
 
 Text = str | Sequence[str]
 Phrases = Sequence[str] | Sequence[Sequence[str]]  # Of a sentence, or of each sentence of a list.
@@ -99,7 +100,8 @@ class TextTranslator:
                 twice must appear twice. One that begins with ￭ follows other text without a space.
             avoid: likewise, phrases that it must not contain as whole words.
             ordered: whether the constraints must appear in their order.
-            keep_patterns: what the translations must copy from their source, see `patterns.parse`: further constraints.
+            keep_patterns: what the translations must copy from their source, see `patterns.parse`: further constraints. A run
+                leaves out what is too long for a constraint, and warns.
             batch_size: number of sentences translated at once.
 
         Returns:
@@ -112,11 +114,10 @@ class TextTranslator:
         texts, found, beam_size = _listed(text), [], getattr(self._signatures, "beam_size", None)
         if beam_size and not 1 <= n <= beam_size:  # An export says so itself.
             raise ValueError(f"n_best: expected 1 to {beam_size}, the beam size. Received: {n}.")
-        kept = Kept(keep_patterns)
-        own = {name: _phrases(text, phrases, name) for name, phrases in (("constraints", constraints), ("avoid", avoid))}
-        own["constraints"] = [
-            SEPARATOR.join(filter(None, [given, *kept.of(line)])) for given, line in zip(own["constraints"], texts, strict=True)
-        ]
+        rows = zip(texts, _phrases(text, constraints, "constraints"), _phrases(text, avoid, "avoid"), strict=True)
+        fits = {"fits": self._signatures.fits} if isinstance(self._signatures, Signatures) else {}
+        requests = list(with_constraints((Request(*row) for row in rows), Kept(keep_patterns).of, logger.warning, **fits))
+        own = {name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")}
         for first in range(0, len(texts), batch_size):
             chosen = slice(first, first + batch_size)
             rows = len(texts[chosen])
@@ -210,18 +211,18 @@ class TextTranslator:
         return found[0] if isinstance(source, str) else found
 
 
-def _phrases(text: Text, phrases: Phrases, name: str) -> list[str]:
-    """Returns the phrases of each sentence, joined.
+def _phrases(text: Text, phrases: Phrases, name: str) -> list[Sequence[str]]:
+    """Returns the phrases of each sentence.
 
     Raises:
         ValueError: they are not a list of phrases, or not one list for each sentence.
     """
     if isinstance(text, str):
-        return [joined(phrases, name)]
+        return [phrases]
     rows = phrases or [()] * len(text)
     if isinstance(rows, str) or len(rows) != len(text):
         raise ValueError(f"{name}: expected a list of phrases for each of {len(text)} sentences. Received: {phrases!r:.80}.")
-    return [joined(row, name) for row in rows]
+    return list(rows)
 
 
 def _listed(text: Text) -> list[str]:
@@ -255,8 +256,8 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
 
     Args:
         path: folder of a run; or `export_dir` of an export, whose newest version is loaded; or one version in it. An export can run
-            any code: load only exports that you trust. Or a list of folders of runs with the same sub-words: an ensemble, whose prediction
-            at each step is the mean of theirs.
+            any code: load only exports that you trust. Or a list of folders of runs that write the same sub-words: an ensemble,
+            whose prediction at each step is the mean of theirs.
         checkpoint: weights of a run: "average", "best", "latest" or the number of a step.
         options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`; for several, also
             `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or "logs".

@@ -346,6 +346,25 @@ def start(model_dir: pathlib.Path, which: str, model, names: Names = str) -> tup
     return _load(model_dir, which, model, names, partial=True)[:2]
 
 
+def start_with_optimizer(model_dir: pathlib.Path, which: str, model, optimizer) -> str:
+    """Starts a model and its optimizer from a checkpoint of a run of the same model, without the run's state.
+
+    Args:
+        model_dir, model: see `load`.
+        which: `latest` or the number of an update.
+        optimizer: the optimizer, built.
+
+    Returns:
+        A description of what was loaded.
+
+    Raises:
+        MismatchError: the checkpoint has no optimizer. For other errors see `load`.
+    """
+    [path] = _chosen(model_dir, which)
+    restore(path, model, optimizer)
+    return f"checkpoint of {model_dir} with its optimizer: update {step_of(path)}"
+
+
 def _load(model_dir: pathlib.Path, which: str, model, names: Names = str, partial: bool = False) -> tuple[str, Left, dict]:
     paths = _chosen(model_dir, which)
     try:

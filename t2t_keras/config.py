@@ -5,7 +5,7 @@
 
 import dataclasses
 import json
-import math
+import numbers
 import pathlib
 import re
 import reprlib
@@ -18,7 +18,9 @@ from t2t_keras.files import read_json
 TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name text.
 FILES = (*TEXTS, "subwords_file", "source_subwords_file")  # Options of `DataConfig` that name files, whose contents count.
 # Options of `DataConfig` for any corpus.
-TEXT_OPTIONS = ("max_length", "subwords", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines", "keep_patterns")
+TEXT_OPTIONS = (
+    "source_tag", "max_length", "subwords", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines", "keep_patterns"
+)  # fmt: skip
 # Former names of options, which version 0.1 still accepts.
 FORMER_NAMES = {
     "device_tokens": "micro_batch_tokens",
@@ -38,14 +40,18 @@ TEMPERATURES = f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
 ENSEMBLE_MEANS = ("probabilities", "logs")  # What the mean of the predictions of several models is of; see `model.ensemble.mean`.
 MAX_INT = 2**31 - 1  # Largest value of an integer option that sets no smaller limit.
 _TYPES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
+_TAG = re.compile(r"[^\s▁]{2,64}")  # Of a source line.
+_SPECIAL = r"<(pad|unk|s|/s|0x[0-9A-F]{2})>|｟\d+｠"  # Sub-words with a meaning of their own.
 _SHORTENED = reprlib.Repr()  # For messages: values may have any size.
 _SHORTENED.maxstring = _SHORTENED.maxother = _SHORTENED.maxlong = 200
 
 
 def check_ensemble(models: int, weights: Sequence[float], mean: str) -> None:
     """Raises `ValueError` if the options of an ensemble are invalid for this number of models."""
-    if weights and (len(weights) != models or not all(0 < weight < math.inf for weight in weights)):
-        expected = f"{models} `ensemble_weights`, positive numbers" if models > 1 else "several models with `ensemble_weights`"
+    weights = list(weights)
+    possible = all(isinstance(weight, numbers.Real) and 1e-6 <= weight <= 1e6 for weight in weights)
+    if weights and not (len(weights) == models > 1 and possible):
+        expected = f"{models} `ensemble_weights`, numbers of 1e-6 to 1e6" if models > 1 else "several models with `ensemble_weights`"
         raise ValueError(f"Expected {expected}. Received: {', '.join(map(str, weights))}.")
     if mean not in ENSEMBLE_MEANS:
         raise ValueError(f"Expected `ensemble_mean` to be one of {', '.join(ENSEMBLE_MEANS)}. Received: {mean}.")
@@ -276,6 +282,11 @@ class TrainConfig:
     parent_subwords: bool = option(
         True, "Keep the sub-words of --parent. If not, the rows of those that both runs have are copied, and the others start at random."
     )
+    parent_optimizer: bool = option(
+        False,
+        "Start with the optimizer of --parent too, which continues its learning rate schedule; needs --parent_checkpoint=latest or the "
+        "number of an update, and the same sub-words.",
+    )
     freeze: str = option(
         "",
         "Parts of the model that keep their weights, separated by commas: names in the paths of the weights, such as embedding, encoder or "
@@ -340,6 +351,14 @@ class TrainConfig:
         factor = "a learning_rate_factor of 1 with a constant learning_rate"
         _require(self, self.learning_rate_factor == 1 or not self.learning_rate, "learning_rate_factor learning_rate", factor)
         _require(self, is_checkpoint(self.parent_checkpoint), "parent_checkpoint", f"{', '.join(CHECKPOINTS)} or the number of an update")
+        of_parent = self.parent_checkpoint != AVERAGE or not self.parent_subwords or self.parent_optimizer
+        options = "parent parent_checkpoint parent_subwords parent_optimizer"
+        _require(self, bool(self.parent) or not of_parent, options, "a parent, to choose what is taken from it")
+        one_state = self.parent_checkpoint not in (AVERAGE, BEST) and self.parent_subwords and not self.freeze and not self.cooldown_steps
+        options = "parent_optimizer parent_checkpoint parent_subwords freeze cooldown_steps"
+        expected = "an optimizer of one checkpoint that has one (latest, or the number of an update), for all weights, without a cooldown"
+        _require(self, one_state or not self.parent_optimizer, options, expected)
+        _require(self, not self.freeze or re.search(r"[^\s,/]", self.freeze), "freeze", "names of parts of the model, or nothing")
         cooldown = "a cooldown of 0 or more updates, at most all of them"
         _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
@@ -442,6 +461,11 @@ class DataConfig:
     train_target: str = option("", "Training text, target side; line n translates line n of --train_source.")
     valid_source: str = option("", "Validation text, source side.")
     valid_target: str = option("", "Validation text, target side.")
+    source_tag: str = option(
+        "",
+        "Tag to begin each source line with, such as <2de>, which becomes a sub-word: one for all lines, or one for each file of "
+        "--train_source and of --valid_source, separated by commas. Text to translate must begin with its tag too.",
+    )
     dataset: str = option(
         "", "A TFDS translation dataset such as wmt14_translate/de-en; or 'builtin': numbers, dates and money, English to German."
     )
@@ -501,17 +525,40 @@ class DataConfig:
         names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
         _require(self, self.normalization in names, "normalization", f"one of {', '.join(names)}")
         _require(self, self.subwords in ("bpe", "wordpiece", "sentencepiece"), "subwords", "bpe, wordpiece or sentencepiece")
+        given = self.subwords != "sentencepiece" or self.subwords_file or not self.names_corpus
+        _require(
+            self, given, "subwords subwords_file", "`subwords=bpe` or `subwords=wordpiece`, or the file of an imported model's sub-words"
+        )
         _require(
             self,
             self.subwords == "bpe" or self.normalization == "identity",
             "subwords normalization",
             "`normalization=identity` with other sub-words than bpe",
         )
+        self._check_tags()
         kept = patterns.parse(self.keep_patterns)
         _require(self, not kept or self.subwords == "bpe", "subwords keep_patterns", "`subwords=bpe` with patterns of text to keep")
         _require(self, 0 < self.character_coverage <= 1, "character_coverage", "a share in (0, 1]")
         _require(self, self.builtin_pairs >= 1, "builtin_pairs", "a positive number of pairs")
         _require(self, self.vocab_sample > 100, "vocab_sample", "more than 100 sentences")
+
+    def _check_tags(self) -> None:
+        """Raises `ValueError` for tags that are invalid, or that are not one for all or one for each name of a file."""
+        for tag in self.tags:
+            _require(self, not tag or _TAG.fullmatch(tag), "source_tag", "tags such as <2de>, 2 to 64 characters without a space")
+            _require(self, not re.fullmatch(_SPECIAL, tag), "source_tag", "tags that are not the name of a special sub-word")
+            kept = self.keep_patterns and re.search(patterns.parse(self.keep_patterns), tag, re.ASCII)
+            _require(self, not kept, "source_tag keep_patterns", "tags that are not text to keep")
+        _require(self, not self.dataset or len(self.tags) == 1, "dataset source_tag", "one tag for a dataset")
+        for name in ("train_source", "valid_source"):
+            if files := getattr(self, name):
+                one_each = len(self.tags) in (1, files.count(",") + 1)
+                _require(self, one_each, f"source_tag {name}", f"one tag for all, or one for each file of `{name}`")
+
+    @property
+    def tags(self) -> list[str]:
+        """The tag of each file, or the one of all; empty if there is none."""
+        return self.source_tag.split(",")
 
     @property
     def names_corpus(self) -> bool:

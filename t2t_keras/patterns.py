@@ -40,7 +40,12 @@ def parse(option: str) -> str:
             )
         found.append(NAMED[entry["name"]] if entry["name"] else _checked(entry["own"]))
         place = entry.end()
-    return "|".join(f"(?:{each})" for each in found)
+    joined = "|".join(f"(?:{each})" for each in found)
+    try:
+        re.compile(joined, re.ASCII)
+    except re.error as error:  # Such as a name of a group in two of them.
+        raise ValueError(f"`keep_patterns`: expected regular expressions that go together. Received: {option!r:.200} ({error}).") from error
+    return joined
 
 
 def _checked(own: str) -> str:

@@ -41,7 +41,8 @@ TRANSFORMER = "transformer"  # The architecture where none is named.
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
-    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent", "parent_checkpoint", "parent_subwords", "freeze"),
+    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent"),
+    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
 }
 
@@ -127,7 +128,7 @@ class Options:
 def several(paths: str) -> list[pathlib.Path]:
     """Returns the folders in a text with commas between them. The path of an existing folder may have commas."""
     whole = pathlib.Path(paths).expanduser()
-    return [whole] if whole.is_dir() else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",")]
+    return [whole] if whole.is_dir() else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
 
 
 def export_in(folder: pathlib.Path) -> pathlib.Path | None:
@@ -307,8 +308,8 @@ def recorded_options(folder: pathlib.Path) -> dict:
         raise ValueError(f"{error} Remove {folder} and prepare again.") from error
     if not isinstance(options, dict):
         raise ValueError(f"{path} is damaged: it has no options. Remove {folder} and prepare again.")
-    # Older versions wrote "pairs", had byte-pair encoding and translation only, and kept no patterns.
-    return {"subwords": "bpe", "task": "translation", "keep_patterns": ""} | {
+    # Older versions wrote "pairs", had byte-pair encoding and translation only, and neither kept patterns nor set tags.
+    return {"subwords": "bpe", "task": "translation", "keep_patterns": "", "source_tag": ""} | {
         "builtin_pairs" if name == "pairs" else name: value for name, value in options.items()
     }
 
@@ -375,9 +376,14 @@ def _child_of(parent: pathlib.Path, which: str) -> Options:
 
     Raises:
         FileNotFoundError: the folder is not a run's, or has no checkpoint.
+        ValueError: the run is damaged.
     """
-    run = read(parent)
-    checkpoint.identity(parent, which)
+    try:
+        run = read(parent)
+        checkpoint.identity(parent, which)
+    except (FileNotFoundError, ValueError) as error:
+        kind = ValueError if isinstance(error, ValueError) else FileNotFoundError
+        raise kind(str(error).replace("`checkpoint=", "`parent_checkpoint=").replace("`model_dir`", "`parent`")) from error
     return dataclasses.replace(Options.default(run.architecture), model=run.model)
 
 

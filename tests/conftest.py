@@ -5,6 +5,7 @@ import gc
 import os
 import pathlib
 import sys
+import tempfile
 from collections.abc import Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -41,6 +42,16 @@ def pytest_terminal_summary(terminalreporter):
     reasons = collections.Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
     for reason, number in reasons.most_common():
         terminalreporter.write_line(f"Skipped {number}: {reason}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory) -> Iterator[None]:
+    """Removes the temporary files of all programs: AutoGraph and Apache Beam leave some."""
+    tmp_path_factory.getbasetemp()  # Stays where it is.
+    with tempfile.TemporaryDirectory(prefix="t2t_keras-", ignore_cleanup_errors=True) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
 
 
 @pytest.fixture

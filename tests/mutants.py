@@ -989,6 +989,27 @@ MUTANTS = (
         ("tests/test_prepare.py::test_lines_that_are_not_utf8_stop_the_preparing_or_are_left_out_as_asked",),
     ),
     Mutant(
+        "all files have the tag of the first",
+        "t2t_keras/data/corpora.py",
+        "beginning = _beginning(next(tags))",
+        "beginning = _beginning(next(tags)) if number == 1 else beginning",
+        ("tests/test_source_tags.py::test_each_file_has_its_tag_or_none_or_all_have_one",),
+    ),
+    Mutant(
+        "sub-words of the target have the tags",
+        "t2t_keras/data/prepare.py",
+        'if side != "target" and data.subwords',
+        "if data.subwords",
+        ("tests/test_source_tags.py::test_tags_are_sub_words_of_the_source_alone",),
+    ),
+    Mutant(
+        "the optimizer of a parent is not used",
+        "t2t_keras/training/run.py",
+        "adam if config.parent_optimizer else None",
+        "None",
+        ("tests/test_options.py::test_an_option_has_the_effect_that_it_names[parent_optimizer]",),
+    ),
+    Mutant(
         "bad lines are skipped without --skip_bad_lines",
         "t2t_keras/data/corpora.py",
         "skip_bad_lines=data.skip_bad_lines,",

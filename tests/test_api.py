@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ import programs
 import pytest
 import stand_in
 import tensorflow as tf
+from logged import logged
 
 import t2t_keras
 from t2t_keras import api
@@ -149,6 +151,17 @@ def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_an
     assert [
         (each.text, each.score, " ".join(each.pieces), " ".join(each.source_pieces), each.alignment.tolist()) for each in sum(found, [])
     ] == expected
+
+
+def test_text_to_keep_that_is_too_long_is_left_out_and_named(monkeypatch):
+    run = types.SimpleNamespace(translate_with_options=Signatures.translate_with_options, fits=lambda phrase: phrase.endswith("y"))
+    monkeypatch.setattr(api, "Signatures", types.SimpleNamespace)
+    with logged() as messages:
+        api.TextTranslator(None, run).n_best(
+            ["1", 40 * "x" + " " + 40 * "y"], n=2, keep_patterns="/x{40}/,/y{40}/", constraints=[["a"], []]
+        )
+    assert Signatures.inputs["constraints"] == [b"a", 40 * b"y"]
+    assert messages == [f"Line 2: expected at most 32 phrases of at most 32 sub-words. Left out: {40 * 'x'}"]
 
 
 def test_pairs_are_scored_in_their_order_so_many_at_once():

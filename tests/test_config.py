@@ -85,6 +85,15 @@ INVALID = [
     *((TrainConfig, {name: -1}) for name in ("checkpoint_steps", "checkpoint_minutes", "valid_sentences", "patience", "clip_norm")),
     (TrainConfig, {"learning_rate_factor": 0.0}),
     (TrainConfig, {"cooldown_steps": -1}),
+    (TrainConfig, {"parent_checkpoint": "best"}),
+    (TrainConfig, {"freeze": " , /"}),
+    (TrainConfig, {"parent_optimizer": True}),
+    *((DataConfig, {"source_tag": tag}) for tag in ("a b", "<", "▁x", "x" * 65, "<pad>", "</s>", "<0xA0>", "｟7｠", "<2de>,<unk>")),
+    (DataConfig, {"source_tag": "<news>", "keep_patterns": "urls,tags"}),
+    (DataConfig, {"source_tag": "<2de>,<2fr>", "dataset": "builtin"}),
+    (TrainConfig, {"parent_subwords": False}),
+    (TrainConfig, {"parent_checkpoint": "newest"}),
+    (TrainConfig, {"learning_rate": 0.1, "learning_rate_factor": 2.0}),
     (TrainConfig, {"cooldown_steps": 11, "train_steps": 10}),
     (TrainConfig, {"dtype": "float8"}),
     (TrainConfig, {"deterministic": True, "data_service": "grpc://localhost:5050"}),
@@ -137,6 +146,13 @@ def test_an_invalid_option_is_refused_with_its_name_and_value(group, options):
     received = str(error.value).split("Received: ")[1]
     for name, value in options.items():
         assert f"{name}={value!r}" in received
+
+
+def test_sub_words_of_an_imported_model_are_not_learned():
+    DataConfig(subwords="sentencepiece")  # Of a data folder.
+    DataConfig(subwords="sentencepiece", subwords_file="a", dataset="builtin")
+    with pytest.raises(ValueError, match="imported model's sub-words. Received: subwords='sentencepiece', subwords_file=''"):
+        DataConfig(subwords="sentencepiece", dataset="builtin")
 
 
 def test_text_files_and_a_dataset_together_are_refused_with_both():

@@ -109,7 +109,9 @@ def test_weights_that_would_misalign_the_sides_are_refused(file, weights, receiv
 @pytest.mark.parametrize("weight", ["@0", "@-1", "@0.5", "@", "@x", "@10000"])
 def test_a_weight_is_a_number_of_times(file, weight):
     name = file("a\n", "a")
-    with pytest.raises(FileNotFoundError, match=f"No such file: '{name}{weight}'"):
+    with pytest.raises(
+        FileNotFoundError, match=rf"No such file: '{name}{weight}' .*\. A weight is a number of times, @1 to @9999, not {weight}\.$"
+    ):
         read(f"{name}{weight}", file("b\n"))
 
 

@@ -161,10 +161,12 @@ def test_the_memory_of_a_search_is_that_of_all_models():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": [1.0]}, "Expected 2 `ensemble_weights`, positive numbers. Received: 1.0."),
-        ({"weights": [1.0, 0.0]}, "Expected 2 `ensemble_weights`, positive numbers. Received: 1.0, 0.0."),
-        ({"weights": [1.0, math.nan]}, "Expected 2 `ensemble_weights`, positive numbers. Received: 1.0, nan."),
-        ({"weights": [math.inf, 1.0]}, "Expected 2 `ensemble_weights`, positive numbers. Received: inf, 1.0."),
+        ({"weights": [1.0]}, "Expected 2 `ensemble_weights`, numbers of 1e-6 to 1e6. Received: 1.0."),
+        ({"weights": [1.0, 0.0]}, "Expected 2 `ensemble_weights`, numbers of 1e-6 to 1e6. Received: 1.0, 0.0."),
+        ({"weights": [1.0, math.nan]}, "Expected 2 `ensemble_weights`, numbers of 1e-6 to 1e6. Received: 1.0, nan."),
+        ({"weights": [math.inf, 1.0]}, "Expected 2 `ensemble_weights`, numbers of 1e-6 to 1e6. Received: inf, 1.0."),
+        ({"weights": [1e-200, 1.0]}, "Expected 2 `ensemble_weights`, numbers of 1e-6 to 1e6. Received: 1e-200, 1.0."),
+        ({"weights": ["2", "1"]}, "Expected 2 `ensemble_weights`, numbers of 1e-6 to 1e6. Received: 2, 1."),
         ({"of": "votes"}, "Expected `ensemble_mean` to be one of probabilities, logs. Received: votes."),
     ],
 )
@@ -359,7 +361,7 @@ def test_flags_reach_the_ensemble(runs, tmp_path):
 
 def test_a_folder_with_a_comma_in_its_name_is_one_run(runs, tmp_path):
     assert run_folder.several(str(runs[1])) == [runs[1]] and "," in str(runs[1])
-    assert run_folder.several(f"{tmp_path}/a, ~/b") == [tmp_path / "a", pathlib.Path.home() / "b"]
+    assert run_folder.several(f"{tmp_path}/a, ~/b,") == [tmp_path / "a", pathlib.Path.home() / "b"]
 
 
 @pytest.mark.parametrize(

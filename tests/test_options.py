@@ -292,8 +292,8 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         found["valid_batches"] = batches
         return lambda: dict.fromkeys((*task.sums, *train_step.SUMS), 1.0)
 
-    def start(parent, which, model, tokenizer):
-        found["called"].append(f"{parent} {which}")
+    def start(parent, which, model, tokenizer, optimizer=None):
+        found["called"].append(f"{parent} {which} {optimizer and optimizer.name}")
 
     def translated(translator, lines, **options):
         found["translated"] += lines
@@ -611,9 +611,12 @@ ROWS = {
         "device_tflops": [Row(2.0, of_run(lambda found: list(found.run.curve("train/estimated_flops"))), [8])],
         "dtype": [Row("bfloat16", of_parts(dtype), "bfloat16")],
         "tf32": [Row(False, of_parts(lambda found: found.tf32), False)],
-        "parent": [Row("parent", of_parts(lambda found: found.called), ["parent average"])],
-        "parent_checkpoint": [Row("best", of_parts(lambda found: found.called), ["parent best"], usual={"parent": "parent"})],
+        "parent": [Row("parent", of_parts(lambda found: found.called), ["parent average None"])],
+        "parent_checkpoint": [Row("best", of_parts(lambda found: found.called), ["parent best None"], usual={"parent": "parent"})],
         "parent_subwords": [Row(False, refused, False, usual={"parent": "stranger"})],
+        "parent_optimizer": [
+            Row(True, of_parts(lambda found: found.called), ["parent latest adam"], {"parent": "parent", "parent_checkpoint": "latest"})
+        ],
         "freeze": [Row("encoder", of_parts(frozen), {"encoder_0"})],
         "seed": [
             Row(4, of_parts(initial_weights), ANOTHER),
@@ -675,6 +678,7 @@ ROWS = {
         "train_target": [Row("other-train.target", of_data(lambda found: side(found.train, 1)), side(OTHER_TRAIN, 1))],
         "valid_source": [Row("other-valid.source", of_data(lambda found: side(found.valid, 0)), side(OTHER_VALID, 0))],
         "valid_target": [Row("other-valid.target", of_data(lambda found: side(found.valid, 1)), side(OTHER_VALID, 1))],
+        "source_tag": [Row("<2de>", of_data(lambda found: ("▁<2de>" in found.pieces, found.train[1][0][:6])), (True, "<2de> "))],
         "dataset": [Row("builtin", of_data(lambda found: len(found.train)), 150, beside=BUILTIN)],
         "source_language": [
             Row(

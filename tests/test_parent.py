@@ -108,7 +108,7 @@ def test_with_other_sub_words_the_rows_of_those_that_both_have_are_copied(folder
     """Also where there are as many of them."""
     found, initial, start = {}, {}, parent.start
 
-    def started(path, which, model, tokenizer):
+    def started(path, which, model, tokenizer, optimizer):
         initial.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
         start(path, which, model, tokenizer)
         found.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
@@ -127,6 +127,46 @@ def test_with_other_sub_words_the_rows_of_those_that_both_have_are_copied(folder
     for name in initial.keys() - {matrix}:
         np.testing.assert_array_equal(found[name], before[name], err_msg=name)
     assert run_folder.read(tmp_path / "child").model.vocab_size == vocab_size
+
+
+def test_a_matrix_of_the_source_alone_has_the_rows_that_both_sides_of_the_parent_share(folder, tmp_path, monkeypatch):
+    found, initial, start = {}, {}, parent.start
+
+    def started(path, which, model, tokenizer, optimizer):
+        initial.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
+        start(path, which, model, tokenizer)
+        found.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
+        found.update(source=tokenizer.source.pieces, target=tokenizer.pieces)
+
+    monkeypatch.setattr(parent, "start", started)
+    monkeypatch.setattr(loop, "train", lambda *args, **others: TrainState())
+    given = {"parent": str(folder / "parent"), "parent_checkpoint": "latest", "parent_subwords": False}
+    said = trained(tmp_path / "child", **given, source_vocab_size=330, vocab_size=332, **CHILD | {"builtin_pairs": 2000})
+    before, theirs = arrays(checkpoint.kept(folder / "parent")[-1]), vocabulary.load((folder / "parent/subwords.model").read_bytes())
+    for side, layer in (("source", "source_embedding"), ("target", "embedding")):
+        name, shared = f"model/transformer/{layer}/matrix", set(theirs.pieces) & set(found[side])
+        assert f"{len(shared):,} of {len(found[side])} sub-words in {layer} are the parent's" in said and "start at random:" not in said
+        for row, piece in enumerate(found[side]):
+            own = before["model/transformer/embedding/matrix"][theirs.pieces.index(piece)] if piece in shared else initial[name][row]
+            np.testing.assert_array_equal(found[name][row], own, err_msg=piece)
+
+
+def test_with_the_optimizer_of_the_parent_its_averages_and_its_learning_rate_go_on(folder, tmp_path, monkeypatch):
+    before, found, start = arrays(checkpoint.kept(folder / "parent")[0]), {}, parent.start
+
+    def started(path, which, model, tokenizer, optimizer):
+        start(path, which, model, tokenizer, optimizer)
+        found.update({name: np.array(variable) for name, variable in checkpoint._all_variables(model, optimizer).items()})
+
+    monkeypatch.setattr(parent, "start", started)
+    given = {"parent": str(folder / "parent"), "parent_checkpoint": "2", "parent_optimizer": True, "warmup_steps": 10}
+    said = trained(tmp_path / "child", **CHILD | given | {"train_steps": 1, "checkpoint_steps": 1})
+    assert f"Starting from the checkpoint of {folder / 'parent'} with its optimizer: update 2." in said
+    assert found.keys() == before.keys() and sum(name.startswith("optimizer/") for name in found) > len(found) / 2
+    for name, array in before.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+    after = arrays(checkpoint.kept(tmp_path / "child")[-1])
+    assert (before["optimizer/adam/iteration"], after["optimizer/adam/iteration"]) == (2, 3)
 
 
 def test_frozen_parts_keep_the_weights_of_the_parent_and_have_no_optimizer(folder, tmp_path):
@@ -169,7 +209,7 @@ def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_i
         ({"subwords": "wordpiece"}, ValueError, "Expected subwords=bpe, that of"),
         ({"d_ff": 32}, ValueError, "model/transformer/encoder_0/feed_forward/inner/kernel"),
         ({"subwords_file": ""}, ValueError, "Prepare the data with `subwords_file="),
-        ({"parent_checkpoint": "3"}, FileNotFoundError, "No checkpoint for `checkpoint=3` in"),
+        ({"parent_checkpoint": "3"}, FileNotFoundError, "No checkpoint for `parent_checkpoint=3` in"),
         (
             {"parent_checkpoint": "newest"},
             ValueError,

@@ -85,6 +85,9 @@ def run() -> None:
                     translator, sources, *references, **count, batch_size=_BATCH_SIZE.value or translator.limits.batch_size
                 )
             found |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
+            if len(model["model_dir"]) > 1:
+                weights = model["ensemble_weights"] or [1.0] * len(model["model_dir"])
+                found |= {"ensemble_mean": model["ensemble_mean"], "ensemble_weights": ",".join(map(str, weights))}
         if output:
             output.write("".join(f"{line}\n" for line in hypotheses).encode())
     if _COMPOUND_SPLIT.value:

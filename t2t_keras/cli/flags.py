@@ -113,7 +113,7 @@ def given_run() -> dict:
 
 def define_trained_model(required: bool = True) -> None:
     """Defines the flags that `trained_model` reads: the run, its checkpoint, the precision, and the search options."""
-    text = "Folder of a training run; or several with the same sub-words, separated by commas, which translate together."
+    text = "Folder of a training run; or several that write the same sub-words, separated by commas, which translate together."
     flags.DEFINE_string("model_dir", None, text, required=required)
     flags.DEFINE_list("ensemble_weights", [], "Weights of several runs in their mean; empty: the same for each.")
     flags.DEFINE_enum("ensemble_mean", ENSEMBLE_MEANS[0], ENSEMBLE_MEANS, "Average the probabilities of several runs, or their logs.")

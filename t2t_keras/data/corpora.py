@@ -17,7 +17,7 @@ import os
 import pathlib
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from t2t_keras.config import TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus
@@ -82,7 +82,9 @@ def _weighted(names: str) -> list[tuple[pathlib.Path, int]]:
             pattern, weight = given[1], int(given[2])
         paths = [pattern] if pathlib.Path(pattern).is_file() else sorted(glob.glob(pattern))
         if not paths or not all(pathlib.Path(path).is_file() for path in paths):
-            raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).")
+            given, _, weight = name.rpartition("@")
+            advice = f" A weight is a number of times, @1 to @9999, not @{weight}." if given and glob.glob(given) else ""
+            raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).{advice}")
         found += [(pathlib.Path(path), weight) for path in paths]
     return found
 
@@ -274,7 +276,21 @@ def texts(files: list[tuple[str, str]]) -> list[list[str]]:
     return found
 
 
-def text_pairs(*sides: str, report: Report, skip_bad_lines: bool = False, hashes: Hashes | None = None) -> Iterator[Pair]:
+def _beginning(tag: str) -> bytes:
+    """Returns what a source line with this tag begins with."""
+    return f"{tag} ".encode() if tag else b""
+
+
+def _tags_of_files(names: str, tags: Sequence[str]) -> Iterator[str]:
+    """Returns the tag of each file of `expand`: that of all, or that of the name."""
+    if len(tags) == 1:
+        return itertools.repeat(tags[0])
+    return (tag for name, tag in zip(names.split(","), tags, strict=True) for _ in expand(name))
+
+
+def text_pairs(
+    *sides: str, report: Report, skip_bad_lines: bool = False, hashes: Hashes | None = None, tags: Sequence[str] = ("",)
+) -> Iterator[Pair]:
     """Returns an iterator over the pairs of aligned text files.
 
     Args:
@@ -283,6 +299,7 @@ def text_pairs(*sides: str, report: Report, skip_bad_lines: bool = False, hashes
         report: counts what was read; updated.
         skip_bad_lines: whether to leave out pairs that are not UTF-8 instead of raising an error.
         hashes: gets the SHA-256 of each file after its last line.
+        tags: what each source line begins with, before a space: one tag for all, or one for each name of the source; "" is none.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -290,11 +307,11 @@ def text_pairs(*sides: str, report: Report, skip_bad_lines: bool = False, hashes
         OSError: a file cannot be read.
     """
     lines = [_lines(paths, report, {} if hashes is None else hashes) for paths in _aligned_files(sides)]
-    return _aligned(sides, lines, report, skip_bad_lines)
+    return _aligned(sides, lines, report, skip_bad_lines, _tags_of_files(sides[0], tags))
 
 
-def _aligned(names: tuple[str, ...], sides: list[Iterator], report: Report, skip_bad_lines: bool) -> Iterator[Pair]:
-    """Yields the pairs of iterators of `_lines`; see `text_pairs`."""
+def _aligned(names: tuple[str, ...], sides: list[Iterator], report: Report, skip_bad_lines: bool, tags: Iterator[str]) -> Iterator[Pair]:
+    """Yields the pairs of iterators of `_lines`, with the tag of its file before each source line; see `text_pairs`."""
     both = itertools.zip_longest(*sides)
     for number, lines in enumerate(both, 1):
         if None in lines:
@@ -303,6 +320,8 @@ def _aligned(names: tuple[str, ...], sides: list[Iterator], report: Report, skip
             counts = [number - 1, number - 1]
             counts[1 - shorter] += rest
             raise ValueError(_unequal(names, counts, *lines[1 - shorter][:2]))
+        if lines[0][1] == 1:
+            beginning = _beginning(next(tags))
         good = True
         for path, line_number, line in lines:
             try:
@@ -318,7 +337,8 @@ def _aligned(names: tuple[str, ...], sides: list[Iterator], report: Report, skip
             report.empty += 1
         else:
             report.pairs += 1
-            yield tuple(line for _, _, line in lines)
+            (_, _, source), *others = lines
+            yield beginning + source, *(line for _, _, line in others)
 
 
 def _tfds_builder(data: DataConfig):
@@ -393,13 +413,17 @@ def pairs(
         FileNotFoundError: a file is missing.
         ValueError: `data` names no text for this split. For errors during iteration see `text_pairs` and `tfds_pairs`.
     """
+    if not data.dataset:
+        names = _names(data, split, sides)
+        return text_pairs(*names, report=report, skip_bad_lines=data.skip_bad_lines, hashes=hashes, tags=data.tags)
     if data.dataset == "builtin":
         chosen = builtin_corpus.splits(data.builtin_pairs, seed)[split]
         report.pairs += len(chosen)
-        return (tuple(line.encode() for line in pair[: len(sides)]) for pair in chosen)
-    if data.dataset:
-        return (pair[: len(sides)] for pair in tfds_pairs(data, getattr(data, f"{split}_split"), report))
-    return text_pairs(*_names(data, split, sides), report=report, skip_bad_lines=data.skip_bad_lines, hashes=hashes)
+        found = (tuple(line.encode() for line in pair) for pair in chosen)
+    else:
+        found = tfds_pairs(data, getattr(data, f"{split}_split"), report)
+    beginning = _beginning(data.source_tag)
+    return ((beginning + pair[0], *pair[1 : len(sides)]) for pair in found)
 
 
 def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:

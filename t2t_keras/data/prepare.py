@@ -268,7 +268,8 @@ def _given_subwords(data: DataConfig, option: str, size: int, size_option: str) 
         raise ValueError(f"Expected a file of sub-words as `{option}`. Received: {path} ({error})") from error
     if data.keep_patterns and subwords.pattern != patterns.parse(data.keep_patterns):
         has = f"has those of {subwords.pattern}" if subwords.pattern else "has none"
-        raise ValueError(f"Expected placeholders of keep_patterns={data.keep_patterns} in {path}. It {has}. Leave `keep_patterns` out.")
+        advice = "Leave `keep_patterns` out, or do not use this file: with a `parent`, give `parent_subwords=false`"
+        raise ValueError(f"Expected placeholders of keep_patterns={data.keep_patterns} in {path}. It {has}. {advice}.")
     found = {size_option: subwords.vocab_size, "subwords": vocabulary.kind(model)}
     for name, wanted in ((size_option, size), ("subwords", data.subwords)):
         if found[name] != wanted:
@@ -281,7 +282,9 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task, si
     logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
     sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
     lines = (pair[number] for pair in corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts) for number in sides)
-    placeholders = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
+    of_pairs = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
+    if side != "target" and data.subwords == "bpe":
+        of_pairs["tags"] = sorted({tag for tag in data.tags if tag})
     try:
         model = vocabulary.learn(
             data.subwords,
@@ -291,7 +294,7 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task, si
             seed=seed,
             normalization=data.normalization,
             character_coverage=data.character_coverage,
-            **placeholders,
+            **of_pairs,
         )
     except ValueError as error:
         raise ValueError(str(error).replace("`vocab_size=", f"`{'source_' if side == 'source' else ''}vocab_size=")) from error
@@ -339,6 +342,17 @@ def _make(
     subwords = given or _learn_subwords(data, vocab_size, seed, task, "target" if separate else "")
     if separate:
         subwords.own_source = given_source or _learn_subwords(data, source_vocab_size, seed, task, "source")
+    if subwords.pattern != subwords.source.pattern:
+        received = "sub-words of the source with other ones, or none"
+        raise ValueError(f"Expected the text to keep of `subwords_file` on both sides. Received: {received}. Give `source_subwords_file`.")
+    if not source_vocab_size and subwords.pieces != subwords.source.pieces:
+        logger.warning(
+            "The source has other sub-words than the target, and both share a matrix, in which a row stands for two sub-words. Give "
+            "`source_vocab_size`, the number of those of the source, for a matrix of its own."
+        )
+    for tag in filter(None, dict.fromkeys(data.tags)):
+        if (number := len(subwords.source.sentences([tag.encode()])[0]) - 1) > 1:  # Without the end token.
+            logger.warning(f"The tag {tag} is divided into {number} sub-words. Byte-pair encoding that is learned with it has one for it.")
     for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):
         write_whole(folder / name, model)
     _write_shards(folder, data, seed, text, subwords, task, write_train)

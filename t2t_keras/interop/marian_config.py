@@ -28,6 +28,12 @@ _NO_COUNTERPART = {
     "forced_bos_token_id": (None,),
     "suppress_tokens": (None, []),
     "num_beam_groups": (1, None),
+    "diversity_penalty": (0.0, None),
+    "early_stopping": (False, None),
+    "min_new_tokens": (0, None),
+    "begin_suppress_tokens": (None, []),
+    "exponential_decay_length_penalty": (None,),
+    "sequence_bias": (None,),
 }
 _TYPICAL = 20  # Sub-words of a typical sentence.
 

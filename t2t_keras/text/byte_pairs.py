@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import sentencepiece
 import tensorflow as tf
@@ -82,6 +82,7 @@ def learn(
     normalization: str,
     character_coverage: float,
     pattern: str = "",
+    tags: Sequence[str] = (),
 ) -> bytes:
     """Learns a byte-pair encoding shared by both languages.
 
@@ -93,6 +94,7 @@ def learn(
         normalization: name of a SentencePiece normalization rule; `identity` does not change the text.
         character_coverage: share of the text's characters that get an id of their own.
         pattern: matches text to keep: the sub-words have placeholders for it, and are learned from the rest of the text.
+        tags: words that are sub-words in any case.
 
     Returns:
         The bytes of a SentencePiece model.
@@ -104,7 +106,8 @@ def learn(
     # The sample of SentencePiece 0.2.3 is not reproducible: it ignores `set_random_generator_seed`.
     drawn = draw_sample(lines, sample, seed)
 
-    symbols, kept = list(NAMES) if pattern else [], re.compile(pattern, re.ASCII)
+    symbols = [*(NAMES if pattern else ()), *(_UNDERSCORE + tag for tag in tags)]
+    kept = re.compile(pattern, re.ASCII)
 
     def escaped(text: str) -> str:
         text = kept.sub(" ", text) if pattern else text
@@ -134,7 +137,7 @@ def learn(
         reason = str(error).split(") ", 1)[-1].strip() or str(error)
         if fewest := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
             characters = int(fewest[1]) - _SPECIAL_AND_BYTES - len(symbols)
-            of_symbols = f", {len(symbols)} placeholders" if symbols else ""
+            of_symbols = f", {len(symbols)} placeholders and tags" if symbols else ""
             reason = (
                 f"`vocab_size={vocab_size}` is too small for this text, which needs {fewest[1]} or more: {EOS + 1} special ids, 256 bytes"
                 f"{of_symbols} and {characters} characters. Raise it, or lower `character_coverage`."

@@ -12,7 +12,7 @@ from t2t_keras.text.subwords import Subwords
 from t2t_keras.weights import Left, assign
 
 
-def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Subwords) -> None:
+def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Subwords, optimizer=None) -> None:
     """Starts a model from the weights of another run, and logs what does not match.
 
     Where the sub-words differ, the rows of those that both runs have are copied, and the others keep their values.
@@ -22,10 +22,14 @@ def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Sub
         which: its weights, see `checkpoint.load`.
         model: the model.
         tokenizer: its sub-words.
+        optimizer: its optimizer, if that starts as the parent's, whose sub-words are then the same; see `checkpoint.start_with_optimizer`.
 
     Raises:
         FileNotFoundError, ValueError: see `checkpoint.start`.
     """
+    if optimizer:
+        logger.info(f"Starting from the {checkpoint.start_with_optimizer(parent, which, model, optimizer)}.")
+        return
     before = vocabulary.load_sides(*run_folder.read_subwords(parent))
     if before.models == tokenizer.models:
         description, left = checkpoint.start(parent, which, model)
@@ -45,17 +49,23 @@ def _start_with_other_subwords(
     trained = make(registry.architecture(run_folder.architecture_of(parent)), options)
     description, _ = checkpoint.load(parent, which, trained)
     variables = checkpoint.model_variables(model)
-    arrays = {name: np.array(variable) for name, variable in checkpoint.model_variables(trained).items()}
-    sides = (model.embedding_matrix, tokenizer, before), (model.source_embedding_matrix, tokenizer.source, before.source)
-    for matrix, ours, theirs in sides:
-        if matrix is None:
+    stored = {name: np.array(variable) for name, variable in checkpoint.model_variables(trained).items()}
+    arrays = dict(stored)
+    theirs_of_source = trained.embedding_matrix if trained.source_embedding_matrix is None else trained.source_embedding_matrix
+    sides = (
+        (model.embedding_matrix, tokenizer, trained.embedding_matrix, before),
+        (model.source_embedding_matrix, tokenizer.source, theirs_of_source, before.source),
+    )
+    for matrix, ours, their_matrix, theirs in sides:
+        if matrix is None or their_matrix is None:
             continue
         pieces, known = ours.pieces, {piece: row for row, piece in enumerate(theirs.pieces)}
         rows = [row for row, piece in enumerate(pieces) if piece in known]
-        layer = f"model/{matrix.path.rpartition('/')[0]}/"
-        for name in arrays.keys() & {name for name in variables if name.startswith(layer)}:
-            values = np.array(variables[name])
-            values[rows] = arrays[name][[known[pieces[row]] for row in rows]]
-            arrays[name] = values
+        layer, their_layer = (f"model/{each.path.rpartition('/')[0]}/" for each in (matrix, their_matrix))
+        for name in [name for name in variables if name.startswith(layer)]:
+            if (their_name := name.replace(layer, their_layer)) in stored:
+                values = np.array(variables[name])
+                values[rows] = stored[their_name][[known[pieces[row]] for row in rows]]
+                arrays[name] = values
         logger.info(f"{len(rows):,} of {len(pieces):,} sub-words in {layer.split('/')[-2]} are the parent's; the others start at random.")
     return description, assign(variables, arrays, source=parent, partial=True)

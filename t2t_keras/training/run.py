@@ -208,7 +208,7 @@ def train(
             tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
         model, adam = _make_model(strategy, options)
         if config.parent and not checkpoint.kept(model_dir):
-            parent.start(pathlib.Path(config.parent), config.parent_checkpoint, model, tokenizer)
+            parent.start(pathlib.Path(config.parent), config.parent_checkpoint, model, tokenizer, adam if config.parent_optimizer else None)
         logger.info(f"Options:\n{options.table()}")
         _log_model(strategy, model, config, model_dir)
         if dry_run:
