@@ -1,4 +1,4 @@
-"""All options and their defaults: the Transformer (section 3), training (section 5), decoding (6.1) and data (5.1).
+"""All options and their defaults: the Transformer (section 3), a recurrent translator, training (section 5), decoding (6.1) and data (5.1).
 
 `cli.flags` turns each field into a flag, and `--help` prints its help text. This module imports neither TensorFlow nor Keras.
 """
@@ -32,8 +32,9 @@ FORMER_NAMES = {
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 ACTIVATIONS = ("relu", "gelu", "swish")
 NORMS = POST, PRE = "post", "pre"  # Where a sub-layer has its layer normalization: after the sum, or before it.
-
 SINUSOIDS = PAPER, TENSOR2TENSOR = "paper", "tensor2tensor"  # Forms of their frequencies; see `layers.positions`.
+CELLS = ("gru", "lstm")
+ATTENTION_FUNCTIONS = ("additive", "scaled", "unscaled")
 
 CHECKPOINTS = AVERAGE, BEST, LATEST = "average", "best", "latest"  # Choices of the weights of a run, beside the number of an update.
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
@@ -108,6 +109,13 @@ def check_types(fields) -> None:
             _require(fields, value <= maximum, field.name, f"at most {maximum:,}")
 
 
+def _check_vocabularies(model) -> None:
+    """Checks the sizes of a model's vocabularies."""
+    _require(model, model.vocab_size > EOS + 1, "vocab_size", f"more than the {EOS + 1} special ids")
+    of_source = f"more than the {EOS + 1} special ids, or 0 for the vocabulary of the target"
+    _require(model, model.source_vocab_size > EOS + 1 or model.source_vocab_size == 0, "source_vocab_size", of_source)
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Options of the Transformer: the columns of Table 3. The defaults are the base model."""
@@ -159,7 +167,6 @@ class ModelConfig:
         check_types(self)
         for name in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"):
             _require(self, getattr(self, name) >= 1, name, "a positive number")
-        _require(self, self.vocab_size > EOS + 1, "vocab_size", f"more than the {EOS + 1} special ids")
         _require(self, self.d_model % 2 == 0, "d_model", "an even number, because sinusoids come in pairs (section 3.5)")
         _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
         _require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
@@ -178,8 +185,7 @@ class ModelConfig:
         _require(self, self.activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}")
         _require(self, self.norm in NORMS, "norm", f"one of {', '.join(NORMS)}")
         _require(self, 0 < self.norm_epsilon < 1, "norm_epsilon", "a small positive number")
-        of_source = f"more than the {EOS + 1} special ids, or 0 for the vocabulary of the target"
-        _require(self, self.source_vocab_size > EOS + 1 or self.source_vocab_size == 0, "source_vocab_size", of_source)
+        _check_vocabularies(self)
 
     @property
     def num_weights(self) -> int:
@@ -195,6 +201,71 @@ class ModelConfig:
         embeddings = (self.source_vocab_size + self.vocab_size + self.learned_positions) * self.d_model
         stacks = self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer + 2 * norm * (self.norm == PRE)
         return embeddings + logits + stacks
+
+
+@dataclasses.dataclass(frozen=True)
+class RnnConfig:
+    """Options of the recurrent translator with attention (Bahdanau et al. 2015)."""
+
+    vocab_size: int = option(37000, "Size of the sub-word vocabulary shared by source and target (section 5.1).", 2**24)
+    d_model: int = option(512, "Width of the decoder's state, of each direction of the encoder, and of the attention.", 2**16)
+    d_embedding: int = option(0, "Width of the embeddings and of the output layer; 0: --d_model.", 2**16)
+    encoder_layers: int = option(1, "Number of bidirectional layers of the encoder.", 1000)
+    cell: str = option("gru", "Recurrent cell: gru (Cho et al. 2014) or lstm (Hochreiter and Schmidhuber 1997).")
+    attention: str = option(
+        "additive",
+        "Attention function (section 3.2.1): additive, scaled (dot product divided by the square root of its width) or unscaled.",
+    )
+    layer_norm: bool = option(True, "Normalise the inputs of the gates of all cells (Ba et al. 2016).")
+    embedding_dropout: float = option(0.2, "Dropout rate of the embeddings.")
+    context_dropout: float = option(0.2, "Dropout rate of the encoder's output, to which the decoder attends.")
+    output_dropout: float = option(0.2, "Dropout rate of the layer before the logits.")
+    source_vocab_size: int = option(
+        0,
+        "Size of a sub-word vocabulary of the source, with an embedding matrix of its own; --vocab_size is then that of the target. 0 "
+        "shares vocabulary and matrix.",
+        2**24,
+    )
+    tie_logits: bool = option(
+        True, "Compute the logits with the embedding matrix of the target (section 3.4); otherwise they have a matrix of their own."
+    )
+
+    def __post_init__(self):
+        check_types(self)
+        for name in ("d_model", "encoder_layers"):
+            _require(self, getattr(self, name) >= 1, name, "a positive number")
+        _require(self, self.d_embedding >= 0, "d_embedding", "a width, or 0 for that of `d_model`")
+        _require(self, self.cell in CELLS, "cell", f"one of {', '.join(CELLS)}")
+        _require(self, self.attention in ATTENTION_FUNCTIONS, "attention", f"one of {', '.join(ATTENTION_FUNCTIONS)}")
+        for name in ("embedding_dropout", "context_dropout", "output_dropout"):
+            _require(self, 0 <= getattr(self, name) < 1, name, "a dropout rate in [0, 1)")
+        _check_vocabularies(self)
+
+    @property
+    def width(self) -> int:
+        """Width of the embeddings."""
+        return self.d_embedding or self.d_model
+
+    @property
+    def gates(self) -> int:
+        """Number of matrices of a cell for its input, and for its state."""
+        return {"gru": 3, "lstm": 4}[self.cell]
+
+    @property
+    def num_weights(self) -> int:
+        """Number of weights in all matrices and vectors."""
+        memory, states = 2 * self.d_model, 2 if self.cell == "lstm" else 1
+        vectors = (2 if self.cell == "gru" else 1) + 4 * self.layer_norm  # Biases; gains and biases of two layer normalisations.
+
+        def cell(inputs: int) -> int:
+            return self.gates * self.d_model * (inputs + self.d_model + vectors)
+
+        encoder = 2 * (cell(self.width) + (self.encoder_layers - 1) * cell(memory))
+        attention = self.d_model * (self.d_model + memory + (self.attention == "additive"))
+        start = states * self.d_model * (memory + 1)
+        readout = self.width * (self.d_model + memory + self.width + 1)
+        embeddings = self.width * (self.source_vocab_size + self.vocab_size * (1 if self.tie_logits else 2))
+        return embeddings + encoder + cell(self.width) + attention + cell(memory) + start + readout
 
 
 @dataclasses.dataclass(frozen=True)

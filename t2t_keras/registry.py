@@ -14,7 +14,7 @@ import importlib
 import importlib.metadata
 from collections.abc import Callable
 
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, TrainConfig
 from t2t_keras.task import RESERVED_SUMS, Task
 
 
@@ -145,4 +145,5 @@ def task_of(architecture_name: str) -> Task:
 
 
 register_architecture("transformer", options=ModelConfig, model="t2t_keras.model.transformer:Transformer")
+register_architecture("rnn", options=RnnConfig, model="t2t_keras.model.rnn:Rnn")
 register_task("translation", "t2t_keras.tasks.translation:Translation")

@@ -1,6 +1,7 @@
-"""An architecture that the package does not know trains, resumes, translates and is exported like the Transformer."""
+"""The recurrent translator, and an architecture that the package does not know, train, resume, translate and are exported."""
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -22,20 +23,30 @@ from t2t_keras.config import DataConfig, DecodeConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.decoding.beam_search import length_penalty
 from t2t_keras.export import ctranslate2_format, savedmodel
+from t2t_keras.reporting import pictures
 from t2t_keras.training import devices, run
+from t2t_keras.visualization import attention_page
 from t2t_keras.visualization.attention import attention_of
 
 ROOT = pathlib.Path(__file__).parent.parent
 GIVEN = {
-    "architecture": "gru", "dataset": "builtin", "builtin_pairs": 600, "warmup_steps": 10, "batch_tokens": 400, "micro_batch_tokens": 300,
-    "buckets_per_update": 2, "valid_steps": 3, "valid_sentences": 3, "checkpoint_steps": 3, "beam_size": 3, "extra_length": 2, "depth": 2,
+    "dataset": "builtin", "builtin_pairs": 600, "warmup_steps": 10, "batch_tokens": 400, "micro_batch_tokens": 300,
+    "buckets_per_update": 2, "valid_steps": 3, "valid_sentences": 3, "checkpoint_steps": 3, "beam_size": 3, "extra_length": 2,
 }  # fmt: skip
+# Own options of each architecture, and one of its weights.
+OWN = {
+    "gru": ({"depth": 2}, "model/writer/stacked_rnn_cells/cell_1/kernel"),
+    "rnn": ({"vocab_size": 340, "d_model": 16, "d_embedding": 12}, "model/rnn/decoder/attention/vector"),
+}
 
 
-def trained(model_dir: pathlib.Path, **given):
-    return run.train(
-        model_dir, run_folder.resolve(model_dir, GIVEN | given, str(model_dir.parent / "data")), strategy=devices.make_strategy(2)
-    )
+def options_of(architecture: str) -> dict:
+    return GIVEN | {"architecture": architecture} | OWN[architecture][0]
+
+
+def trained(model_dir: pathlib.Path, architecture: str, **given):
+    given = options_of(architecture) | given
+    return run.train(model_dir, run_folder.resolve(model_dir, given, str(model_dir.parent / "data")), strategy=devices.make_strategy(2))
 
 
 def arrays(model_dir: pathlib.Path) -> dict:
@@ -51,13 +62,39 @@ def resumed(model_dir: pathlib.Path, to: pathlib.Path, step: int) -> None:
     run.train(to, run_folder.resolve(to, {}), strategy=devices.make_strategy(2))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
-    """Two runs: one of six updates, and one that was killed after three and was resumed."""
-    folder = tmp_path_factory.mktemp("gru")
-    trained(folder / "whole", train_steps=6)
+@pytest.fixture(scope="module", params=OWN)
+def architecture(request) -> str:
+    return request.param
+
+
+@functools.cache
+def runs(root: pathlib.Path, architecture: str) -> pathlib.Path:
+    folder = root / architecture
+    trained(folder / "whole", architecture, train_steps=6)
     resumed(folder / "whole", folder / "resumed", 3)
     return folder
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("architectures")
+
+
+@pytest.fixture(scope="module")
+def folder(root, architecture) -> pathlib.Path:
+    """Two runs: one of six updates, and one that was killed after three and was resumed."""
+    return runs(root, architecture)
+
+
+@pytest.fixture(scope="module")
+def gru(root) -> pathlib.Path:
+    """Those of the architecture that the package does not know."""
+    return runs(root, "gru")
+
+
+@pytest.fixture(scope="module")
+def rnn(root) -> pathlib.Path:
+    return runs(root, "rnn")
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +105,15 @@ def translator(folder):
 LINES = ["twenty-one", "", "one hundred and seven", "the third of may", "two euros and three cents", "five"]
 
 
-def test_it_trains_on_two_devices_and_resumes_to_the_last_bit(folder):
+def test_it_trains_on_two_devices_and_resumes_to_the_last_bit(folder, architecture):
     whole, resumed = arrays(folder / "whole"), arrays(folder / "resumed")
-    assert whole.keys() == resumed.keys() and {"model/embedding/matrix", "model/writer/stacked_rnn_cells/cell_1/kernel"} <= whole.keys()
+    assert whole.keys() == resumed.keys() and OWN[architecture][1] in whole
     for name in whole:
         np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
-    assert sum(array.size for name, array in whole.items() if name.startswith("model/")) == GruConfig(depth=2).num_weights
-    assert json.loads((folder / "whole" / "config.json").read_text())["architecture"] == "gru"
+    assert (
+        sum(array.size for name, array in whole.items() if name.startswith("model/")) == run_folder.read(folder / "whole").model.num_weights
+    )
+    assert json.loads((folder / "whole" / "config.json").read_text())["architecture"] == architecture
 
 
 def test_scores_of_the_search_are_those_of_whole_sentences(translator):
@@ -101,17 +140,19 @@ def test_a_translation_does_not_depend_on_the_batch(translator):
         np.testing.assert_allclose(alone["score"][0], together["score"][index], atol=1e-5)
 
 
-def test_an_export_translates_scores_and_has_alignments_of_zeros(folder, translator):
+def test_an_export_translates_scores_and_aligns(folder, translator, architecture):
+    """The alignments of a model that does not align are zeros."""
     version = savedmodel.export_run(folder / "exports", folder / "whole", "latest")
     signatures = tf.saved_model.load(str(version)).signatures
     found, expected = signatures["serving_default"](text=tf.constant(LINES)), translator(tf.constant(LINES))
     assert found["text"].numpy().tolist() == expected["text"].numpy().tolist()
     np.testing.assert_allclose(found["score"], expected["score"], atol=1e-5)
-    assert json.loads((version / "assets.extra" / "t2t_keras.json").read_text())["architecture"] == "gru"
+    assert json.loads((version / "assets.extra" / "t2t_keras.json").read_text())["architecture"] == architecture
     loaded = t2t_keras.load(version)
     assert loaded.n_best("five", 2)[0].pieces and loaded.score("five", "fünf") < 0
     for found in loaded.n_best("five", 2, alignment=True):
-        assert found.alignment.shape == (len(found.pieces), len(found.source_pieces)) and not found.alignment.any()
+        assert found.alignment.shape == (len(found.pieces), len(found.source_pieces))
+        np.testing.assert_allclose(found.alignment.sum(axis=1), translator.model.aligns, atol=1e-5)
 
 
 def test_bfloat16_and_int8_translate_too(folder):
@@ -127,14 +168,49 @@ def test_bfloat16_and_int8_translate_too(folder):
         np.testing.assert_allclose(received, log_probs[0], rtol=0.02)
 
 
-def test_what_needs_the_transformer_is_refused_in_a_sentence(folder, translator):
-    with pytest.raises(ValueError, match=re.escape("Expected a Transformer, whose attention can be drawn. Received: a model of Gru.")):
-        attention_of(translator, "five")
-    with pytest.raises(ValueError, match=re.escape("Expected a Transformer for the format of CTranslate2. Received: a model of Gru.")):
+def test_what_needs_the_transformer_is_refused_in_a_sentence(translator):
+    name = type(translator.model).__name__
+    expected = f"Expected a Transformer for the format of CTranslate2. Received: a model of {name}."
+    with pytest.raises(ValueError, match=re.escape(expected)):
         ctranslate2_format.specification(translator.model, list(translator.tokenizer.pieces), 9)
 
 
-def test_a_run_keeps_its_architecture(folder):
+def test_attention_that_a_model_does_not_have_is_not_drawn(gru):
+    expected = "Expected a model with attention that can be drawn. Received: a model of Gru."
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        attention_of(loading.load(gru / "whole", "latest"), "five")
+
+
+def test_the_attention_of_the_recurrent_translator_is_its_alignment_in_a_page_a_picture_and_tensorboard(rnn):
+    translator = loading.load(rnn / "whole", "latest")
+    found, source = attention_of(translator, "twenty-one", "einundzwanzig"), translator.tokenizer.tokenize(["twenty-one"]).to_tensor()
+    read = [translator.tokenizer.pieces.index(piece) for piece in found.target_input.pieces]
+    with translator.weights():
+        alignment = translator.model.align(tf.constant([read]), translator.model.encode(source))
+    np.testing.assert_allclose(found.cross[0], alignment, atol=1e-6)
+    assert found.encoder.shape[0] == found.decoder.shape[0] == 0 and found.cross.shape[:2] == (1, 1)
+    np.testing.assert_allclose(found.by_words().cross.sum(axis=-1), 1, atol=1e-5)
+    shown = json.loads(re.search(r'id="data">(.*?)</script>', attention_page.page([found]))[1])["sentences"][0]["weights"]
+    assert shown["encoder"] == shown["decoder"] == [] and len(shown["cross"][0][0]) == found.cross.size
+    [image] = pictures.attention_images(translator, [("five", "fünf")], 1)().values()
+    assert image.dtype == np.uint8 and np.ptp(image) > 100
+
+
+def test_attention_py_draws_what_the_recurrent_translator_has(rnn, tmp_path):
+    (tmp_path / "lines").write_text("five\n")
+    given = [f"--model_dir={rnn / 'whole'}", f"--output={tmp_path / 'out'}", f"--input={tmp_path / 'lines'}", "--checkpoint=latest"]
+    for wrong, expected in (("attention=encoder", "Expected cross as"), ("layer=2", "from 1 to 1"), ("heads=2", "from 1 to 1")):
+        _, said = run_program("attention", *given, f"--{wrong}").communicate()
+        assert expected in said.splitlines()[-1]
+    process = run_program("attention", *given)
+    said = process.communicate()
+    assert process.returncode == 0, said
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"attention.html", "001_cross_layer_1_lines.png", "001_cross_layer_1_heat_maps.png"}
+
+
+def test_a_run_keeps_its_architecture(gru):
+    folder = gru
     with pytest.raises(ValueError, match=re.escape("Expected architecture=gru, that of the run in")):
         run_folder.resolve(folder / "whole", {"architecture": "transformer"})
     expected = "Expected options of architecture=gru. Received: num_heads=4, an option of architecture=transformer."
@@ -144,8 +220,8 @@ def test_a_run_keeps_its_architecture(folder):
     assert re.search(r"\| architecture +\| gru +\| run: ", table) and re.search(r"\| depth +\| 2 ", table) and "num_heads" not in table
 
 
-def test_a_stranger_s_architecture_is_looked_up_and_never_imported(tmp_path, folder):
-    config = json.loads((folder / "whole" / "config.json").read_text())
+def test_a_stranger_s_architecture_is_looked_up_and_never_imported(tmp_path, gru):
+    config = json.loads((gru / "whole" / "config.json").read_text())
     for name in ("os:system", "nobody", 3, None, ["gru"]):
         (tmp_path / "config.json").write_text(json.dumps(config | {"architecture": name}))
         with pytest.raises(ValueError, match="Install the package that registers it"):
@@ -198,15 +274,15 @@ def run_program(program: str, *arguments: str, **options) -> subprocess.Popen:
     return programs.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
-def test_help_shows_the_options_of_the_chosen_architecture_alone(folder):
+def test_help_shows_the_options_of_the_chosen_architecture_alone():
     shown, _ = run_program("train", "--architecture=gru", "--help").communicate()
     assert "--depth: Number of decoder cells." in shown and "--d_model: Width of embeddings" in shown and "--num_heads" not in shown
     other, _ = run_program("train", "--help").communicate()
     assert "--num_heads" in other and "--depth" not in other
 
 
-def test_an_option_of_another_architecture_is_refused_with_both_names(folder):
-    run = folder / "whole"
+def test_an_option_of_another_architecture_is_refused_with_both_names(gru):
+    run = gru / "whole"
     for given in (["--architecture=gru", "--model_dir=new"], [f"--model_dir={run}"], [f"--parent={run}", "--model_dir=new"]):
         process = run_program("train", *given, "--num_heads=4")
         _, said = process.communicate()
@@ -217,8 +293,11 @@ def test_an_option_of_another_architecture_is_refused_with_both_names(folder):
 
 
 @pytest.mark.slow
-def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(tmp_path):
-    flags = [f"--{name}={value}" for name, value in (GIVEN | {"train_steps": 40, "checkpoint_steps": 4, "deterministic": True}).items()]
+def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(tmp_path, architecture):
+    flags = [
+        f"--{name}={value}"
+        for name, value in (options_of(architecture) | {"train_steps": 40, "checkpoint_steps": 4, "deterministic": True}).items()
+    ]
     for name in ("killed", "whole"):
         process = run_program("train", *flags, f"--model_dir={tmp_path / name}", f"--data_dir={tmp_path / 'data'}")
         if name == "killed":

@@ -10,12 +10,12 @@ import sys
 import pytest
 
 from t2t_keras import config, files
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, SampleConfig, TrainConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, SampleConfig, TrainConfig
 from t2t_keras.experiments import paper
 
 ROOT = pathlib.Path(config.__file__).parent.parent
 BIG = paper.model("big")
-GROUPS = {"model": ModelConfig, "train": TrainConfig, "decode": DecodeConfig, "data": DataConfig}
+GROUPS = {"model": ModelConfig, "rnn": RnnConfig, "train": TrainConfig, "decode": DecodeConfig, "data": DataConfig}
 
 
 def test_the_defaults_are_the_base_model_and_its_training_and_search():
@@ -78,7 +78,11 @@ INVALID = [
     (ModelConfig, {"sinusoids": "tensor2tensor", "d_model": 2}),
     (ModelConfig, {"sinusoids": "tensor2tensor", "learned_positions": 9}),
     (ModelConfig, {"first_position": 2, "learned_positions": 9}),
-    *((ModelConfig, {"source_vocab_size": size}) for size in (-1, 4)),
+    *((group, {"source_vocab_size": size}) for group in (ModelConfig, RnnConfig) for size in (-1, 4)),
+    *((RnnConfig, {name: 0}) for name in ("d_model", "encoder_layers", "vocab_size")),
+    (RnnConfig, {"d_embedding": -1}),
+    *((RnnConfig, {name: "tanh"}) for name in ("cell", "attention")),
+    *((RnnConfig, {name: rate}) for name in ("embedding_dropout", "context_dropout", "output_dropout") for rate in (-0.1, 1.0)),
     *((ModelConfig, {"norm_epsilon": epsilon}) for epsilon in (0.0, 1.0)),
     *(
         (TrainConfig, {name: 0})
@@ -189,6 +193,9 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
         (DataConfig, {"subwords": "wordpiece", "normalization": "identity"}),
         *((DataConfig, {"normalization": name}) for name in ("nmt_nfkc", "nfkc", "nmt_nfkc_cf")),
         *((ModelConfig, {name: 1}) for name in ("encoder_layers", "decoder_layers", "d_ff", "num_heads", "d_k", "d_v")),
+        (RnnConfig, {"vocab_size": 5, "d_model": 1, "d_embedding": 1, "encoder_layers": 1, "source_vocab_size": 5}),
+        *((RnnConfig, {"cell": cell, "attention": name}) for cell, name in (("gru", "scaled"), ("lstm", "unscaled"), ("gru", "additive"))),
+        *((RnnConfig, {name: 0.0}) for name in ("embedding_dropout", "context_dropout", "output_dropout")),
         (DataConfig, {"dataset": "wmt14_translate/de-en", "source_language": "en", "target_language": "de"}),
         (DataConfig, {"train_source": "a.en", "train_target": "a.de", "valid_source": "b.en", "valid_target": "b.de"}),
     ],
@@ -273,6 +280,7 @@ def test_a_whole_number_that_no_machine_has_room_for_is_refused_in_every_field()
     [
         (ModelConfig, {"vocab_size": 2**24, "encoder_layers": 1000, "decoder_layers": 1000, "d_model": 2**16, "d_ff": 2**20}),
         (ModelConfig, {"num_heads": 2**12, "d_k": 2**16, "d_v": 2**16, "learned_positions": 2**20, "attention_window": 2**16}),
+        (RnnConfig, {"vocab_size": 2**24, "source_vocab_size": 2**24, "d_model": 2**16, "d_embedding": 2**16, "encoder_layers": 1000}),
         (DecodeConfig, {"beam_size": 2**12, "extra_length": 2**16, "max_input": 2**16}),
         (TrainConfig, {"train_steps": 2**31 - 1}),
     ],

@@ -13,7 +13,7 @@ import tensorflow_datasets as tfds
 from test_run import train
 
 from t2t_keras import run_folder
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, TrainConfig
 from t2t_keras.data import prepare
 from t2t_keras.decoding import loading
 from t2t_keras.experiments import paper
@@ -21,7 +21,6 @@ from t2t_keras.text import vocabulary, word_pieces
 from t2t_keras.training.optimizer import TransformerSchedule, schedule_of
 
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.flags"))
-GROUPS = (ModelConfig, TrainConfig, DecodeConfig, DataConfig)
 
 
 def read(path: pathlib.Path) -> tuple:
@@ -30,11 +29,13 @@ def read(path: pathlib.Path) -> tuple:
     pairs = [line.removeprefix("--").split("=", 1) for line in lines if line and not line.startswith("#")]
     values = dict(pairs)
     assert len(values) == len(pairs), "a flag is set twice"
-    fields = {field.name: (group, field) for group in GROUPS for field in dataclasses.fields(group)}
+    model = {"transformer": ModelConfig, "rnn": RnnConfig}[values.pop("architecture", "transformer")]
+    groups = (model, TrainConfig, DecodeConfig, DataConfig)
+    fields = {field.name: (group, field) for group in groups for field in dataclasses.fields(group)}
     assert set(values) <= {*fields, "divide_widths", "divide_layers"}
     return tuple(
         group(**{name: fields[name][1].type(value) for name, value in values.items() if name in fields and fields[name][0] is group})
-        for group in GROUPS
+        for group in groups
     )
 
 
@@ -66,7 +67,7 @@ def test_the_paper_s_models_are_rows_of_table_3():
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_config_makes_a_schedule_that_peaks_at_its_warm_up(path):
     model, train, _, _ = read(path)
-    schedule = TransformerSchedule(model.d_model, train.warmup_steps, train.learning_rate_factor)
+    schedule = schedule_of(model.d_model, dataclasses.replace(train, cooldown_steps=0))
     rates = [float(schedule(step - 1)) for step in (1, train.warmup_steps - 1, train.warmup_steps, train.warmup_steps + 1)]
     assert max(rates) == rates[2]
     assert 1e-4 < rates[2] < 1e-2
@@ -144,8 +145,8 @@ def test_prepare_py_takes_the_config_by_name(path, tmp_path):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_train_py_takes_the_config_by_name(path, tmp_path):
     """A wrong option after it shows that the flagfile itself was read: nothing else is reported."""
-    command = [sys.executable, "tools/train.py", f"--flagfile={path.stem}", f"--model_dir={tmp_path}", "--d_model=1"]
+    command = [sys.executable, "tools/train.py", f"--flagfile={path.stem}", f"--model_dir={tmp_path}", "--d_model=0"]
     command += ["--model=table3/base"] * path.stem.startswith("table3")
     result = subprocess.run(command, capture_output=True, text=True, cwd=path.parent.parent, env={"PYTHONPATH": "."})
     assert result.returncode == 1
-    assert "d_model=1" in result.stderr
+    assert "d_model=0" in result.stderr

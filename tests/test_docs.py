@@ -15,7 +15,7 @@ import pytest
 
 import t2t_keras
 from t2t_keras import registry, run_folder
-from t2t_keras.config import FORMER_NAMES, DataConfig, DecodeConfig, ModelConfig, SampleConfig, TrainConfig
+from t2t_keras.config import FORMER_NAMES, DataConfig, DecodeConfig, ModelConfig, RnnConfig, SampleConfig, TrainConfig
 from t2t_keras.experiments import paper
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -76,7 +76,7 @@ def test_every_file_that_a_page_names_exists(page):
 
 
 def test_every_flag_that_a_page_names_is_one():
-    groups = (ModelConfig, TrainConfig, DecodeConfig, SampleConfig, DataConfig)
+    groups = (ModelConfig, RnnConfig, TrainConfig, DecodeConfig, SampleConfig, DataConfig)
     known = {field.name for group in groups for field in dataclasses.fields(group)}
     for program in [*(ROOT / "tools").glob("*.py"), *(ROOT / "benchmarks").glob("*.py"), ROOT / "t2t_keras/cli/flags.py"]:
         known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text_of(program)))

@@ -19,11 +19,11 @@ ROOT = pathlib.Path(__file__).parent.parent
 # absl's flags are one to a process, so programs that define them run in processes of their own, which need no TensorFlow.
 PROGRAM = """
 import dataclasses, json, sys
-from t2t_keras import config
+from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
 from absl import flags
-GROUPS = (config.ModelConfig, config.TrainConfig, config.DecodeConfig, config.DataConfig)
-options.define(*GROUPS)
+GROUPS = tuple(run_folder.groups_of(options.chosen_architecture()).values())
+options.define_run()
 options.define_table_3()
 
 def main():
@@ -299,7 +299,7 @@ def lines_of(path: pathlib.Path) -> dict[str, str]:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_config_is_found_by_its_name_from_anywhere(path, tmp_path):
     given = {name: value for group in told(f"--flagfile={path.stem}", cwd=tmp_path)["given"] for name, value in group.items()}
-    options = {name: value for name, value in lines_of(path).items() if name not in ("divide_widths", "divide_layers")}
+    options = {name: value for name, value in lines_of(path).items() if name not in ("architecture", "divide_widths", "divide_layers")}
     assert {name: type(given[name])(value) for name, value in options.items()} == given
 
 

@@ -1,11 +1,12 @@
 """The project learns: from text files by its own loop to translations of new lines, which have to be exactly right."""
 
+import dataclasses
 import random
 
 import pytest
 
 from t2t_keras import run_folder
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, TrainConfig
 from t2t_keras.decoding.loading import load
 from t2t_keras.decoding.translator import translate_lines
 from t2t_keras.training import devices, run
@@ -15,6 +16,8 @@ TASKS = {"copy": list, "sort": sorted}
 # Bytes and special ids; the mark of a word's beginning; each word with and without it.
 VOCAB_SIZE = 256 + 4 + 1 + 2 * len(WORDS)
 MODEL = ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, num_heads=4, d_k=8, d_v=8, dropout=0.0)
+NO_DROPOUT = dict.fromkeys(("embedding_dropout", "context_dropout", "output_dropout"), 0.0)
+RNN = RnnConfig(VOCAB_SIZE, d_model=32, **NO_DROPOUT)
 TRAIN = TrainConfig(
     train_steps=400, warmup_steps=50, learning_rate_factor=0.3, label_smoothing=0.0, batch_tokens=800, buckets_per_update=1,
     micro_batch_tokens=800, valid_steps=400, valid_sentences=0, best_metric="loss", checkpoint_steps=20, keep_checkpoints=4,
@@ -37,11 +40,13 @@ def write_text(folder, task: str) -> tuple[DataConfig, list[str], list[str]]:
     return DataConfig(**paths), [" ".join(line) for line in test], [" ".join(TASKS[task](line)) for line in test]
 
 
-def exact_match(folder, task: str, *, replicas: int = 1, model: ModelConfig = MODEL, **options) -> float:
+def exact_match(folder, task: str, *, replicas: int = 1, model: ModelConfig | RnnConfig = MODEL, **options) -> float:
     """The share of new lines that a model gets exactly right."""
     data, sources, references = write_text(folder, task)
     train, decode = TrainConfig(**{**vars(TRAIN), **options}), DecodeConfig(beam_size=2)
-    run.train(folder / "run", run_folder.Options(model, train, decode, data), strategy=devices.make_strategy(replicas))
+    architecture = "rnn" if isinstance(model, RnnConfig) else run_folder.TRANSFORMER
+    chosen = run_folder.Options(model, train, decode, data, architecture=architecture)
+    run.train(folder / "run", chosen, strategy=devices.make_strategy(replicas))
     translator = load(folder / "run")
     hypotheses = [result["text"] for result in translate_lines(translator, sources)]
     return sum(map(str.__eq__, hypotheses, references)) / len(references)
@@ -64,6 +69,21 @@ def test_copying_is_learned_exactly(tmp_path):
 )
 def test_copying_is_learned_exactly_however_an_update_is_computed(tmp_path, options):
     assert exact_match(tmp_path, "copy", **options) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ({}, {}),
+        ({"cell": "lstm", "attention": "scaled", "layer_norm": False}, {}),
+        ({"attention": "unscaled", "layer_norm": False, "tie_logits": False}, {"replicas": 2, "micro_batch_tokens": 200}),
+        ({"encoder_layers": 2, "d_embedding": 16}, {"dtype": "bfloat16"}),
+    ],
+    ids=["defaults", "lstm, scaled", "unscaled, two devices with micro-batches", "two layers, bfloat16"],
+)
+def test_copying_is_learned_exactly_by_the_recurrent_translator(tmp_path, model, options):
+    assert exact_match(tmp_path, "copy", model=dataclasses.replace(RNN, **model), **options) == 1
 
 
 @pytest.mark.slow

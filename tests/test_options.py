@@ -29,12 +29,13 @@ from test_training import NO_BLEU, Run, steps_on_disk
 from test_translator import Numbers
 
 from t2t_keras import checkpoint, run_folder
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, SampleConfig, TrainConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, SampleConfig, TrainConfig
 from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding import translator
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.layer_norm import LayerNorm
+from t2t_keras.model.rnn import Rnn
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text import byte_pairs, vocabulary
 from t2t_keras.text.word_pieces import HEAD
@@ -48,6 +49,7 @@ LINE = "one hundred and two"
 
 USUAL = {
     ModelConfig: toy.SMALL,
+    RnnConfig: RnnConfig(20, d_model=8, d_embedding=6),
     TrainConfig: dataclasses.replace(toy.TRAIN, **NO_BLEU),
     DecodeConfig: DecodeConfig(extra_length=5),
     SampleConfig: SampleConfig(),
@@ -105,13 +107,38 @@ def damaged(folder: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
 # What a model is.
 
 
+def model_of(config):
+    return (Rnn if isinstance(config, RnnConfig) else Transformer)(config)
+
+
 def shape_of(ending: str) -> Callable:
     """config → the one shape of all weights whose path ends so."""
 
     def shape(lab, config) -> tuple:
-        return next((tuple(weight.shape) for weight in Transformer(config).trainable_variables if weight.path.endswith(ending)), ())
+        return next((tuple(weight.shape) for weight in model_of(config).trainable_variables if weight.path.endswith(ending)), ())
 
     return shape
+
+
+def rate_of(name: str) -> Callable:
+    """config → the rate of one dropout layer."""
+    return lambda lab, config: next(layer.rate for layer in Rnn(config)._flatten_layers() if layer.name == name)
+
+
+def scores_grow(lab, config) -> float:
+    """How much a score grows with a query and a key twice as large: 4 times, if it is a dot product."""
+    attention = Rnn(config).decoder.attention
+    q, keys = np.random.default_rng(1).normal(size=(2, 1, 2, 8)).astype("float32")
+    ratios = [np.diff(np.log(attention.weights_of(factor * q, factor * keys))).item(0) for factor in (1, 2)]
+    return ratios[1] / ratios[0]
+
+
+def scale_of(lab, config) -> float:
+    """What a difference of scores is divided by, if they are dot products."""
+    attention = Rnn(config).decoder.attention
+    q, keys = np.random.default_rng(1).normal(size=(2, 1, 2, 8)).astype("float32")
+    scores = q @ attention.query_projection.kernel.numpy() @ keys[0].T
+    return np.diff(scores[0, 0]).item() / np.diff(np.log(attention.weights_of(q, keys)[0, 0])).item()
 
 
 def biases_of(part: str) -> Callable:
@@ -146,7 +173,7 @@ def layers_of(side: str) -> Callable:
     """config → how many layers a stack has."""
 
     def layers(lab, config) -> int:
-        parts = {part for weight in Transformer(config).trainable_variables for part in weight.path.split("/")}
+        parts = {part for weight in model_of(config).trainable_variables for part in weight.path.split("/")}
         return sum(part.startswith(f"{side}_") for part in parts)
 
     return layers
@@ -559,6 +586,34 @@ ROWS = {
         "source_vocab_size": [Row(31, shape_of("source_embedding/matrix"), (31, 8)), Row(31, embedded_rows, (31, 20))],
         "tie_logits": [Row(False, shape_of("logits_matrix"), (20, 8))],
         "logits_bias": [Row(True, shape_of("logits_bias"), (20,))],
+    },
+    RnnConfig: {
+        "vocab_size": [Row(23, shape_of("embedding/matrix"), (23, 6))],
+        "d_model": [
+            Row(4, shape_of("forward_gru/gru_cell/recurrent_kernel"), (4, 12)),
+            Row(4, shape_of("decoder/first/recurrent_kernel"), (4, 12)),
+            Row(4, shape_of("decoder/attention/key/kernel"), (8, 4)),
+        ],
+        "d_embedding": [Row(5, shape_of("embedding/matrix"), (20, 5)), Row(0, shape_of("readout/bias"), (8,))],
+        "encoder_layers": [Row(3, layers_of("encoder"), 3)],
+        "cell": [
+            Row("lstm", shape_of("forward_lstm/lstm_cell/bias"), (32,), {"layer_norm": False}),
+            Row("lstm", shape_of("decoder/second/bias"), (32,)),
+        ],
+        "attention": [
+            Row("unscaled", scale_of, pytest.approx(1, rel=1e-3)),
+            Row("scaled", scale_of, pytest.approx(8**0.5, rel=1e-3)),
+            Row("additive", scores_grow, lambda found: not 3.99 < found < 4.01, {"attention": "scaled"}),
+        ],
+        "layer_norm": [
+            Row(False, shape_of("first/input_norm/gamma"), ()),
+            Row(False, shape_of("backward_gru/gru_cell/recurrent_norm/beta"), ()),
+        ],
+        "embedding_dropout": [Row(0.5, rate_of("source_dropout"), 0.5), Row(0.5, rate_of("target_dropout"), 0.5)],
+        "context_dropout": [Row(0.5, rate_of("context_dropout"), 0.5)],
+        "output_dropout": [Row(0.5, rate_of("output_dropout"), 0.5)],
+        "source_vocab_size": [Row(31, shape_of("source_embedding/matrix"), (31, 6))],
+        "tie_logits": [Row(False, shape_of("logits_matrix"), (20, 6))],
     },
     TrainConfig: {
         "train_steps": [Row(5, of_run(lambda found: len(found.applied)), 5)],

@@ -373,7 +373,7 @@ def test_a_run_of_options_under_their_former_names_is_read(tmp_path):
             "Expected `train_source` and `train_target`, or none, for the task translation. Received: train_source=a.en.",
         ),
         ({"valid_source": "a.en"}, "Expected `valid_source` and `valid_target`, or none, for the task translation."),
-        ({"architecture": "rnn"}, "Received: architecture=rnn."),
+        ({"architecture": "cnn"}, "Received: architecture=cnn."),
         ({"units": 3}, "Expected options of architecture=transformer. Received: units=3, which no architecture has."),
     ],
 )

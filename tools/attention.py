@@ -16,7 +16,9 @@ _KINDS, _FORMATS = ("encoder", "decoder", "cross"), ("png", "svg")
 _OUTPUT = flags.DEFINE_string("output", None, "Write pictures and attention.html to this folder.", required=True)
 _INPUT = flags.DEFINE_string("input", "", "Sentences, one a line; empty: standard input.")
 _TARGET = flags.DEFINE_string("target", "", "Their translations, one a line; empty: the model translates.")
-_ATTENTION = flags.DEFINE_list("attention", list(_KINDS), "Draw these: encoder, decoder (self-attention) and cross (decoder to source).")
+_ATTENTION = flags.DEFINE_list(
+    "attention", None, "Draw these: encoder, decoder (self-attention) and cross (decoder to source). The default is all that the model has."
+)
 _LAYER = flags.DEFINE_list("layer", [], "Draw these layers, counted from 1, or all; empty: the last but one, as the paper does.")
 _HEADS = flags.DEFINE_list("heads", [], "Draw these heads, counted from 1; empty: all.")
 _WORDS = flags.DEFINE_boolean("words", False, "Draw words in place of sub-words. The page has both.")
@@ -47,11 +49,11 @@ def _numbers(flag, most: int) -> list[int]:
     return list(dict.fromkeys(int(value) - 1 for value in flag.value))
 
 
-def _layers(kinds: list[str], model_config) -> list[tuple[str, int]]:
+def _layers(kinds: list[str], layers: dict[str, int]) -> list[tuple[str, int]]:
     """Each kind of attention with each layer to draw, counted from 0."""
     found = []
     for kind in kinds:
-        number = model_config.encoder_layers if kind == "encoder" else model_config.decoder_layers
+        number = layers[kind]
         if _LAYER.value == ["all"]:
             chosen = list(range(number))
         else:
@@ -93,14 +95,15 @@ def draw() -> None:
     model_dir, *others = model["model_dir"]
     if others:
         raise ValueError(f"Expected one run, whose attention can be drawn. Received: {1 + len(others)}.")
-    architecture = run_folder.architecture_of(model_dir)
-    if architecture != run_folder.TRANSFORMER:
-        raise ValueError(
-            f"Expected a run of architecture={run_folder.TRANSFORMER}, whose attention can be drawn. Received: {architecture}."
-        )
-    (model_config,) = run_folder.groups(model_dir, "model")
-    kinds, formats = _chosen(_ATTENTION, _KINDS), _chosen(_FORMAT, (*_FORMATS, "none"))
-    layers, heads = _layers(kinds, model_config), _numbers(_HEADS, model_config.num_heads) or None
+    (config,) = run_folder.groups(model_dir, "model")
+    if run_folder.architecture_of(model_dir) == run_folder.TRANSFORMER:
+        number = dict(zip(_KINDS, (config.encoder_layers, config.decoder_layers, config.decoder_layers), strict=True))
+        number_of_heads = config.num_heads
+    else:  # What another architecture has is its alignment.
+        number, number_of_heads = {"cross": 1}, 1
+    kinds = list(number) if _ATTENTION.value is None else _chosen(_ATTENTION, number)
+    formats = _chosen(_FORMAT, (*_FORMATS, "none"))
+    layers, heads = _layers(kinds, number), _numbers(_HEADS, number_of_heads) or None
     sentences = _sentences()
     folder = pathlib.Path(_OUTPUT.value).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,9 +114,10 @@ def draw() -> None:
     with options.without_noise():
         from t2t_keras.decoding.loading import load
         from t2t_keras.visualization import attention_page, attention_pictures, figures
-        from t2t_keras.visualization.attention import attention_of
+        from t2t_keras.visualization.attention import attention_of, check_attention
 
         translator = load(**model)
+        check_attention(translator.model)
     shown, pictures = [], 0
     for number, source, target in tqdm.tqdm(sentences, unit=" sentences", disable=None):  # None: unless stderr is a terminal.
         try:

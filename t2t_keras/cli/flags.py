@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from logging import INFO, Formatter, StreamHandler
+from typing import NoReturn
 
 from absl import app, flags, logging
 
@@ -73,7 +74,10 @@ def define(*groups) -> None:
 
 def define_run() -> None:
     """Defines `--architecture`, and a flag for each option of a run with this architecture: the given one, or that of the run."""
-    text = f"Architecture of the model: {run_folder.TRANSFORMER}, or one that an installed package registers. A run keeps its own."
+    text = (
+        f"Architecture of the model: {run_folder.TRANSFORMER}; rnn, a recurrent translator (Bahdanau et al. 2015); or one that an "
+        "installed package registers. A run keeps its own."
+    )
     flags.DEFINE_string(run_folder.ARCHITECTURE, run_folder.TRANSFORMER, text)
     define(*run_folder.groups_of(chosen_architecture()).values())
 
@@ -265,7 +269,10 @@ def sources() -> dict[str, str]:
 
 
 def _arguments() -> Iterator[tuple[str, str, str]]:
-    """Yields (where it is from, argument, following argument) for each argument of the command line and of its flagfiles."""
+    """Yields (where it is from, argument, following argument) for each argument of the command line and of its flagfiles.
+
+    Ends the program with a message if a flagfile cannot be read.
+    """
     arguments = [*_find_flagfiles(sys.argv[1:]), ""]
     while len(arguments) > 1:
         argument = arguments.pop(0)
@@ -274,7 +281,10 @@ def _arguments() -> Iterator[tuple[str, str, str]]:
             yield "command line", argument, arguments[0]
             continue
         path = value if equals else arguments.pop(0)
-        lines = flags.FLAGS.read_flags_from_files([f"--flagfile={path}"], False)
+        try:
+            lines = flags.FLAGS.read_flags_from_files([f"--flagfile={path}"], False)
+        except flags.Error as error:
+            _end_with(error)
         for line, following in itertools.pairwise([*lines, ""]):
             yield f"flagfile {pathlib.Path(path).stem}", line, following
 
@@ -369,11 +379,15 @@ def _parse(arguments: list[str]) -> list[str]:
     except flags.UnrecognizedFlagError as error:
         others = [name for name in registry.architectures() if error.flagname in run_folder.option_names(name)]
         if not others or run_folder.ARCHITECTURE not in flags.FLAGS:
-            sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
+            _end_with(error)
         of = " or ".join(f"--architecture={name}" for name in others)
         sys.exit(f"Error: Expected options of --architecture={chosen_architecture()}. Received: --{error.flagname}, an option of {of}.")
     except flags.Error as error:
-        sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
+        _end_with(error)
+
+
+def _end_with(error: flags.Error) -> NoReturn:
+    sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
 
 
 def run(main, operands: str = "") -> None:

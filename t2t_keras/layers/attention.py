@@ -10,6 +10,19 @@ from t2t_keras.compat import keras_mask
 from t2t_keras.layers.dense import Dense, leading, linear
 
 
+def masked_softmax(scores, mask=None):
+    """Returns the softmax of scores [..., S] over the keys that a mask allows, in float32; over all of them if it allows none.
+
+    Args:
+        scores: of queries and keys.
+        mask: boolean, broadcast to the shape of `scores`; `None` allows all.
+    """
+    scores = ops.cast(scores, "float32")
+    if mask is not None:
+        scores = ops.where(mask, scores, -1e9)
+    return ops.softmax(scores)
+
+
 def attention_weights(q, k, mask=None):
     """Returns softmax(Q Kᵀ / √d_k), the attention weights of equation 1.
 
@@ -21,10 +34,8 @@ def attention_weights(q, k, mask=None):
     Returns:
         Weights [B, H, T, S] in the dtype of `q`. The softmax is computed in float32.
     """
-    scores = ops.cast(ops.matmul(q * q.shape[-1] ** -0.5, ops.swapaxes(k, -2, -1)), "float32")
-    if mask is not None:
-        scores = ops.where(mask, scores, -1e9)
-    return ops.cast(ops.softmax(scores), q.dtype)
+    scores = ops.matmul(q * q.shape[-1] ** -0.5, ops.swapaxes(k, -2, -1))
+    return ops.cast(masked_softmax(scores, mask), q.dtype)
 
 
 def scaled_dot_product_attention(q, k, v, mask=None):

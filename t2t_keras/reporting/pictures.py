@@ -9,7 +9,6 @@ import numpy as np
 
 from t2t_keras import run_folder
 from t2t_keras.log import logger
-from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import curves, embedding_projector
 from t2t_keras.reporting.event_files import ScalarReader
 from t2t_keras.visualization import attention_pictures, figures
@@ -83,9 +82,9 @@ def attention_images(translator, pairs: Sequence[tuple[str, str]], number: int) 
 
     Returns:
         A function that returns a heat map of each head of the last layer, for each pair: {"attention_1": [1, height, width, 3]
-        uint8, …}. It never raises. It draws nothing unless the model is a `Transformer`.
+        uint8, …}. It never raises. It draws nothing of a model that does not align.
     """
-    if not isinstance(translator.model, Transformer):
+    if not translator.model.aligns:
         return lambda: {}
     attempt = _Attempts()
 

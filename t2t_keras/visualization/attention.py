@@ -16,6 +16,7 @@ from t2t_keras.config import BOS, EOS
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.masks import shift_right
+from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.lines import one_line
 from t2t_keras.text.subwords import Subwords
@@ -41,7 +42,7 @@ class Tokens:
 
 @dataclasses.dataclass(frozen=True)
 class SentenceAttention:
-    """The attention weights of one sentence and its translation.
+    """The attention weights of one sentence and its translation. A recurrent model has `cross` only, of one layer with one head.
 
     Row t of `decoder` and `cross` belongs to the position that predicts piece t of `target`, and rows are labelled with that piece, as
     in Tensor2Tensor's pictures. That position has read the pieces before it: column s of `decoder` belongs to piece s of
@@ -118,6 +119,12 @@ def record_attention(layers: Sequence[MultiHeadAttention]) -> Iterator[list[np.n
         yield found
 
 
+def check_attention(model) -> None:
+    """Raises `ValueError` unless the attention of a model can be drawn: all that a Transformer has, or the alignment of another model."""
+    if not model.aligns or isinstance(model, Ensemble):
+        raise ValueError(f"Expected a model with attention that can be drawn. Received: a model of {type(model).__name__}.")
+
+
 def attention_of(translator: Translator, source: str, target: str | None = None, max_pieces: int = MAX_PIECES) -> SentenceAttention:
     """Computes all attention weights of a sentence and its translation.
 
@@ -128,36 +135,44 @@ def attention_of(translator: Translator, source: str, target: str | None = None,
         max_pieces: most sub-words of the source, and of a given target, with the end token.
 
     Raises:
-        ValueError: a sentence is blank or too long, or the model is not a Transformer.
+        ValueError: a sentence is blank or too long; see also `check_attention`.
     """
-    if not isinstance(translator.model, Transformer):
-        raise ValueError(f"Expected a Transformer, whose attention can be drawn. Received: a model of {type(translator.model).__name__}.")
+    check_attention(translator.model)
     kept = translator.tokenizer.kept(tf.constant([one_line(source)]))
     ids = _ids(translator.source_tokenizer, "source", source, min(max_pieces, translator.config.max_input), kept)
     if target is None:
         predicted = _translated(translator, ids)
     else:
         predicted = _ids(translator.tokenizer, "target", target, max_pieces, kept)
-    model = translator.model
+    read, tokenizer = shift_right(tf.constant([predicted], tf.int32)), translator.tokenizer
+    with translator.weights():
+        weights = (_of_transformer if isinstance(translator.model, Transformer) else _aligned)(translator.model, tf.constant([ids]), read)
+    return SentenceAttention(
+        _tokens(translator.source_tokenizer, ids),
+        _tokens(tokenizer, predicted),
+        _tokens(tokenizer, [BOS, *predicted[:-1]]),
+        *weights,
+    )
+
+
+def _of_transformer(model: Transformer, source, target) -> list[np.ndarray]:
+    """All weights of the encoder, the decoder, and the decoder's attention to the source, [L, H, T, S] each."""
     layers = [
         *(layer.self_attention for layer in model.encoder.stack),
         *(layer.self_attention for layer in model.decoder),
         *(layer.cross_attention for layer in model.decoder),
     ]
-    read = shift_right(tf.constant([predicted], tf.int32))
-    with translator.weights(), record_attention(layers) as found:
-        model.decode(read, model.encode(tf.constant([ids], tf.int32)))
+    with record_attention(layers) as found:
+        model.decode(target, model.encode(source))
     first, second = len(model.encoder.stack), len(model.encoder.stack) + len(model.decoder)
-    encoder, decoder, cross = (np.concatenate(part) for part in (found[:first], found[first:second], found[second:]))
-    tokenizer = translator.tokenizer
-    return SentenceAttention(
-        _tokens(translator.source_tokenizer, ids),
-        _tokens(tokenizer, predicted),
-        _tokens(tokenizer, [BOS, *predicted[:-1]]),
-        encoder,
-        decoder,
-        cross,
-    )
+    return [np.concatenate(part) for part in (found[:first], found[first:second], found[second:])]
+
+
+def _aligned(model, source, target) -> list[np.ndarray]:
+    """The alignment as the only layer and head; no layers of self-attention."""
+    sides = source.shape[1], target.shape[1]
+    nothing = [np.zeros((0, 0, length, length), np.float32) for length in sides]
+    return [*nothing, ops.convert_to_numpy(model.align(target, model.encode(source)))[None]]
 
 
 def _ids(tokenizer: Subwords, name: str, text: str, longest: int, kept) -> list[int]:

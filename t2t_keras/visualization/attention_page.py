@@ -1,5 +1,6 @@
 """A web page in one file that shows attention weights: choose a sentence, a layer and heads, and point at a word."""
 
+import math
 import pathlib
 from collections.abc import Sequence
 
@@ -44,4 +45,4 @@ def _thousandths(weights: np.ndarray, causal: bool) -> list:
     if causal:
         rows, columns = np.tril_indices(rounded.shape[-1])
         return rounded[:, :, rows, columns].tolist()
-    return rounded.reshape(*rounded.shape[:2], -1).tolist()
+    return rounded.reshape(*rounded.shape[:2], math.prod(rounded.shape[2:])).tolist()

@@ -1,0 +1,123 @@
+"""How well a query fits a key: the attention functions that section 3.2.1 compares, as one interface, and a layer that attends with one.
+
+    additive    v · tanh(q + k)    Bahdanau et al. 2015, appendix A.1.2; q and k are W s and U h
+    scaled      q · k / √d_k       section 3.2.1
+    unscaled    q · k              Luong et al. 2015
+
+Letters: B sentences, T queries, S keys, D width of queries, C width of the memory, K width of their projections.
+"""
+
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+from t2t_keras.layers.attention import masked_softmax
+from t2t_keras.layers.dense import Dense
+from t2t_keras.layers.gradient import custom_gradient
+
+
+@custom_gradient
+def additive_scores(q, k, v):
+    """Returns v · tanh(q_t + k_s) for each query and key.
+
+    The gradient computes tanh again: a decoder that attends at every step would otherwise keep [T, S, K] numbers of each sentence.
+
+    Args:
+        q: queries [B, T, K].
+        k: keys [B, S, K].
+        v: weights [K].
+
+    Returns:
+        [B, T, S].
+    """
+
+    def hidden():
+        return ops.tanh(ops.expand_dims(q, 2) + ops.expand_dims(k, 1))
+
+    def gradient(upstream):
+        again = hidden()
+        slope = 1 - ops.square(again)
+        of_q = ops.squeeze(ops.matmul(ops.expand_dims(upstream, 2), slope), 2) * v
+        of_k = ops.sum(ops.expand_dims(upstream, 3) * slope, axis=1) * v
+        of_v = ops.matmul(ops.reshape(upstream, (1, -1)), ops.reshape(again, (-1, again.shape[-1])))
+        return of_q, of_k, ops.reshape(of_v, (-1,))
+
+    return ops.squeeze(ops.matmul(hidden(), ops.expand_dims(v, 1)), 3), gradient
+
+
+def scaled_scores(q, k):
+    """Returns q · k / √K for each query and key: [B, T, K] and [B, S, K] → [B, T, S]."""
+    return unscaled_scores(q * q.shape[-1] ** -0.5, k)
+
+
+def unscaled_scores(q, k):
+    """Returns q · k for each query and key: [B, T, K] and [B, S, K] → [B, T, S].
+
+    An einsum, because the loop of a decoder would keep the transposed keys of each step for the gradient.
+    """
+    return ops.einsum("btk,bsk->bts", q, k)
+
+
+FUNCTIONS: dict[str, Callable] = {"additive": additive_scores, "scaled": scaled_scores, "unscaled": unscaled_scores}
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class Attention(keras.layers.Layer):
+    """Attention of the states of a decoder to a memory, with one head.
+
+    Queries and keys are projections of states and memory, and the values are the memory itself.
+
+    Args:
+        units: width of the projections, K.
+        function: name of an attention function, one of `FUNCTIONS`.
+
+    Call arguments:
+        query: [B, T, D].
+        memory: [B, S, C].
+        mask: boolean [B, S], True where a query may attend; `None` for everywhere.
+
+    Returns:
+        The mean of the memory by the weights, [B, T, C].
+
+    Raises:
+        ValueError: there is no such function.
+    """
+
+    def __init__(self, units: int, function: str = "additive", **kwargs):
+        super().__init__(**kwargs)
+        if function not in FUNCTIONS:
+            raise ValueError(f"Expected `function` to be one of {', '.join(FUNCTIONS)}. Received: function={function}.")
+        self.units, self.function = units, function
+        self.query_projection = Dense(units, use_bias=False, name="query", dtype=self.dtype_policy)
+        self.key_projection = Dense(units, use_bias=False, name="key", dtype=self.dtype_policy)
+
+    def build(self, query_shape, memory_shape):
+        self.query_projection.build(query_shape)
+        self.key_projection.build(memory_shape)
+        self.vector = None
+        if self.function == "additive":
+            self.vector = self.add_weight(shape=(self.units, 1), initializer="glorot_uniform", name="vector")
+
+    def keys(self, memory):
+        """Projects the memory once for several calls: [B, S, C] → [B, S, K]."""
+        return self.key_projection(memory)
+
+    def weights_of(self, query, keys, mask=None):
+        """Returns the attention weights, [B, T, S] float32; rows sum to 1.
+
+        Args:
+            query: [B, T, D].
+            keys: the result of `keys`, [B, S, K].
+            mask: see a call.
+        """
+        vector = () if self.vector is None else (ops.ravel(ops.cast(self.vector, self.compute_dtype)),)
+        scores = FUNCTIONS[self.function](self.query_projection(query), keys, *vector)
+        return masked_softmax(scores, None if mask is None else ops.expand_dims(mask, 1))
+
+    def call(self, query, memory, mask=None):
+        weights = self.weights_of(query, self.keys(memory), mask)
+        return ops.matmul(ops.cast(weights, self.compute_dtype), memory)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units, "function": self.function}

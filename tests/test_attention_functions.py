@@ -1,0 +1,104 @@
+"""Three attention functions of one interface: by hand, equal to Keras's layers, and with their gradients."""
+
+import itertools
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_keras import config
+from t2t_keras.layers.attention_functions import FUNCTIONS, Attention, additive_scores, scaled_scores, unscaled_scores
+
+B, T, S, K = 2, 3, 4, 5
+DRAW = np.random.default_rng(1)
+Q, KEYS, V = (DRAW.normal(size=shape).astype("float32") for shape in ((B, T, K), (B, S, K), (K,)))
+MASK = np.array([[True, True, True, False], [True, False, False, False]])
+
+
+def test_the_options_name_the_functions():
+    assert tuple(FUNCTIONS) == config.ATTENTION_FUNCTIONS
+
+
+def test_attention_to_two_words_by_hand():
+    """Query (1, 2), keys (0, 0) and (1, -2). Products: 0 and -3. Sums: tanh of (1, 2) and (2, 0), weighted by 1 and 2."""
+    q, keys = np.array([[[1.0, 2.0]]], "float32"), np.array([[[0.0, 0.0], [1.0, -2.0]]], "float32")
+    np.testing.assert_allclose(unscaled_scores(q, keys), [[[0, -3]]], atol=1e-6)
+    np.testing.assert_allclose(scaled_scores(q, keys), [[[0, -3 / math.sqrt(2)]]], atol=1e-6)
+    expected = [math.tanh(1) + 2 * math.tanh(2), math.tanh(2) + 2 * math.tanh(0)]
+    np.testing.assert_allclose(additive_scores(q, keys, np.array([1.0, 2.0], "float32")), [[expected]], atol=1e-6)
+
+
+def layer(function: str) -> Attention:
+    """With projections that change nothing."""
+    attention = Attention(K, function)
+    attention.build((B, T, K), (B, S, K))
+    for projection in (attention.query_projection, attention.key_projection):
+        projection.kernel.assign(np.eye(K))
+    if function == "additive":
+        attention.vector.assign(V[:, None])
+    return attention
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_context_and_weights_are_those_of_keras(function, mask):
+    theirs = keras.layers.AdditiveAttention() if function == "additive" else keras.layers.Attention()
+    scale = K**-0.5 if function == "scaled" else 1.0
+    theirs.build([(B, T, K), (B, S, K)])
+    if function == "additive":
+        theirs.scale.assign(V)
+    context, weights = theirs([Q * scale, KEYS], mask=[None, mask], return_attention_scores=True)
+    ours = layer(function)
+    np.testing.assert_allclose(ours(Q, KEYS, mask), context, atol=1e-5)
+    np.testing.assert_allclose(ours.weights_of(Q, ours.keys(KEYS), mask), weights, atol=1e-6)
+
+
+def test_queries_and_keys_have_projections_of_their_own_widths():
+    attention = Attention(K, "scaled")
+    query, memory = DRAW.normal(size=(B, T, 2)).astype("float32"), DRAW.normal(size=(B, S, 7)).astype("float32")
+    context = attention(query, memory)
+    q, keys = query @ attention.query_projection.kernel.numpy(), memory @ attention.key_projection.kernel.numpy()
+    expected = np.exp(np.einsum("btk,bsk->bts", q, keys) / math.sqrt(K))
+    np.testing.assert_allclose(context, expected / expected.sum(axis=2, keepdims=True) @ memory, atol=1e-5)
+
+
+def test_the_gradient_of_the_additive_function_is_that_of_plain_operations():
+    upstream = DRAW.normal(size=(B, T, S)).astype("float32")
+
+    def plain(q, keys, v):
+        return tf.reduce_sum(tf.tanh(q[:, :, None] + keys[:, None]) * v, axis=3)
+
+    found = []
+    for function in (additive_scores, plain):
+        arguments = [tf.constant(each) for each in (Q, KEYS, V)]
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            loss = tf.reduce_sum(function(*arguments) * upstream)
+        found.append(tape.gradient(loss, arguments))
+    for ours, theirs in zip(*found, strict=True):
+        assert np.abs(theirs).max() > 0.1
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_the_gradient_in_bfloat16_sums_many_keys():
+    """Story of other layers: a sum of 1,000 ones in bfloat16 is 256."""
+    q, keys, v = tf.zeros([1, 1, 1], tf.bfloat16), tf.zeros([1, 1000, 1], tf.bfloat16), tf.ones([1], tf.bfloat16)
+    with tf.GradientTape() as tape:
+        tape.watch(q)
+        loss = tf.reduce_sum(tf.cast(additive_scores(q, keys, v), tf.float32))
+    assert float(tf.squeeze(tape.gradient(loss, q))) == pytest.approx(1000, rel=0.01)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_layer_can_be_written_and_read(function):
+    read = Attention.from_config(layer(function).get_config())
+    assert (read.units, read.function) == (K, function)
+    with pytest.raises(ValueError, match="Expected `function` to be one of additive, scaled, unscaled. Received: function=dot."):
+        Attention(K, "dot")
+
+
+def test_all_three_differ():
+    found = [np.array(layer(function)(Q, KEYS)) for function in FUNCTIONS]
+    assert all(np.abs(one - other).max() > 1e-3 for one, other in itertools.combinations(found, 2))
