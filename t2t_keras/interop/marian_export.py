@@ -164,7 +164,7 @@ def _sides(model_dir: pathlib.Path, model: ModelConfig) -> tuple[_Side, _Side]:
 
 def _side(content: bytes) -> _Side:
     if content.startswith(piece_file.HEAD):
-        pieces, processor = piece_file.unpack(content)
+        pieces, processor, _ = piece_file.unpack(content)
         return _Side(pieces[EOS + 1 :], processor)
     processor = sentencepiece.SentencePieceProcessor()
     try:
