@@ -1,5 +1,6 @@
 """The page of attention weights in a browser. Needs Chromium with its driver."""
 
+import dataclasses
 import pathlib
 import shutil
 
@@ -122,6 +123,17 @@ def test_every_kind_layer_and_unit_has_its_weights(browser, kind, position, unit
     for row in (0, len(queries.pieces) - 1):
         point(browser, words(browser, "from")[row])
         np.testing.assert_allclose(bars(browser, "to"), attention.weights(kind)[1, :, row].T, atol=0.003)
+
+
+def test_a_model_without_self_attention_has_attention_to_the_source_alone(opened, tmp_path):
+    browser, _ = opened
+    alone = dataclasses.replace(SHORT, encoder=SHORT.encoder[:0, :0], decoder=SHORT.decoder[:0, :0], cross=SHORT.cross[:1, :1])
+    (tmp_path / "alone.html").write_text(attention_page.page([alone]), encoding="utf-8")
+    browser.get((tmp_path / "alone.html").as_uri())
+    assert [option.get_attribute("value") for option in Select(browser.find_element(By.ID, "kind")).options] == ["cross"]
+    point(browser, words(browser, "from")[1])
+    np.testing.assert_allclose(bars(browser, "to"), alone.by_words().cross[0, :, 1].T, atol=0.003)
+    assert browser.get_log("browser") == []
 
 
 def test_heads_are_chosen_and_their_mean(browser):

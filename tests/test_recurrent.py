@@ -5,9 +5,11 @@ import numpy as np
 import numpy_rnn
 import pytest
 import tensorflow as tf
+from keras.src import backend
 from test_oracle import randomized
 
 from t2t_keras import config
+from t2t_keras.layers.inference import inference
 from t2t_keras.layers.recurrent import CELLS, ConditionalRecurrence, bidirectional
 
 B, W, T, X, D = 2, 3, 4, 5, 6
@@ -80,6 +82,24 @@ def test_both_directions_read_from_their_own_end_and_skip_padding(kind, layer_no
             for position in order:
                 states = numpy_rnn.cell(kind, INPUTS[row, position], states, weights, path)
                 np.testing.assert_allclose(found[row, position, side * D : side * D + D], states[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_cudnn_is_for_training_alone(kind, monkeypatch):
+    """An export that is made beside a GPU would otherwise need one. Each direction asks Keras's backend once."""
+    layer, asked = bidirectional(kind, D, False, name="encoder_0", dtype="float32"), []
+    layer.build((None, None, X))
+
+    def kernel(*args, **kwargs):
+        asked.append(kind)
+        raise NotImplementedError
+
+    monkeypatch.setattr(backend, kind, kernel)
+    before = layer(INPUTS, mask=MASK)
+    assert asked == [kind] * 2
+    with inference():
+        np.testing.assert_allclose(layer(INPUTS, mask=MASK), before, atol=1e-6)
+    assert asked == [kind] * 2
 
 
 @pytest.mark.parametrize("kind", CELLS)

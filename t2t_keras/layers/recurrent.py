@@ -16,6 +16,7 @@ from keras import ops
 
 from t2t_keras.layers.attention_functions import Attention
 from t2t_keras.layers.dense import leading, linear
+from t2t_keras.layers.inference import mode
 from t2t_keras.layers.layer_norm import LayerNorm
 
 
@@ -95,8 +96,27 @@ class LSTMCell(_Cell, keras.layers.LSTMCell):
 CELLS = {"gru": GRUCell, "lstm": LSTMCell}
 
 
+class _Portable:
+    """Uses cuDNN in training alone: an export that is made beside a GPU also runs without one."""
+
+    def inner_loop(self, *args, **kwargs):
+        if mode().inference:
+            return keras.layers.RNN.inner_loop(self, *args, **kwargs)
+        return super().inner_loop(*args, **kwargs)
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class GRU(_Portable, keras.layers.GRU):
+    """`keras.layers.GRU` whose exports run on any device."""
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class LSTM(_Portable, keras.layers.LSTM):
+    """`keras.layers.LSTM` whose exports run on any device."""
+
+
 def bidirectional(cell: str, units: int, layer_norm: bool, **kwargs) -> keras.layers.Bidirectional:
-    """Makes a layer that reads a sequence in both directions, [B, S, X] → [B, S, 2 D]: Keras's own, which a GPU computes in one kernel.
+    """Makes a layer that reads a sequence in both directions, [B, S, X] → [B, S, 2 D]: Keras's own, which a GPU trains in one kernel.
 
     Args:
         cell: name of a cell, one of `CELLS`.
@@ -104,13 +124,12 @@ def bidirectional(cell: str, units: int, layer_norm: bool, **kwargs) -> keras.la
         layer_norm: see `GRUCell`. Keras's kernel cannot, so each position is a step of a loop.
         kwargs: of the layer.
     """
-    policy = {"dtype": kwargs["dtype"]}
+    options = {"return_sequences": True, "name": cell, "dtype": kwargs["dtype"]}
     if layer_norm:
-        inner = CELLS[cell](units, layer_norm=True, name=f"{cell}_cell", **policy)
-        one_way = keras.layers.RNN(inner, return_sequences=True, name=cell, **policy)
+        inner = CELLS[cell](units, layer_norm=True, name=f"{cell}_cell", dtype=kwargs["dtype"])
+        one_way = keras.layers.RNN(inner, **options)
     else:
-        kinds = {"gru": keras.layers.GRU, "lstm": keras.layers.LSTM}
-        one_way = kinds[cell](units, return_sequences=True, recurrent_initializer="glorot_uniform", name=cell, **policy)
+        one_way = {"gru": GRU, "lstm": LSTM}[cell](units, recurrent_initializer="glorot_uniform", **options)
     return keras.layers.Bidirectional(one_way, **kwargs)
 
 
