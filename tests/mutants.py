@@ -1447,7 +1447,7 @@ MUTANTS = (
     Mutant(
         "a search does not begin with the language",
         "t2t_keras/decoding/translator.py",
-        "if not self.tokenizer.language:",
+        "if self.tokenizer is None or not self.tokenizer.language:",
         "if True:",
         ("tests/test_m2m.py::test_greedy_translations_are_those_of_the_model_in_the_chosen_language",),
     ),

@@ -103,7 +103,10 @@ class Numbers:
     def __init__(self, tokenizer: BytePairs):
         self.tokenize, self.kept = tokenizer.tokenize, tokenizer.kept
 
-    source = property(lambda self: self)
+    language, source = "", property(lambda self: self)
+
+    def is_blank(self, ids):
+        return ids.row_lengths() == 1
 
     def detokenize(self, ids, kept):
         return tf.strings.reduce_join(tf.strings.as_string(ids), separator=" ", axis=-1)

@@ -78,7 +78,10 @@ class Numbers:
         ids = tf.strings.to_number(tf.strings.split(text), tf.int32)
         return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
 
-    source = property(lambda self: self)
+    language, source = "", property(lambda self: self)
+
+    def is_blank(self, ids):
+        return ids.row_lengths() == 1
 
     def detokenize(self, ids, kept):
         return tf.strings.reduce_join(tf.strings.as_string(ids), separator=" ", axis=-1)

@@ -92,7 +92,7 @@ class Translator(tf.Module):
 
     def _language(self, source: tf.RaggedTensor) -> dict:
         """Returns the prefix of translations into the target's language, if it has one."""
-        if not self.tokenizer.language:
+        if self.tokenizer is None or not self.tokenizer.language:  # Searches of ids alone need no sub-words.
             return {}
         return {"prefix": self.tokenizer.tokenize(tf.fill([source.nrows(out_type=tf.int32)], "")).to_tensor(PAD)[:, :1]}
 

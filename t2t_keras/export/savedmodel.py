@@ -121,7 +121,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
             name: hashlib.sha256(content).hexdigest()
             for name, content in zip(("subwords_sha256", "source_subwords_sha256"), translator.tokenizer.models, strict=False)
         },
-        "languages": translator.tokenizer.languages,
+        **({"languages": languages} if (languages := translator.tokenizer.languages) else {}),
         **about,
         "versions": {
             "t2t_keras": t2t_keras.__version__,
