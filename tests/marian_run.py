@@ -19,7 +19,7 @@ SMALL = ModelConfig(
 SOURCE_SIZE = 310
 SHAPES = {
     "of the paper": {},
-    "as the paper says, ε = 1e-6": {"norm_epsilon": 1e-6},
+    "another epsilon": {"norm_epsilon": 1e-7, "decoder_layers": 2},
     "all biases": {"attention_bias": True, "logits_bias": True, "activation": "gelu", "seed": 2},
     "two vocabularies": {"source_vocab_size": SOURCE_SIZE, "activation": "swish", "seed": 3},
     "two vocabularies, untied": {"source_vocab_size": SOURCE_SIZE, "tie_logits": False, "logits_bias": True, "seed": 4},

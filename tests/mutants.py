@@ -1361,6 +1361,20 @@ MUTANTS = (
         ("tests/test_marian_export.py::test_logits_are_those_of_the_run",),
     ),
     Mutant(
+        "an export makes up for no other epsilon",
+        "t2t_keras/interop/marian_export.py",
+        "np.float32((EPSILON / model.norm_epsilon) ** 0.5)",
+        "np.float32(1)",
+        ("tests/test_marian_export.py::test_logits_are_those_of_the_run",),
+    ),
+    Mutant(
+        "an export takes the memory for a sum of the decoder",
+        "t2t_keras/interop/marian_export.py",
+        "elif not part.name.endswith(_OF_MEMORY):",
+        "else:",
+        ("tests/test_marian_export.py::test_logits_are_those_of_the_run",),
+    ),
+    Mutant(
         "an export starts from the row of the padding",
         "t2t_keras/interop/marian_export.py",
         "ids.insert(pad, BOS if own else PAD)",

@@ -38,6 +38,7 @@ _SAID = (
     *("activation", "norm_epsilon", "source_vocab_size", "tie_logits", "logits_bias"),
 )
 _EMBEDDING = "transformer/embedding"
+_OF_MEMORY = ("encoder_attn.k_proj", "encoder_attn.v_proj")  # These read the encoder's output.
 _OWN_SOURCE = "transformer/source_embedding/matrix"
 
 
@@ -220,8 +221,14 @@ class _Own(NamedTuple):
 
 
 def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], _Own]:
-    """Returns Marian's tensors by name. Takes the weights out of their dictionary."""
+    """Returns Marian's tensors by name. Takes the weights out of their dictionary.
+
+    LayerNorm(x) with ε is LayerNorm(c x) with c² ε. So the sums between the first and the last normalization of a stack are c times as
+    large where Marian's ε is c² times the run's.
+    """
     columns, tensors = np.argsort(alternating(model.d_model)), {}
+    last = [f"transformer/{side}_{getattr(model, f'{side}_layers') - 1}/feed_forward_norm" for side in ("encoder", "decoder")]
+    factor, stream = np.float32((EPSILON / model.norm_epsilon) ** 0.5), np.float32(1)
 
     def add(name: str, array: np.ndarray) -> None:
         tensors[name] = np.ascontiguousarray(array)
@@ -229,11 +236,18 @@ def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[s
     for part in layers(model):
         if isinstance(part, Linear):
             inputs, outputs = (columns if letter in part.of_model else slice(None) for letter in "io")
-            add(f"{part.name}.weight", weights.pop(f"{part.path}/kernel")[inputs][:, outputs].T)
-            add(f"{part.name}.bias", weights.pop(f"{part.path}/bias", np.zeros(part.outputs, np.float32))[outputs])
+            kernel = weights.pop(f"{part.path}/kernel")[inputs][:, outputs].T
+            bias = weights.pop(f"{part.path}/bias", np.zeros(part.outputs, np.float32))[outputs]
+            if "o" in part.of_model:
+                kernel, bias = kernel * stream, bias * stream
+            elif not part.name.endswith(_OF_MEMORY):
+                kernel = kernel / stream
+            add(f"{part.name}.weight", kernel)
+            add(f"{part.name}.bias", bias)
         else:
+            stream = np.float32(1) if part.path in last else factor
             for ours, theirs in NORM.items():
-                add(f"{part.name}.{theirs}", weights.pop(f"{part.path}/norm/{ours}")[columns])
+                add(f"{part.name}.{theirs}", weights.pop(f"{part.path}/norm/{ours}")[columns] * stream)
     target = weights.pop(f"{_EMBEDDING}/matrix")
     source, logits = weights.pop(_OWN_SOURCE, target), weights.pop(f"{_EMBEDDING}/logits_matrix", target)
     scaled = bool(model.tie_logits or model.source_vocab_size or np.any(logits * np.float32(model.d_model**-0.5) != target))
