@@ -115,8 +115,15 @@ def check_no_links(*paths: pathlib.Path) -> None:
                 path.unlink()
 
 
+def check_ends(path: pathlib.Path) -> None:
+    """Raises `ValueError` if a path is a pipe, a socket or a device, from which a program could read for ever."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"Expected a file. Received: {path}, which is a pipe, a socket or a device.")
+
+
 def describe(path: pathlib.Path) -> dict:
-    """Returns the size and the hash of a file: {"bytes": int, "sha256": str}."""
+    """Returns the size and the hash of a file: {"bytes": int, "sha256": str}. Raises `ValueError` for a pipe."""
+    check_ends(path)
     with path.open("rb") as file:
         return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
@@ -132,6 +139,7 @@ def read_json(path: pathlib.Path, max_bytes: int = MAX_JSON) -> dict:
         OSError: the file cannot be read.
         ValueError: the file is too large, or is not a JSON object.
     """
+    check_ends(path)
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:

@@ -98,6 +98,16 @@ def test_an_export_of_a_version_without_samples_translates_and_says_so(program):
         exported.sample("one")
 
 
+@pytest.mark.parametrize("name", ["config.json", "subwords.model", "checkpoints/step-*.json", "checkpoints/step-*.npz"])
+def test_a_pipe_in_place_of_a_file_stops_nothing(run, name):
+    """Story: a program waited for ever for somebody to write into it."""
+    [path] = run.glob(name)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises((ValueError, FileNotFoundError), match=f"{path}, which is a pipe|{path} is missing|Received 0 bytes: damaged"):
+        t2t_keras.load(run)
+
+
 def test_an_export_does_not_go_into_the_folder_of_a_run(run):
     with pytest.raises(ValueError, match=f"Expected a folder for exports. Received: {run}, which holds a run."):
         t2t_keras.Run(run).export(run)
