@@ -2,6 +2,7 @@
 
 python tests/marian_oracle.py FOLDER                  ids and logits
 python tests/marian_oracle.py FOLDER TRAINED STEPS    trains the model, saves it as transformers does, and translates
+python tests/marian_oracle.py FOLDER --search < LINES translations of a JSON list of lines, by the number of beams
 """
 
 import json
@@ -78,9 +79,27 @@ def translate(folder: str, trained: str, steps: int) -> dict:
     return found
 
 
+def search(folder: str, lines: list[str]) -> dict:
+    """Translations with the options of the folder, but for the number of beams and a length penalty that both searches agree on."""
+    import torch
+    import transformers
+
+    model = transformers.MarianMTModel.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer, found = transformers.MarianTokenizer.from_pretrained(folder), {}
+    for beams in (1, 4):
+        options = {"num_beams": beams, "max_new_tokens": LONGEST, "length_penalty": 0.0}
+        rows = [model.generate(**tokenizer(line, return_tensors="pt"), **options)[0] for line in lines]
+        found[beams] = tokenizer.batch_decode(rows, skip_special_tokens=True)
+    return found
+
+
 def main() -> None:
-    folder, *training = sys.argv[1:]
-    json.dump(translate(folder, training[0], int(training[1])) if training else read(folder), sys.stdout)
+    folder, *others = sys.argv[1:]
+    if others == ["--search"]:
+        found = search(folder, json.load(sys.stdin))
+    else:
+        found = translate(folder, others[0], int(others[1])) if others else read(folder)
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ SMALL = ModelConfig(
 SOURCE_SIZE = 310
 SHAPES = {
     "of the paper": {},
-    "as the paper says, ε = 1e-6": {"norm_epsilon": 1e-6},
+    "another epsilon": {"norm_epsilon": 1e-7, "decoder_layers": 2, "scale": 0.05, "gain": 0.05},
     "all biases": {"attention_bias": True, "logits_bias": True, "activation": "gelu", "seed": 2},
     "two vocabularies": {"source_vocab_size": SOURCE_SIZE, "activation": "swish", "seed": 3},
     "two vocabularies, untied": {"source_vocab_size": SOURCE_SIZE, "tie_logits": False, "logits_bias": True, "seed": 4},
@@ -43,6 +43,7 @@ def make(
     seed: int = 1,
     steps: tuple[int, ...] = (1,),
     scale: float = 0.5,
+    gain: float = 1.0,
     normalization: str = "identity",
     subwords: bytes | None = None,
     groups: dict | None = None,
@@ -54,7 +55,8 @@ def make(
         folder: a new folder.
         seed: of the weights.
         steps: of the checkpoints, each with weights of its own.
-        scale: standard deviation of the weights.
+        scale: standard deviation of the weights but the embeddings.
+        gain: of layer normalization, but for the last of each stack: a small one makes ε matter.
         normalization: of the sub-words.
         subwords: the file of those of the target; by default they are learned.
         groups: groups of options, in place of the defaults.
@@ -72,10 +74,13 @@ def make(
     chosen = {"decode": DecodeConfig(beam_size=3, alpha=0.5, max_input=40), "data": data, **(groups or {})}
     run_folder.write(folder, run_folder.Options(config, **chosen), paths[0], None, *paths[1:])
     model, draw = Transformer(config), np.random.default_rng(seed)
+    last = f"encoder_{config.encoder_layers - 1}", f"decoder_{config.decoder_layers - 1}"
     for step in steps:
         for weight in model.weights:
-            value = draw.normal(0, scale, weight.shape)
-            weight.assign(1 + 0.2 * value if weight.path.endswith("gamma") else value)
+            value = draw.normal(0, 0.5 if weight.path.endswith("matrix") else scale, weight.shape)
+            if weight.path.endswith("gamma"):
+                value = (1 + 0.2 * value) * (1 if any(f"{end}/feed_forward_norm" in weight.path for end in last) else gain)
+            weight.assign(value)
         checkpoint.write(checkpoint.path_of(folder, step), model, None, {"step": step, "best": 12.345, "best_step": 1})
     keras.backend.clear_session()
     return folder

@@ -1,4 +1,4 @@
-"""Imported Marian models against PyTorch's Marian of transformers: logits, ids, translations. `tests/peers.sh` runs it.
+"""Imported and exported Marian models against PyTorch's Marian of transformers: logits, ids, translations. `tests/peers.sh` runs it.
 
 PEERS_PYTHON may name a Python that has PyTorch and transformers, if this one has not.
 """
@@ -14,6 +14,7 @@ import sys
 
 import marian_folder
 import marian_oracle
+import marian_run
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -39,10 +40,11 @@ needs_transformers = pytest.mark.skipif(
 )
 
 
-def oracle(*arguments, program=ORACLE) -> dict:
+def oracle(*arguments, program=ORACLE, lines: list[str] | None = None) -> dict:
     """What `marian_oracle.py` or another program prints."""
     environment = os.environ | {"PYTHONPATH": str(ORACLE.parent)}
-    result = subprocess.run([PYTHON, str(program), *map(str, arguments)], capture_output=True, text=True, env=environment)
+    command = [PYTHON, str(program), *map(str, arguments)]
+    result = subprocess.run(command, input=json.dumps(lines), capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -104,6 +106,29 @@ def test_translations_of_a_model_that_transformers_trained_and_wrote_are_those_o
         expected = [each["text"] for each in found[str(beams)]]
         assert list(itertools.compress(texts, ended)) == list(itertools.compress(expected, ended))
         assert len(set(itertools.compress(expected, ended))) >= 30
+    t2t_keras.export_marian(tmp_path / "run", tmp_path / "out")
+    again = oracle(tmp_path / "out", "--search", lines=marian_oracle.TRANSLATED)
+    assert {beams: [each["text"] for each in found[beams]] for beams in found} == again
+
+
+@needs_transformers
+@pytest.mark.parametrize("shape", marian_run.SHAPES)
+def test_an_export_has_the_ids_and_logits_of_the_run(tmp_path, shape):
+    run = marian_run.make(tmp_path / "run", **marian_run.SHAPES[shape])
+    t2t_keras.export_marian(run, tmp_path / "out")
+    found, translator = oracle(tmp_path / "out"), loading.load(run)
+    sides = translator.source_tokenizer, translator.tokenizer
+    ids = [own_ids(tmp_path / "out", subwords, side) for side, subwords in zip(("source", "target"), sides, strict=True)]
+    tags = [line.startswith(">>") and "<<" in line for line in marian_oracle.LINES]  # Such a line has a tag for Marian.
+    for side, subwords, own in zip(("source", "target"), sides, ids, strict=True):
+        rows = subwords.tokenize(tf.constant(marian_oracle.LINES)).to_list()
+        same = [row == [own[index] for index in theirs] for row, theirs in zip(rows, found[side], strict=True)]
+        assert same == [not tag for tag in tags]
+    theirs, ours = zip(*((index, own) for index, own in ids[1].items() if own != PAD), strict=True)
+    for pair in found["logits"]:
+        source, target = ([own[index] for index in pair[side]] for side, own in zip(("source", "target"), ids, strict=True))
+        logits, _ = translator.model.decode(tf.constant([[BOS, *target[:-1]]]), translator.model.encode(tf.constant([source])))
+        np.testing.assert_allclose(logits[0].numpy()[:, list(ours)], np.array(pair["logits"])[:, list(theirs)], atol=1e-4)
 
 
 @pytest.mark.parametrize("legacy", [False, True])

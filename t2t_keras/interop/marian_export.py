@@ -1,6 +1,7 @@
 """Writes a run as a Marian model in transformers' format, for `MarianMTModel` and `MarianTokenizer`: the way back of `marian`.
 
-Ids are in the order of OPUS-MT's: the end token, unknown, the sub-words in their order, padding. Marian's decoder starts from the
+Ids are in the order of OPUS-MT's: the end token, unknown, the sub-words in their order, padding; only where the source has fewer than the
+target, the padding of the target has the id of the source's. Marian's decoder starts from the
 padding, which is masked elsewhere, so that row is the start token's, and one id fewer is left. What the model has none of, such as biases
 in attention, becomes 0.
 
@@ -37,6 +38,7 @@ _SAID = (
     *("activation", "norm_epsilon", "source_vocab_size", "tie_logits", "logits_bias"),
 )
 _EMBEDDING = "transformer/embedding"
+_OF_MEMORY = ("encoder_attn.k_proj", "encoder_attn.v_proj")  # These read the encoder's output.
 _OWN_SOURCE = "transformer/source_embedding/matrix"
 
 
@@ -46,10 +48,11 @@ class _Side(NamedTuple):
     pieces: tuple[str, ...]
     processor: bytes
 
-    @property
-    def ids(self) -> dict[str, int]:
-        """Marian's ids."""
-        return {piece: index for index, piece in enumerate(("</s>", "<unk>", *self.pieces, "<pad>"))}
+    def ids(self, pad: int) -> dict[str, int]:
+        """Returns Marian's ids; `pad` is that of the padding."""
+        pieces = ["</s>", "<unk>", *self.pieces]
+        pieces.insert(pad, "<pad>")
+        return {piece: index for index, piece in enumerate(pieces)}
 
 
 @dataclasses.dataclass
@@ -107,9 +110,14 @@ def export_marian(
     tokenizer = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": separate, "model_max_length": decode.max_input, **languages}
     # The text of a special token is text, and the spaces of a translation stay.
     tokenizer |= {"split_special_tokens": True, "clean_up_tokenization_spaces": False}
-    objects = {CONFIG: _config(model, decode, own), SEARCH: _search(model, decode, own), TOKENIZER: tokenizer, VOCABULARY: source.ids}
+    objects = {
+        CONFIG: _config(model, decode, own),
+        SEARCH: _search(decode, own),
+        TOKENIZER: tokenizer,
+        VOCABULARY: source.ids(own.source_pad),
+    }
     if separate:
-        objects[TARGET_VOCABULARY] = target.ids
+        objects[TARGET_VOCABULARY] = target.ids(own.pad)
     with making_folder(folder) as unfinished:
         for name, values in objects.items():
             (unfinished / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
@@ -206,13 +214,21 @@ class _Own(NamedTuple):
     shared: bool
     tied: bool
     scaled: bool
+    source_pad: int
+    pad: int
     start: int
     forbidden: list[int]
 
 
 def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], _Own]:
-    """Returns Marian's tensors by name. Takes the weights out of their dictionary."""
+    """Returns Marian's tensors by name. Takes the weights out of their dictionary.
+
+    LayerNorm(x) with ε is LayerNorm(c x) with c² ε. So the sums between the first and the last normalization of a stack are c times as
+    large where Marian's ε is c² times the run's.
+    """
     columns, tensors = np.argsort(alternating(model.d_model)), {}
+    last = [f"transformer/{side}_{getattr(model, f'{side}_layers') - 1}/feed_forward_norm/norm" for side in ("encoder", "decoder")]
+    factor, stream = np.float32((EPSILON / model.norm_epsilon) ** 0.5), np.float32(1)
 
     def add(name: str, array: np.ndarray) -> None:
         tensors[name] = np.ascontiguousarray(array)
@@ -220,41 +236,55 @@ def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[s
     for part in layers(model):
         if isinstance(part, Linear):
             inputs, outputs = (columns if letter in part.of_model else slice(None) for letter in "io")
-            add(f"{part.name}.weight", weights.pop(f"{part.path}/kernel")[inputs][:, outputs].T)
-            add(f"{part.name}.bias", weights.pop(f"{part.path}/bias", np.zeros(part.outputs, np.float32))[outputs])
+            kernel = weights.pop(f"{part.path}/kernel")[inputs][:, outputs].T
+            bias = weights.pop(f"{part.path}/bias", np.zeros(part.outputs, np.float32))[outputs]
+            if "o" in part.of_model:
+                kernel, bias = kernel * stream, bias * stream
+            elif not part.name.endswith(_OF_MEMORY):
+                kernel = kernel / stream
+            add(f"{part.name}.weight", kernel)
+            add(f"{part.name}.bias", bias)
         else:
+            stream = np.float32(1) if part.path in last else factor
             for ours, theirs in NORM.items():
-                add(f"{part.name}.{theirs}", weights.pop(f"{part.path}/{ours}")[columns])
+                add(f"{part.name}.{theirs}", weights.pop(f"{part.path}/{ours}")[columns] * stream)
     target = weights.pop(f"{_EMBEDDING}/matrix")
     source, logits = weights.pop(_OWN_SOURCE, target), weights.pop(f"{_EMBEDDING}/logits_matrix", target)
     scaled = bool(model.tie_logits or model.source_vocab_size or np.any(logits * np.float32(model.d_model**-0.5) != target))
     if not scaled:  # As `marian_weights` has brought it in.
         source = target = logits
     tied = logits is target
-    ids, start = _ids(target)
+    # As transformers wants it, the padding of the target is an id of the source too.
+    source_pad, pad = len(source) - 2, min(len(source), len(target)) - 2
+    ids, start = _ids(target, pad)
     shared = tied and source is target
     if shared:
         add(SHARED, target[ids][:, columns])
     else:
-        add(SOURCE, source[_ids(source)[0]][:, columns])
+        add(SOURCE, source[_ids(source, source_pad)[0]][:, columns])
         add(TARGET, target[ids][:, columns])
     if not tied:
         add(LOGITS, logits[ids][:, columns])
     bias = weights.pop(f"{_EMBEDDING}/logits_bias", np.zeros(len(target), np.float32))[ids]
-    bias[-1] = FORBIDDEN
+    bias[pad] = FORBIDDEN
     forbidden = np.flatnonzero(bias <= FORBIDDEN)
     bias[forbidden] = 0
     add(LOGITS_BIAS, bias[None])
-    return tensors, _Own(shared, tied, scaled, start, forbidden.tolist())
+    return tensors, _Own(shared, tied, scaled, source_pad, pad, start, forbidden.tolist())
 
 
-def _ids(matrix: np.ndarray) -> tuple[list[int], int]:
-    """Returns our id for each of Marian's, and Marian's of the start token: that of the padding, or of another row that is the same."""
+def _ids(matrix: np.ndarray, pad: int) -> tuple[list[int], int]:
+    """Returns our id for each of Marian's, and Marian's of the start token: that of the padding, or of another row that is the same.
+
+    Args:
+        matrix: the embedding, [V, D].
+        pad: Marian's id of the padding.
+    """
     ids = [EOS, UNK, *range(EOS + 1, len(matrix))]
     same = np.flatnonzero((matrix == matrix[BOS]).all(axis=1)).tolist()
-    if PAD in same or same == [BOS]:
-        return [*ids, BOS], len(ids)
-    return [*ids, PAD], next(place for place, index in enumerate(ids) if index in same)
+    own = PAD in same or same == [BOS]
+    ids.insert(pad, BOS if own else PAD)
+    return ids, pad if own else next(place for place, index in enumerate(ids) if index in same)
 
 
 def _config(model: ModelConfig, decode: DecodeConfig, own: _Own) -> dict:
@@ -280,18 +310,18 @@ def _config(model: ModelConfig, decode: DecodeConfig, own: _Own) -> dict:
         "dropout": model.dropout,
         "attention_dropout": 0.0,
         "activation_dropout": 0.0,
-        **_special(model, own),
+        **_special(own),
     }
 
 
-def _special(model: ModelConfig, own: _Own) -> dict:
-    return {"decoder_start_token_id": own.start, "eos_token_id": 0, "forced_eos_token_id": 0, "pad_token_id": model.vocab_size - 2}
+def _special(own: _Own) -> dict:
+    return {"decoder_start_token_id": own.start, "eos_token_id": 0, "forced_eos_token_id": 0, "pad_token_id": own.pad}
 
 
-def _search(model: ModelConfig, decode: DecodeConfig, own: _Own) -> dict:
+def _search(decode: DecodeConfig, own: _Own) -> dict:
     """Returns the options of `generate`; for its length penalty see `marian_config`."""
     return {
-        **_special(model, own),
+        **_special(own),
         "bad_words_ids": [[index] for index in own.forbidden],
         "num_beams": decode.beam_size,
         "length_penalty": round(decode.alpha * TYPICAL / (TYPICAL + 5), 6),
