@@ -56,7 +56,7 @@ def parse(*arguments: str, stdin: bytes = b"", cwd=ROOT) -> subprocess.Completed
 def nouns(tmp_path):
     """Runs parse.py with what finds nouns in place of a model."""
     (tmp_path / "config.json").write_text(CONFIG)
-
+    (tmp_path / "subwords.model").touch()
     return functools.partial(run_stand_in, NOUNS, "parse", f"--model_dir={tmp_path}")
 
 
