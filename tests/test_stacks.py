@@ -186,6 +186,8 @@ def as_float(tensor) -> np.ndarray:
 def test_every_layer_that_can_be_saved_sits_the_exam():
     registered = {each for name, each in keras.saving.get_custom_objects().items() if name.startswith("t2t_keras>")}
     layers = {each for each in registered if issubclass(each, keras.layers.Layer) and not issubclass(each, keras.Model)}
+    # Steps of a loop, see test_recurrent.py and test_attention_functions.py.
+    layers -= {each for each in layers if each.__module__.endswith((".recurrent", ".attention_functions"))}
     assert layers == {layer_class for layer_class, _, _ in CANDIDATES}
 
 
