@@ -88,13 +88,14 @@ class TextTranslator:
         return found[0] if isinstance(text, str) else found
 
     def _in_language(self, texts: list[str], language: str) -> list[str]:
-        """Begins sentences with the tag of a language, if one is given."""
+        """Begins sentences with the tag of a language, if one is given; those that begin with a tag keep theirs."""
         if not language:
             return texts
         if not self._languages:
             raise ValueError(f"Expected a model of many languages with the language {language!r:.80}. Received: one that has none.")
         piece_file.check_language(language, self._languages)
-        return [piece_file.tag_of(language) + text for text in texts]
+        begin = piece_file.tag_of(language)
+        return [text if (tag := piece_file.TAG.match(text)) and tag[1] in self._languages else begin + text for text in texts]
 
     def n_best(
         self,

@@ -346,12 +346,22 @@ def start(model_dir: pathlib.Path, which: str, model, names: Names = str) -> tup
     return _load(model_dir, which, model, names, partial=True)[:2]
 
 
+def has_optimizer(model_dir: pathlib.Path, which: str) -> bool:
+    """Returns whether the checkpoint that `load` reads has an optimizer. Raises the errors of `load`."""
+    path = _chosen(model_dir, which)[-1]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.startswith("optimizer/") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DamagedError(f"{path} is not a valid checkpoint ({error}).") from error
+
+
 def start_with_optimizer(model_dir: pathlib.Path, which: str, model, optimizer) -> str:
     """Starts a model and its optimizer from a checkpoint of a run of the same model, without the run's state.
 
     Args:
         model_dir, model: see `load`.
-        which: `latest` or the number of an update.
+        which: `best`, `latest` or the number of an update.
         optimizer: the optimizer, built.
 
     Returns:

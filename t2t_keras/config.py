@@ -174,7 +174,7 @@ class ModelConfig:
         wide = "at least 4 columns for tensor2tensor's sinusoids"
         _require(self, self.sinusoids == PAPER or self.d_model >= 4, "sinusoids d_model", wide)
         _require(self, self.first_position >= 0, "first_position", "0 or more")
-        of_sinusoids = "options of sinusoids without learned positions"
+        of_sinusoids = "the defaults of `sinusoids` and `first_position` with `learned_positions`"
         _require(
             self,
             not self.learned_positions or (self.sinusoids, self.first_position) == (PAPER, 0),
@@ -310,8 +310,8 @@ class TrainConfig:
     )
     parent_optimizer: bool = option(
         False,
-        "Start with the optimizer of --parent too, which continues its learning rate schedule; needs --parent_checkpoint=latest or the "
-        "number of an update, and the same sub-words.",
+        "Start with the optimizer of --parent too, which continues its learning rate schedule; needs another --parent_checkpoint than "
+        "the average, and the same sub-words.",
     )
     freeze: str = option(
         "",
@@ -380,9 +380,9 @@ class TrainConfig:
         of_parent = self.parent_checkpoint != AVERAGE or not self.parent_subwords or self.parent_optimizer
         options = "parent parent_checkpoint parent_subwords parent_optimizer"
         _require(self, bool(self.parent) or not of_parent, options, "a parent, to choose what is taken from it")
-        one_state = self.parent_checkpoint not in (AVERAGE, BEST) and self.parent_subwords and not self.freeze and not self.cooldown_steps
+        one_state = self.parent_checkpoint != AVERAGE and self.parent_subwords and not self.freeze and not self.cooldown_steps
         options = "parent_optimizer parent_checkpoint parent_subwords freeze cooldown_steps"
-        expected = "an optimizer of one checkpoint that has one (latest, or the number of an update), for all weights, without a cooldown"
+        expected = "an optimizer of one checkpoint (best, latest, or the number of an update), for all weights, without a cooldown"
         _require(self, one_state or not self.parent_optimizer, options, expected)
         _require(self, not self.freeze or re.search(r"[^\s,/]", self.freeze), "freeze", "names of parts of the model, or nothing")
         cooldown = "a cooldown of 0 or more updates, at most all of them"

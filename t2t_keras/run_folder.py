@@ -126,9 +126,16 @@ class Options:
 
 
 def several(paths: str) -> list[pathlib.Path]:
-    """Returns the folders in a text with commas between them. The path of an existing folder may have commas."""
+    """Returns the folders in a text with commas between them. The path of an existing folder may have commas.
+
+    Raises:
+        ValueError: there is none.
+    """
     whole = pathlib.Path(paths).expanduser()
-    return [whole] if whole.is_dir() else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
+    found = [whole] if whole.is_dir() else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
+    if not found:
+        raise ValueError(f"Expected the folder of a run as `model_dir`. Received: {paths!r}.")
+    return found
 
 
 def export_in(folder: pathlib.Path) -> pathlib.Path | None:
@@ -255,7 +262,7 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         given = given | {"parent": os.path.abspath(os.path.expanduser(given["parent"]))}
     parent = pathlib.Path(given["parent"]) if given.get("parent") and not is_run else None
     if parent:
-        before = _child_of(parent, given.get("parent_checkpoint", AVERAGE))
+        before = _child_of(parent, given.get("parent_checkpoint", AVERAGE), given.get("parent_optimizer", False))
         if {"dataset", "train_source"} & given.keys() and given.get("parent_subwords", True):
             source = {"source_subwords_file": str(parent / SOURCE_SUBWORDS)} if _has_source_subwords(parent) else {}
             of_parent = {"subwords_file": str(parent / SUBWORDS)} | source
@@ -371,16 +378,19 @@ def check_has_text(model_dir: pathlib.Path, options: Options) -> None:
         )
 
 
-def _child_of(parent: pathlib.Path, which: str) -> Options:
+def _child_of(parent: pathlib.Path, which: str, optimizer: bool = False) -> Options:
     """Returns the defaults of a new run that starts from the weights of another one: its architecture and model.
 
     Raises:
         FileNotFoundError: the folder is not a run's, or has no checkpoint.
-        ValueError: the run is damaged.
+        ValueError: the run is damaged, or has no optimizer for its child.
     """
     try:
         run = read(parent)
         checkpoint.identity(parent, which)
+        if optimizer and (run.train.freeze or not checkpoint.has_optimizer(parent, which)):
+            received = f"{parent}, {f'trained with freeze={run.train.freeze}' if run.train.freeze else 'whose checkpoint has none'}"
+            raise ValueError(f"Expected a parent with an optimizer of all weights. Received: {received}. Leave out `parent_optimizer`.")
     except (FileNotFoundError, ValueError) as error:
         kind = ValueError if isinstance(error, ValueError) else FileNotFoundError
         raise kind(str(error).replace("`checkpoint=", "`parent_checkpoint=").replace("`model_dir`", "`parent`")) from error

@@ -164,6 +164,13 @@ def test_text_to_keep_that_is_too_long_is_left_out_and_named(monkeypatch):
     assert messages == [f"Line 2: expected at most 32 phrases of at most 32 sub-words. Left out: {40 * 'x'}"]
 
 
+def test_a_line_that_begins_with_a_language_keeps_it():
+    codes = ["eng_Latn", "fra_Latn"]
+    translator = api.TextTranslator(None, Signatures, 64, codes)
+    translator.n_best(["a", ">>fra_Latn<<b"], n=2, source_language="eng_Latn", target_language="fra_Latn", prefix=">>eng_Latn<< c")
+    assert Signatures.inputs["text"] == [b">>eng_Latn<<a", b">>fra_Latn<<b"] and Signatures.inputs["prefix"] == [b">>eng_Latn<< c"] * 2
+
+
 def test_pairs_are_scored_in_their_order_so_many_at_once():
     sizes = []
 

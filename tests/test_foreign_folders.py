@@ -405,3 +405,10 @@ def test_text_that_people_write_is_shown_as_it_is():
     for text in ("a\n\tb", "ü ß ½ 😀 مرحبا می‌خواهم 👩‍👩‍👧"):
         assert printable(text) == text
     assert printable("\udc80\u2028\u2066\x00\x7f") == r"\udc80\u2028\u2066\x00\x7f"
+
+
+def test_held_out_text_that_is_a_pipe_is_refused(tmp_path):
+    (tmp_path / "valid.source.txt").write_text("one\n")
+    os.mkfifo(tmp_path / "valid.target.txt")
+    with pytest.raises(ValueError, match="valid.target.txt, which is a pipe"):
+        prepare.read_text(tmp_path, "valid")

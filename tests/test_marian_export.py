@@ -20,7 +20,7 @@ from t2t_keras import run_folder
 from t2t_keras.config import BOS, EOS, DataConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.interop import marian_export, model_card
-from t2t_keras.text import vocabulary
+from t2t_keras.text import piece_file, vocabulary
 
 ROOT = pathlib.Path(__file__).parent.parent
 STEP_0 = "checkpoints/step-000000000.npz"
@@ -380,3 +380,16 @@ def test_what_the_program_cannot_do_is_told_in_one_sentence(run, tmp_path, optio
     *_, last = result.stderr.splitlines()
     assert result.returncode == 1 and last.startswith("Error: ") and message in last and "Traceback" not in result.stderr, result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_tag_has_the_name_that_the_tokenizer_of_marian_looks_up():
+    ids = marian_export._Side(("▁>>2de<<", "▁<2fr>", "▁>>"), b"").ids(5)
+    assert ids == {"</s>": 0, "<unk>": 1, ">>2de<<": 2, "▁<2fr>": 3, "▁>>": 4, "<pad>": 5}
+
+
+def test_sub_words_with_languages_are_refused():
+    content = piece_file.HEAD + b'{"language": "", "pieces": [">>de<<"]}\n'
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(piece_file, "unpack", lambda content: piece_file.Pieces((), b"", ""))
+        with pytest.raises(ValueError, match="needs sub-words without languages. Received: those of a model of many"):
+            marian_export._side(content)

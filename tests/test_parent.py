@@ -169,6 +169,25 @@ def test_with_the_optimizer_of_the_parent_its_averages_and_its_learning_rate_go_
     assert (before["optimizer/adam/iteration"], after["optimizer/adam/iteration"]) == (2, 3)
 
 
+def test_a_parent_without_an_optimizer_for_all_weights_is_refused_before_anything_is_written(folder, tmp_path):
+    for name in ("frozen", "imported"):
+        shutil.copytree(folder / "parent", tmp_path / name)
+    config = json.loads((tmp_path / "frozen" / run_folder.CONFIG).read_text())
+    config["train"]["freeze"] = "encoder"
+    (tmp_path / "frozen" / run_folder.CONFIG).write_text(json.dumps(config))
+    path = checkpoint.kept(tmp_path / "imported")[-1]
+    with np.load(path) as archive:
+        weights = {name: archive[name] for name in archive.files if not name.startswith("optimizer/")}
+    np.savez(path, **weights)
+    path.with_suffix(".json").write_text(json.dumps(describe(path)))
+    for name, received in (("frozen", "trained with freeze=encoder"), ("imported", "whose checkpoint has none")):
+        given = {"parent": str(tmp_path / name), "parent_checkpoint": "latest", "parent_optimizer": True}
+        expected = f"Received: {tmp_path / name}, {received}. Leave out `parent_optimizer`."
+        with pytest.raises(ValueError, match=re.escape(expected)):
+            trained(tmp_path / "child", **CHILD | given)
+    assert not (tmp_path / "child").exists()
+
+
 def test_frozen_parts_keep_the_weights_of_the_parent_and_have_no_optimizer(folder, tmp_path):
     """Resuming keeps them too, and other parts cannot be frozen then."""
     child = tmp_path / "child"

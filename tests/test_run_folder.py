@@ -381,3 +381,13 @@ def test_a_run_of_options_under_their_former_names_is_read(tmp_path):
 def test_what_does_not_fit_the_architecture_or_its_task_is_refused(tmp_path, given, expected):
     with pytest.raises(ValueError, match=re.escape(expected)):
         run_folder.resolve(tmp_path / "new", given)
+
+
+@pytest.mark.parametrize("names", [",", " , ", ""])
+def test_no_folder_at_all_is_refused(names, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if names.strip():
+        with pytest.raises(ValueError, match=f"^Expected the folder of a run as `model_dir`. Received: '{names}'"):
+            run_folder.several(names)
+    else:
+        assert run_folder.several(names) == [pathlib.Path()]  # The working directory.

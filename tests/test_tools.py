@@ -234,6 +234,7 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
 )
 def test_what_is_wrong_with_phrases_is_told_without_tensorflow(tmp_path, flags, input, said):
     (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "subwords.model").touch()
     (tmp_path / "terms.tsv").write_text("no tab\n")
     stand_in = "sys.modules['t2t_keras.export.signatures'] = types.SimpleNamespace(Signatures=lambda _: types.SimpleNamespace(fits=None))\n"
     code = SHOUTING.replace("program = ", f"{stand_in}program = ", 1)
@@ -245,6 +246,7 @@ def test_what_is_wrong_with_phrases_is_told_without_tensorflow(tmp_path, flags, 
 def shouting(tmp_path):
     """Runs `translate` with what shouts in place of a model, which takes 6 letters of a line and stops at the line "stop"."""
     (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "subwords.model").touch()
 
     return functools.partial(run_stand_in, SHOUTING, "translate", f"--model_dir={tmp_path}")
 
@@ -281,6 +283,7 @@ def of_three(tmp_path):
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(CONFIG)
+        (tmp_path / name / "subwords.model").touch()
     return functools.partial(run_stand_in, OF_THREE, "translate", f"--model_dir={tmp_path}/first", input=b"a\n\nb\n")
 
 
@@ -513,6 +516,7 @@ def test_a_scored_line_that_is_not_utf_8_is_told_without_advice_that_cannot_be_t
 def test_a_figure_that_is_not_finite_is_null_in_json(tmp_path):
     """Story: Python writes Infinity and NaN, which no JSON parser but its own takes."""
     (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "subwords.model").touch()
     (tmp_path / "text").write_text("one\n")
     code = """
 loading.load = lambda **model: types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=64))
@@ -528,6 +532,7 @@ evaluation.evaluate = lambda *arguments, **options: (["one"], {"bleu": 1.5, "chr
 def test_evaluating_loads_the_model_that_it_reports_and_passes_on_what_was_asked_for(tmp_path, existing):
     """Story: had --checkpoint and --dtype been printed and not used, no test would have failed."""
     (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "subwords.model").touch()
     for name in ("source", "hypothesis", "0", "1"):
         (tmp_path / name).write_text(f"{name} a\n{name} B\n")
     code = """
@@ -568,10 +573,11 @@ perplexity.perplexity = lambda *arguments: {"arguments": arguments}
 def test_evaluating_finds_out_what_cannot_be_before_it_loads_a_model(tmp_path, flags, named):
     """Story: an hour of translating was lost to a folder that was not there."""
     (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "subwords.model").touch()
     (tmp_path / "text").write_text("one\n")
     asked = [f"--model_dir={tmp_path}", f"--source={tmp_path}/text", f"--reference={tmp_path}/text", f"--output={tmp_path}/out"]
     assert named in complaint(run_stand_in(STAND_IN.format(""), "evaluate", *asked, *(flag.format(tmp_path) for flag in flags)))
-    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "text"}
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "subwords.model", "text"}
 
 
 @pytest.fixture
@@ -590,6 +596,7 @@ def to_compare(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.json").write_text(CONFIG)
+    (tmp_path / "run/subwords.model").touch()
     return functools.partial(run_stand_in, STAND_IN.format(""), "compare", cwd=tmp_path)
 
 
@@ -664,6 +671,7 @@ def test_runs_are_translated_and_compared_in_the_place_that_they_have(tmp_path):
     for name, width in (("narrow", 64), ("wide", 512)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps({"version": 1, "model": {"d_model": width}}))
+        (tmp_path / name / "subwords.model").touch()
     (tmp_path / "text").write_text("one\ntwo\n")
     (tmp_path / "file").write_text("ONE\nTWO\n")
     code = """
@@ -817,6 +825,7 @@ def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, na
     arguments = {"translate": [], "export": ["--export_dir=x"]}[name]
     asked = [f"--model_dir={tmp_path}", *arguments, flag.format(tmp_path)]
     (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "subwords.model").touch()
     if "{}" in flag:
         (tmp_path / "config.json").unlink()
     assert named in complaint(run_stand_in(STAND_IN.format(""), name, *asked))
@@ -850,6 +859,7 @@ def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, na
 )
 def test_what_cannot_be_translated_is_told_before_the_model_is_loaded(tmp_path, flags, named):
     (tmp_path / "config.json").write_text('{"version": 1, "model": {}, "decode": {"beam_size": 2}}')
+    (tmp_path / "subwords.model").touch()
     assert named in complaint(run_stand_in(STAND_IN.format(""), "translate", f"--model_dir={tmp_path}", *flags))
 
 
@@ -930,7 +940,7 @@ def module(name, **members):
     vars(made).update(members)
     sys.modules[made.__name__] = made
 
-model = SimpleNamespace(config=SimpleNamespace(beam_size=9), truncated=None)
+model = SimpleNamespace(config=SimpleNamespace(beam_size=9), truncated=None, model=None)
 loading.load = lambda **options: told("load", **options) or model
 """
 OF_MODEL = ["--model_dir={0}", "--checkpoint=best", "--dtype=bfloat16", "--int8", "--beam_size=3", "--alpha=0.5"]
@@ -1009,7 +1019,8 @@ CALLS = {
         ],
     ),
     "attention": (
-        "module('visualization.attention', attention_of=lambda model, *pair: told(*pair) or SimpleNamespace(by_words=lambda: 'words'))\n"
+        "module('visualization.attention', check_attention=lambda model: None, "
+        "attention_of=lambda model, *pair: told(*pair) or SimpleNamespace(by_words=lambda: 'words'))\n"
         "module('visualization.attention_pictures', line_picture=lambda *of: ['lines', *of], heat_maps=lambda *of: ['maps', *of])\n"
         "module('visualization.figures', save=lambda picture, path: told(picture, path.name))\n"
         "module('visualization.attention_page', page=lambda shown: f'{len(shown)} shown')",
@@ -1095,6 +1106,7 @@ CALLS = {
 def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     """Without TensorFlow. A flag that is parsed and then forgotten is seen by no test of what does the work."""
     (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "subwords.model").touch()
     (tmp_path / "terms.tsv").write_text("one\teins\n")
     code, flags, calls = CALLS[case]
     given = b'{"text": "one", "constraints": ["x"]}\n' if "--jsonl" in flags else b"one\n"

@@ -134,7 +134,10 @@ def _write_text(folder: pathlib.Path, split: str, pairs: list[corpora.Pair], sid
 
 def read_text(folder: pathlib.Path, split: str, sides: tuple[str, ...] = ("source", "target")) -> tuple[list[str], ...]:
     """Returns the lines of each side of a held-out split."""
-    return tuple((folder / f"{split}.{side}.txt").read_bytes().decode("utf-8").split("\n")[:-1] for side in sides)
+    paths = [folder / f"{split}.{side}.txt" for side in sides]
+    for path in paths:
+        files.check_ends(path)
+    return tuple(path.read_bytes().decode("utf-8").split("\n")[:-1] for path in paths)
 
 
 def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: int, task: Task, source_vocab_size: int = 0) -> None:
@@ -358,7 +361,8 @@ def _make(
         )
     for tag in filter(None, dict.fromkeys(data.tags)):
         if (number := len(subwords.source.sentences([tag.encode()])[0]) - 1) > 1:  # Without the end token.
-            logger.warning(f"The tag {tag} is divided into {number} sub-words. Byte-pair encoding that is learned with it has one for it.")
+            advice = "Byte-pair encoding that is learned with it, without a normalization that changes it, has one for it."
+            logger.warning(f"The tag {tag} is divided into {number} sub-words. {advice}")
     for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):
         write_whole(folder / name, model)
     _write_shards(folder, data, seed, text, subwords, task, write_train)

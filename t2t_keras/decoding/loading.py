@@ -112,6 +112,9 @@ def load_with_states(
     sources: dict[bytes, Subwords] = {}
     for tokenizer in tokenizers:
         sources.setdefault(tokenizer.source.model, tokenizer.source)
+    if len(sources) > 1 and any(source.languages for source in sources.values()):
+        received = ", ".join(f"{folder} ({each.source.language or 'none'})" for folder, each in zip(folders, tokenizers, strict=True))
+        raise ValueError(f"Expected runs with the same sub-words and language of the source. Received: {received}. Give `source_language`.")
     numbers = [list(sources).index(tokenizer.source.model) for tokenizer in tokenizers]
 
     def combined(models: Sequence[EncoderDecoder]) -> EncoderDecoder:

@@ -147,6 +147,7 @@ class Signatures(tf.Module):
         number = tf.cast(forced.row_lengths(), tf.int32)
         wanted_phrases, _, *sizes = lexical.read(self.translator.tokenizer, constraints, kept)
         avoided_phrases, avoided_text, *avoided_sizes = lexical.read(self.translator.tokenizer, avoid, kept)
+        counts = ", with that of the language" if self.translator.tokenizer.languages else ""
         possible = (alpha == OWN_ALPHA) | (alpha >= 0) & (alpha <= MAX_ALPHA)
         error = tf.strings.join([
             _error_where(~possible, f"alpha: expected 0 to {MAX_ALPHA:g}, or {OWN_ALPHA:g} for that of the model.", alpha),
@@ -158,7 +159,7 @@ class Signatures(tf.Module):
                 tf.maximum(length, wanted),
             ),
             _error_where(
-                (number > 0) & (number >= wanted) & (max_length >= 0), "prefix: expected fewer sub-words than max_length.", number
+                (number > 0) & (number >= wanted) & (max_length >= 0), f"prefix: expected fewer sub-words than max_length{counts}.", number
             ),
             *self._prefix_errors(prefix),
             *_phrase_errors("constraints", *sizes),

@@ -81,7 +81,8 @@ def import_huggingface(
             raise ValueError("Expected a Marian model with `native_positions`. Received: M2M-100, whose position encodings are its own.")
         sides = _many_languages(folder, config, source_language, target_language)
     elif source_language or target_language:
-        raise ValueError("Expected no languages for a Marian model. Received: `source_language` or `target_language`; see its tags.")
+        expected = "no `source_language` and `target_language` for a Marian model: its lines begin with a tag such as >>deu<<"
+        raise ValueError(f"Expected {expected}. Received: {source_language or 'none'} and {target_language or 'none'}.")
     else:
         sides = _marian(folder, config)
     if native_positions:
@@ -124,7 +125,7 @@ def _many_languages(folder: Folder, config: MarianConfig, source_language: str, 
     if config.forced_first is not None:
         of_files = of_files[0], next((code for code, index in languages.items() if index == config.forced_first), None)
     chosen = [
-        given or (code if code in languages else "") for given, code in zip((source_language, target_language), of_files, strict=True)
+        given or (code if code in list(languages) else "") for given, code in zip((source_language, target_language), of_files, strict=True)
     ]
     content = vocabulary.packed(folder, m2m_vocabulary.MODEL, "")
     source, target = (piece_file.with_language(content, code) if code else content for code in chosen)

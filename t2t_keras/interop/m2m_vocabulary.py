@@ -55,7 +55,7 @@ def languages_of(folder: Folder, first: int) -> dict[str, int]:
     names = [_text(token) for token in listed] if isinstance(listed, list) else []
     known = _known_ids(folder, options)
     if not any(map(_LANGUAGE.fullmatch, [*names, *known])) and folder.find(VOCABULARY):
-        names = [f"__{code}__" for code in LANGUAGES.get(options.get("language_codes", "m2m100"), "").split()]
+        names = [f"__{code}__" for code in LANGUAGES.get(str(options.get("language_codes", "m2m100")), "").split()]
     found = {token: known.get(token, first + index) for index, token in enumerate(filter(_LANGUAGE.fullmatch, names))}
     found |= {token: index for token, index in known.items() if _LANGUAGE.fullmatch(token)}
     if not found:

@@ -126,7 +126,7 @@ def read(folder: Folder) -> MarianConfig:
     folder.require(CONFIG)
     values = _Values(folder, CONFIG)
     kind = values.values.get("model_type")
-    if kind not in _EXPECTED:
+    if not isinstance(kind, str) or kind not in _EXPECTED:
         received = f"model_type={reprlib.repr(kind)}" if kind else "no model_type"
         raise ValueError(f"Expected model_type={' or '.join(_EXPECTED)} in {values.where}. Received: {received}.")
     for name, expected in _EXPECTED[kind].items():

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -49,8 +50,8 @@ class _Side(NamedTuple):
     processor: bytes
 
     def ids(self, pad: int) -> dict[str, int]:
-        """Returns Marian's ids; `pad` is that of the padding."""
-        pieces = ["</s>", "<unk>", *self.pieces]
+        """Returns Marian's ids; `pad` is that of the padding. `MarianTokenizer` looks up a tag such as >>2de<< without a space."""
+        pieces = ["</s>", "<unk>", *(re.sub(r"\A▁(>>[^<>]+<<)\Z", r"\1", piece) for piece in self.pieces)]
         pieces.insert(pad, "<pad>")
         return {piece: index for index, piece in enumerate(pieces)}
 
@@ -95,11 +96,12 @@ def export_marian(
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileExistsError(f"Expected a new or empty folder. Received: {folder}, which is neither. Give another one.")
     options = _options(model_dir)
-    model, decode = options.model, dataclasses.replace(options.decode, **decode_options)
+    model = options.model
+    target, source = _sides(model_dir, model)
+    decode = dataclasses.replace(options.decode, **decode_options)
     if decode.diverse_groups > 1:
         logger.warning("Options of the search without a counterpart are not taken over: diverse_groups.")
     scored = [model_card.read_scores(pathlib.Path(path).expanduser()) for path in scores]
-    target, source = _sides(model_dir, model)
     weights, loaded, state = _read(model_dir, str(which), model)
     tensors, own = _tensors(model, weights)
     separate = source.pieces != target.pieces
@@ -147,7 +149,7 @@ def _options(model_dir: pathlib.Path) -> run_folder.Options:
     for field in dataclasses.fields(model):
         if field.name not in _SAID and (value := getattr(model, field.name)) != field.default:
             raise ValueError(
-                f"Expected {field.name}={field.default}, because Marian has no other. Received: {field.name}={value}. {advice}"
+                f"Expected {field.name}={field.default}, because MarianMTModel has no other. Received: {field.name}={value}. {advice}"
             )
     if not model.d_k == model.d_v == model.d_model / model.num_heads:
         raise ValueError(
@@ -172,7 +174,9 @@ def _sides(model_dir: pathlib.Path, model: ModelConfig) -> tuple[_Side, _Side]:
 
 def _side(content: bytes) -> _Side:
     if content.startswith(piece_file.HEAD):
-        pieces, processor, _ = piece_file.unpack(content)
+        pieces, processor, language = piece_file.unpack(content)
+        if language is not None:
+            raise ValueError("The format of Hugging Face needs sub-words without languages. Received: those of a model of many languages.")
         return _Side(pieces[EOS + 1 :], processor)
     processor = sentencepiece.SentencePieceProcessor()
     try:

@@ -103,7 +103,11 @@ def corpus(model_dir: pathlib.Path, options: run_folder.Options) -> DataConfig:
         return options.data
     recorded = run_folder.recorded_options(folder)
     texts = {name: ",".join(str(line).rsplit(" ", 2)[0] for line in recorded.get(name, [])) for name in TEXTS}  # NAME BYTES SHA-256.
-    return dataclasses.replace(run_folder.prepared_with(folder), **texts)
+    # Where a name of the command was a glob, there are more files than tags.
+    data = run_folder.prepared_with(folder)
+    for name, text in texts.items():
+        object.__setattr__(data, name, text)
+    return data
 
 
 def languages(data: DataConfig) -> tuple[str, ...]:
