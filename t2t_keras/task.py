@@ -77,6 +77,7 @@ class Task:
         columns: the columns of a batch.
         stored: the columns of a record on disk, if they are not those of a batch; the counted ones are. `renewal` makes one of the other.
         target: the column whose tokens the loss is a sum over.
+        documents: whether a blank line of the text ends a document: `records` gets it as an empty line.
         separate_subwords: whether the source may have sub-words of its own, which `records` then takes from `tokenizer.source`.
         sums: names of what `loss` returns.
         objective: the one of `sums` that training minimises.
@@ -90,6 +91,7 @@ class Task:
     columns: tuple[Column, ...]
     stored: tuple[Column, ...] = ()
     target: str = "target"
+    documents: bool = False
     separate_subwords: bool = False
     sums: tuple[str, ...] = ("loss",)
     objective: str = "loss"
@@ -106,15 +108,17 @@ class Task:
         """Whether each column of a record on disk is counted, by its name."""
         return {column.name: column.counted for column in self.stored or self.columns}
 
-    def records(self, tokenizer, *texts: list[bytes]) -> Iterable[tuple]:
+    def records(self, tokenizer, *texts: list[bytes], **limits: int) -> Iterable[tuple]:
         """Makes records of text.
 
         Args:
             tokenizer: the `Subwords`.
             texts: lines of each of `self.texts`.
+            limits: with `documents`, `max_length`, the option; otherwise none.
 
         Returns:
-            For each line a tuple with an integer array for each of `self.stored` or, without these, `self.columns`.
+            For each line a tuple with an integer array for each of `self.stored` or, without these, `self.columns`. With `documents`, any
+            number of them.
         """
         raise NotImplementedError
 

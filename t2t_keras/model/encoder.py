@@ -56,9 +56,13 @@ class TransformerEncoder(SequenceModel):
             self.norm.build(shape)
         self.built = True
 
+    def embed(self, ids):
+        """Embeds ids and their positions, [B, S] int → [B, S, D]."""
+        return self.positions(self.embedding(ids))
+
     def call(self, ids, training=False):
         mask = padding_mask(ids)
-        x = self.dropout(self.positions(self.embedding(ids)), training=training)
+        x = self.dropout(self.embed(ids), training=training)
         for layer in self.stack:
             x = layer(x, attention_mask=mask, training=training)
         return self.norm(x) if self.norm else x

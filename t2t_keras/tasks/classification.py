@@ -1,0 +1,52 @@
+"""The task of a classifier: lines of a label and one sentence or two, with tabs between them (Devlin et al. 2019, section 4.1)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from t2t_keras.config import BOS, code_of
+from t2t_keras.task import LOSS, Column, Metric, Task
+
+
+class Classification(Task):
+    """The class of a text: "label<TAB>sentence" or "label<TAB>sentence<TAB>sentence" on each line."""
+
+    name = "classification"
+    texts = ("source",)
+    columns = (Column("tokens"), Column("label", counted=False, is_text=False))
+    target = "label"
+    sums = ("objective", "loss", "right")
+    objective = "objective"
+    metrics = (
+        LOSS._replace(train="Mean negative log likelihood of the class, in nats.", valid="The same of the validation set."),
+        Metric("accuracy", "Accuracy", train="Share of right classes.", valid="Share of right classes of the validation set."),
+    )
+    best_metrics = ("accuracy", "loss")
+
+    def records(self, tokenizer, lines: list[bytes]) -> Iterator[tuple]:
+        """See `Task.records`: [CLS] sentence [SEP], or [CLS] sentence [SEP] sentence [SEP]; and a number that stands for the label."""
+        fields = [parse(line) for line in lines]
+        sentences = iter(tokenizer.sentences([sentence for _, *own in fields for sentence in own]))
+        for label, *own in fields:
+            yield np.concatenate([[BOS], *(next(sentences) for _ in own)]), np.array([code_of(label)])
+
+    def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
+        """See `Task.loss` and `Classifier.losses`."""
+        return model.losses(batch["tokens"], batch["label"], label_smoothing, training)
+
+    def measure(self, sums: dict[str, float], training: bool) -> dict[str, float]:
+        """See `Task.measure`."""
+        return {"loss": sums["loss"] / sums["target_tokens"], "accuracy": sums["right"] / sums["target_tokens"]}
+
+
+def parse(line: bytes) -> tuple[bytes, ...]:
+    """Returns the label and the sentences of a line.
+
+    Raises:
+        ValueError: it has others than two or three fields, or an empty one.
+    """
+    fields = tuple(field.strip() for field in line.split(b"\t"))
+    if len(fields) not in (2, 3) or not all(fields):
+        expected = "a label and one sentence or two, with tabs between them"
+        raise ValueError(f"Expected {expected}, on each line. Received: {line.decode(errors='replace')!r:.100}.")
+    return fields
