@@ -405,6 +405,11 @@ class TrainConfig:
         "Start with the optimizer of --parent too, which continues its learning rate schedule; needs another --parent_checkpoint than "
         "the average, and the same sub-words.",
     )
+    encoder_from: str = option(
+        "",
+        "Folder of a run, as of t2t-pretrain, whose encoder a new run of another architecture starts from, with its sizes; empty for none. "
+        "--parent_checkpoint and --parent_subwords apply.",
+    )
     freeze: str = option(
         "",
         "Parts of the model that keep their weights, separated by commas: names in the paths of the weights, such as embedding, encoder or "
@@ -471,7 +476,10 @@ class TrainConfig:
         _require(self, is_checkpoint(self.parent_checkpoint), "parent_checkpoint", f"{', '.join(CHECKPOINTS)} or the number of an update")
         of_parent = self.parent_checkpoint != AVERAGE or not self.parent_subwords or self.parent_optimizer
         options = "parent parent_checkpoint parent_subwords parent_optimizer"
-        _require(self, bool(self.parent) or not of_parent, options, "a parent, to choose what is taken from it")
+        _require(self, bool(self.starts_from) or not of_parent, options, "a parent, to choose what is taken from it")
+        _require(self, not (self.parent and self.encoder_from), "parent encoder_from", "one run to start from")
+        options = "encoder_from parent_optimizer"
+        _require(self, not (self.encoder_from and self.parent_optimizer), options, "a parent, whose optimizer fits all weights")
         one_state = self.parent_checkpoint != AVERAGE and self.parent_subwords and not self.freeze and not self.cooldown_steps
         options = "parent_optimizer parent_checkpoint parent_subwords freeze cooldown_steps"
         expected = "an optimizer of one checkpoint (best, latest, or the number of an update), for all weights, without a cooldown"
@@ -502,6 +510,11 @@ class TrainConfig:
             "best_metric valid_sentences",
             "best_metric=loss if valid_sentences=0",
         )
+
+    @property
+    def starts_from(self) -> str:
+        """Folder of the run whose weights a new run starts from: all of them, or those of the encoder; empty for none."""
+        return self.parent or self.encoder_from
 
 
 @dataclasses.dataclass(frozen=True)

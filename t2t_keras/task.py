@@ -5,7 +5,8 @@ it with `registry.register_task`, and the models that are trained for it with `r
 """
 
 import math
-from collections.abc import Callable, Iterable
+import types
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 # What training measures of every task, beside its own sums.
@@ -82,6 +83,7 @@ class Task:
         sums: names of what `loss` returns.
         objective: the one of `sums` that training minimises.
         metrics: what `measure` and `validation` return.
+        defaults: of options of training, where they are others than those of `TrainConfig`.
         best_metrics: metrics of validation that the option `best_metric` may name, the default first. "loss" is best when lowest, others
             when highest.
     """
@@ -97,6 +99,7 @@ class Task:
     objective: str = "loss"
     metrics: tuple[Metric, ...] = (LOSS,)
     best_metrics: tuple[str, ...] = ("loss",)
+    defaults: Mapping[str, object] = types.MappingProxyType({})
 
     @property
     def counted(self) -> dict[str, bool]:

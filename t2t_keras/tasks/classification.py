@@ -1,5 +1,6 @@
 """The task of a classifier: lines of a label and one sentence or two, with tabs between them (Devlin et al. 2019, section 4.1)."""
 
+import types
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,6 +23,7 @@ class Classification(Task):
         Metric("accuracy", "Accuracy", train="Share of right classes.", valid="Share of right classes of the validation set."),
     )
     best_metrics = ("accuracy", "loss")
+    defaults = types.MappingProxyType({"label_smoothing": 0.0, "learning_rate": 5e-5, "warmup_steps": 100, "clip_norm": 1.0})
 
     def records(self, tokenizer, lines: list[bytes]) -> Iterator[tuple]:
         """See `Task.records`: [CLS] sentence [SEP], or [CLS] sentence [SEP] sentence [SEP]; and a number that stands for the label."""

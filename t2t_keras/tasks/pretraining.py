@@ -3,6 +3,7 @@
 The special ids of every vocabulary stand for BERT's special symbols: BOS for [CLS], EOS for [SEP], and UNK, which no text has, for [MASK].
 """
 
+import types
 from collections.abc import Iterator
 
 import numpy as np
@@ -57,6 +58,7 @@ class Pretraining(Task):
         ),
     )
     best_metrics = ("loss", "masked_accuracy")
+    defaults = types.MappingProxyType({"label_smoothing": 0.0, "learning_rate": 1e-4, "warmup_steps": 10_000, "clip_norm": 1.0})
 
     def records(self, tokenizer, lines: list[bytes], max_length: int) -> Iterator[tuple]:
         """See `Task.records`: sentences of a document, up to `max_length` sub-words with the special ones; their lengths; and a number that
