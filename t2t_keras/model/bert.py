@@ -162,10 +162,15 @@ class Classifier(_PairModel):
 
     Args:
         config: options of the network, a `ClassifierConfig` or a dictionary of its fields.
+
+    Raises:
+        ValueError: the options have no labels.
     """
 
     def __init__(self, config: ClassifierConfig, name: str = "classifier", **kwargs):
         super().__init__(ClassifierConfig(**config) if isinstance(config, dict) else config, name=name, **kwargs)
+        if not self.config.labels:
+            raise ValueError("Expected `labels`, the names of the classes. Received none. t2t-classify reads them from the training text.")
         config, policy = self.config, {"dtype": self.dtype_policy}
         self.pooled_dropout = Dropout(config.dropout, name="pooled_dropout", **policy)
         self.classes = Dense(len(config.names), name="classes", **policy)

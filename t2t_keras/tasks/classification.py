@@ -41,6 +41,28 @@ class Classification(Task):
         return {"loss": sums["loss"] / sums["target_tokens"], "accuracy": sums["right"] / sums["target_tokens"]}
 
 
+def read(lines: list[str], name: str) -> list[tuple[str, ...]]:
+    """Returns the label and the sentences of each line, without blank lines.
+
+    Args:
+        lines: the lines of a text.
+        name: what messages call the text.
+
+    Raises:
+        ValueError: a line has others than two or three fields, or there is none.
+    """
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                found.append(tuple(field.decode() for field in parse(line.encode())))
+            except ValueError as error:
+                raise ValueError(f"{name}, line {number}: {error}") from error
+    if not found:
+        raise ValueError(f"Expected labels and sentences in {name}. Received: blank lines.")
+    return found
+
+
 def parse(line: bytes) -> tuple[bytes, ...]:
     """Returns the label and the sentences of a line.
 
