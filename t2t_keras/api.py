@@ -16,7 +16,6 @@ from t2t_keras.config import FORMER_NAMES, SampleConfig, with_current_names
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.signatures import OWN_ALPHA, Signatures
-from t2t_keras.files import read_json
 from t2t_keras.log import logger
 from t2t_keras.patterns import Kept
 from t2t_keras.phrases import SEPARATOR, Request, with_constraints
@@ -76,7 +75,7 @@ class TextTranslator:
             TypeError: `text` is neither a string nor a sequence of strings.
             ValueError: the model has no such language.
         """
-        texts, prefix = self._in_language(_listed(text), source_language), *self._in_language([""], target_language)
+        texts, [prefix] = self._in_language(_listed(text), source_language), self._in_language([""], target_language)
 
         def into_language(lines) -> dict:
             found = self._signatures.translate_with_options(**_inputs(lines, prefix=prefix))
@@ -338,9 +337,7 @@ def _signatures(export: pathlib.Path) -> tuple[Callable, object, int, Sequence[s
         sample = staticmethod(model.signatures["sample"] if "sample" in model.signatures else no_sample)
         score = staticmethod(model.signatures["score"])
 
-    described = export / "assets.extra" / "t2t_keras.json"
-    languages = read_json(described).get("languages", []) if described.is_file() else []
-    return lambda text: model.signatures["serving_default"](text=text), Signatures, 64, languages
+    return lambda text: model.signatures["serving_default"](text=text), Signatures, 64, run_folder.description(export).get("languages", [])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from t2t_keras.config import AVERAGE, BEST, CHECKPOINTS, LATEST, is_checkpoint
-from t2t_keras.files import UNFINISHED, describe, read_json, replacing, write_whole
+from t2t_keras.files import UNFINISHED, check_ends, describe, read_json, replacing, write_whole
 from t2t_keras.log import logger
 from t2t_keras.weights import Left, MismatchError, Names, assign, match
 
@@ -349,6 +349,7 @@ def start(model_dir: pathlib.Path, which: str, model, names: Names = str) -> tup
 def has_optimizer(model_dir: pathlib.Path, which: str) -> bool:
     """Returns whether the checkpoint that `load` reads has an optimizer. Raises the errors of `load`."""
     path = _chosen(model_dir, which)[-1]
+    check_ends(path)
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.startswith("optimizer/") for name in archive.namelist())

@@ -31,6 +31,7 @@ CONFIG, SUBWORDS, DATA, LOGS, NOT_FINITE = "config.json", "subwords.model", "dat
 SOURCE_SUBWORDS = "subwords.source.model"  # Beside the other, in the folders of runs and of data whose source has sub-words of its own.
 CURVES = ("curves.png", "curves.csv")
 SAVED_MODEL = "saved_model.pb"  # The file that makes a folder an export.
+EXTRA, DESCRIPTION = "assets.extra", "t2t_keras.json"  # Of an export: its further files, and what one of them says of the model.
 OF_RUN = "run: "  # In `Options.sources`, before where the resumed run has an option from.
 LOCK = "lock"  # In the folder of a run and in a data folder.
 CORPUS = "corpus.json"  # What a data folder was prepared from. A folder that has it is complete.
@@ -136,6 +137,12 @@ def several(paths: str) -> list[pathlib.Path]:
     if not found:
         raise ValueError(f"Expected the folder of a run as `model_dir`. Received: {paths!r}.")
     return found
+
+
+def description(export: pathlib.Path) -> dict:
+    """Returns what an export says of its model; an older one says nothing. Raises `ValueError` if that is damaged."""
+    path = export / EXTRA / DESCRIPTION
+    return read_json(path) if path.is_file() else {}
 
 
 def export_in(folder: pathlib.Path) -> pathlib.Path | None:
