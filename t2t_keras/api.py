@@ -286,7 +286,7 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
         path: folder of a run; or `export_dir` of an export, whose newest version is loaded; or one version in it. An export can run
             any code: load only exports that you trust. Or a list of folders of runs that write the same sub-words: an ensemble,
             whose prediction at each step is the mean of theirs.
-        checkpoint: weights of a run: "average", "best", "latest" or the number of a step.
+        checkpoint: weights of a run: "average", "best", "latest", "ema" or the number of a step.
         options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`; for several, also
             `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or "logs"; for a model of many
             languages, `source_language` and `target_language`.
@@ -374,7 +374,7 @@ class Run:
         Args:
             source: sentences.
             references: reference translations of the sentences; one list or several.
-            checkpoint: "average", "best", "latest" or the number of a step.
+            checkpoint: "average", "best", "latest", "ema" or the number of a step.
             lowercase: whether BLEU and chrF ignore case.
             tokenize: sacreBLEU's tokenizer.
 

@@ -175,7 +175,7 @@ def export_run(
     Args:
         export_dir: folder of all versions.
         model_dir: folder of a run, or several folders.
-        which: `average`, `best` or `latest` weights, or the number of an update.
+        which: `average`, `best`, `latest` or `ema` weights, or the number of an update.
         options: see `loading.load`.
 
     Returns:
