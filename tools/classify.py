@@ -25,10 +25,10 @@ _EVALUATE = flags.DEFINE_string("evaluate", "", "Text with labels to classify, i
 _BAG_OF_WORDS = flags.DEFINE_string("bag_of_words", "", "With --evaluate: training text of logistic regression on words, to compare with.")
 _PREDICT = flags.DEFINE_boolean("predict", False, "Classify the lines of --input: a label, and the probability of each class.")
 _EXPORT_DIR = flags.DEFINE_string("export_dir", "", "Folder of the versions of an export to write, in place of training.")
-_CHECKPOINT = flags.DEFINE_string("checkpoint", "average", "Weights to use: average, best, latest or the number of an update.")
 _INPUT = flags.DEFINE_string("input", "", "Sentences, or pairs with a tab between them, one on each line; empty: standard input.")
 _OUTPUT = flags.DEFINE_string("output", "", "File for the labels, replaced when all lines are classified; empty: standard output.")
 _JSON = flags.DEFINE_boolean("json", False, "Print the figures of --evaluate as one JSON object, and each line of --predict as one.")
+training.define_checkpoint()
 training.define("classifier")
 
 # What the program can do beside training, and the flags that belong to it.
@@ -90,7 +90,7 @@ def evaluate() -> None:
         from t2t_keras.evaluation import bag_of_words
         from t2t_keras.export import classifier
 
-        model, _ = classifier.load(training.model_dir(), _CHECKPOINT.value)
+        model, _ = classifier.load(training.model_dir(), training.checkpoint())
     labels = [label for label, *_ in texts]
     found = [each.label for each in model.predict("\t".join(own) for _, *own in texts)]
     right = sum(one == two for one, two in zip(labels, found, strict=True))
@@ -114,7 +114,7 @@ def predict() -> None:
         with options.without_noise():
             from t2t_keras.export import classifier
 
-            model, _ = classifier.load(training.model_dir(), _CHECKPOINT.value)
+            model, _ = classifier.load(training.model_dir(), training.checkpoint())
         for found in model.predict(lines.read_lines(source)):
             shares = (f"{name}={share:.4f}" for name, share in found.probabilities.items())
             text = json.dumps(found._asdict(), ensure_ascii=False) if _JSON.value else "\t".join([found.label, *shares])
@@ -126,7 +126,7 @@ def export() -> None:
     with options.without_noise():
         from t2t_keras.export import classifier
 
-        classifier.export(pathlib.Path(_EXPORT_DIR.value).expanduser(), training.model_dir(), _CHECKPOINT.value)
+        classifier.export(pathlib.Path(_EXPORT_DIR.value).expanduser(), training.model_dir(), training.checkpoint())
 
 
 def classify() -> None:

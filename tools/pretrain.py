@@ -16,9 +16,9 @@ from t2t_keras.cli import flags as options
 from t2t_keras.cli import training
 
 _EVALUATE = flags.DEFINE_string("evaluate", "", "Documents to tell masked words and next sentences of, in place of training.")
-_CHECKPOINT = flags.DEFINE_string("checkpoint", "average", "Weights for --evaluate: average, best, latest or the number of an update.")
 _DRAWS = flags.DEFINE_integer("draws", 5, "How many times --evaluate draws masks and pairs.", lower_bound=1)
 _JSON = flags.DEFINE_boolean("json", False, "Print the figures of --evaluate as one JSON object.")
+training.define_checkpoint()
 training.define("bert")
 
 
@@ -26,10 +26,11 @@ def evaluate() -> None:
     given = options.given_run()
     if others := sorted(given.keys() - {"architecture"}):
         raise ValueError(f"Expected no options of training with `evaluate`. Received: {', '.join(others)}.")
+    which = training.checkpoint()
     with options.without_noise():
         from t2t_keras.experiments import masked_words
 
-        found = masked_words.evaluate(training.model_dir(), _CHECKPOINT.value, _EVALUATE.value, _DRAWS.value)
+        found = masked_words.evaluate(training.model_dir(), which, _EVALUATE.value, _DRAWS.value)
     print(json.dumps(found) if _JSON.value else masked_words.table(found))
 
 

@@ -9,6 +9,7 @@ from absl import flags
 
 from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
+from t2t_keras.config import CHECKPOINTS, is_checkpoint
 from t2t_keras.data import corpora
 
 
@@ -25,6 +26,20 @@ def define(architecture: str = run_folder.TRANSFORMER) -> None:
     flags.DEFINE_integer("cpu_devices", 1, text, lower_bound=1)
     flags.DEFINE_boolean("dry_run", False, "Prepare the data, run the largest micro-batches without changing any weight, and exit.")
     options.define_run(architecture)
+
+
+def define_checkpoint() -> None:
+    """Defines the flag that `checkpoint` reads, for what a program does beside training."""
+    text = f"<{'|'.join(CHECKPOINTS)}|STEP>: Weights to use; STEP is the number of an update."
+    flags.DEFINE_string("checkpoint", CHECKPOINTS[0], text)
+    flags.register_validator("checkpoint", is_checkpoint, message=f"Expected {'|'.join(CHECKPOINTS)} or the number of an update.")
+
+
+def checkpoint() -> str:
+    """Returns the weights to use, which the run may have; see `run_folder.check_checkpoint`."""
+    which = flags.FLAGS["checkpoint"].value
+    run_folder.check_checkpoint(model_dir(), which)
+    return which
 
 
 def model_dir() -> pathlib.Path:

@@ -367,7 +367,7 @@ def _make(
             "`source_vocab_size`, the number of those of the source, for a matrix of its own."
         )
     for tag in filter(None, dict.fromkeys(data.tags)):
-        if (number := len(subwords.source.sentences([tag.encode()])[0]) - 1) > 1:  # Without the end token.
+        if (number := int(subwords.source.words(tf.constant([tag])).row_lengths()[0])) > 1:
             advice = "Byte-pair encoding that is learned with it, without a normalization that changes it, has one for it."
             logger.warning(f"The tag {tag} is divided into {number} sub-words. {advice}")
     for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):

@@ -122,7 +122,7 @@ def _make_model(strategy, options: run_folder.Options) -> tuple:
     with strategy.scope():
         model = make(registry.architecture(options.architecture), options.model, _policy(options.train.dtype))
         freezing.freeze(model, options.train.freeze)
-        adam = optimizer.adam(optimizer.schedule_of(options.model.d_model, options.train))
+        adam = optimizer.adam(optimizer.schedule_of(options.model.d_model, options.train), options.train.ema_decay)
         adam.build(model.trainable_variables)
     return model, adam
 
