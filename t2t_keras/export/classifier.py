@@ -75,11 +75,11 @@ class TextClassifier:
         Returns:
             [CLS] sentence [SEP] or [CLS] sentence [SEP] sentence [SEP], [B, S] int32, 0-padded.
         """
-        both = tf.strings.split(text, "\t", maxsplit=1).to_tensor("", [None, 2])
+        both = tf.strings.split(text, "\t", maxsplit=1).to_tensor("", shape=[None, 2])
         first, second = (self.tokenizer.words(both[:, side], self.max_length) for side in range(2))
         pair = tf.cast(second.row_lengths() > 0, tf.int64)
         room = self.max_length - 2 - pair  # Beside [CLS] and [SEP].
-        longest = tf.maximum(room - second.row_lengths(), room // (1 + pair))
+        longest = tf.maximum(room - second.row_lengths(), (room + pair) // (1 + pair))
         first = _cut(first, longest)
         second = _cut(second, room - first.row_lengths())
         begin, end = (tf.fill([tf.shape(text)[0], 1], token) for token in (BOS, EOS))

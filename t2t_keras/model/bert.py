@@ -44,18 +44,15 @@ class PairEncoder(TransformerEncoder):
 class _PairModel(SequenceModel):
     """A `PairEncoder` and the pooler, tanh(W h_[CLS] + b)."""
 
+    predicts_words = False
+
     def __init__(self, config, name: str, **kwargs):
         super().__init__(config, name=name, **kwargs)
         policy = {"dtype": self.dtype_policy}
         embedding = SharedEmbedding(config.vocab_size, config.d_model, logits_bias=self.predicts_words, name="embedding", **policy)
         self.encoder = PairEncoder(config.encoder, embedding=embedding, **policy)
         self.pooler = Dense(config.d_model, activation="tanh", name="pooler", **policy)
-
-    predicts_words = False
-
-    def build(self, input_shape):
-        self.pooler.build((None, self.config.d_model))
-        self.built = True
+        self.pooler.build((None, config.d_model))  # Here, so that its weights have the same names in every model.
 
     def call(self, ids, training=False):
         """Encodes texts, [B, S] int → [B, S, D]."""
@@ -101,7 +98,7 @@ class Bert(_PairModel):
         self.words.build(shape)
         self.words_norm.build(shape)
         self.following.build((None, self.config.d_model))
-        super().build(input_shape)
+        self.built = True
 
     def word_logits(self, hidden, masked):
         """Computes logits of the words at some positions.
@@ -178,7 +175,7 @@ class Classifier(_PairModel):
 
     def build(self, input_shape):
         self.classes.build((None, self.config.d_model))
-        super().build(input_shape)
+        self.built = True
 
     def class_logits(self, ids, training=False):
         """Computes logits of the classes, in the order of their names: [B, S] int → [B, C] float32."""
@@ -198,7 +195,7 @@ class Classifier(_PairModel):
             Sums, [] float32: "objective", what training minimises; "loss", in nats, and "right", the number of right classes.
         """
         logits, codes = self.class_logits(tokens, training), ops.convert_to_tensor(list(map(code_of, self.config.names)), "int32")
-        is_class = ops.cast(ops.equal(label, codes), "float32")  # [B, C]; no class in an empty row.
+        is_class = ops.cast(ops.equal(label[:, :1], codes), "float32")  # [B, C]; no class in an empty row.
         log_probs, real = ops.log_softmax(logits), ops.sum(is_class, axis=1)
         loss = -ops.sum(is_class * log_probs, axis=1)
         objective = (1 - label_smoothing) * loss - label_smoothing * real * ops.mean(log_probs, axis=1)
