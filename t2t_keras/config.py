@@ -484,7 +484,7 @@ class TrainConfig:
         options = "parent parent_checkpoint parent_subwords parent_optimizer"
         _require(self, bool(self.starts_from) or not of_parent, options, "a parent, to choose what is taken from it")
         _require(self, not (self.parent and self.encoder_from), "parent encoder_from", "one run to start from")
-        options = "encoder_from parent_optimizer"
+        options = "encoder_from parent_checkpoint parent_optimizer"
         _require(self, not (self.encoder_from and self.parent_optimizer), options, "a parent, whose optimizer fits all weights")
         one_state = self.parent_checkpoint not in (AVERAGE, EMA) and self.parent_subwords
         one_state = one_state and not (self.freeze or self.cooldown_steps or self.ema_decay)
