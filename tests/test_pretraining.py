@@ -6,15 +6,19 @@ import json
 import pathlib
 import random
 import re
+import types
 
 import numpy as np
+import numpy_transformer as paper
 import pytest
 import tensorflow as tf
 from test_architecture import arrays, resumed
+from test_oracle import as_in_the_paper, randomized
 
 from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.config import BOS, EOS, UNK, BertConfig, DataConfig, code_of
 from t2t_keras.data import batching, masking, prepare, shards
+from t2t_keras.model.bert import Bert
 from t2t_keras.reporting import curves
 from t2t_keras.tasks import pretraining
 from t2t_keras.text import vocabulary
@@ -298,3 +302,49 @@ def test_the_second_sentence_has_a_vector_of_its_own():
     expected[0, 4:7] = 1
     np.testing.assert_allclose(second, expected * encoder.second.kernel.numpy(), atol=1e-6)
     assert np.abs(encoder.second.kernel.numpy()).min() > 0
+
+
+def test_logits_are_those_of_the_equations():
+    """Each text alone and unpadded in NumPy, and both in a batch here."""
+    config = BertConfig(40, encoder_layers=2, d_model=16, d_ff=24, num_heads=2, learned_positions=9)
+    model = randomized(Bert(config))
+    values = {weight.path.removeprefix("bert/"): np.array(weight, "float64") for weight in model.trainable_variables}
+    of_encoder = {path.removeprefix("transformer/"): value for path, value in values.items()}
+    encoder = as_in_the_paper(of_encoder, types.SimpleNamespace(**vars(config.encoder) | {"decoder_layers": 0}))
+    layers = {"self_attention": lambda x, of: paper.multi_head_attention(x, x, of), "feed_forward": paper.feed_forward}
+    texts = [[BOS, 7, UNK, 9, EOS, 30, UNK, EOS], [BOS, UNK, 8, EOS]]
+    masked = [[3, 7], [2]]
+    tokens, places = (np.array([row + [0] * (max(map(len, rows)) - len(row)) for row in rows]) for rows in (texts, masked))
+    hidden = model(tokens)
+    words, following = model.word_logits(hidden, places).numpy(), model.following_logits(hidden).numpy()
+    matrix = of_encoder["embedding/matrix"]
+    for row, (ids, positions) in enumerate(zip(texts, masked, strict=True)):
+        second = np.arange(len(ids)) > ids.index(EOS)
+        x = matrix[ids] * 4 + of_encoder["positions/table"][: len(ids)] + second[:, None] * of_encoder["second/kernel"]
+        x = paper.stack(x, "encoder", encoder, layers)
+        np.testing.assert_allclose(hidden[row, : len(ids)], x, atol=1e-4)
+        pooled = np.tanh(x[0] @ values["pooler/kernel"] + values["pooler/bias"])
+        np.testing.assert_allclose(following[row], pooled @ values["following/kernel"] + values["following/bias"], atol=1e-4)
+        chosen = paper.ACTIVATIONS["gelu"](x[np.array(positions) - 1] @ values["words/kernel"] + values["words/bias"])
+        chosen = paper.layer_norm(chosen, (values["words_norm/gamma"], values["words_norm/beta"], 1e-6))
+        expected = chosen @ matrix.T + of_encoder["embedding/logits_bias"]
+        np.testing.assert_allclose(words[row, : len(positions)], expected, atol=1e-3)
+
+
+def test_the_objective_is_the_sum_of_both_losses_weighted_by_masked_words():
+    """By hand from the logits: of texts with 2 and 1 masked words, and of a row that is empty. Smoothing is of the words alone."""
+    model = Bert(BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.0))
+    tokens = np.array([[BOS, UNK, 6, EOS, UNK, EOS], [BOS, 5, EOS, UNK, EOS, 0], [0] * 6])
+    masked, target, following = np.array([[2, 5], [4, 0], [0, 0]]), np.array([[7, 8], [9, 0], [0, 0]]), np.array([[2], [1], [0]])
+    hidden = model(tokens)
+    words = tf.nn.log_softmax(model.word_logits(hidden, masked)).numpy()
+    answers = tf.nn.log_softmax(model.following_logits(hidden)).numpy()
+    chosen = [words[0, 0], words[0, 1], words[1, 0]]
+    loss = -sum(row[word] for row, word in zip(chosen, (7, 8, 9), strict=True))
+    smoothed = 0.8 * loss - 0.2 * sum(row.mean() for row in chosen)
+    next_loss = -2 * answers[0, 1] - answers[1, 0]
+    sums = {name: float(value) for name, value in model.losses(tokens, masked, target, following, 0.2).items()}
+    assert sums["loss"] == pytest.approx(loss, rel=1e-5) and sums["next_loss"] == pytest.approx(next_loss, rel=1e-5)
+    assert sums["objective"] == pytest.approx(smoothed + next_loss, rel=1e-5)
+    assert sums["texts"] == 2 and sums["next_right"] == (answers[0].argmax() == 1) + (answers[1].argmax() == 0)
+    assert sums["right"] == sum(row.argmax() == word for row, word in zip(chosen, (7, 8, 9), strict=True))
