@@ -240,6 +240,14 @@ def test_what_does_not_fit_is_refused_at_once(folder, given, expected):
     assert result.returncode == 1 and result.stderr.decode().startswith(f"Error: {expected}"), result.stderr.decode()
 
 
+def test_labels_that_the_text_does_not_have_are_refused(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    given = {name: TRAINING[name] for name in ("train_source", "valid_source")} | SIZES
+    options = run_folder.resolve(folder / "strange", given | {"architecture": "classifier", "labels": "same,neither", "train_steps": 1})
+    with pytest.raises(ValueError, match=re.escape("Received: labels=same,neither, and 'other' in the text.")):
+        run.train(folder / "strange", options, strategy=devices.make_strategy())
+
+
 def test_runs_of_other_tasks_are_refused(folder):
     with pytest.raises(ValueError, match=re.escape("Expected a run of `t2t-classify`. Received:")):
         classifier.load(folder / "bert")

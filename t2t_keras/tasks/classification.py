@@ -1,7 +1,7 @@
 """The task of a classifier: lines of a label and one sentence or two, with tabs between them (Devlin et al. 2019, section 4.1)."""
 
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -39,6 +39,17 @@ class Classification(Task):
     def measure(self, sums: dict[str, float], training: bool) -> dict[str, float]:
         """See `Task.measure`."""
         return {"loss": sums["loss"] / sums["target_tokens"], "accuracy": sums["right"] / sums["target_tokens"]}
+
+    def validation(self, model, tokenizer, options, texts: tuple[list[str], ...]) -> Callable[[], dict]:
+        """See `Task.validation`: nothing more is measured.
+
+        Raises:
+            ValueError: the text has other labels than the model.
+        """
+        labels = {label for label, *_ in read(texts[0], "the validation text")}
+        if strange := sorted(labels - set(options.model.names)):
+            raise ValueError(f"Expected `labels` of the text. Received: labels={options.model.labels}, and {strange[0]!r} in the text.")
+        return dict
 
 
 def read(lines: list[str], name: str) -> list[tuple[str, ...]]:
