@@ -81,7 +81,7 @@ def pairs(tokens: tf.RaggedTensor, lengths: tf.RaggedTensor, document: tf.Ragged
     own = tf.range(number)
     of_first, of_before = end_of(first, own), end_of(before, other)
     most = tf.minimum(ends[:, -1] - of_first, tf.gather(ends[:, -1], other) - of_before)
-    limit = tf.maximum(1, most - 1 - _below(tf.maximum(most // 2, 1), [number], of_limit))
+    limit = tf.maximum(most - 1 - _below(tf.maximum(most // 2, 1), [number], of_limit), 1)
     source, begin = tf.where(is_random, other, own), tf.where(is_random, of_before, of_first)
     their_ends = tf.gather(ends, source)
     whole = tf.reduce_max(tf.where(their_ends <= (begin + limit)[:, None], their_ends, 0), axis=1)  # Sentences that fit end there.
