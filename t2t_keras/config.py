@@ -130,6 +130,21 @@ class ModelConfig:
     d_k: int = option(64, "Width of the queries and keys of one head (section 3.2.2).", 2**16)
     d_v: int = option(64, "Width of the values of one head (section 3.2.2).", 2**16)
     dropout: float = option(0.1, "Dropout rate, P_drop, on sub-layer outputs and embedding sums (section 5.4).")
+    word_dropout: float = option(
+        0.0,
+        "Share of the tokens of source and target whose embeddings training replaces by zeros (Sennrich et al. 2016); with --simcut, in "
+        "its second pass only.",
+    )
+    r_drop: float = option(
+        0.0,
+        "Weight, alpha, of the divergence between two passes with other dropout over each sentence (R-Drop, Liang et al. 2021); training "
+        "takes twice the time and memory. 0 makes one pass.",
+    )
+    simcut: float = option(
+        0.0,
+        "Weight, alpha, of the divergence of a second pass without the words of --word_dropout from the first (SimCut, Gao et al. 2022: 3 "
+        "with --word_dropout=0.05); training takes twice the time and memory. 0 makes one pass.",
+    )
     learned_positions: int = option(0, "Number of learned position embeddings (Table 3, row E); 0 uses sinusoids (section 3.5).", 2**20)
     sinusoids: str = option(
         PAPER,
@@ -170,6 +185,11 @@ class ModelConfig:
             _require(self, getattr(self, name) >= 1, name, "a positive number")
         _require(self, self.d_model % 2 == 0, "d_model", "an even number, because sinusoids come in pairs (section 3.5)")
         _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
+        _require(self, 0 <= self.word_dropout < 1, "word_dropout", "a dropout rate in [0, 1)")
+        for name in ("r_drop", "simcut"):
+            _require(self, getattr(self, name) >= 0, name, "a weight of at least 0")
+        _require(self, not (self.r_drop and self.simcut), "r_drop simcut", "at most one of the two")
+        _require(self, self.word_dropout or not self.simcut, "simcut word_dropout", "a word_dropout for the second pass of simcut")
         _require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
         _require(self, self.sinusoids in SINUSOIDS, "sinusoids", f"one of {', '.join(SINUSOIDS)}")
         wide = "at least 4 columns for tensor2tensor's sinusoids"
@@ -319,6 +339,11 @@ class TrainConfig:
         "Parts of the model that keep their weights, separated by commas: names in the paths of the weights, such as embedding, encoder or "
         "decoder_0/self_attention; empty trains all.",
     )
+    bpe_dropout: float = option(
+        0.0,
+        "Probability of skipping a merge of byte-pair encoding, so that each epoch divides the training text into other sub-words "
+        "(Provilkov et al. 2020: 0.1); 0 divides it once.",
+    )
     ema_decay: float = option(
         0.0,
         "Decay of an exponential moving average of the weights, such as 0.999, which --checkpoint=ema uses; 0 keeps none. An update leaves "
@@ -394,6 +419,9 @@ class TrainConfig:
         _require(self, not self.freeze or re.search(r"[^\s,/]", self.freeze), "freeze", "names of parts of the model, or nothing")
         cooldown = "a cooldown of 0 or more updates, at most all of them"
         _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
+        _require(self, 0 <= self.bpe_dropout < 1, "bpe_dropout", "a probability in [0, 1)")
+        of_service = "no data_service with bpe_dropout, which Python code in this process computes"
+        _require(self, not (self.bpe_dropout and self.data_service), "bpe_dropout data_service", of_service)
         _require(self, 0 <= self.ema_decay < 1, "ema_decay", "a share in [0, 1)")
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
         _require(self, self.dtype in ("float32", "bfloat16", "float16"), "dtype", "float32, bfloat16 or float16")

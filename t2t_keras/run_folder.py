@@ -44,7 +44,7 @@ TRANSFORMER = "transformer"  # The architecture where none is named.
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
     *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent"),
-    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze", "ema_decay"),
+    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze", "bpe_dropout", "ema_decay"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
 }
 
@@ -435,6 +435,10 @@ def _check_task(groups: dict, task) -> None:
     if any(own.values()) and not task.separate_subwords:
         received = ", ".join(f"{name}={value}" for name, value in own.items() if value)
         raise ValueError(f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}.")
+    if (rate := groups["train"].bpe_dropout) and not task.bpe_dropout:
+        raise ValueError(f"Expected no `bpe_dropout`, because the task {task.name} has none. Received: bpe_dropout={rate:g}.")
+    if rate and groups["data"].names_corpus and (kind := groups["data"].subwords) != "bpe":
+        raise ValueError(f"Expected `subwords=bpe` with `bpe_dropout`. Received: subwords={kind}, bpe_dropout={rate:g}.")
     task.check_text(groups["data"])
 
 

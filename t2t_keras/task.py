@@ -78,6 +78,7 @@ class Task:
         stored: the columns of a record on disk, if they are not those of a batch; the counted ones are. `renewal` makes one of the other.
         target: the column whose tokens the loss is a sum over.
         separate_subwords: whether the source may have sub-words of its own, which `records` then takes from `tokenizer.source`.
+        bpe_dropout: whether `renewal` follows the option `bpe_dropout`.
         sums: names of what `loss` returns.
         objective: the one of `sums` that training minimises.
         metrics: what `measure` and `validation` return.
@@ -91,6 +92,7 @@ class Task:
     stored: tuple[Column, ...] = ()
     target: str = "target"
     separate_subwords: bool = False
+    bpe_dropout: bool = False
     sums: tuple[str, ...] = ("loss",)
     objective: str = "loss"
     metrics: tuple[Metric, ...] = (LOSS,)

@@ -33,7 +33,7 @@ from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, S
 from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding import translator
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.dropout import Dropout, WordDropout
 from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.model.rnn import Rnn
 from t2t_keras.model.transformer import Transformer
@@ -118,6 +118,18 @@ def shape_of(ending: str) -> Callable:
         return next((tuple(weight.shape) for weight in model_of(config).trainable_variables if weight.path.endswith(ending)), ())
 
     return shape
+
+
+def word_dropouts(lab, config) -> list:
+    """Rates of the layers that drop words, and whether the first half of a batch keeps them."""
+    return [(each.rate, each.second_half) for each in Transformer(config)._flatten_layers() if isinstance(each, WordDropout)]
+
+
+def diverged(lab, config) -> float:
+    """What training adds to the cross entropy of each token, where the divergence of two passes is 1 in both directions."""
+    model = Transformer(config)
+    found = model._consistency() or (0, 0, 0, 0)
+    return (found[2] + found[3]) / (found[0] or 1) if model.passes == 2 else 0.0
 
 
 def rate_of(name: str) -> Callable:
@@ -331,7 +343,7 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         patch.setattr(data_service, "check", found["called"].append)
         run = handed_over(patch, lab.fresh(), data_dir, train=config)
         found["metrics"] = run.validate(1)
-    return types.SimpleNamespace(**found, model=run.model, optimizer=run.optimizer)
+    return types.SimpleNamespace(**found, model=run.model, optimizer=run.optimizer, renewal=run.renewal)
 
 
 def of_parts(look: Callable) -> Callable:
@@ -362,6 +374,17 @@ def frozen(found) -> set[str]:
 def last_rate(found) -> float:
     """The learning rate of the eighth update, the last one."""
     return float(found.optimizer._learning_rate(7))
+
+
+def divided_anew(lab, config) -> float:
+    """The share of the sentences whose sub-words differ from those on disk, on the side that has fewer of them."""
+    subwords = byte_pairs.BytePairs((lab.data_dir / prepare.SUBWORDS).read_bytes())
+    ids = subwords.tokenize(tf.constant([LINE] * 500 + [9 * LINE]))
+    renewal = lab.kept(hands_over, config).renewal
+    changed = renewal.change({"source": ids, "target": ids}, tf.constant([1, 2], tf.int64)) if renewal else {"source": ids}
+    return min(
+        float(np.mean([one != other for one, other in zip(side.to_list(), ids.to_list(), strict=True)])) for side in changed.values()
+    )
 
 
 def initial_weights(found) -> bytes:
@@ -575,6 +598,12 @@ ROWS = {
         "d_k": [Row(4, heads, (2, 4, 5))],
         "d_v": [Row(4, heads, (2, 3, 4))],
         "dropout": [Row(0.5, dropout_rates, {0.5})],
+        "word_dropout": [
+            Row(0.5, word_dropouts, [(0.5, False)] * 2),
+            Row(0.5, word_dropouts, [(0.5, True)] * 2, {"word_dropout": 0.1, "simcut": 3.0}),
+        ],
+        "r_drop": [Row(2.0, diverged, 2.0)],
+        "simcut": [Row(3.0, diverged, 3.0, {"word_dropout": 0.5})],
         "learned_positions": [Row(9, positions, [(9, 8)])],
         "sinusoids": [Row("tensor2tensor", frequencies, pytest.approx([1, 10000 ** (-1 / 3), 10000 ** (-2 / 3), 1e-4], abs=1e-6))],
         "first_position": [Row(2, first_angle, pytest.approx(2))],
@@ -642,6 +671,7 @@ ROWS = {
             Row(True, of_parts(lambda found: found.called), ["parent latest adam"], {"parent": "parent", "parent_checkpoint": "latest"})
         ],
         "freeze": [Row("encoder", of_parts(frozen), {"encoder_0"})],
+        "bpe_dropout": [Row(0.3, divided_anew, lambda share: share > 0.8), Row(0.02, divided_anew, lambda share: 0.02 < share < 0.4)],
         "ema_decay": [Row(0.25, of_parts(lambda found: (found.optimizer.ema_momentum, len(found.optimizer.averages) > 9)), (0.25, True))],
         "seed": [
             Row(4, of_parts(initial_weights), ANOTHER),
