@@ -8,7 +8,7 @@ import setuptools
 ROOT = pathlib.Path(__file__).parent
 PROGRAMS = (
     "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart", "attention", "compare",
-    "curves", "demo", "parse", "table1", "table3", "import_huggingface", "import_marian"
+    "curves", "demo", "parse", "table1", "table3", "attention_functions", "import_huggingface", "import_marian"
 )  # fmt: skip
 
 setuptools.setup(

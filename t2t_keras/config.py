@@ -34,7 +34,7 @@ ACTIVATIONS = ("relu", "gelu", "swish")
 NORMS = POST, PRE = "post", "pre"  # Where a sub-layer has its layer normalization: after the sum, or before it.
 SINUSOIDS = PAPER, TENSOR2TENSOR = "paper", "tensor2tensor"  # Forms of their frequencies; see `layers.positions`.
 CELLS = ("gru", "lstm")
-ATTENTION_FUNCTIONS = ("additive", "scaled", "unscaled")
+ATTENTION_FUNCTIONS = ADDITIVE, SCALED, UNSCALED = "additive", "scaled", "unscaled"
 
 CHECKPOINTS = AVERAGE, BEST, LATEST = "average", "best", "latest"  # Choices of the weights of a run, beside the number of an update.
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
@@ -145,6 +145,11 @@ class ModelConfig:
     attention_bias: bool = option(
         False, "Add biases to the projections of attention, W^Q, W^K, W^V and W^O; the paper has none (section 3.2.2)."
     )
+    attention: str = option(
+        SCALED,
+        "Attention function (section 3.2.1): scaled, the paper's dot product divided by the square root of d_k; unscaled; or additive, for "
+        "small models: it takes d_k times the memory of the others.",
+    )
     activation: str = option("relu", "Activation of the feed-forward networks: relu, as in the paper (section 3.3), gelu or swish.")
     norm: str = option(
         POST,
@@ -182,6 +187,9 @@ class ModelConfig:
             of_sinusoids,
         )
         _require(self, self.attention_window >= 0, "attention_window", "a number of positions, or 0 for attention to all")
+        _require(self, self.attention in ATTENTION_FUNCTIONS, "attention", f"one of {', '.join(ATTENTION_FUNCTIONS)}")
+        restricted = "attention=scaled with an attention_window"
+        _require(self, self.attention == SCALED or not self.attention_window, "attention attention_window", restricted)
         _require(self, self.activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}")
         _require(self, self.norm in NORMS, "norm", f"one of {', '.join(NORMS)}")
         _require(self, 0 < self.norm_epsilon < 1, "norm_epsilon", "a small positive number")
@@ -193,6 +201,8 @@ class ModelConfig:
         attention = 2 * self.d_model * self.num_heads * (self.d_k + self.d_v)  # W^Q, W^K; W^V, W^O.
         if self.attention_bias:
             attention += self.num_heads * (2 * self.d_k + self.d_v) + self.d_model
+        if self.attention == ADDITIVE:
+            attention += self.num_heads * self.d_k
         feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model  # W_1, W_2; b_1, b_2.
         norm = 2 * self.d_model
         encoder_layer = attention + feed_forward + 2 * norm
@@ -261,7 +271,7 @@ class RnnConfig:
             return self.gates * self.d_model * (inputs + self.d_model + vectors)
 
         encoder = 2 * (cell(self.width) + (self.encoder_layers - 1) * cell(memory))
-        attention = self.d_model * (self.d_model + memory + (self.attention == "additive"))
+        attention = self.d_model * (self.d_model + memory + (self.attention == ADDITIVE))
         start = states * self.d_model * (memory + 1)
         readout = self.width * (self.d_model + memory + self.width + 1)
         embeddings = self.width * (self.source_vocab_size + self.vocab_size * (1 if self.tie_logits else 2))

@@ -71,6 +71,7 @@ INVALID = [
     (ModelConfig, {"dropout": float("nan")}),
     (ModelConfig, {"learned_positions": -1}),
     (ModelConfig, {"attention_window": -1}),
+    *((ModelConfig, options) for options in ({"attention": "dot"}, {"attention": "additive", "attention_window": 4})),
     (ModelConfig, {"activation": "tanh"}),
     (ModelConfig, {"norm": "both"}),
     (ModelConfig, {"sinusoids": "marian"}),

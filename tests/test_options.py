@@ -151,6 +151,25 @@ def biases_of(part: str) -> Callable:
     return biases
 
 
+def attention_functions(lab, config) -> list[str]:
+    """The names of the functions that agree with the attention weights of a layer."""
+    layer = Transformer(config).decoder[0].cross_attention
+    query, memory = np.random.default_rng(1).normal(size=(2, 1, 3, config.d_model)).astype("float32")
+    (q, *_), (k, *_) = (
+        np.moveaxis((x @ projection.kernel.numpy()).reshape(1, 3, config.num_heads, config.d_k), 2, 1)
+        for x, projection in ((query, layer.query_projection), (memory, layer.key_projection))
+    )
+    v = np.ones((config.num_heads, config.d_k)) if layer.vector is None else layer.vector.numpy()
+    scores = {
+        "additive": np.einsum("hk,htsk->hts", v, np.tanh(q[:, :, None] + k[:, None])),
+        "scaled": q @ np.swapaxes(k, 1, 2) / config.d_k**0.5,
+        "unscaled": q @ np.swapaxes(k, 1, 2),
+    }
+    weights = np.array(layer.weights_of(query, memory))[0]
+    softmax = {name: np.exp(each) / np.exp(each).sum(axis=-1, keepdims=True) for name, each in scores.items()}
+    return [name for name, each in softmax.items() if np.allclose(each, weights, atol=1e-6)]
+
+
 def activations(lab, config) -> list[str]:
     """The names of the functions that agree with the inner map of a feed-forward network."""
     inner, x = Transformer(config).decoder[0].feed_forward.inner, np.linspace(-2, 2, 24, dtype="float32").reshape(3, 8)
@@ -580,6 +599,7 @@ ROWS = {
         "first_position": [Row(2, first_angle, pytest.approx(2))],
         "attention_window": [Row(4, reached, [3, 4, 5])],
         "attention_bias": [Row(True, biases_of("attention"), 3 * 4)],
+        "attention": [Row(name, attention_functions, [name]) for name in ("additive", "unscaled")],
         "activation": [Row(name, activations, [name]) for name in ("gelu", "swish")],
         "norm": [Row("pre", normalized, (False, True))],
         "norm_epsilon": [Row(0.5, epsilons, {0.5})],
