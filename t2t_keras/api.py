@@ -16,7 +16,6 @@ from t2t_keras.config import FORMER_NAMES, SampleConfig, with_current_names
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.signatures import OWN_ALPHA, Signatures
-from t2t_keras.files import read_json
 from t2t_keras.log import logger
 from t2t_keras.patterns import Kept
 from t2t_keras.phrases import SEPARATOR, Request, with_constraints
@@ -76,7 +75,7 @@ class TextTranslator:
             TypeError: `text` is neither a string nor a sequence of strings.
             ValueError: the model has no such language.
         """
-        texts, prefix = self._in_language(_listed(text), source_language), *self._in_language([""], target_language)
+        texts, [prefix] = self._in_language(_listed(text), source_language), self._in_language([""], target_language)
 
         def into_language(lines) -> dict:
             found = self._signatures.translate_with_options(**_inputs(lines, prefix=prefix))
@@ -287,7 +286,7 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
         path: folder of a run; or `export_dir` of an export, whose newest version is loaded; or one version in it. An export can run
             any code: load only exports that you trust. Or a list of folders of runs that write the same sub-words: an ensemble,
             whose prediction at each step is the mean of theirs.
-        checkpoint: weights of a run: "average", "best", "latest" or the number of a step.
+        checkpoint: weights of a run: "average", "best", "latest", "ema" or the number of a step.
         options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`; for several, also
             `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or "logs"; for a model of many
             languages, `source_language` and `target_language`.
@@ -338,9 +337,7 @@ def _signatures(export: pathlib.Path) -> tuple[Callable, object, int, Sequence[s
         sample = staticmethod(model.signatures["sample"] if "sample" in model.signatures else no_sample)
         score = staticmethod(model.signatures["score"])
 
-    described = export / "assets.extra" / "t2t_keras.json"
-    languages = read_json(described).get("languages", []) if described.is_file() else []
-    return lambda text: model.signatures["serving_default"](text=text), Signatures, 64, languages
+    return lambda text: model.signatures["serving_default"](text=text), Signatures, 64, run_folder.description(export).get("languages", [])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -377,7 +374,7 @@ class Run:
         Args:
             source: sentences.
             references: reference translations of the sentences; one list or several.
-            checkpoint: "average", "best", "latest" or the number of a step.
+            checkpoint: "average", "best", "latest", "ema" or the number of a step.
             lowercase: whether BLEU and chrF ignore case.
             tokenize: sacreBLEU's tokenizer.
 

@@ -1,9 +1,10 @@
 """Checkpoints and their average (section 6.1). Checkpoints are written atomically and verified when they are read.
 
-A checkpoint is a NumPy `.npz` archive of arrays, named `model/…` and `optimizer/…` after the paths of the variables, and of `state`, a
-JSON text. Its manifest, a `.json` file of the same name, has the size and SHA-256 of the archive and is written last. An archive
-without a manifest is unfinished and is ignored. Arrays are read without unpickling, and only if they are not compressed and have the
-name, shape and dtype of a variable: reading a file never takes more memory than the size of the file.
+A checkpoint is a NumPy `.npz` archive of arrays, named `model/…` and `optimizer/…` after the paths of the variables, with `ema_decay` also
+`ema/…` for the moving averages of the weights, and of `state`, a JSON text. Its manifest, a `.json` file of the same name, has the size and
+SHA-256 of the archive and is written last. An archive without a manifest is unfinished and is ignored. Arrays are read without unpickling,
+and only if they are not compressed and have the name, shape and dtype of a variable: reading a file never takes more memory than the size
+of the file.
 
 Files with names that `path_of` does not give are the user's: they are neither used nor removed.
 """
@@ -20,14 +21,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
-from t2t_keras.config import AVERAGE, BEST, CHECKPOINTS, LATEST, is_checkpoint
-from t2t_keras.files import UNFINISHED, describe, read_json, replacing, write_whole
+from t2t_keras.config import AVERAGE, BEST, CHECKPOINTS, EMA, LATEST, is_checkpoint
+from t2t_keras.files import UNFINISHED, check_ends, describe, read_json, replacing, write_whole
 from t2t_keras.log import logger
 from t2t_keras.weights import Left, MismatchError, Names, assign, match
 
 FOLDER = "checkpoints"
 STEP = "step"  # The kind of the newest checkpoints; `BEST` is that of the one with the best validation.
 MAX_STATE = 2**20  # Maximum size of a checkpoint's state in bytes.
+# What to say of an archive that lacks a kind of array.
+_MISSING = {
+    "optimizer/": "has no optimizer, so training cannot be resumed from it. Start a new run from its weights.",
+    "ema/": "has no moving average of the weights. Choose another checkpoint, or train with `ema_decay`.",
+}
 _NAME = re.compile(rf"({STEP}|{BEST})-([0-9]{{9}}|[1-9][0-9]{{9,17}})\.(npz|json|damaged|tmp|json\.tmp|(?:npz|json)\.{UNFINISHED})")
 
 
@@ -45,7 +51,13 @@ def model_variables(model) -> dict:
 
 
 def _all_variables(model, optimizer) -> dict:
-    return {**model_variables(model), **{f"optimizer/{variable.path}": variable for variable in (optimizer.variables if optimizer else ())}}
+    variables = weights = model_variables(model)
+    averages = getattr(optimizer, "averages", {})
+    if averages:  # A weight that is not trained is its own average.
+        variables = weights | {f"ema/{weight.path}": averages.get(weight.path, weight) for weight in weights.values()}
+    own = {id(average) for average in averages.values()}
+    of_optimizer = [variable for variable in (optimizer.variables if optimizer else ()) if id(variable) not in own]
+    return variables | {f"optimizer/{variable.path}": variable for variable in of_optimizer}
 
 
 class DamagedError(ValueError):
@@ -139,29 +151,37 @@ def _content(archive: zipfile.ZipFile, header: _Header) -> np.ndarray:
     return content.reshape(header.shape, order="F" if header.fortran_order else "C")
 
 
-def _read(path: pathlib.Path, variables: dict, names: Names = str, partial: bool = False) -> tuple[dict, Left, dict]:
+def _read(path: pathlib.Path, variables: dict, names: Names = str, partial: bool = False, ema: bool = False) -> tuple[dict, Left, dict]:
     """Reads a checkpoint: the names first, then the headers of the arrays that are needed, then their contents.
 
     Args:
         path: the archive.
         variables: the variables to read, by name.
         names, partial: see `weights.assign`.
+        ema: whether to read the moving averages of the weights for the weights.
 
     Returns:
         The arrays by name of the variable, what is left, and the state.
 
     Raises:
         DamagedError: the checkpoint is damaged.
-        MismatchError: the checkpoint belongs to another model, or has no optimizer.
+        MismatchError: the checkpoint belongs to another model, or has no optimizer or moving averages.
     """
     _verify(path)
-    prefixes = tuple({name.split("/")[0] + "/" for name in variables})  # `()` matches nothing.
+    prefixes = ("ema/",) if ema else tuple({name.split("/")[0] + "/" for name in variables})  # `()` matches nothing.
     try:
         with zipfile.ZipFile(path) as archive:
             stored = {name.removesuffix(".npy") for name in archive.namelist() if name.startswith(prefixes)}
-            if "optimizer/" in prefixes and not any(name.startswith("optimizer/") for name in stored):
-                raise MismatchError(f"{path} has no optimizer, so training cannot be resumed from it. Start a new run from its weights.")
-            headers, left = match(variables, stored, lambda name: _header(archive, name), names, source=path, partial=partial)
+            for prefix, message in _MISSING.items():
+                if prefix in prefixes and not any(name.startswith(prefix) for name in stored):
+                    raise MismatchError(f"{path} {message}")
+            if ema:
+                stored = {name.replace("ema/", "model/", 1) for name in stored}
+
+            def header_of(name: str) -> _Header:
+                return _header(archive, name.replace("model/", "ema/", 1) if ema else name)
+
+            headers, left = match(variables, stored, header_of, names, source=path, partial=partial)
             arrays = {name: _content(archive, header) for name, header in headers.items()}
             header = _header(archive, "state")
             if (header.shape, header.dtype.kind) != ((), "U") or header.size > MAX_STATE:
@@ -271,7 +291,7 @@ def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP, last: int =
 def _chosen(model_dir: pathlib.Path, which: str) -> list[pathlib.Path]:
     """Returns the checkpoints that `load` reads."""
     steps, best = kept(model_dir), kept(model_dir, BEST)
-    paths = {AVERAGE: steps, LATEST: steps[-1:], BEST: best[-1:]}
+    paths = {AVERAGE: steps, LATEST: steps[-1:], EMA: steps[-1:], BEST: best[-1:]}
     if not is_checkpoint(which):
         raise ValueError(f"Expected `checkpoint` to be one of {', '.join(CHECKPOINTS)}, or the number of an update. Received: {which}.")
     chosen = paths[which] if which in paths else [path for path in (*steps, *best) if step_of(path) == int(which)][:1]
@@ -315,7 +335,7 @@ def load(model_dir: pathlib.Path, which: str, model) -> tuple[str, dict]:
 
     Args:
         model_dir: the run's folder.
-        which: `average`, `best`, `latest` or the number of an update.
+        which: `average`, `best`, `latest`, `ema` or the number of an update.
         model: the model.
 
     Returns:
@@ -349,6 +369,7 @@ def start(model_dir: pathlib.Path, which: str, model, names: Names = str) -> tup
 def has_optimizer(model_dir: pathlib.Path, which: str) -> bool:
     """Returns whether the checkpoint that `load` reads has an optimizer. Raises the errors of `load`."""
     path = _chosen(model_dir, which)[-1]
+    check_ends(path)
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.startswith("optimizer/") for name in archive.namelist())
@@ -378,7 +399,7 @@ def start_with_optimizer(model_dir: pathlib.Path, which: str, model, optimizer) 
 def _load(model_dir: pathlib.Path, which: str, model, names: Names = str, partial: bool = False) -> tuple[str, Left, dict]:
     paths = _chosen(model_dir, which)
     try:
-        left, state = _load_average(paths, model, names, partial)
+        left, state = _load_average(paths, model, names, partial, which == EMA)
     except (FileNotFoundError, DamagedError):
         if set(paths) <= set(_chosen(model_dir, which)):
             raise
@@ -388,14 +409,14 @@ def _load(model_dir: pathlib.Path, which: str, model, names: Names = str, partia
     return f"{what} of {model_dir}: update{'s' * (len(paths) > 1)} {steps}", left, state
 
 
-def _load_average(paths: list[pathlib.Path], model, names: Names, partial: bool) -> tuple[Left, dict]:
+def _load_average(paths: list[pathlib.Path], model, names: Names, partial: bool, ema: bool) -> tuple[Left, dict]:
     """Loads the average of some checkpoints into a model (section 6.1). Sums are in float64."""
     variables, means = model_variables(model), {}
     chosen = {
         name: names(name) for name in variables
     }  # Called here: inside `_read`, an error of `names` would be reported as a damaged file.
     for path in paths:
-        arrays, left, state = _read(path, variables, chosen.get, partial)
+        arrays, left, state = _read(path, variables, chosen.get, partial, ema)
         if means and means.keys() != arrays.keys():
             raise MismatchError(f"Expected {path} to hold the same weights as {paths[0]}.")
         for name, array in arrays.items():

@@ -77,6 +77,24 @@ def adam_averages(optimizer, variable) -> tuple:
     return optimizer._momentums[index], optimizer._velocities[index]
 
 
+def moving_average(optimizer, variable):
+    """Returns the moving average of a weight, a Keras variable.
+
+    Private: `Optimizer._model_variables_moving_average`, a list in the order of the weights, and `_get_variable_index`, as in
+    `adam_averages`.
+    """
+    return optimizer._model_variables_moving_average[optimizer._get_variable_index(variable)]
+
+
+def moving_averages(optimizer) -> dict:
+    """Returns the moving averages of all weights by the path of the weight.
+
+    Private: `Optimizer._model_variables_moving_average` and `_trainable_variables`, the weights.
+    """
+    weights = optimizer._trainable_variables
+    return {weight.path: average for weight, average in zip(weights, optimizer._model_variables_moving_average, strict=True)}
+
+
 def number_collective_keys(strategy, number: int) -> None:
     """Keeps the collective operations of a `tf.distribute.MirroredStrategy` apart from those of strategies with other numbers.
 

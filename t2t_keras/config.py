@@ -36,7 +36,8 @@ SINUSOIDS = PAPER, TENSOR2TENSOR = "paper", "tensor2tensor"  # Forms of their fr
 CELLS = ("gru", "lstm")
 ATTENTION_FUNCTIONS = ADDITIVE, SCALED, UNSCALED = "additive", "scaled", "unscaled"
 
-CHECKPOINTS = AVERAGE, BEST, LATEST = "average", "best", "latest"  # Choices of the weights of a run, beside the number of an update.
+# Choices of the weights of a run, beside the number of an update.
+CHECKPOINTS = AVERAGE, BEST, LATEST, EMA = "average", "best", "latest", "ema"
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
 TEMPERATURES = f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
 ENSEMBLE_MEANS = ("probabilities", "logs")  # What the mean of the predictions of several models is of; see `model.ensemble.mean`.
@@ -328,6 +329,11 @@ class TrainConfig:
         "Parts of the model that keep their weights, separated by commas: names in the paths of the weights, such as embedding, encoder or "
         "decoder_0/self_attention; empty trains all.",
     )
+    ema_decay: float = option(
+        0.0,
+        "Decay of an exponential moving average of the weights, such as 0.999, which --checkpoint=ema uses; 0 keeps none. An update leaves "
+        "this share of the average and adds the rest of the new weights.",
+    )
     seed: int = option(1, "Seed of the initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Make runs with the same seed on the same machine bit-identical; slower.")
     data_service: str = option(
@@ -390,13 +396,15 @@ class TrainConfig:
         of_parent = self.parent_checkpoint != AVERAGE or not self.parent_subwords or self.parent_optimizer
         options = "parent parent_checkpoint parent_subwords parent_optimizer"
         _require(self, bool(self.parent) or not of_parent, options, "a parent, to choose what is taken from it")
-        one_state = self.parent_checkpoint != AVERAGE and self.parent_subwords and not self.freeze and not self.cooldown_steps
-        options = "parent_optimizer parent_checkpoint parent_subwords freeze cooldown_steps"
-        expected = "an optimizer of one checkpoint (best, latest, or the number of an update), for all weights, without a cooldown"
+        one_state = self.parent_checkpoint not in (AVERAGE, EMA) and self.parent_subwords
+        one_state = one_state and not (self.freeze or self.cooldown_steps or self.ema_decay)
+        options = "parent_optimizer parent parent_checkpoint parent_subwords freeze cooldown_steps ema_decay"
+        expected = "an optimizer of one checkpoint (best, latest, or a number), for all weights, without a cooldown or a moving average"
         _require(self, one_state or not self.parent_optimizer, options, expected)
         _require(self, not self.freeze or re.search(r"[^\s,/]", self.freeze), "freeze", "names of parts of the model, or nothing")
         cooldown = "a cooldown of 0 or more updates, at most all of them"
         _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
+        _require(self, 0 <= self.ema_decay < 1, "ema_decay", "a share in [0, 1)")
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
         _require(self, self.dtype in ("float32", "bfloat16", "float16"), "dtype", "float32, bfloat16 or float16")
         _require(

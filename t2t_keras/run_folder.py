@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from t2t_keras import checkpoint, registry
 from t2t_keras.config import (
     AVERAGE,
+    EMA,
     FILES,
     TEXT_OPTIONS,
     TEXTS,
@@ -31,6 +32,7 @@ CONFIG, SUBWORDS, DATA, LOGS, NOT_FINITE = "config.json", "subwords.model", "dat
 SOURCE_SUBWORDS = "subwords.source.model"  # Beside the other, in the folders of runs and of data whose source has sub-words of its own.
 CURVES = ("curves.png", "curves.csv")
 SAVED_MODEL = "saved_model.pb"  # The file that makes a folder an export.
+EXTRA, DESCRIPTION = "assets.extra", "t2t_keras.json"  # Of an export: its further files, and what one of them says of the model.
 OF_RUN = "run: "  # In `Options.sources`, before where the resumed run has an option from.
 LOCK = "lock"  # In the folder of a run and in a data folder.
 CORPUS = "corpus.json"  # What a data folder was prepared from. A folder that has it is complete.
@@ -42,7 +44,7 @@ TRANSFORMER = "transformer"  # The architecture where none is named.
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
     *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent"),
-    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze"),
+    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze", "ema_decay"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
 }
 
@@ -136,6 +138,12 @@ def several(paths: str) -> list[pathlib.Path]:
     if not found:
         raise ValueError(f"Expected the folder of a run as `model_dir`. Received: {paths!r}.")
     return found
+
+
+def description(export: pathlib.Path) -> dict:
+    """Returns what an export says of its model; an older one says nothing. Raises `ValueError` if that is damaged."""
+    path = export / EXTRA / DESCRIPTION
+    return read_json(path) if path.is_file() else {}
 
 
 def export_in(folder: pathlib.Path) -> pathlib.Path | None:
@@ -378,6 +386,15 @@ def check_has_text(model_dir: pathlib.Path, options: Options) -> None:
         )
 
 
+def check_checkpoint(model_dir: pathlib.Path, which: str) -> None:
+    """Raises `ValueError` if a run has no moving average of its weights, and these are the weights to use."""
+    if which == EMA and not (train := groups(model_dir, "train")[0]).ema_decay:
+        raise ValueError(
+            f"Expected a run with a moving average of its weights. Received: {model_dir}, trained with ema_decay={train.ema_decay:g}. "
+            "Choose another `checkpoint`."
+        )
+
+
 def _child_of(parent: pathlib.Path, which: str, optimizer: bool = False) -> Options:
     """Returns the defaults of a new run that starts from the weights of another one: its architecture and model.
 
@@ -387,13 +404,14 @@ def _child_of(parent: pathlib.Path, which: str, optimizer: bool = False) -> Opti
     """
     try:
         run = read(parent)
+        check_checkpoint(parent, which)
         checkpoint.identity(parent, which)
         if optimizer and (run.train.freeze or not checkpoint.has_optimizer(parent, which)):
             received = f"{parent}, {f'trained with freeze={run.train.freeze}' if run.train.freeze else 'whose checkpoint has none'}"
             raise ValueError(f"Expected a parent with an optimizer of all weights. Received: {received}. Leave out `parent_optimizer`.")
     except (FileNotFoundError, ValueError) as error:
         kind = ValueError if isinstance(error, ValueError) else FileNotFoundError
-        raise kind(str(error).replace("`checkpoint=", "`parent_checkpoint=").replace("`model_dir`", "`parent`")) from error
+        raise kind(str(error).replace("`checkpoint", "`parent_checkpoint").replace("`model_dir`", "`parent`")) from error
     return dataclasses.replace(Options.default(run.architecture), model=run.model)
 
 

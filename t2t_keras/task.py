@@ -46,6 +46,20 @@ class Metric(NamedTuple):
     valid: str = ""
 
 
+class Renewal(NamedTuple):
+    """Changes records anew each epoch, in the graph of the data pipeline; see `Task.renewal`.
+
+    Attributes:
+        columns: names of the columns that it returns.
+        change: (records, seed) → records. Records are [N, (length)] int32, ragged, by name of the column: those of `Task.stored` become as
+            many rows of `columns`, some thousands at a time. A seed is [2] int64, for TensorFlow's stateless random operations: a function
+            of the seed of the run, the epoch, and the place of the records in it.
+    """
+
+    columns: tuple[str, ...]
+    change: Callable
+
+
 LOSS = Metric(
     "loss",
     "Loss",
@@ -60,7 +74,8 @@ class Task:
     Attributes:
         name: as it is registered.
         texts: the text that a record is made of: ("source", "target"), or ("source",) for text without a second side.
-        columns: the columns of a record.
+        columns: the columns of a batch.
+        stored: the columns of a record on disk, if they are not those of a batch; the counted ones are. `renewal` makes one of the other.
         target: the column whose tokens the loss is a sum over.
         separate_subwords: whether the source may have sub-words of its own, which `records` then takes from `tokenizer.source`.
         sums: names of what `loss` returns.
@@ -73,6 +88,7 @@ class Task:
     name: str
     texts: tuple[str, ...] = ("source", "target")
     columns: tuple[Column, ...]
+    stored: tuple[Column, ...] = ()
     target: str = "target"
     separate_subwords: bool = False
     sums: tuple[str, ...] = ("loss",)
@@ -85,6 +101,11 @@ class Task:
         """Whether each column is counted, by its name."""
         return {column.name: column.counted for column in self.columns}
 
+    @property
+    def on_disk(self) -> dict[str, bool]:
+        """Whether each column of a record on disk is counted, by its name."""
+        return {column.name: column.counted for column in self.stored or self.columns}
+
     def records(self, tokenizer, *texts: list[bytes]) -> Iterable[tuple]:
         """Makes records of text.
 
@@ -93,9 +114,23 @@ class Task:
             texts: lines of each of `self.texts`.
 
         Returns:
-            For each line a tuple with an integer array for each of `self.columns`.
+            For each line a tuple with an integer array for each of `self.stored` or, without these, `self.columns`.
         """
         raise NotImplementedError
+
+    def renewal(self, tokenizer, options, training: bool) -> Renewal | None:
+        """Returns what changes records anew each epoch, such as random masks or another segmentation; `None`, as here, changes none.
+
+        A resumed run and one on more devices get the same records, because these are changed before they are cut into batches. Each row
+        must keep one integer or more, all at least 1. Batches and memory are planned for the longest row on disk: no counted column should
+        become longer.
+
+        Args:
+            tokenizer: the `Subwords`.
+            options: the `run_folder.Options` of the run.
+            training: whether the records are those of the training set. Those of the validation set get the same seeds at every validation.
+        """
+        return None
 
     def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """Computes the loss of a model on a micro-batch.

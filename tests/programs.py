@@ -14,6 +14,7 @@ import importlib
 import io
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -82,6 +83,24 @@ def run(command, *, input=None, capture_output=False, timeout=None, check=False,
     if check:
         result.check_returncode()
     return result
+
+
+def alone(code: str, version: pathlib.Path, given):
+    """Runs code in the folder of an export, with nothing of this project on its path.
+
+    Args:
+        code: reads JSON from stdin, and prints JSON last. Its argument is the folder.
+        version: the folder.
+        given: what it reads.
+
+    Returns:
+        What it prints.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", code, str(version)]
+    result = run(command, input=json.dumps(given).encode(), capture_output=True, env=environment, cwd=version, timeout=120)
+    assert result.returncode == 0, result.stderr.decode()
+    return json.loads(result.stdout.decode().splitlines()[-1])
 
 
 class _Server:

@@ -79,6 +79,26 @@ def adam_averages():
         np.testing.assert_allclose(variance.value, 0.125 * gradient**2)
 
 
+def moving_average():
+    optimizer = keras.optimizers.Adam(use_ema=True, ema_momentum=0.75)
+    weights = [keras.Variable(np.zeros(size, "float32"), name=name) for size, name in ((2, "a"), (3, "b"))]
+    optimizer.build(weights)
+    for _ in range(2):
+        expected = [np.array(weight) for weight in weights]
+        optimizer.apply([tf.ones([2]), -tf.ones([3])])
+    for weight, first in zip(weights, expected, strict=True):
+        np.testing.assert_allclose(compat.moving_average(optimizer, weight), 0.75 * first + 0.25 * np.array(weight), rtol=1e-6)
+
+
+def moving_averages():
+    optimizer = keras.optimizers.Adam(use_ema=True)
+    weights = [keras.Variable(np.zeros(size, "float32"), name=name) for size, name in ((2, "a"), (3, "b"))]
+    optimizer.build(weights)
+    found = compat.moving_averages(optimizer)
+    assert list(found) == ["a", "b"]
+    assert all(found[weight.path] is compat.moving_average(optimizer, weight) for weight in weights)
+
+
 def number_collective_keys():
     def keys_of(number: int) -> set[int]:
         class Strategy(tf.distribute.MirroredStrategy):
@@ -107,7 +127,17 @@ def share_sentencepiece_model():
     assert tokenizer.tokenize(text).to_list() == expected and tokenizer.detokenize(expected).numpy().tolist() == [b"7 times 8"]
 
 
-CHECKS = (keras_mask, layers_of, own_names, replaced_calls, adam_averages, number_collective_keys, share_sentencepiece_model)
+CHECKS = (
+    keras_mask,
+    layers_of,
+    own_names,
+    replaced_calls,
+    adam_averages,
+    moving_average,
+    moving_averages,
+    number_collective_keys,
+    share_sentencepiece_model,
+)
 
 
 def verify(check) -> None:
@@ -143,6 +173,7 @@ def test_every_function_of_the_module_has_a_check_and_says_what_is_private():
         (own_names, global_state, "set_global_attribute", lambda name, value: None),
         (replaced_calls, keras.Layer, "__call__", lambda self, x: type(self).call(self, x)),
         (adam_averages, keras.optimizers.Adam, "_get_variable_index", lambda self, variable: 0),
+        (moving_average, keras.optimizers.Adam, "_get_variable_index", lambda self, variable: 0),
         (number_collective_keys, tf.distribute.MirroredStrategy, "_collective_key_base", property(lambda self: 0, lambda self, base: None)),
         (share_sentencepiece_model, sentencepiece_tokenizer, "_SentencepieceModelResource", lambda model, name: None),
     ],

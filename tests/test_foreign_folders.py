@@ -412,3 +412,11 @@ def test_held_out_text_that_is_a_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "valid.target.txt")
     with pytest.raises(ValueError, match="valid.target.txt, which is a pipe"):
         prepare.read_text(tmp_path, "valid")
+
+
+def test_a_parent_s_checkpoint_that_is_a_pipe_is_refused(run):
+    [path] = (run / "checkpoints").glob("step-*.npz")
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match=f"{path}, which is a pipe"):
+        checkpoint.has_optimizer(run, "latest")

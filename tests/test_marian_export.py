@@ -272,6 +272,7 @@ def test_languages_are_those_of_the_options_or_of_the_names(data, expected):
 def test_the_data_of_a_resumed_run_are_those_of_its_folder(tmp_path):
     run = marian_run.make(tmp_path / "run", groups={"data": DataConfig()})
     options = {"train_source": ["a.en 3 ab", "b.en 4 cd"], "train_target": ["a.de 3 ab", "b.de 4 cd"], "vocab_size": 330}
+    options["source_tag"] = "<1>,<2>,<3>"  # Of other names than these files have: one was a glob.
     (run / "data").mkdir()
     (run / "data" / "corpus.json").write_text(json.dumps({"options": options}))
     found = model_card.corpus(run, run_folder.read(run))

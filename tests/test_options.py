@@ -662,6 +662,7 @@ ROWS = {
             Row(True, of_parts(lambda found: found.called), ["parent latest adam"], {"parent": "parent", "parent_checkpoint": "latest"})
         ],
         "freeze": [Row("encoder", of_parts(frozen), {"encoder_0"})],
+        "ema_decay": [Row(0.25, of_parts(lambda found: (found.optimizer.ema_momentum, len(found.optimizer.averages) > 9)), (0.25, True))],
         "seed": [
             Row(4, of_parts(initial_weights), ANOTHER),
             Row(4, of_run(lambda found: found.applied[0].source.tolist()), ANOTHER),

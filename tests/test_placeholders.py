@@ -1,11 +1,8 @@
 """Placeholders for text to keep: against Python's regular expressions, in sub-words, records, translations and an export."""
 
 import dataclasses
-import json
-import os
 import random
 import re
-import sys
 
 import numpy as np
 import programs
@@ -212,13 +209,7 @@ print(json.dumps([text.decode() for text in found["text"].numpy()]))
 
 def test_an_export_keeps_text_in_a_process_without_this_package(copier, tmp_path):
     version = savedmodel.export(copier, tmp_path, {})
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    result = programs.run(
-        [sys.executable, "-c", ALONE, str(version)],
-        input=json.dumps(LINES).encode(), capture_output=True, env=environment, cwd=version, timeout=120,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr.decode()
-    assert json.loads(result.stdout.decode().splitlines()[-1]) == LINES
+    assert programs.alone(ALONE, version, LINES) == LINES
 
 
 def test_the_end_is_no_placeholder(subwords):

@@ -198,14 +198,7 @@ def test_every_warm_up_request_runs(version, loaded):
 
 
 def test_another_program_without_this_package_translates_and_scores_the_same(version, translator):
-    # From another folder, with nothing of this project on its path.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    result = programs.run(
-        [sys.executable, "-c", ALONE, str(version)],
-        input=json.dumps(LINES).encode(), capture_output=True, env=environment, cwd=version, timeout=120,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr.decode()
-    texts, scores, log_probs, drawn, drawn_scores = json.loads(result.stdout.decode().splitlines()[-1])
+    texts, scores, log_probs, drawn, drawn_scores = programs.alone(ALONE, version, LINES)
     expected, lines, service = translator(tf.constant(LINES)), tf.constant(LINES), Signatures(translator)
     assert texts == [text.decode() for text in expected["text"].numpy()] and len(set(texts)) > 3
     np.testing.assert_allclose(scores, expected["score"], atol=1e-4)

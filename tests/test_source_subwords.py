@@ -4,10 +4,8 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 import pathlib
 import shutil
-import sys
 
 import numpy as np
 import programs
@@ -328,13 +326,7 @@ def test_an_export_without_this_package_reads_and_writes_as_the_translator(trans
     described = json.loads((version / "assets.extra" / savedmodel.DESCRIPTION).read_text())
     hashes = [hashlib.sha256(model).hexdigest() for model in translator.tokenizer.models]
     assert [described["subwords_sha256"], described["source_subwords_sha256"]] == hashes
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    result = programs.run(
-        [sys.executable, "-c", ALONE, str(version)],
-        input=json.dumps(LINES).encode(), capture_output=True, env=environment, cwd=version, timeout=120,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr.decode()
-    written, log_probs = json.loads(result.stdout.decode().splitlines()[-1])
+    written, log_probs = programs.alone(ALONE, version, LINES)
     lines = tf.constant(LINES)
     assert written == [text.decode("utf-8", "replace") for text in translator(lines)["text"].numpy()]
     np.testing.assert_allclose(log_probs, service.score(lines, lines)["log_prob"], atol=1e-4)

@@ -155,6 +155,7 @@ def trained_model() -> dict:
         raise ValueError(f"Expected numbers as `ensemble_weights`. Received: {','.join(flags.FLAGS['ensemble_weights'].value)}.") from error
     check_ensemble(len(folders), weights, values["ensemble_mean"])
     for folder in folders:
+        run_folder.check_checkpoint(folder, values["checkpoint"])
         piece_file.with_languages(run_folder.read_subwords(folder), **languages)
     process_environment.choose(models, values["dtype"], values["int8"])
     return {"model_dir": folders, "which": values.pop("checkpoint"), "ensemble_weights": weights, **values, **languages, **search}

@@ -1,8 +1,9 @@
 """Batches of pairs of similar length, up to a budget of tokens on each side (section 5.1).
 
 The order of an epoch is a function of (seed, epoch). Each epoch shuffles the shards and reads them in *windows* of several shards.
-The pairs of a window are sorted by length, with ties in random order, and cut into batches, and the batches are shuffled. Memory is
-therefore limited to one window and the next, which is read ahead. A run that resumes inside an epoch rereads at most one window.
+The pairs of a window are changed, if the task renews them each epoch. They are sorted by length, with ties in random order, and cut into
+batches, and the batches are shuffled. Memory is therefore limited to one window and the next, which is read ahead. A run that resumes
+inside an epoch rereads at most one window.
 
 An update consists of several batches, called its buckets: each has sentences of similar length, and short and long sentences
 contribute to every update. Each bucket is cut into micro-batches that fit into a device's memory.
@@ -20,8 +21,10 @@ import tensorflow as tf
 
 from t2t_keras.config import PAD
 from t2t_keras.data import shards
+from t2t_keras.task import Renewal
 
 WINDOW_PAIRS, WINDOW_TOKENS = 2**19, 2**27  # Approximate size of a window, at the first of both limits. Documents reach that of tokens.
+RENEWED_PAIRS, RENEWED_TOKENS = 2**13, 2**22  # Changed at once, likewise.
 
 
 class Position(NamedTuple):
@@ -163,17 +166,45 @@ def _sorted_rows(lengths: list, seed):
     return tf.gather(rows, tf.argsort(key, stable=True))
 
 
-def _read_window(folder: pathlib.Path, info: dict, window, batch_tokens: int, seed: int, damaged_records: str) -> dict:
+def _renewed(pairs: dict, info: dict, renewal: Renewal, seed) -> dict:
+    """Returns the columns of pairs as `renewal` changes them, a part at a time; see `shards.read`."""
+    stored = {
+        column: tf.RaggedTensor.from_row_lengths(pairs[f"{column}_ids"], tf.cast(pairs[f"{column}_lengths"], tf.int64), validate=False)
+        for column in info["columns"]
+    }
+    number = next(iter(stored.values())).nrows()
+    at_once = min(RENEWED_PAIRS, max(1, RENEWED_TOKENS // max(1, *shards.counted(info))))
+
+    def part(first):
+        rows = {column: ids[first : first + at_once] for column, ids in stored.items()}
+        changed = renewal.change(rows, tf.random.fold_in(seed, first))
+        return {column: changed[column].with_row_splits_dtype(tf.int64) for column in renewal.columns}
+
+    kind = tf.RaggedTensorSpec([None, None], tf.int32)
+    parts = tf.map_fn(part, tf.range(0, number, at_once, tf.int64), fn_output_signature=dict.fromkeys(renewal.columns, kind))
+    columns = {}
+    for column, ids in parts.items():
+        ids = ids.values  # Of all parts.
+        columns |= {f"{column}_ids": ids.values, f"{column}_lengths": tf.cast(ids.row_lengths(), tf.int32)}
+    return {**columns, "damaged": pairs["damaged"]}
+
+
+def _read_window(
+    folder: pathlib.Path, info: dict, window, batch_tokens: int, seed: int, damaged_records: str, renewal: Renewal | None = None
+) -> dict:
     """Reads the pairs of one window and decides which rows are in which batch, and the order of the batches."""
     number, windows = len(info["shards"]), windows_per_epoch(info)
     epoch, index = window // windows, window % windows
     order = _permutation(number, tf.random.fold_in(tf.constant([seed, 0], tf.int64), epoch))
     pairs = shards.read(folder, order[number * index // windows : number * (index + 1) // windows], damaged_records)
+    columns = info["columns"]
+    if renewal:
+        pairs, columns = _renewed(pairs, info, renewal, tf.random.fold_in(tf.constant([seed, 3], tf.int64), window)), renewal.columns
     lengths = [pairs[f"{column}_lengths"] for column, counts in info["columns"].items() if counts]
     tie_seed, order_seed = _window_seeds(seed, window)
     rows = _sorted_rows(lengths, tie_seed)
     cuts = cut(functools.reduce(tf.maximum, [tf.gather(column, rows) for column in lengths]), batch_tokens)
-    starts = {f"{column}_starts": tf.cumsum(tf.cast(pairs[f"{column}_lengths"], tf.int64), exclusive=True) for column in info["columns"]}
+    starts = {f"{column}_starts": tf.cumsum(tf.cast(pairs[f"{column}_lengths"], tf.int64), exclusive=True) for column in columns}
     return {**pairs, **starts, "window": window, "rows": rows, "cuts": cuts, "order": _permutation(tf.size(cuts) - 1, order_seed)}
 
 
@@ -199,6 +230,7 @@ def batches(
     start: Position = START,
     epochs: int | None = None,
     damaged_records: str = "stop",
+    renewal: Renewal | None = None,
 ) -> tf.data.Dataset:
     """Returns the batches from position `start` on.
 
@@ -217,6 +249,7 @@ def batches(
         epochs: number of epochs, counted from the very first one; `None` repeats the data indefinitely.
         damaged_records: `stop` raises an error at a damaged record; `skip` leaves out its pairs. The order of the other pairs then
             depends on which records are intact.
+        renewal: changes the records anew each epoch; see `Task.renewal`.
 
     Returns:
         A dataset of {"source": [B, S] int32, "target": [B, T] int32, or other columns, "position": [2] int64, "damaged": [] int32}.
@@ -234,12 +267,12 @@ def batches(
     def window_batches(window):
         first = tf.where(window["window"] == start.window, tf.constant(start.batch, tf.int64), 0)
         return tf.data.Dataset.range(first, tf.size(window["order"], out_type=tf.int64)).map(
-            lambda index: _batch(window, index, info["columns"])
+            lambda index: _batch(window, index, renewal.columns if renewal else info["columns"])
         )
 
     last = 2**62 if epochs is None else windows * epochs
     read = tf.data.Dataset.range(start.window, last).map(
-        lambda window: _read_window(folder, info, window, batch_tokens, seed, damaged_records)
+        lambda window: _read_window(folder, info, window, batch_tokens, seed, damaged_records, renewal)
     )
     # If a run resumes inside an epoch, the epoch had pairs.
     counted = _count_damaged(read, windows, begun=start.window % windows > 0 or start.batch > 0)

@@ -132,7 +132,7 @@ def write(
             | "Spread" >> beam.Reshuffle()
             | "Encode" >> beam.ParDo(_Encode(subwords.models, max_length, seed, len(names), task))
             | "By shard" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(_WriteShard(exchange, names, subwords.largest, task.counted))
+            | "Write" >> beam.ParDo(_WriteShard(exchange, names, subwords.largest, task.on_disk))
         )
     described = {}
     for name in names:
@@ -141,7 +141,7 @@ def write(
             shutil.copyfileobj(source, target)
         with FileSystems.open(f"{path}.json") as file:
             described[name] = json.loads(file.read())
-    info = shards.describe(folder, described, subwords.largest, task.counted)
+    info = shards.describe(folder, described, subwords.largest, task.on_disk)
     report.too_long += report.pairs - info["pairs"]
     report.pairs = info["pairs"]
     FileSystems.delete([exchange])

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from t2t_keras.data import batching, shards
+from t2t_keras.task import Renewal
 
 
 def check(service: str, seconds: float = 10.0) -> None:
@@ -88,6 +89,7 @@ def batches(
     seed: int,
     start: batching.Position = batching.START,
     damaged_records: str = "stop",
+    renewal: Renewal | None = None,
 ) -> tf.data.Dataset:
     """Returns the batches from `start` on, indefinitely. An epoch ends before the next one begins.
 
@@ -99,7 +101,7 @@ def batches(
         service: address of the dispatcher, grpc://host:port.
         job: a new name for every start. Trainers that give the same name share the batches: each batch goes to one of them, so each of
             n trainers should ask for an n-th of the tokens.
-        batch_tokens, seed, damaged_records: see `batching.batches`.
+        batch_tokens, seed, damaged_records, renewal: see `batching.batches`.
         start: see `batching.batches`; the same for all trainers of a job.
 
     Returns:
@@ -114,9 +116,8 @@ def batches(
     windows = batching.windows_per_epoch(shards.read_info(folder))
 
     def epoch(number: int, position: batching.Position) -> tf.data.Dataset:
-        return batching.batches(
-            folder, batch_tokens=batch_tokens, seed=seed, start=position, epochs=number + 1, damaged_records=damaged_records
-        )
+        reading = {"batch_tokens": batch_tokens, "seed": seed, "damaged_records": damaged_records, "renewal": renewal}
+        return batching.batches(folder, start=position, epochs=number + 1, **reading)
 
     def epochs() -> Iterator[dict]:
         position = start

@@ -100,17 +100,17 @@ def encode(
         task: makes a record of each pair.
 
     Yields:
-        An id array for each column of the task, or `None` for a pair that is left out.
+        An id array for each column on disk, or `None` for a pair that is left out.
     """
     for chunk in chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE):
         records = list(task.records(subwords, *map(list, zip(*chunk, strict=True))))
-        wrong = [len(record) for record in records if len(record) != len(task.columns)]
+        wrong = [len(record) for record in records if len(record) != len(task.on_disk)]
         if wrong or len(records) != len(chunk):
             received = f"a record of {wrong[0]} columns" if wrong else f"{len(records):,} records of {len(chunk):,} lines"
-            expected = f"a record of {len(task.columns)} columns for each line ({', '.join(task.counted)})"
+            expected = f"a record of {len(task.on_disk)} columns for each line ({', '.join(task.on_disk)})"
             raise ValueError(f"Expected from the task {task.name} {expected}. Received: {received}.")
         for record in records:
-            if max(len(ids) for ids, column in zip(record, task.columns, strict=True) if column.counted) > max_length:
+            if max(len(ids) for ids, counts in zip(record, task.on_disk.values(), strict=True) if counts) > max_length:
                 report.too_long += 1
                 report.pairs -= 1
                 yield None
@@ -123,7 +123,7 @@ def write(
 ) -> dict:
     """Tokenizes pairs and writes them as shards in this process. See `encode` for the arguments and `shards.write` for `options`."""
     records = encode(pairs, subwords, max_length, report, task)
-    return shards.write(folder, records, vocab_size=subwords.largest, columns=task.counted, **options)
+    return shards.write(folder, records, vocab_size=subwords.largest, columns=task.on_disk, **options)
 
 
 def _write_text(folder: pathlib.Path, split: str, pairs: list[corpora.Pair], sides: tuple[str, ...]) -> None:
@@ -360,7 +360,7 @@ def _make(
             "`source_vocab_size`, the number of those of the source, for a matrix of its own."
         )
     for tag in filter(None, dict.fromkeys(data.tags)):
-        if (number := len(subwords.source.sentences([tag.encode()])[0]) - 1) > 1:  # Without the end token.
+        if (number := int(subwords.source.words(tf.constant([tag])).row_lengths()[0])) > 1:
             advice = "Byte-pair encoding that is learned with it, without a normalization that changes it, has one for it."
             logger.warning(f"The tag {tag} is divided into {number} sub-words. {advice}")
     for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):

@@ -65,6 +65,7 @@ def _make_model(model_dir: pathlib.Path, which: str, languages: tuple[str, str])
     """
     (config,) = run_folder.groups(model_dir, "model")
     architecture = registry.architecture(run_folder.architecture_of(model_dir))
+    run_folder.check_checkpoint(model_dir, which)
     checkpoint.check_size(model_dir, which, config.num_weights)
     tokenizer, model = read_tokenizer(model_dir, config, languages), make(architecture, config)
     if not isinstance(model, EncoderDecoder):
@@ -139,7 +140,7 @@ def load(model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average
 
     Args:
         model_dir: folder of a run, or several folders. The search and TF32 are as the first one has them.
-        which: `average`, `best` or `latest` weights, or the number of an update.
+        which: `average`, `best`, `latest` or `ema` weights, or the number of an update.
         options: `dtype` of weights and arithmetic, float32 (the default) or bfloat16; `int8`, whether to keep matrices in 8 bits;
             `ensemble_weights`, a positive number for each run; `ensemble_mean`, probabilities (the default) or logs; `source_language`
             and `target_language`, codes of a model of many languages; and fields of `DecodeConfig`, which replace those of the run.

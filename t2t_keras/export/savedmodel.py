@@ -32,8 +32,8 @@ from t2t_keras.files import exclusive, making_folder, write_whole
 from t2t_keras.log import logger
 from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.protocols import EncoderDecoder
+from t2t_keras.run_folder import DESCRIPTION, EXTRA
 
-DESCRIPTION = "t2t_keras.json"
 WARM_UP = "tf_serving_warmup_requests"
 MODEL_NAME = "translate"
 MAX_BYTES = 2**31 - 2**27  # Maximum size of the weights in a graph: a protocol buffer holds 2 GiB.
@@ -110,7 +110,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     held.tokenizers = [translator.tokenizer, *translator.other_sources]
     held.weights = translator.int8.matrices if translator.int8 else [weight.value for weight in translator.model.trainable_variables]
     tf.saved_model.save(held, str(folder), signatures=signatures)
-    extra = folder / "assets.extra"
+    extra = folder / EXTRA
     extra.mkdir()
     description = {
         **_described(translator.model),
@@ -175,7 +175,7 @@ def export_run(
     Args:
         export_dir: folder of all versions.
         model_dir: folder of a run, or several folders.
-        which: `average`, `best` or `latest` weights, or the number of an update.
+        which: `average`, `best`, `latest` or `ema` weights, or the number of an update.
         options: see `loading.load`.
 
     Returns:

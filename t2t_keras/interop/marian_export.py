@@ -82,7 +82,7 @@ def export_marian(
     Args:
         model_dir: the run's folder.
         export_dir: a new or empty folder.
-        which: "average", "best", "latest" or the number of an update.
+        which: "average", "best", "latest", "ema" or the number of an update.
         scores: files with what `tools/evaluate.py --json` printed, for the card; their names are those of the test sets.
         decode_options: fields of `DecodeConfig`, which replace those of the run.
 

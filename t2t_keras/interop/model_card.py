@@ -103,11 +103,8 @@ def corpus(model_dir: pathlib.Path, options: run_folder.Options) -> DataConfig:
         return options.data
     recorded = run_folder.recorded_options(folder)
     texts = {name: ",".join(str(line).rsplit(" ", 2)[0] for line in recorded.get(name, [])) for name in TEXTS}  # NAME BYTES SHA-256.
-    # Where a name of the command was a glob, there are more files than tags.
-    data = run_folder.prepared_with(folder)
-    for name, text in texts.items():
-        object.__setattr__(data, name, text)
-    return data
+    # Tags are of the names in the command, of which one may stand for several files.
+    return dataclasses.replace(run_folder.prepared_with(folder), source_tag="", **texts)
 
 
 def languages(data: DataConfig) -> tuple[str, ...]:
@@ -143,7 +140,7 @@ def card(
         state: of their newest checkpoint.
         scores: of test sets.
     """
-    spoken, tags = languages(data), sorted(set(filter(None, data.tags)))
+    spoken, tags = languages(data), sorted(set(filter(None, options.data.tags)))
     origin, command, base = _origin(model_dir, options, state)
     return _CARD.format(
         languages="".join(f"{line}\n" for line in ["language:", *(f"- {code}" for code in spoken)] if spoken),

@@ -27,7 +27,7 @@ from t2t_keras.log import logger
 from t2t_keras.reporting import histograms, scalars
 from t2t_keras.reporting.console import ProgressBar
 from t2t_keras.reporting.profiler import Profiler
-from t2t_keras.task import Task
+from t2t_keras.task import Renewal, Task
 from t2t_keras.training import cost, device_memory, devices, diagnosis
 from t2t_keras.training.device_memory import SplittingTrainStep
 from t2t_keras.training.interruption import Interruption, StoppedError
@@ -52,11 +52,11 @@ def _per_process(strategy, config: TrainConfig) -> tuple[TrainConfig, int]:
     return dataclasses.replace(config, **own), strategy.num_replicas_in_sync // processes
 
 
-def _make_batches(strategy, config: TrainConfig, folder: pathlib.Path, start: batching.Position):
+def _make_batches(strategy, config: TrainConfig, folder: pathlib.Path, start: batching.Position, renewal: Renewal | None):
     """Returns the distributed training data from a position on, read here or by a tf.data service."""
     config, _ = _per_process(strategy, config)
     buckets = batching.buckets(shards.read_info(folder), config.batch_tokens, config.buckets_per_update)
-    reading = {"seed": config.seed, "start": start, "damaged_records": config.damaged_records}
+    reading = {"seed": config.seed, "start": start, "damaged_records": config.damaged_records, "renewal": renewal}
     reading["batch_tokens"] = config.batch_tokens // buckets
     if not config.data_service:
         return devices.distribute(strategy, batching.batches(folder, **reading), config.micro_batch_tokens, buckets)
@@ -70,14 +70,15 @@ def _make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig
     return SplittingTrainStep(strategy, train_step, model.memory_cost, [column.name for column in task.columns if column.counted])
 
 
-def _run_largest(strategy, train_step: SplittingTrainStep, config: TrainConfig, folder: pathlib.Path) -> None:
-    device_memory.run_largest_micro_batches(strategy, train_step, shards.read_info(folder), *_per_process(strategy, config))
+def _run_largest(strategy, train_step: SplittingTrainStep, task: Task, config: TrainConfig, folder: pathlib.Path) -> None:
+    info = shards.read_info(folder) | {"columns": task.counted}
+    device_memory.run_largest_micro_batches(strategy, train_step, info, *_per_process(strategy, config))
 
 
-def dry_run(strategy, model, optimizer, task: Task, config: TrainConfig, *, folder: pathlib.Path) -> None:
+def dry_run(strategy, model, optimizer, task: Task, config: TrainConfig, *, folder: pathlib.Path, renewal: Renewal | None = None) -> None:
     """Runs the largest micro-batches, as `train` does before its first update, and nothing else. See `train` for the arguments."""
-    batches = _make_batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START)
-    _run_largest(strategy, _make_train_step(strategy, model, optimizer, task, config, batches.element_spec), config, folder)
+    batches = _make_batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START, renewal)
+    _run_largest(strategy, _make_train_step(strategy, model, optimizer, task, config, batches.element_spec), task, config, folder)
 
 
 class _Update(NamedTuple):
@@ -115,11 +116,12 @@ class _Trainer:
         tensorboard,
         update_pictures,
         started,
+        renewal,
     ):
         self.strategy, self.model, self.optimizer, self.task, self.config = strategy, model, optimizer, task, config
         self.folder, self.model_dir = folder, model_dir
         self.validate, self.diagnose, self.tensorboard, self.called_at = validate, diagnose, tensorboard, started
-        self.update_pictures, self.pictured_step = update_pictures, 0
+        self.update_pictures, self.pictured_step, self.renewal = update_pictures, 0, renewal
         self.chief = devices.is_chief(strategy)
         self.windows_per_epoch = batching.windows_per_epoch(shards.read_info(folder))
 
@@ -127,7 +129,7 @@ class _Trainer:
         self._restore()
         with Interruption(self.config.max_hours, self.called_at) as self.interruption:
             if self.state.step < self.config.train_steps:
-                self._unless_stopped(lambda: _run_largest(self.strategy, self.train_step, self.config, self.folder))
+                self._unless_stopped(lambda: _run_largest(self.strategy, self.train_step, self.task, self.config, self.folder))
             with (
                 ProgressBar(self.config.train_steps, self.state.step, shown=self.chief) as self.progress_bar,
                 Profiler(self.model_dir / run_folder.LOGS, self.config.profile_steps if self.chief else "") as self.profiler,
@@ -174,7 +176,7 @@ class _Trainer:
             self.tensorboard.start(state.step, state.validated_step)
             if restored:
                 checkpoint.put_aside(self.model_dir, after=path)
-        self.batches = _make_batches(self.strategy, self.config, self.folder, batching.Position(*state.position))
+        self.batches = _make_batches(self.strategy, self.config, self.folder, batching.Position(*state.position), self.renewal)
         self.train_step = _make_train_step(self.strategy, self.model, self.optimizer, self.task, self.config, self.batches.element_spec)
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
         self.last_good_state = copy.deepcopy(state)
@@ -394,6 +396,7 @@ def train(
     tensorboard,
     update_pictures: Callable[[bool], None] = lambda is_best: None,
     started: float,
+    renewal: Renewal | None = None,
 ) -> TrainState:
     """Trains up to `config.train_steps` updates, from the newest intact checkpoint in `model_dir` if there is one.
 
@@ -410,6 +413,7 @@ def train(
         tensorboard: a `TensorBoardWriter`.
         update_pictures: called on the chief after each validation, with whether it is the best so far, and at the end.
         started: when the run was started, of `time.monotonic`; the option `max_hours` counts from then.
+        renewal: changes the records anew each epoch; see `Task.renewal`.
 
     Returns:
         The state at the end of the run.
@@ -421,5 +425,5 @@ def train(
         OSError: a checkpoint could not be written.
     """
     return _Trainer(
-        strategy, model, optimizer, task, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures, started
+        strategy, model, optimizer, task, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures, started, renewal
     ).train()

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from t2t_keras.compat import adam_averages
+from t2t_keras.compat import adam_averages, moving_average, moving_averages
 from t2t_keras.config import TrainConfig
 
 
@@ -110,11 +110,9 @@ class Adam(keras.optimizers.Adam):
             super().update_step(gradient, variable, learning_rate)
             return
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.float32) + 1.0
-        # Under a strategy, `variable` is the copy of one device, and the handles are those of that device.
-        weight = variable.value if isinstance(variable, keras.Variable) else variable
         mean, variance = (average.value for average in adam_averages(self, variable))
         tf.raw_ops.ResourceApplyAdam(
-            var=weight.handle,
+            var=_local(variable).handle,
             m=mean.handle,
             v=variance.handle,
             beta1_power=self.beta_1**step,
@@ -126,7 +124,29 @@ class Adam(keras.optimizers.Adam):
             grad=gradient,
         )
 
+    @property
+    def averages(self) -> dict:
+        """With `use_ema`, the exponential moving averages of the weights, by the path of the weight."""
+        return moving_averages(self) if self.use_ema else {}
 
-def adam(schedule) -> Adam:
-    """Returns Adam with the paper's β1, β2 and ε (section 5.3)."""
-    return Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, name="adam")
+    def update_average(self, variable) -> None:
+        """Updates the moving average of a weight after `update_step`. The first update of a run makes it equal to the weight."""
+        weight, average = _local(variable), moving_average(self, variable).value
+        share = tf.where(tf.convert_to_tensor(self.iterations) > 0, 1 - self.ema_momentum, 1.0)
+        before, now = (tf.raw_ops.ReadVariableOp(resource=each.handle, dtype=tf.float32) for each in (average, weight))
+        tf.raw_ops.AssignAddVariableOp(resource=average.handle, value=share * (now - before))
+
+
+def _local(variable):
+    """Returns the TensorFlow variable of a weight. Under a strategy, `variable` is the copy of one device, and so are the handles then."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def adam(schedule, ema_decay: float = 0.0) -> Adam:
+    """Returns Adam with the paper's β1, β2 and ε (section 5.3).
+
+    Args:
+        schedule: the learning rate schedule.
+        ema_decay: decay of the moving average of the weights; 0 keeps none.
+    """
+    return Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, use_ema=ema_decay > 0, ema_momentum=ema_decay, name="adam")

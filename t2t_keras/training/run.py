@@ -43,7 +43,8 @@ def _validation(strategy, model, tokenizer, folder: pathlib.Path, options: run_f
     """Returns a function step → the metrics of the task on the validation set, and on the chief what else the task shows."""
     config, task = options.train, options.task
     budget = max(config.micro_batch_tokens, *shards.counted(shards.read_info(folder / "valid")))
-    dataset = batching.batches(folder / "valid", batch_tokens=budget, seed=0, epochs=1, damaged_records=config.damaged_records)
+    reading = {"batch_tokens": budget, "seed": 0, "epochs": 1, "damaged_records": config.damaged_records}
+    dataset = batching.batches(folder / "valid", **reading, renewal=task.renewal(tokenizer, options, training=False))
     batches = devices.distribute(strategy, dataset, config.micro_batch_tokens)
     sums = train_step.make_validation(strategy, model, task, batches, devices.at_once(strategy, config))
     texts = prepare.read_text(folder, "valid", task.texts)
@@ -121,7 +122,7 @@ def _make_model(strategy, options: run_folder.Options) -> tuple:
     with strategy.scope():
         model = make(registry.architecture(options.architecture), options.model, _policy(options.train.dtype))
         freezing.freeze(model, options.train.freeze)
-        adam = optimizer.adam(optimizer.schedule_of(options.model.d_model, options.train))
+        adam = optimizer.adam(optimizer.schedule_of(options.model.d_model, options.train), options.train.ema_decay)
         adam.build(model.trainable_variables)
     return model, adam
 
@@ -213,8 +214,9 @@ def train(
             parent.start(pathlib.Path(config.parent), config.parent_checkpoint, model, tokenizer, adam if config.parent_optimizer else None)
         logger.info(f"Options:\n{options.table()}")
         _log_model(strategy, model, config, model_dir)
+        renewal = task.renewal(tokenizer, options, training=True)
         if dry_run:
-            loop.dry_run(strategy, model, adam, task, config, folder=folder / "train")
+            loop.dry_run(strategy, model, adam, task, config, folder=folder / "train", renewal=renewal)
             return None
         state = loop.train(
             strategy,
@@ -235,6 +237,7 @@ def train(
             ),
             update_pictures=pictures.updates(model_dir, model, tokenizer),
             started=started,
+            renewal=renewal,
         )
         logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
         logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops))

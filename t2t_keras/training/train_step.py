@@ -188,11 +188,14 @@ def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig,
         return gradients, scale, metrics
 
     def apply_gradients(gradients, scale, rate):
+        def update(variable, gradient, scale, rate):
+            optimizer.update_step(gradient * scale, variable, rate)
+            if config.ema_decay:
+                optimizer.update_average(variable)
+
         for variable, gradient in zip(variables, gradients, strict=True):
             # `optimizer.apply` would sum the gradients over the replicas again.
-            strategy.extended.update(
-                variable, lambda v, g, s, r: optimizer.update_step(g * s, v, r), args=(gradient, scale, rate), group=False
-            )
+            strategy.extended.update(variable, update, args=(gradient, scale, rate), group=False)
         optimizer.iterations.assign_add(1)
 
     number = tf.TensorSpec([], tf.float32)
