@@ -334,6 +334,12 @@ class TrainConfig:
         "Decay of an exponential moving average of the weights, such as 0.999, which --checkpoint=ema uses; 0 keeps none. An update leaves "
         "this share of the average and adds the rest of the new weights.",
     )
+    embeddings: str = option(
+        "",
+        "File of word vectors of Word2Vec (text or binary) or GloVe, as wide as the embeddings: the rows of sub-words that are whole words "
+        "start as these; empty for none.",
+    )
+    freeze_embeddings: int = option(0, "Number of first updates in which the rows of --embeddings keep their values.")
     seed: int = option(1, "Seed of the initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Make runs with the same seed on the same machine bit-identical; slower.")
     data_service: str = option(
@@ -387,6 +393,7 @@ class TrainConfig:
             "histogram_steps",
             "device_tflops",
             "micro_batches_at_once",
+            "freeze_embeddings",
         ):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
         _require(self, self.learning_rate_factor > 0, "learning_rate_factor", "a positive factor")
@@ -402,6 +409,10 @@ class TrainConfig:
         expected = "an optimizer of one checkpoint (best, latest, or a number), for all weights, without a cooldown or a moving average"
         _require(self, one_state or not self.parent_optimizer, options, expected)
         _require(self, not self.freeze or re.search(r"[^\s,/]", self.freeze), "freeze", "names of parts of the model, or nothing")
+        one_start = "at most one of the two, because the weights of a parent are trained ones"
+        _require(self, not (self.embeddings and self.parent), "embeddings parent", one_start)
+        held = "`embeddings` whose rows keep their values"
+        _require(self, bool(self.embeddings) or not self.freeze_embeddings, "freeze_embeddings embeddings", held)
         cooldown = "a cooldown of 0 or more updates, at most all of them"
         _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
         _require(self, 0 <= self.ema_decay < 1, "ema_decay", "a share in [0, 1)")
@@ -521,8 +532,8 @@ class DataConfig:
     max_length: int = option(256, "Leave out pairs with more sub-words than this on either side, end token included.")
     subwords: str = option(
         "bpe",
-        "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German) or wordpiece (as for English-French); or "
-        "sentencepiece, of an imported model, with --subwords_file.",
+        "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German), wordpiece (as for English-French), word (whole "
+        "words) or sentencepiece, of an imported model, with --subwords_file.",
     )
     subwords_file: str = option("", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text.")
     source_subwords_file: str = option(
@@ -568,10 +579,10 @@ class DataConfig:
         _require(self, 2 <= self.max_length < 2**15, "max_length", "room for one sub-word and the end token, and less than 32,768")
         names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
         _require(self, self.normalization in names, "normalization", f"one of {', '.join(names)}")
-        _require(self, self.subwords in ("bpe", "wordpiece", "sentencepiece"), "subwords", "bpe, wordpiece or sentencepiece")
+        _require(self, self.subwords in ("bpe", "wordpiece", "word", "sentencepiece"), "subwords", "bpe, wordpiece, word or sentencepiece")
         given = self.subwords != "sentencepiece" or self.subwords_file or not self.names_corpus
         _require(
-            self, given, "subwords subwords_file", "`subwords=bpe` or `subwords=wordpiece`, or the file of an imported model's sub-words"
+            self, given, "subwords subwords_file", "`subwords=bpe`, `wordpiece` or `word`, or the file of an imported model's sub-words"
         )
         _require(
             self,

@@ -2357,6 +2357,57 @@ MUTANTS = (
         ("tests/test_attention_comparison.py::test_the_program_trains_measures_and_draws",),
     ),
     Mutant(
+        "word vectors start the rows of other words",
+        "t2t_keras/training/embeddings.py",
+        "values[[rows[word] for word in found]] = vectors *",
+        "values[sorted(rows[word] for word in found)] = vectors *",
+        ("tests/test_embeddings.py::test_rows_of_whole_words_start_as_their_vectors_with_the_variance_of_the_matrix",),
+    ),
+    Mutant(
+        "a resumed run trains the rows that it should hold",
+        "t2t_keras/training/run.py",
+        "embeddings.read(model_dir, tokenizer.pieces) if config.freeze_embeddings else []",
+        "[]",
+        ("tests/test_embeddings.py::test_rows_are_held_for_so_many_updates_also_in_a_run_that_was_stopped_between",),
+    ),
+    Mutant(
+        "rows are held for one update more",
+        "t2t_keras/training/train_step.py",
+        "step >= config.freeze_embeddings",
+        "step > config.freeze_embeddings",
+        ("tests/test_embeddings.py::test_held_rows_keep_every_bit_and_the_others_train_as_without",),
+    ),
+    Mutant(
+        "the gradients of held rows count in the norm",
+        "t2t_keras/training/train_step.py",
+        '        gradients = without_held(gradients, step)\n        scale = 1 / (sums["target_tokens"] * loss_scale)\n'
+        "        norm = tf.linalg.global_norm(gradients) * scale\n",
+        '        scale = 1 / (sums["target_tokens"] * loss_scale)\n        norm = tf.linalg.global_norm(gradients) * scale\n'
+        "        gradients = without_held(gradients, step)\n",
+        ("tests/test_embeddings.py::test_held_rows_keep_every_bit_and_the_others_train_as_without",),
+    ),
+    Mutant(
+        "gensim keeps the vectors of all words",
+        "t2t_keras/interop/word_vectors.py",
+        "return key not in words or super().has_index_for(key)",
+        "return super().has_index_for(key)",
+        ("tests/test_word_vectors.py::test_memory_is_that_of_the_words_asked_for",),
+    ),
+    Mutant(
+        "a run's folder names the word vectors that another start reads",
+        "t2t_keras/training/run.py",
+        'run_folder.check_given(model_dir, options, ["embeddings"], "start from word vectors")',
+        "pass",
+        ("tests/test_embeddings.py::test_a_resumed_run_keeps_its_vectors_and_a_folder_alone_names_none",),
+    ),
+    Mutant(
+        "a word in bytes keeps the sign before it",
+        "t2t_keras/text/words.py",
+        'text = tf.strings.regex_replace(text, UNDERSCORE, " ")',
+        "",
+        ("tests/test_words.py::test_words_in_bytes_keep_their_spaces",),
+    ),
+    Mutant(
         "the best checkpoint is that of the first metric of translation",
         "t2t_keras/run_folder.py",
         "train = TrainConfig(best_metric=registry.task_of(architecture).best_metrics[0])",

@@ -292,6 +292,7 @@ REFUSED = {
     "heads that are narrower": ({"d_k": 4}, "d_k = d_v = d_model / num_heads.*d_k=4"),
     "values that are narrower": ({"d_v": 4}, "d_v=4"),
     "epsilon": ({"norm_epsilon": 1e-3}, "norm_epsilon of at most 1e-05.*0.001"),
+    "words": ({"subwords": stand_in.subwords("word")}, "byte-pair encoding"),
     "word pieces": ({"subwords": stand_in.subwords("wordpiece")}, "byte-pair encoding"),
     "other sub-words": ({"subwords": stand_in.subwords("bpe"), "vocab_size": 331}, "the model's 331 sub-words. Received: 330"),
 }

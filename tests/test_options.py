@@ -37,9 +37,9 @@ from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.model.rnn import Rnn
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.text import byte_pairs, vocabulary
+from t2t_keras.text import byte_pairs, vocabulary, words
 from t2t_keras.text.word_pieces import HEAD
-from t2t_keras.training import interruption, loop, parent, train_step
+from t2t_keras.training import embeddings, interruption, loop, parent, train_step
 
 TEXTS = {"train_source": "train.source", "train_target": "train.target", "valid_source": "valid.source", "valid_target": "valid.target"}
 TRAIN_PAIRS, VALID_PAIRS = sentences(200, seed=1), sentences(20, seed=2)
@@ -348,9 +348,11 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         patch.setattr(tf.config.optimizer, "set_experimental_options", found["called"].append)
         patch.setattr(tf.config.experimental, "enable_tensor_float_32_execution", lambda enabled: found.update(tf32=enabled))
         patch.setattr(data_service, "check", found["called"].append)
+        patch.setattr(embeddings, "check", lambda options: None)
+        patch.setattr(embeddings, "start", lambda path, matrix, pieces: found["called"].append(path.name) or [pieces[300]])
         run = handed_over(patch, lab.fresh(), data_dir, train=config)
         found["metrics"] = run.validate(1)
-    return types.SimpleNamespace(**found, model=run.model, optimizer=run.optimizer)
+    return types.SimpleNamespace(**found, model=run.model, optimizer=run.optimizer, held=run.held)
 
 
 def of_parts(look: Callable) -> Callable:
@@ -409,6 +411,24 @@ def smoothing(lab, config) -> float:
     toy.set_weights(model)
     _, sums = train_step.micro_batch_gradients(model, toy.TASK, config, batching.columns_of(pair), step=0, micro_batch=0, replica=0)
     return float(sums["smoothed_loss"] / sums["loss"])
+
+
+def rows_that_move(lab, config) -> list[bool]:
+    """Whether a row that started from a word vector moves, in each of four updates."""
+
+    def make_train_step(*arguments):
+        return train_step.make_train_step(*arguments, np.arange(toy.VOCAB_SIZE) == 7)
+
+    def make_model():
+        return Transformer(toy.SMALL)
+
+    found, given = [], {"replicas": 1, "micro_batch_tokens": 10**6, "train": config, "make_model": make_model}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(toy, "make_train_step", make_train_step)
+        for number in range(5):
+            weights, _ = toy.on_devices(toy.random_updates([4] * 4)[:number], **given)
+            found.append(next(value[7] for name, value in weights.items() if name.endswith("embedding/matrix")))
+    return [bool((one != other).any()) for one, other in itertools.pairwise(found)]
 
 
 def dropped(lab, config) -> float:
@@ -663,6 +683,13 @@ ROWS = {
         ],
         "freeze": [Row("encoder", of_parts(frozen), {"encoder_0"})],
         "ema_decay": [Row(0.25, of_parts(lambda found: (found.optimizer.ema_momentum, len(found.optimizer.averages) > 9)), (0.25, True))],
+        "embeddings": [Row("vectors", of_parts(lambda found: found.called), ["vectors"])],
+        "freeze_embeddings": [
+            Row(
+                3, of_parts(lambda found: found.held is not None and np.flatnonzero(found.held).tolist()), [300], {"embeddings": "vectors"}
+            ),
+            Row(3, rows_that_move, [False] * 3 + [True], {"embeddings": "vectors"}),
+        ],
         "seed": [
             Row(4, of_parts(initial_weights), ANOTHER),
             Row(4, of_run(lambda found: found.applied[0].source.tolist()), ANOTHER),
@@ -739,7 +766,10 @@ ROWS = {
         "valid_split": [Row("test", splits_of_tfds, ["train", "test"], TFDS)],
         "builtin_pairs": [Row(170, of_data(lambda found: len(found.train)), 170, BUILTIN)],
         "max_length": [Row(12, of_data(lambda found: found.longest), 12)],
-        "subwords": [Row("wordpiece", of_data(lambda found: found.subwords.startswith(HEAD)), True, BUILTIN)],
+        "subwords": [
+            Row(kind, of_data(lambda found, head=head: found.subwords.startswith(head)), True, BUILTIN)
+            for kind, head in (("wordpiece", HEAD), ("word", words.HEAD))
+        ],
         "subwords_file": [Row("given.model", of_data(lambda found: found.subwords == pathlib.Path("given.model").read_bytes()), True)],
         "source_subwords_file": [
             Row("given.model", of_data(lambda found: found.source_subwords == pathlib.Path("given.model").read_bytes()), True)

@@ -69,6 +69,8 @@ def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monk
     # By other options.
     excluded = {
         "deterministic": False,
+        "embeddings": "",
+        "freeze_embeddings": 0,
         "learning_rate": 0.0,
         "parent_optimizer": False,
         "sinusoids": "paper",

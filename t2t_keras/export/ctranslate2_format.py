@@ -217,7 +217,7 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
             or have placeholders.
         FileExistsError: the folder is not empty.
     """
-    if not all(isinstance(side, BytePairs) for side in (translator.tokenizer, translator.source_tokenizer)):
+    if not all(type(side) is BytePairs for side in (translator.tokenizer, translator.source_tokenizer)):
         raise ValueError("The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with other sub-words.")
     if translator.tokenizer.pattern:
         raise ValueError("The format of CTranslate2 needs sub-words without placeholders. Received: a model with `keep_patterns`.")
