@@ -34,6 +34,7 @@ CURVES = ("curves.png", "curves.csv")
 SAVED_MODEL = "saved_model.pb"  # The file that makes a folder an export.
 EXTRA, DESCRIPTION = "assets.extra", "t2t_keras.json"  # Of an export: its further files, and what one of them says of the model.
 OF_RUN = "run: "  # In `Options.sources`, before where the resumed run has an option from.
+EMBEDDINGS = "embeddings.txt"  # The sub-words of a run whose embeddings started as word vectors.
 LOCK = "lock"  # In the folder of a run and in a data folder.
 CORPUS = "corpus.json"  # What a data folder was prepared from. A folder that has it is complete.
 MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
@@ -44,7 +45,8 @@ TRANSFORMER = "transformer"  # The architecture where none is named.
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
     *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent"),
-    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze", "bpe_dropout", "ema_decay"),
+    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze"),
+    *("bpe_dropout", "ema_decay", "embeddings", "freeze_embeddings"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
 }
 
@@ -196,7 +198,7 @@ def check_before_writing(model_dir: pathlib.Path) -> None:
     The folder itself may be a link, and the user's own files in it may be links.
     """
     check_no_link(model_dir / DATA)  # What it holds is checked under its own lock, before it is written.
-    names = (CONFIG, SUBWORDS, SOURCE_SUBWORDS, LOGS, NOT_FINITE, checkpoint.FOLDER, *CURVES)
+    names = (CONFIG, SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, LOGS, NOT_FINITE, checkpoint.FOLDER, *CURVES)
     check_no_links(*(model_dir / name for name in names))
 
 
@@ -266,8 +268,7 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         ValueError: an option is invalid, or does not fit the others.
     """
     is_run = check(model_dir)
-    if given.get("parent"):
-        given = given | {"parent": os.path.abspath(os.path.expanduser(given["parent"]))}
+    given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in ("parent", "embeddings") if given.get(name)}
     parent = pathlib.Path(given["parent"]) if given.get("parent") and not is_run else None
     if parent:
         before = _child_of(parent, given.get("parent_checkpoint", AVERAGE), given.get("parent_optimizer", False))

@@ -13,9 +13,10 @@ import sys
 
 from absl import flags
 
-from t2t_keras import run_folder
+from t2t_keras import checkpoint, run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.data import corpora
+from t2t_keras.training import embeddings
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run: options, sub-words, checkpoints, TensorBoard logs.", required=True)
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: the run's, or model_dir/data.")
@@ -34,6 +35,8 @@ def train() -> None:
     run_folder.check_has_text(model_dir, chosen)
     if chosen.data.train_source:
         corpora.check_files(chosen.data, chosen.task.texts)
+    if chosen.train.embeddings and not checkpoint.kept(model_dir):
+        embeddings.check(chosen)
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, run
 
