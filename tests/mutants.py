@@ -161,7 +161,7 @@ MUTANTS = (
     ),
     Mutant(
         "training starts TensorFlow before it looks for its text",
-        "tools/train.py",
+        "t2t_keras/cli/training.py",
         "        corpora.check_files(chosen.data, chosen.task.texts)\n",
         "        pass\n",
         ("tests/test_tools.py::test_text_of_unequal_length_is_told_at_once[train]",),
@@ -344,9 +344,9 @@ MUTANTS = (
     ),
     Mutant(
         "train.py does not divide the cores",
-        "tools/train.py",
-        "devices.make_strategy(_CPU_DEVICES.value, chosen.train)",
-        "devices.make_strategy(_CPU_DEVICES.value)",
+        "t2t_keras/cli/training.py",
+        'devices.make_strategy(flags.FLAGS["cpu_devices"].value, chosen.train)',
+        'devices.make_strategy(flags.FLAGS["cpu_devices"].value)',
         ("tests/test_devices.py::test_a_program_gives_its_options_to_the_strategy_before_it_uses_tensorflow[train-2]",),
     ),
     # Survival: kills, signals, exact resume, learning.
@@ -387,7 +387,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker cleans up while the others have left",
-        "tools/train.py",
+        "t2t_keras/cli/training.py",
         "devices.exit_worker(ended.code)",
         "devices.process_index",
         ("tests/test_workers.py::test_two_workers_that_have_trained_report_no_crash",),
@@ -984,8 +984,8 @@ MUTANTS = (
     Mutant(
         "prepare ignores --skip_bad_lines",
         "t2t_keras/data/corpora.py",
-        "skip_bad_lines=data.skip_bad_lines,",
-        "skip_bad_lines=False,",
+        '"skip_bad_lines": data.skip_bad_lines,',
+        '"skip_bad_lines": False,',
         ("tests/test_prepare.py::test_lines_that_are_not_utf8_stop_the_preparing_or_are_left_out_as_asked",),
     ),
     Mutant(
@@ -1061,8 +1061,8 @@ MUTANTS = (
     Mutant(
         "bad lines are skipped without --skip_bad_lines",
         "t2t_keras/data/corpora.py",
-        "skip_bad_lines=data.skip_bad_lines,",
-        "skip_bad_lines=True,",
+        '"skip_bad_lines": data.skip_bad_lines,',
+        '"skip_bad_lines": True,',
         ("tests/test_prepare.py::test_lines_that_are_not_utf8_stop_the_preparing_or_are_left_out_as_asked",),
     ),
     Mutant(
@@ -2459,8 +2459,8 @@ MUTANTS = (
     Mutant(
         "the best checkpoint is that of the first metric of translation",
         "t2t_keras/run_folder.py",
-        "train = TrainConfig(best_metric=registry.task_of(architecture).best_metrics[0])",
-        'train = TrainConfig(best_metric="loss")',
+        '"best_metric": task.best_metrics[0]',
+        '"best_metric": "loss"',
         ("tests/test_task.py::test_validation_has_the_figures_of_the_task_and_selects_the_best_checkpoint_by_its_metric",),
     ),
     Mutant(
@@ -2497,6 +2497,62 @@ MUTANTS = (
         '"damaged_records": damaged_records, "renewal": renewal}',
         '"damaged_records": damaged_records, "renewal": None}',
         ("tests/test_renewal.py::test_a_data_service_changes_them_likewise",),
+    ),
+    Mutant(
+        "nine in ten of the words to be told are masked",
+        "t2t_keras/data/masking.py",
+        "RANDOM_SECOND, MASKED, REPLACED = 0.5, 0.8, 0.1",
+        "RANDOM_SECOND, MASKED, REPLACED = 0.5, 0.9, 0.05",
+        ("tests/test_pretraining.py::test_of_the_sub_words_a_share_is_told_of_which_80_percent_are_masked_and_10_are_replaced",),
+    ),
+    Mutant(
+        "separators are masked",
+        "t2t_keras/data/masking.py",
+        "& (ids != BOS) & (ids != EOS)",
+        "& (ids != BOS)",
+        ("tests/test_pretraining.py::test_of_the_sub_words_a_share_is_told_of_which_80_percent_are_masked_and_10_are_replaced",),
+    ),
+    Mutant(
+        "a second sentence that does not follow is of the same document",
+        "t2t_keras/data/masking.py",
+        "tf.gather(document, candidates) != document[:, None]",
+        "tf.gather(document, candidates) != 0",
+        ("tests/test_pretraining.py::test_half_of_the_second_sentences_follow_and_the_others_are_of_another_document",),
+    ),
+    Mutant(
+        "the first separator is of the second sentence",
+        "t2t_keras/model/bert.py",
+        "ops.cumsum(ends, axis=1) > ends",
+        "ops.cumsum(ends, axis=1) >= 1",
+        ("tests/test_pretraining.py::test_the_second_sentence_has_a_vector_of_its_own",),
+    ),
+    Mutant(
+        "the loss of next sentences is not a mean over the texts",
+        "t2t_keras/model/bert.py",
+        " * ops.sum(token_mask(target), axis=1)",
+        "",
+        ("tests/test_pretraining.py::test_figures_are_those_of_the_model_on_the_validation_set",),
+    ),
+    Mutant(
+        "the bigram model sees what is masked",
+        "t2t_keras/experiments/masked_words.py",
+        "(tokens[before] > EOS) & ~hidden[before]",
+        "tokens[before] > EOS",
+        ("tests/test_masked_words.py::test_the_bigram_model_takes_the_word_after_the_one_before",),
+    ),
+    Mutant(
+        "the pooler of a classifier starts at random",
+        "t2t_keras/model/bert.py",
+        "self.pooler.build((None, config.d_model))",
+        "self.encoder.dropout.build((None, config.d_model))",
+        ("tests/test_classifier.py::test_the_encoder_starts_with_the_weights_of_the_run[classifier]",),
+    ),
+    Mutant(
+        "a cut second sentence takes the place of the first",
+        "t2t_keras/export/classifier.py",
+        "tf.maximum(room - second.row_lengths(), (room + pair) // (1 + pair))",
+        "room - second.row_lengths()",
+        ("tests/test_classifier.py::test_the_words_of_a_prediction_are_those_of_training",),
     ),
     Mutant(
         "the record of the parent is lost when a run is resumed",

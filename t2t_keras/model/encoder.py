@@ -64,12 +64,16 @@ class TransformerEncoder(SequenceModel):
             self.norm.build(shape)
         self.built = True
 
-    def call(self, ids, training=False):
-        mask = padding_mask(ids)
+    def embed(self, ids, training=False):
+        """Embeds ids and their positions, [B, S] int → [B, S, D]."""
         x = self.embedding(ids)
         for layer in self.word_dropout:
             x = layer(x, training=training)
-        x = self.dropout(self.positions(x), training=training)
+        return self.positions(x)
+
+    def call(self, ids, training=False):
+        mask = padding_mask(ids)
+        x = self.dropout(self.embed(ids, training), training=training)
         for layer in self.stack:
             x = layer(x, attention_mask=mask, training=training)
         return self.norm(x) if self.norm else x
