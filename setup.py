@@ -8,7 +8,7 @@ import setuptools
 ROOT = pathlib.Path(__file__).parent
 PROGRAMS = (
     "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart", "attention", "compare",
-    "curves", "demo", "parse", "pretrain", "classify", "table1", "table3", "import_huggingface", "import_marian"
+    "curves", "demo", "parse", "pretrain", "classify", "table1", "table3", "attention_functions", "import_huggingface", "import_marian"
 )  # fmt: skip
 
 setuptools.setup(
@@ -46,6 +46,7 @@ setuptools.setup(
         "client": ["requests>=2.32"],
         "ctranslate2": ["ctranslate2>=4.8"],
         "bench": ["ctranslate2>=4.8", "keras-hub>=0.32", "torch>=2.6", "transformers>=4.56"],
+        "embeddings": ["gensim>=4.4"],
         "interop": ["huggingface_hub>=1", "safetensors>=0.6"],
         "mutation": ["cosmic-ray>=8.4,<9"],
         "classifiers": ["scikit-learn>=1.5"],  # The bag of words to compare with.
@@ -53,6 +54,7 @@ setuptools.setup(
         "test": [
             "apache-beam>=2.77",
             "ctranslate2>=4.8",
+            "gensim>=4.4",
             "huggingface_hub>=1",
             "import-linter>=2.13",
             "pytest>=8",

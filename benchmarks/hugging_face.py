@@ -2,7 +2,7 @@
 
 from transformers import MarianConfig
 
-from t2t_keras.config import BOS, EOS, PAD, ModelConfig
+from t2t_keras.config import BOS, EOS, PAD, SCALED, ModelConfig
 
 
 def marian_config(config: ModelConfig, positions: int, **options) -> MarianConfig:
@@ -14,7 +14,7 @@ def marian_config(config: ModelConfig, positions: int, **options) -> MarianConfi
         **options: further options of `MarianConfig`.
 
     Raises:
-        ValueError: the heads are not d_model / num_heads wide, or self-attention is restricted.
+        ValueError: the heads are not d_model / num_heads wide, or attention is restricted or not scaled.
     """
     if not config.num_heads * config.d_k == config.num_heads * config.d_v == config.d_model:
         raise ValueError(
@@ -23,6 +23,8 @@ def marian_config(config: ModelConfig, positions: int, **options) -> MarianConfi
         )
     if config.attention_window:
         raise ValueError(f"Expected attention_window=0, as Marian requires. Received: attention_window={config.attention_window}.")
+    if config.attention != SCALED:
+        raise ValueError(f"Expected attention={SCALED}, as Marian requires. Received: attention={config.attention}.")
     sides = {}
     for side in ("encoder", "decoder"):
         sides |= {

@@ -35,7 +35,7 @@ ACTIVATIONS = ("relu", "gelu", "swish")
 NORMS = POST, PRE = "post", "pre"  # Where a sub-layer has its layer normalization: after the sum, or before it.
 SINUSOIDS = PAPER, TENSOR2TENSOR = "paper", "tensor2tensor"  # Forms of their frequencies; see `layers.positions`.
 CELLS = ("gru", "lstm")
-ATTENTION_FUNCTIONS = ("additive", "scaled", "unscaled")
+ATTENTION_FUNCTIONS = ADDITIVE, SCALED, UNSCALED = "additive", "scaled", "unscaled"
 
 # Choices of the weights of a run, beside the number of an update.
 CHECKPOINTS = AVERAGE, BEST, LATEST, EMA = "average", "best", "latest", "ema"
@@ -131,6 +131,21 @@ class ModelConfig:
     d_k: int = option(64, "Width of the queries and keys of one head (section 3.2.2).", 2**16)
     d_v: int = option(64, "Width of the values of one head (section 3.2.2).", 2**16)
     dropout: float = option(0.1, "Dropout rate, P_drop, on sub-layer outputs and embedding sums (section 5.4).")
+    word_dropout: float = option(
+        0.0,
+        "Share of the tokens of source and target whose embeddings training replaces by zeros (Sennrich et al. 2016); with --simcut, in "
+        "its second pass only.",
+    )
+    r_drop: float = option(
+        0.0,
+        "Weight, alpha, of the divergence between two passes with other dropout over each sentence (R-Drop, Liang et al. 2021); training "
+        "takes twice the time and memory. 0 makes one pass.",
+    )
+    simcut: float = option(
+        0.0,
+        "Weight, alpha, of the divergence of a second pass without the words of --word_dropout from the first (SimCut, Gao et al. 2022: 3 "
+        "with --word_dropout=0.05); training takes twice the time and memory. 0 makes one pass.",
+    )
     learned_positions: int = option(0, "Number of learned position embeddings (Table 3, row E); 0 uses sinusoids (section 3.5).", 2**20)
     sinusoids: str = option(
         PAPER,
@@ -146,6 +161,11 @@ class ModelConfig:
     )
     attention_bias: bool = option(
         False, "Add biases to the projections of attention, W^Q, W^K, W^V and W^O; the paper has none (section 3.2.2)."
+    )
+    attention: str = option(
+        SCALED,
+        "Attention function (section 3.2.1): scaled, the paper's dot product divided by the square root of d_k; unscaled; or additive, for "
+        "small models: it takes d_k times the memory of the others.",
     )
     activation: str = option("relu", "Activation of the feed-forward networks: relu, as in the paper (section 3.3), gelu or swish.")
     norm: str = option(
@@ -171,6 +191,11 @@ class ModelConfig:
             _require(self, getattr(self, name) >= 1, name, "a positive number")
         _require(self, self.d_model % 2 == 0, "d_model", "an even number, because sinusoids come in pairs (section 3.5)")
         _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
+        _require(self, 0 <= self.word_dropout < 1, "word_dropout", "a dropout rate in [0, 1)")
+        for name in ("r_drop", "simcut"):
+            _require(self, getattr(self, name) >= 0, name, "a weight of at least 0")
+        _require(self, not (self.r_drop and self.simcut), "r_drop simcut", "at most one of the two")
+        _require(self, self.word_dropout or not self.simcut, "simcut word_dropout", "a word_dropout for the second pass of simcut")
         _require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
         _require(self, self.sinusoids in SINUSOIDS, "sinusoids", f"one of {', '.join(SINUSOIDS)}")
         wide = "at least 4 columns for tensor2tensor's sinusoids"
@@ -184,6 +209,9 @@ class ModelConfig:
             of_sinusoids,
         )
         _require(self, self.attention_window >= 0, "attention_window", "a number of positions, or 0 for attention to all")
+        _require(self, self.attention in ATTENTION_FUNCTIONS, "attention", f"one of {', '.join(ATTENTION_FUNCTIONS)}")
+        restricted = "attention=scaled with an attention_window"
+        _require(self, self.attention == SCALED or not self.attention_window, "attention attention_window", restricted)
         _require(self, self.activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}")
         _require(self, self.norm in NORMS, "norm", f"one of {', '.join(NORMS)}")
         _require(self, 0 < self.norm_epsilon < 1, "norm_epsilon", "a small positive number")
@@ -195,6 +223,8 @@ class ModelConfig:
         attention = 2 * self.d_model * self.num_heads * (self.d_k + self.d_v)  # W^Q, W^K; W^V, W^O.
         if self.attention_bias:
             attention += self.num_heads * (2 * self.d_k + self.d_v) + self.d_model
+        if self.attention == ADDITIVE:
+            attention += self.num_heads * self.d_k
         feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model  # W_1, W_2; b_1, b_2.
         return attention, feed_forward, 2 * self.d_model
 
@@ -274,7 +304,7 @@ class RnnConfig:
             return self.gates * self.d_model * (inputs + self.d_model + vectors)
 
         encoder = 2 * (cell(self.width) + (self.encoder_layers - 1) * cell(memory))
-        attention = self.d_model * (self.d_model + memory + (self.attention == "additive"))
+        attention = self.d_model * (self.d_model + memory + (self.attention == ADDITIVE))
         start = states * self.d_model * (memory + 1)
         readout = self.width * (self.d_model + memory + self.width + 1)
         embeddings = self.width * (self.source_vocab_size + self.vocab_size * (1 if self.tie_logits else 2))
@@ -416,11 +446,22 @@ class TrainConfig:
         "Parts of the model that keep their weights, separated by commas: names in the paths of the weights, such as embedding, encoder or "
         "decoder_0/self_attention; empty trains all.",
     )
+    bpe_dropout: float = option(
+        0.0,
+        "Probability of skipping a merge of byte-pair encoding, so that each epoch divides the training text into other sub-words "
+        "(Provilkov et al. 2020: 0.1); 0 divides it once.",
+    )
     ema_decay: float = option(
         0.0,
         "Decay of an exponential moving average of the weights, such as 0.999, which --checkpoint=ema uses; 0 keeps none. An update leaves "
         "this share of the average and adds the rest of the new weights.",
     )
+    embeddings: str = option(
+        "",
+        "File of word vectors of Word2Vec (text or binary) or GloVe, as wide as the embeddings: the rows of sub-words that are whole words "
+        "start as these; empty for none.",
+    )
+    freeze_embeddings: int = option(0, "Number of first updates in which the rows of --embeddings keep their values.")
     seed: int = option(1, "Seed of the initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Make runs with the same seed on the same machine bit-identical; slower.")
     data_service: str = option(
@@ -474,6 +515,7 @@ class TrainConfig:
             "histogram_steps",
             "device_tflops",
             "micro_batches_at_once",
+            "freeze_embeddings",
         ):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
         _require(self, self.learning_rate_factor > 0, "learning_rate_factor", "a positive factor")
@@ -492,8 +534,15 @@ class TrainConfig:
         expected = "an optimizer of one checkpoint (best, latest, or a number), for all weights, without a cooldown or a moving average"
         _require(self, one_state or not self.parent_optimizer, options, expected)
         _require(self, not self.freeze or re.search(r"[^\s,/]", self.freeze), "freeze", "names of parts of the model, or nothing")
+        one_start = "at most one of the two, because the weights of a parent are trained ones"
+        _require(self, not (self.embeddings and self.starts_from), "embeddings parent encoder_from", one_start)
+        held = "`embeddings` whose rows keep their values"
+        _require(self, bool(self.embeddings) or not self.freeze_embeddings, "freeze_embeddings embeddings", held)
         cooldown = "a cooldown of 0 or more updates, at most all of them"
         _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
+        _require(self, 0 <= self.bpe_dropout < 1, "bpe_dropout", "a probability in [0, 1)")
+        of_service = "no data_service with bpe_dropout, which Python code in this process computes"
+        _require(self, not (self.bpe_dropout and self.data_service), "bpe_dropout data_service", of_service)
         _require(self, 0 <= self.ema_decay < 1, "ema_decay", "a share in [0, 1)")
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
         _require(self, self.dtype in ("float32", "bfloat16", "float16"), "dtype", "float32, bfloat16 or float16")
@@ -616,8 +665,8 @@ class DataConfig:
     max_length: int = option(256, "Leave out pairs with more sub-words than this on either side, end token included.")
     subwords: str = option(
         "bpe",
-        "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German) or wordpiece (as for English-French); or "
-        "sentencepiece, of an imported model, with --subwords_file.",
+        "Kind of sub-words (section 5.1): bpe (byte-pair encoding, as for English-German), wordpiece (as for English-French), word (whole "
+        "words) or sentencepiece, of an imported model, with --subwords_file.",
     )
     subwords_file: str = option("", "File of sub-words to use, such as subwords.model of another run; empty learns them from the text.")
     source_subwords_file: str = option(
@@ -663,10 +712,10 @@ class DataConfig:
         _require(self, 2 <= self.max_length < 2**15, "max_length", "room for one sub-word and the end token, and less than 32,768")
         names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
         _require(self, self.normalization in names, "normalization", f"one of {', '.join(names)}")
-        _require(self, self.subwords in ("bpe", "wordpiece", "sentencepiece"), "subwords", "bpe, wordpiece or sentencepiece")
+        _require(self, self.subwords in ("bpe", "wordpiece", "word", "sentencepiece"), "subwords", "bpe, wordpiece, word or sentencepiece")
         given = self.subwords != "sentencepiece" or self.subwords_file or not self.names_corpus
         _require(
-            self, given, "subwords subwords_file", "`subwords=bpe` or `subwords=wordpiece`, or the file of an imported model's sub-words"
+            self, given, "subwords subwords_file", "`subwords=bpe`, `wordpiece` or `word`, or the file of an imported model's sub-words"
         )
         _require(
             self,

@@ -34,6 +34,7 @@ CURVES = ("curves.png", "curves.csv")
 SAVED_MODEL = "saved_model.pb"  # The file that makes a folder an export.
 EXTRA, DESCRIPTION = "assets.extra", "t2t_keras.json"  # Of an export: its further files, and what one of them says of the model.
 OF_RUN = "run: "  # In `Options.sources`, before where the resumed run has an option from.
+EMBEDDINGS = "embeddings.txt"  # The sub-words of a run whose embeddings started as word vectors.
 LOCK = "lock"  # In the folder of a run and in a data folder.
 CORPUS = "corpus.json"  # What a data folder was prepared from. A folder that has it is complete.
 MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
@@ -49,7 +50,8 @@ ENCODER_OPTIONS = (
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
     *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent", "encoder_from"),
-    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze", "ema_decay"),
+    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze"),
+    *("bpe_dropout", "ema_decay", "embeddings", "freeze_embeddings"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
 }
 
@@ -202,7 +204,7 @@ def check_before_writing(model_dir: pathlib.Path) -> None:
     The folder itself may be a link, and the user's own files in it may be links.
     """
     check_no_link(model_dir / DATA)  # What it holds is checked under its own lock, before it is written.
-    names = (CONFIG, SUBWORDS, SOURCE_SUBWORDS, LOGS, NOT_FINITE, checkpoint.FOLDER, *CURVES)
+    names = (CONFIG, SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, LOGS, NOT_FINITE, checkpoint.FOLDER, *CURVES)
     check_no_links(*(model_dir / name for name in names))
 
 
@@ -272,7 +274,8 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         ValueError: an option is invalid, or does not fit the others.
     """
     is_run = check(model_dir)
-    given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in ("parent", "encoder_from") if given.get(name)}
+    paths = ("parent", "encoder_from", "embeddings")
+    given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in paths if given.get(name)}
     origin = given.get("parent") or given.get("encoder_from")
     parent = pathlib.Path(origin) if origin and not is_run else None
     if parent:
@@ -462,6 +465,10 @@ def _check_task(groups: dict, task) -> None:
     if any(own.values()) and not task.separate_subwords:
         received = ", ".join(f"{name}={value}" for name, value in own.items() if value)
         raise ValueError(f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}.")
+    if (rate := groups["train"].bpe_dropout) and not task.bpe_dropout:
+        raise ValueError(f"Expected no `bpe_dropout`, because the task {task.name} has none. Received: bpe_dropout={rate:g}.")
+    if rate and groups["data"].names_corpus and (kind := groups["data"].subwords) != "bpe":
+        raise ValueError(f"Expected `subwords=bpe` with `bpe_dropout`. Received: subwords={kind}, bpe_dropout={rate:g}.")
     task.check_text(groups["data"])
 
 

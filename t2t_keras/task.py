@@ -80,6 +80,7 @@ class Task:
         target: the column whose tokens the loss is a sum over.
         documents: whether a blank line of the text ends a document: `records` gets it as an empty line.
         separate_subwords: whether the source may have sub-words of its own, which `records` then takes from `tokenizer.source`.
+        bpe_dropout: whether `renewal` follows the option `bpe_dropout`.
         sums: names of what `loss` returns.
         objective: the one of `sums` that training minimises.
         metrics: what `measure` and `validation` return.
@@ -95,6 +96,7 @@ class Task:
     target: str = "target"
     documents: bool = False
     separate_subwords: bool = False
+    bpe_dropout: bool = False
     sums: tuple[str, ...] = ("loss",)
     objective: str = "loss"
     metrics: tuple[Metric, ...] = (LOSS,)

@@ -8,7 +8,7 @@ The weights are a dictionary. In the paper's model, all three matrices are one, 
     source_matrix, target_matrix, logits_matrix: [V, D]; logits_bias: [V]
     encoder, decoder: a list of layers, each a dictionary of
         self_attention, and in the decoder cross_attention: {"query": H × ([D, K], [K]), "key": H × ([D, K], [K]),
-            "value": H × ([D, E], [E]), "output": ([H·E, D], [D])}
+            "value": H × ([D, E], [E]), "output": ([H·E, D], [D]), "score": H functions of a query [K] and a key [K]}
         feed_forward: (W₁ [D, F], b₁ [F], W₂ [F, D], b₂ [D], the name of the activation)
         the same names + "_norm": (gain [D], bias [D], epsilon)
     pre: whether sub-layers have their norm before them; then encoder_norm and decoder_norm come after each stack
@@ -25,30 +25,35 @@ def softmax(x):
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def attention_weights(q, k, causal: bool = False):
+def scaled_dot_product(query, key):
+    """Section 3.2.1. [K], [K] → a score."""
+    return query @ key / math.sqrt(len(key))
+
+
+def attention_weights(q, k, score, causal: bool = False):
     """What equation 1 multiplies V by. [T, K], [S, K] → [T, S]."""
-    scores = q @ k.T / math.sqrt(k.shape[1])
+    scores = np.array([[score(query, key) for key in k] for query in q])
     if causal:  # Section 3.2.3: "masking out (setting to -∞)" what lies to the right.
         scores = np.where(np.tri(*scores.shape, dtype=bool), scores, -np.inf)
     return softmax(scores)
 
 
-def attention(q, k, v, causal: bool = False):
+def attention(q, k, v, score, causal: bool = False):
     """Equation 1. [T, K], [S, K], [S, E] → [T, E]."""
-    return attention_weights(q, k, causal) @ v
+    return attention_weights(q, k, score, causal) @ v
 
 
 def heads_weights(queries, memory, weights, causal: bool = False):
     """What each head multiplies V by. [T, D], [S, D] → [H, T, S]."""
-    heads = zip(weights["query"], weights["key"], strict=True)
-    return np.stack([attention_weights(queries @ w_q + b_q, memory @ w_k + b_k, causal) for (w_q, b_q), (w_k, b_k) in heads])
+    heads = zip(weights["query"], weights["key"], weights["score"], strict=True)
+    return np.stack([attention_weights(queries @ w_q + b_q, memory @ w_k + b_k, score, causal) for (w_q, b_q), (w_k, b_k), score in heads])
 
 
 def multi_head_attention(queries, memory, weights, causal: bool = False):
     """Section 3.2.2: head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). [T, D], [S, D] → [T, D]."""
     heads = [
-        attention(queries @ w_q + b_q, memory @ w_k + b_k, memory @ w_v + b_v, causal)
-        for (w_q, b_q), (w_k, b_k), (w_v, b_v) in zip(weights["query"], weights["key"], weights["value"], strict=True)
+        attention(queries @ w_q + b_q, memory @ w_k + b_k, memory @ w_v + b_v, score, causal)
+        for (w_q, b_q), (w_k, b_k), (w_v, b_v), score in zip(*(weights[name] for name in ("query", "key", "value", "score")), strict=True)
     ]
     w_o, b_o = weights["output"]
     return np.concatenate(heads, axis=-1) @ w_o + b_o

@@ -41,6 +41,17 @@ def layer(function: str) -> Attention:
     return attention
 
 
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_several_heads_have_the_scores_of_each_alone(function):
+    """The vector of additive attention differs between heads."""
+    heads = 3
+    q, keys, v = (DRAW.normal(size=shape).astype("float32") for shape in ((B, heads, T, K), (B, heads, S, K), (heads, 1, K)))
+    together = FUNCTIONS[function](q, keys, *([v] if function == "additive" else []))
+    for head in range(heads):
+        alone = FUNCTIONS[function](q[:, head], keys[:, head], *([v[head, 0]] if function == "additive" else []))
+        np.testing.assert_allclose(together[:, head], alone, atol=1e-5)
+
+
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_context_and_weights_are_those_of_keras(function, mask):
@@ -64,15 +75,17 @@ def test_queries_and_keys_have_projections_of_their_own_widths():
     np.testing.assert_allclose(context, expected / expected.sum(axis=2, keepdims=True) @ memory, atol=1e-5)
 
 
-def test_the_gradient_of_the_additive_function_is_that_of_plain_operations():
-    upstream = DRAW.normal(size=(B, T, S)).astype("float32")
+@pytest.mark.parametrize("heads", [(), (3,)], ids=["one head", "three heads"])
+def test_the_gradient_of_the_additive_function_is_that_of_plain_operations(heads):
+    shapes = ((B, *heads, T, S), (B, *heads, T, K), (B, *heads, S, K), (*heads, *[1] * len(heads), K))
+    upstream, *given = (DRAW.normal(size=shape).astype("float32") for shape in shapes)
 
     def plain(q, keys, v):
-        return tf.reduce_sum(tf.tanh(q[:, :, None] + keys[:, None]) * v, axis=3)
+        return tf.reduce_sum(tf.tanh(q[..., None, :] + keys[..., None, :, :]) * v[..., None, :], axis=-1)
 
     found = []
     for function in (additive_scores, plain):
-        arguments = [tf.constant(each) for each in (Q, KEYS, V)]
+        arguments = [tf.constant(each) for each in given]
         with tf.GradientTape() as tape:
             tape.watch(arguments)
             loss = tf.reduce_sum(function(*arguments) * upstream)
@@ -82,13 +95,18 @@ def test_the_gradient_of_the_additive_function_is_that_of_plain_operations():
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-def test_the_gradient_in_bfloat16_sums_many_keys():
-    """Story of other layers: a sum of 1,000 ones in bfloat16 is 256."""
-    q, keys, v = tf.zeros([1, 1, 1], tf.bfloat16), tf.zeros([1, 1000, 1], tf.bfloat16), tf.ones([1], tf.bfloat16)
+@pytest.mark.parametrize(
+    ("shapes", "place"),
+    [(((1, 1, 1), (1, 1000, 1)), 0), (((1, 1000, 1), (1, 1, 1)), 1), (((1000, 1, 1), (1000, 1, 1)), 2)],
+    ids=["of a query, over keys", "of a key, over queries", "of the vector, over sentences"],
+)
+def test_the_gradient_in_bfloat16_sums_in_float32(shapes, place):
+    """Story of other layers: a sum of 1,000 ones in bfloat16 is 256. The vector's is one of tanh(100) = 1, the others' of tanh'(0) = 1."""
+    arguments = [*(tf.fill(shape, tf.cast(50 if place == 2 else 0, tf.bfloat16)) for shape in shapes), tf.ones([1], tf.bfloat16)]
     with tf.GradientTape() as tape:
-        tape.watch(q)
-        loss = tf.reduce_sum(tf.cast(additive_scores(q, keys, v), tf.float32))
-    assert float(tf.squeeze(tape.gradient(loss, q))) == pytest.approx(1000, rel=0.01)
+        tape.watch(arguments)
+        loss = tf.reduce_sum(tf.cast(additive_scores(*arguments), tf.float32))
+    assert float(tf.squeeze(tape.gradient(loss, arguments)[place])) == pytest.approx(1000, rel=0.01)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

@@ -47,6 +47,8 @@ def test_heads_that_marian_has_not_are_refused():
 
     with pytest.raises(ValueError, match="Received: num_heads=2, d_k=6, d_v=8, d_model=16"):
         decode.to_marian(Transformer(dataclasses.replace(SMALL, d_k=6)), 20)
+    with pytest.raises(ValueError, match="Expected attention=scaled, as Marian requires. Received: attention=unscaled"):
+        decode.to_marian(Transformer(dataclasses.replace(SMALL, attention="unscaled")), 20)
 
 
 def test_a_model_that_never_ends_gives_no_special_id_a_chance():

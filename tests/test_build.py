@@ -17,6 +17,7 @@ PACKAGES = {
     "apache_beam": "apache-beam",
     "cosmic_ray": "cosmic-ray",
     "ctranslate2": "ctranslate2",
+    "gensim": "gensim",
     "google": "protobuf",
     "grpc": "grpcio",
     "huggingface_hub": "huggingface-hub",

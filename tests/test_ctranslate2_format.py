@@ -222,6 +222,15 @@ def test_a_folder_that_holds_something_is_refused(written):
         ctranslate2_format.write(ours, folder)
 
 
+@pytest.mark.parametrize("function", ["additive", "unscaled"])
+def test_another_attention_function_is_refused(tokenizer, tmp_path, function):
+    """Of which `unscaled` has the same weights."""
+    model = Transformer(dataclasses.replace(ONE_WIDTH, attention=function))
+    with pytest.raises(ValueError, match=f"CTranslate2 has no other attention function. Received: attention={function}. Export a Saved"):
+        ctranslate2_format.write(Translator(model, tokenizer, DecodeConfig()), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
 def test_sub_words_of_another_model_are_refused(tokenizer):
     model = Transformer(dataclasses.replace(ONE_WIDTH, vocab_size=331))
     with pytest.raises(ValueError, match="each of the 331 ids of the model. Received: 330"):

@@ -31,6 +31,11 @@ def products(function) -> int:
             transposed = operation.get_attr("transpose_a" if operation.type == "MatMul" else "adj_x")
             if 1 not in operation.outputs[0].shape[-2:]:  # Otherwise it is a sum, written as a product with ones.
                 total += 2 * operation.outputs[0].shape.num_elements() * left[-2 if transposed else -1]
+        elif operation.type == "Einsum":
+            before, _, after = operation.get_attr("equation").decode().partition("->")
+            letters = before.partition(",")[0].removeprefix("...")  # Other axes are in the result too.
+            sizes = dict(zip(reversed(letters), reversed(operation.inputs[0].shape), strict=False))
+            total += 2 * operation.outputs[0].shape.num_elements() * math.prod(sizes[letter] for letter in set(sizes) - set(after))
     return total
 
 
@@ -41,7 +46,15 @@ OPTIONS = dataclasses.replace(UNLIKE, attention_bias=True, activation="gelu", so
 PRE_NORM = dataclasses.replace(UNLIKE, norm="pre", sinusoids="tensor2tensor")
 
 
-SIZES = {"small": SMALL, "layers differ": UNLIKE, "attention window": RESTRICTED, "options": OPTIONS, "pre-norm": PRE_NORM}
+UNSCALED, ADDITIVE = (dataclasses.replace(UNLIKE, attention=function) for function in ("unscaled", "additive"))
+SIZES = {
+    "unscaled": UNSCALED,
+    "small": SMALL,
+    "layers differ": UNLIKE,
+    "attention window": RESTRICTED,
+    "options": OPTIONS,
+    "pre-norm": PRE_NORM,
+}
 
 
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
@@ -67,6 +80,23 @@ def test_the_memory_of_a_micro_batch_is_of_its_tokens_and_its_attention():
     """Of 30 and 20 tokens: 30² in the encoder, 30 · 20 and 20² in the decoder."""
     assert flops.memory_cost(config.ModelConfig(), 2, 30, 20) == 2 * (30 + 20 + (900 + 600 + 400) / 770)
     assert flops.memory_cost(config.ModelConfig(), 1, 30) == 30 + 900 / 770
+
+
+def test_the_memory_of_additive_attention_has_a_vector_for_each_score():
+    """Of one layer of three, three times, beside 12 tensors of width d_model = 8 in each; two heads of d_k = 3."""
+    scaled, additive = (flops.memory_cost(each, 2, 7, 5) for each in (UNLIKE, ADDITIVE))
+    assert additive - scaled == pytest.approx(2 * 3 * (2 * 3 * 7**2) / (12 * 8 * 3))
+    scaled, additive = (flops.search_memory(each, 4, 50) for each in (UNLIKE, ADDITIVE))
+    assert additive - scaled == 4 * 2 * (2 * 3 * 4 * 4 * 50), "float32, two tensors: the sum and its tanh"
+
+
+def test_additive_attention_has_the_products_of_the_others_and_more_memory():
+    """Two layers of the encoder, three of the decoder. `products` takes the product with the vector for a sum."""
+    model = Transformer(ADDITIVE)
+    source, target = tf.ones([ROWS, SOURCE], tf.int32), tf.ones([ROWS, TARGET], tf.int32)
+    counted = products(tf.function(lambda: model((source, target)), autograph=False))
+    of_scores = 2 * ROWS * (2 * SOURCE * SOURCE + 3 * TARGET * (TARGET + SOURCE)) * ADDITIVE.num_heads * ADDITIVE.d_k
+    assert counted + of_scores == model.flops(ROWS, SOURCE, TARGET) == Transformer(UNLIKE).flops(ROWS, SOURCE, TARGET)
 
 
 def test_the_base_model_has_the_operations_that_its_weights_say():

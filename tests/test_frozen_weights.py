@@ -62,7 +62,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, OPTIONS], ids=["the paper", "options"])
+@pytest.mark.parametrize("options", [{}, OPTIONS, {"attention": "additive"}], ids=["the paper", "options", "additive attention"])
 @both_dtypes
 def test_inside_the_scope_a_graph_gives_the_same_logits(tiny, dtype, options):
     model = randomized(dataclasses.replace(tiny, **options), dtype)

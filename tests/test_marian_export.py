@@ -287,10 +287,13 @@ def test_the_data_of_a_resumed_run_are_those_of_its_folder(tmp_path):
 
 REFUSED = {
     "learned positions": ({"learned_positions": 40}, "learned_positions=0.*learned_positions=40"),
+    "additive attention": ({"attention": "additive"}, "attention=scaled.*attention=additive"),
+    "unscaled attention": ({"attention": "unscaled"}, "attention=scaled.*attention=unscaled"),
     "restricted attention": ({"attention_window": 4}, "attention_window=0.*attention_window=4"),
     "heads that are narrower": ({"d_k": 4}, "d_k = d_v = d_model / num_heads.*d_k=4"),
     "values that are narrower": ({"d_v": 4}, "d_v=4"),
     "epsilon": ({"norm_epsilon": 1e-3}, "norm_epsilon of at most 1e-05.*0.001"),
+    "words": ({"subwords": stand_in.subwords("word")}, "byte-pair encoding"),
     "word pieces": ({"subwords": stand_in.subwords("wordpiece")}, "byte-pair encoding"),
     "other sub-words": ({"subwords": stand_in.subwords("bpe"), "vocab_size": 331}, "the model's 331 sub-words. Received: 330"),
 }

@@ -44,14 +44,14 @@ from t2t_keras.config import (
 from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding import translator
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.dropout import Dropout, WordDropout
 from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.model.bert import Bert, Classifier
 from t2t_keras.model.rnn import Rnn
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.text import byte_pairs, vocabulary
+from t2t_keras.text import byte_pairs, vocabulary, words
 from t2t_keras.text.word_pieces import HEAD
-from t2t_keras.training import interruption, loop, parent, train_step
+from t2t_keras.training import embeddings, interruption, loop, parent, train_step
 
 TEXTS = {"train_source": "train.source", "train_target": "train.target", "valid_source": "valid.source", "valid_target": "valid.target"}
 TRAIN_PAIRS, VALID_PAIRS = sentences(200, seed=1), sentences(20, seed=2)
@@ -134,6 +134,18 @@ def shape_of(ending: str) -> Callable:
     return shape
 
 
+def word_dropouts(lab, config) -> list:
+    """Rates of the layers that drop words, and whether the first half of a batch keeps them."""
+    return [(each.rate, each.second_half) for each in Transformer(config)._flatten_layers() if isinstance(each, WordDropout)]
+
+
+def diverged(lab, config) -> float:
+    """What training adds to the cross entropy of each token, where the divergence of two passes is 1 in both directions."""
+    model = Transformer(config)
+    found = model._consistency() or (0, 0, 0, 0)
+    return (found[2] + found[3]) / (found[0] or 1) if model.passes == 2 else 0.0
+
+
 def rate_of(name: str) -> Callable:
     """config → the rate of one dropout layer."""
     return lambda lab, config: next(layer.rate for layer in Rnn(config)._flatten_layers() if layer.name == name)
@@ -163,6 +175,25 @@ def biases_of(part: str) -> Callable:
         return sum(path[-1] == "bias" and len(path) > 2 and path[-3].endswith(part) for path in paths)
 
     return biases
+
+
+def attention_functions(lab, config) -> list[str]:
+    """The names of the functions that agree with the attention weights of a layer."""
+    layer = Transformer(config).decoder[0].cross_attention
+    query, memory = np.random.default_rng(1).normal(size=(2, 1, 3, config.d_model)).astype("float32")
+    (q, *_), (k, *_) = (
+        np.moveaxis((x @ projection.kernel.numpy()).reshape(1, 3, config.num_heads, config.d_k), 2, 1)
+        for x, projection in ((query, layer.query_projection), (memory, layer.key_projection))
+    )
+    v = np.ones((config.num_heads, config.d_k)) if layer.vector is None else layer.vector.numpy()
+    scores = {
+        "additive": np.einsum("hk,htsk->hts", v, np.tanh(q[:, :, None] + k[:, None])),
+        "scaled": q @ np.swapaxes(k, 1, 2) / config.d_k**0.5,
+        "unscaled": q @ np.swapaxes(k, 1, 2),
+    }
+    weights = np.array(layer.weights_of(query, memory))[0]
+    softmax = {name: np.exp(each) / np.exp(each).sum(axis=-1, keepdims=True) for name, each in scores.items()}
+    return [name for name, each in softmax.items() if np.allclose(each, weights, atol=1e-6)]
 
 
 def activations(lab, config) -> list[str]:
@@ -359,9 +390,11 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         patch.setattr(tf.config.optimizer, "set_experimental_options", found["called"].append)
         patch.setattr(tf.config.experimental, "enable_tensor_float_32_execution", lambda enabled: found.update(tf32=enabled))
         patch.setattr(data_service, "check", found["called"].append)
+        patch.setattr(embeddings, "check", lambda options: None)
+        patch.setattr(embeddings, "start", lambda path, matrix, pieces: found["called"].append(path.name) or [pieces[300]])
         run = handed_over(patch, lab.fresh(), data_dir, train=config)
         found["metrics"] = run.validate(1)
-    return types.SimpleNamespace(**found, model=run.model, optimizer=run.optimizer)
+    return types.SimpleNamespace(**found, model=run.model, optimizer=run.optimizer, renewal=run.renewal, held=run.held)
 
 
 def of_parts(look: Callable) -> Callable:
@@ -394,6 +427,17 @@ def last_rate(found) -> float:
     return float(found.optimizer._learning_rate(7))
 
 
+def divided_anew(lab, config) -> float:
+    """The share of the sentences whose sub-words differ from those on disk, on the side that has fewer of them."""
+    subwords = byte_pairs.BytePairs((lab.data_dir / prepare.SUBWORDS).read_bytes())
+    ids = subwords.tokenize(tf.constant([LINE] * 500 + [9 * LINE]))
+    renewal = lab.kept(hands_over, config).renewal
+    changed = renewal.change({"source": ids, "target": ids}, tf.constant([1, 2], tf.int64)) if renewal else {"source": ids}
+    return min(
+        float(np.mean([one != other for one, other in zip(side.to_list(), ids.to_list(), strict=True)])) for side in changed.values()
+    )
+
+
 def initial_weights(found) -> bytes:
     return b"".join(weight.numpy().tobytes() for weight in found.model.trainable_variables)
 
@@ -420,6 +464,24 @@ def smoothing(lab, config) -> float:
     toy.set_weights(model)
     _, sums = train_step.micro_batch_gradients(model, toy.TASK, config, batching.columns_of(pair), step=0, micro_batch=0, replica=0)
     return float(sums["smoothed_loss"] / sums["loss"])
+
+
+def rows_that_move(lab, config) -> list[bool]:
+    """Whether a row that started from a word vector moves, in each of four updates."""
+
+    def make_train_step(*arguments):
+        return train_step.make_train_step(*arguments, np.arange(toy.VOCAB_SIZE) == 7)
+
+    def make_model():
+        return Transformer(toy.SMALL)
+
+    found, given = [], {"replicas": 1, "micro_batch_tokens": 10**6, "train": config, "make_model": make_model}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(toy, "make_train_step", make_train_step)
+        for number in range(5):
+            weights, _ = toy.on_devices(toy.random_updates([4] * 4)[:number], **given)
+            found.append(next(value[7] for name, value in weights.items() if name.endswith("embedding/matrix")))
+    return [bool((one != other).any()) for one, other in itertools.pairwise(found)]
 
 
 def dropped(lab, config) -> float:
@@ -617,11 +679,18 @@ ROWS = {
         "d_k": [Row(4, heads, (2, 4, 5))],
         "d_v": [Row(4, heads, (2, 3, 4))],
         "dropout": [Row(0.5, dropout_rates, {0.5})],
+        "word_dropout": [
+            Row(0.5, word_dropouts, [(0.5, False)] * 2),
+            Row(0.5, word_dropouts, [(0.5, True)] * 2, {"word_dropout": 0.1, "simcut": 3.0}),
+        ],
+        "r_drop": [Row(2.0, diverged, 2.0)],
+        "simcut": [Row(3.0, diverged, 3.0, {"word_dropout": 0.5})],
         "learned_positions": [Row(9, positions, [(9, 8)])],
         "sinusoids": [Row("tensor2tensor", frequencies, pytest.approx([1, 10000 ** (-1 / 3), 10000 ** (-2 / 3), 1e-4], abs=1e-6))],
         "first_position": [Row(2, first_angle, pytest.approx(2))],
         "attention_window": [Row(4, reached, [3, 4, 5])],
         "attention_bias": [Row(True, biases_of("attention"), 3 * 4)],
+        "attention": [Row(name, attention_functions, [name]) for name in ("additive", "unscaled")],
         "activation": [Row(name, activations, [name]) for name in ("gelu", "swish")],
         "norm": [Row("pre", normalized, (False, True))],
         "norm_epsilon": [Row(0.5, epsilons, {0.5})],
@@ -687,7 +756,15 @@ ROWS = {
         ],
         "encoder_from": [Row("parent", of_parts(lambda found: found.called), ["parent average None"])],
         "freeze": [Row("encoder", of_parts(frozen), {"encoder_0"})],
+        "bpe_dropout": [Row(0.3, divided_anew, lambda share: share > 0.8), Row(0.02, divided_anew, lambda share: 0.02 < share < 0.4)],
         "ema_decay": [Row(0.25, of_parts(lambda found: (found.optimizer.ema_momentum, len(found.optimizer.averages) > 9)), (0.25, True))],
+        "embeddings": [Row("vectors", of_parts(lambda found: found.called), ["vectors"])],
+        "freeze_embeddings": [
+            Row(
+                3, of_parts(lambda found: found.held is not None and np.flatnonzero(found.held).tolist()), [300], {"embeddings": "vectors"}
+            ),
+            Row(3, rows_that_move, [False] * 3 + [True], {"embeddings": "vectors"}),
+        ],
         "seed": [
             Row(4, of_parts(initial_weights), ANOTHER),
             Row(4, of_run(lambda found: found.applied[0].source.tolist()), ANOTHER),
@@ -764,7 +841,10 @@ ROWS = {
         "valid_split": [Row("test", splits_of_tfds, ["train", "test"], TFDS)],
         "builtin_pairs": [Row(170, of_data(lambda found: len(found.train)), 170, BUILTIN)],
         "max_length": [Row(12, of_data(lambda found: found.longest), 12)],
-        "subwords": [Row("wordpiece", of_data(lambda found: found.subwords.startswith(HEAD)), True, BUILTIN)],
+        "subwords": [
+            Row(kind, of_data(lambda found, head=head: found.subwords.startswith(head)), True, BUILTIN)
+            for kind, head in (("wordpiece", HEAD), ("word", words.HEAD))
+        ],
         "subwords_file": [Row("given.model", of_data(lambda found: found.subwords == pathlib.Path("given.model").read_bytes()), True)],
         "source_subwords_file": [
             Row("given.model", of_data(lambda found: found.source_subwords == pathlib.Path("given.model").read_bytes()), True)

@@ -31,6 +31,8 @@ SOURCE, TARGET = padded(SOURCES), padded(TARGETS)
 OPTIONS = {
     "the paper": {},
     "biases of attention": {"attention_bias": True},
+    "additive attention": {"attention": "additive"},
+    "unscaled attention": {"attention": "unscaled"},
     "gelu": {"activation": "gelu"},
     "swish, another epsilon": {"activation": "swish", "norm_epsilon": 0.1},
     "a vocabulary of the source": {"source_vocab_size": 45},
@@ -40,10 +42,10 @@ OPTIONS = {
     "another first position": {"first_position": 2},
     "pre-norm and all": {
         **{"norm": "pre", "sinusoids": "tensor2tensor", "first_position": 3, "source_vocab_size": 45},
-        **{"attention_bias": True, "activation": "gelu", "norm_epsilon": 1e-5, "logits_bias": True},
+        **{"attention": "unscaled", "attention_bias": True, "activation": "gelu", "norm_epsilon": 1e-5, "logits_bias": True},
     },
     "all": {
-        **{"attention_bias": True, "activation": "swish", "norm_epsilon": 1e-5},
+        **{"attention": "additive", "attention_bias": True, "activation": "swish", "norm_epsilon": 1e-5},
         **{"source_vocab_size": 45, "tie_logits": False, "logits_bias": True},
     },
 }
@@ -84,8 +86,14 @@ def as_in_the_paper(values: dict, config) -> dict:
     def heads(path):
         return list(zip(*(np.split(weight, config.num_heads, axis=-1) for weight in projection(path)), strict=True))
 
+    def scores(path):
+        if config.attention == "additive":  # Bahdanau et al. 2015, with W s and U h as query and key.
+            return [lambda query, key, v=v: v @ np.tanh(query + key) for v in values[f"{path}/vector"]]
+        return [{"scaled": paper.scaled_dot_product, "unscaled": np.dot}[config.attention]] * config.num_heads
+
     def attention(path):
-        return {name: heads(f"{path}/{name}") for name in ("query", "key", "value")} | {"output": projection(f"{path}/output")}
+        projections = {name: heads(f"{path}/{name}") for name in ("query", "key", "value")}
+        return projections | {"output": projection(f"{path}/output"), "score": scores(path)}
 
     def norm(path):
         return values[f"{path}/gamma"], values[f"{path}/beta"], config.norm_epsilon

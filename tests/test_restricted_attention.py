@@ -432,6 +432,15 @@ def test_the_weights_of_a_layer_are_those_that_its_output_is_made_with():
     np.testing.assert_allclose(np.sum(weights, axis=-1), 1, atol=1e-5)
 
 
+@pytest.mark.parametrize("function", ["additive", "unscaled"])
+def test_another_attention_function_is_refused(function):
+    """It would be computed as the scaled one."""
+    with pytest.raises(ValueError, match=f"Expected `function` to be scaled in restricted .* Received: function={function}"):
+        RestrictedSelfAttention(1, K, D, window=5, function=function)
+    with pytest.raises(ValueError, match=f"Received: function={function}"):
+        EncoderLayer(**SIZES, attention=function, attention_window=4)
+
+
 def test_ctranslate2_has_no_such_model_and_its_format_is_refused(translator, tmp_path):
     pytest.importorskip("ctranslate2")
     with pytest.raises(ValueError, match=r"CTranslate2 has no restricted self-attention. Received: attention_window=3"):

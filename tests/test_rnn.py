@@ -191,8 +191,9 @@ def test_a_decoder_step_and_the_rest_have_the_counted_products(model):
         state = model.initial_state(memory, beams)
         return model.decode(tf.ones([rows, beams], tf.int32), memory, state=state, ancestors=ancestors)[0]
 
-    # `products` does not count the scores: an einsum, or v · tanh(…), which it takes for a sum.
-    of_step = products(tf.function(step, autograph=False)) + 2 * rows * beams * length * model.config.d_model
+    of_step = products(tf.function(step, autograph=False))
+    if model.config.attention == "additive":  # `products` takes v · tanh(…) for a sum.
+        of_step += 2 * rows * beams * length * model.config.d_model
     config, gates = model.config, {"gru": 3, "lstm": 4}[model.config.cell] * model.config.d_model
     assert model.flops(rows, length, beams) - model.flops(rows, length, 0) == of_step
     inputs = [config.d_embedding or config.d_model] + [2 * config.d_model] * (config.encoder_layers - 1)

@@ -53,7 +53,7 @@ def other(field):
     texts = {
         "dtype": "bfloat16", "damaged_records": "skip", "best_metric": "loss", "normalization": "nfkc", "dataset": "ted/x",
         "source_language": "en", "target_language": "de", "profile_steps": "1,2", "keep_patterns": "braces",
-        "source_tag": "<2de>", "norm": "pre", "sinusoids": "tensor2tensor",
+        "source_tag": "<2de>", "norm": "pre", "sinusoids": "tensor2tensor", "attention": "unscaled",
         "activation": "gelu", "parent_checkpoint": "latest",
         "subwords": "bpe",  # The default: word pieces have no normalization. See test_word_pieces.py.
     }  # fmt: skip
@@ -67,8 +67,19 @@ def other(field):
 def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monkeypatch):
     """Story: --warmup_steps=20, forgotten at the second start, became 4000, and the rate 0.00030 instead of 0.0051."""
     # By other options.
-    excluded = {"deterministic": False, "learning_rate": 0.0, "parent_optimizer": False, "sinusoids": "paper", "first_position": 0}
-    excluded |= {"encoder_from": ""}
+    excluded = {
+        "deterministic": False,
+        "embeddings": "",
+        "encoder_from": "",
+        "freeze_embeddings": 0,
+        "learning_rate": 0.0,
+        "parent_optimizer": False,
+        "sinusoids": "paper",
+        "first_position": 0,
+        "r_drop": 0.0,
+        "bpe_dropout": 0.0,
+        "attention_window": 0,
+    }
     groups = {}
     for name, group in run_folder.groups_of().items():
         values = {field.name: other(field) for field in dataclasses.fields(group)}

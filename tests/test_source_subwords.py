@@ -121,7 +121,10 @@ def test_the_type_of_ids_holds_those_of_the_larger_vocabulary(data, tmp_path, mo
 
 # A run.
 
-OPTIONS = {"source_vocab_size": 330, "attention_bias": True, "activation": "swish", "tie_logits": False, "logits_bias": True}
+OPTIONS = {
+    **{"source_vocab_size": 330, "attention_bias": True, "attention": "additive", "activation": "swish"},
+    **{"tie_logits": False, "logits_bias": True},
+}
 
 
 @pytest.fixture(scope="module")

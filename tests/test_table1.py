@@ -51,7 +51,7 @@ def measured(monkeypatch) -> list:
         calls.append([gradient.shape for gradient in call()])
         return 0.001 * len(calls)
 
-    monkeypatch.setattr(table1, "measure_memory", lambda name, settings, lengths: {str(n): 1000 * n**2 for n in lengths})
+    monkeypatch.setattr(table1, "measure_memory", lambda name, settings, lengths, module: {str(n): 1000 * n**2 for n in lengths})
     monkeypatch.setattr(table1, "seconds_of", seconds_of)
     return calls
 
@@ -108,7 +108,7 @@ def test_memory_is_the_peak_above_what_the_process_has_before(monkeypatch, capsy
     monkeypatch.setattr(table1, "step_of", lambda layer, settings: lambda length: lambda: lengths.append((layer.name, settings.d, length)))
     monkeypatch.setattr(table1, "resident_memory", lambda: 1000 if len(lengths) == 1 else 0)
     monkeypatch.setattr(table1, "peak_memory", lambda: next(peaks))
-    table1.work(json.dumps(["recurrent", {"d": 16, "heads": 2}, [64, 32, 128]]))
+    table1.work(json.dumps(["recurrent", {"d": 16, "heads": 2}, [64, 32, 128]]), table1.LAYERS)
     assert json.loads(capsys.readouterr().out) == {"32": 500, "64": 900, "128": 1600}
     assert lengths[0][2] < 32 and lengths[1:] == [("Recurrent (LSTM)", 16, length) for length in (32, 64, 128)]
 

@@ -20,7 +20,7 @@ from t2t_keras.text.subwords import draw_sample
 from t2t_keras.text.word_pieces import WordPieces
 
 ESCAPE, UNDERSCORE = "\ue0f0", "▁"
-KINDS = {"bpe": 360, "wordpiece": 310}  # Of sub-words, and how many are learned here.
+KINDS = {"bpe": 360, "wordpiece": 310, "word": 275}  # Of sub-words, and how many are learned here.
 WORDS = "the quick brown fox jumps over a lazy dog zwei Füße größer schön 1990 21 3.5".split()
 # Letters, the escaped characters, spaces that are no space, ends of lines that are none, marks, controls, look-alikes.
 NASTY = (
@@ -226,12 +226,15 @@ def test_too_large_a_vocabulary_is_refused_with_the_largest_that_can_be_learned(
 def test_too_small_a_vocabulary_is_refused_with_the_smallest_that_can_be_learned(kind):
     """Story: a newcomer's --vocab_size=100 was answered by "give more text"."""
     lines = text(400, seed=1)
-    characters = len({*b"".join(lines).decode(), UNDERSCORE} - {" "})
-    with pytest.raises(ValueError, match=f"^`vocab_size=100` is too small.*256 bytes and {characters} characters") as refused:
+    needed, of_text = 1, "a word"
+    if kind != "word":
+        needed = len({*b"".join(lines).decode(), UNDERSCORE} - {" "})
+        of_text = f"{needed} characters"
+    with pytest.raises(ValueError, match=f"^`vocab_size=100` is too small.*256 bytes and {of_text}") as refused:
         learn(lines, 100, kind=kind)
     assert "more text" not in str(refused.value)
     smallest = int(re.search(r"needs (\d+) or more", str(refused.value))[1])
-    assert smallest == 4 + 256 + characters
+    assert smallest == 4 + 256 + needed
     assert vocabulary.load(learn(lines, smallest, kind=kind)).vocab_size == smallest
 
 

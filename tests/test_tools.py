@@ -1111,6 +1111,26 @@ CALLS = {
         + ["--json={0}/json", "--output={0}/png"],
         [[[8, 2, 5, 7], [4, 16, 32], 3, "{0}/json", {}], ["table", 16, {}], [["picture", 16], "{0}/png", {}]],
     ),
+    "attention_functions": (
+        "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
+        "def measure(settings, lengths, rounds, runs, folder, strategy, quiet):\n"
+        "    told(settings, lengths, rounds, folder, strategy)\n"
+        "    for key, each in runs.items():\n"
+        "        told(*key, each.model.attention, each.model.num_heads, each.model.d_k, each.model.d_v, each.model.d_ff, each.data_dir)\n"
+        "    return {'machine': 'mine'}\n"
+        "module('experiments.table1', Settings=lambda: SimpleNamespace(d=6, heads=3))\n"
+        "module('experiments.attention_functions', measure=measure, tables=lambda found: told('tables') or '', picture=lambda found: 1)\n"
+        "module('visualization.figures', save=lambda *given: told(*given))",
+        ["--flagfile=quickstart", "--widths=64,8", "--lengths=32,4", "--rounds=3", "--output_dir={0}", "--data_dir={0}/d"]
+        + ["--train_steps=5", "--cooldown_steps=0", "--d_ff=24"],
+        [["namespace(d=6, heads=3)", [4, 32], 3, "{0}", [1, 5], {}]]
+        + [
+            [function, d_k, function, 128 // d_k, d_k, d_k, 24, "{0}/d", {}]
+            for d_k in (8, 64)
+            for function in ("additive", "scaled", "unscaled")
+        ]
+        + [["tables", {}], [1, "{0}/attention_functions.png", {}]],
+    ),
     "table3": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
         "def train(rows, output_dir, strategy, quiet):\n"

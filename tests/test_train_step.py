@@ -56,7 +56,7 @@ def test_an_update_is_that_of_one_tape_over_the_whole_batch(replicas, micro_batc
 
 
 OPTIONS = {
-    **{"attention_bias": True, "activation": "swish", "norm_epsilon": 1e-5},
+    **{"attention_bias": True, "attention": "additive", "activation": "swish", "norm_epsilon": 1e-5},
     **{"source_vocab_size": toy.VOCAB_SIZE + 3, "tie_logits": False, "logits_bias": True},
 }
 

@@ -20,10 +20,10 @@ SOURCE = np.array([[7, 12, 33, 5, EOS], [39, 4, EOS, PAD, PAD], [9, 6, 21, EOS, 
 TARGET = np.array([[BOS, 14, 8, 30, 22, 6], [BOS, 25, 4, 17, 36, 9], [BOS, 5, 5, 38, 11, 19]], "int32")
 
 OTHERS = {
-    **{"attention_bias": True, "activation": "gelu", "norm_epsilon": 1e-5},
+    **{"attention_bias": True, "attention": "additive", "activation": "gelu", "norm_epsilon": 1e-5},
     **{"source_vocab_size": 45, "tie_logits": False, "logits_bias": True},
 }
-PRE_NORM = {"norm": "pre", "sinusoids": "tensor2tensor", "first_position": 2}
+PRE_NORM = {"norm": "pre", "attention": "unscaled", "sinusoids": "tensor2tensor", "first_position": 2}
 WITH_OPTIONS = pytest.mark.parametrize(
     "options",
     [{}, {"learned_positions": 4}, OTHERS, PRE_NORM],
@@ -331,7 +331,7 @@ def test_an_encoder_alone_has_the_weights_of_that_of_a_translator_by_name(tiny):
     shapes = {weight.path: weight.shape for weight in Transformer(config).trainable_variables}
     alone = {weight.path: weight.shape for weight in TransformerEncoder(config).trainable_variables}
     assert alone == {path: shape for path, shape in shapes.items() if "encoder" in path or path.endswith("source_embedding/matrix")}
-    assert len(alone) == 1 + 2 * 16
+    assert len(alone) == 1 + 2 * 17
 
 
 def test_one_matrix_serves_source_target_and_logits(model):

@@ -182,7 +182,7 @@ def with_a_graph(update: Callable) -> Callable:
 def pretended_train_step(made: list[Pretended], finite: bool = True) -> Callable:
     """In place of `make_train_step`, where only the loop around updates matters: nothing is compiled, no weight moves."""
 
-    def make(strategy, model, optimizer, task, config, element_spec):
+    def make(strategy, model, optimizer, task, config, element_spec, held):
         def update(batch, loss_scale, apply):
             source, target = (strategy.experimental_local_results(batch[side])[0].numpy() for side in ("source", "target"))
             made.append(Pretended(source, target, bool(apply)))

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from absl import flags
 
 from t2t_keras import run_folder
+from t2t_keras.checkpoint import kept
 from t2t_keras.cli import flags as options
 from t2t_keras.config import CHECKPOINTS, is_checkpoint
 from t2t_keras.data import corpora
+from t2t_keras.training import embeddings
 
 
 def define(architecture: str = run_folder.TRANSFORMER) -> None:
@@ -62,6 +64,8 @@ def train(given: dict, sources: dict[str, str]) -> run_folder.Options | None:
     run_folder.check_has_text(folder, chosen)
     if chosen.data.train_source:
         corpora.check_files(chosen.data, chosen.task.texts)
+    if chosen.train.embeddings and not kept(folder):
+        embeddings.check(chosen)
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, run
 

@@ -38,8 +38,8 @@ _SHORT = 8  # Sequence length of a step before the measurements.
 _COUNTED = 32  # Sequence length at which sequential operations are counted; recurrent layers are unrolled.
 _SHOWN = 1024  # Sequence length of the path lengths in the table.
 _PRODUCTS = ("MatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "DepthwiseConv2dNative", "Einsum")
-# The program of the process that measures memory.
-_WORK = "import sys; from t2t_keras.experiments import table1; table1.work(sys.argv[1])"
+# The program of the process that measures memory, of layers in a module.
+_WORK = "import sys; from t2t_keras.experiments import {0}, table1; table1.work(sys.argv[1], {0}.LAYERS)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,14 +176,15 @@ def seconds_of(call: Callable) -> float:
 # Memory.
 
 
-def work(task: str) -> None:
+def work(task: str, layers: dict[str, Layer]) -> None:
     """Prints {length: bytes} of a layer as JSON. The lengths increase, because TensorFlow keeps memory that a step has freed.
 
     Args:
-        task: the arguments of `measure_memory`, as JSON.
+        task: the first three arguments of `measure_memory`, as JSON.
+        layers: layers by name.
     """
     name, settings, lengths = json.loads(task)
-    step = step_of(LAYERS[name], Settings(**settings))
+    step = step_of(layers[name], Settings(**settings))
     step(_SHORT)()
     before, peaks = resident_memory(), {}
     for length in sorted(lengths):
@@ -192,11 +193,11 @@ def work(task: str) -> None:
     print(json.dumps(peaks))
 
 
-def measure_memory(name: str, settings: Settings, lengths: list[int]) -> dict:
-    """Returns {length: bytes} of a layer, measured in a process of its own."""
+def measure_memory(name: str, settings: Settings, lengths: list[int], module: str = "table1") -> dict:
+    """Returns {length: bytes} of a layer in the `LAYERS` of a module beside this one, measured in a process of its own."""
     task = json.dumps([name, dataclasses.asdict(settings), lengths])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.run([sys.executable, "-c", _WORK, task], env=environment, capture_output=True, text=True)
+    process = subprocess.run([sys.executable, "-c", _WORK.format(module), task], env=environment, capture_output=True, text=True)
     if process.returncode:
         raise ValueError(f"The process that measures memory failed: {process.stderr.strip()[-500:]}")
     return json.loads(process.stdout.splitlines()[-1])
@@ -289,16 +290,7 @@ def measure(settings: Settings, lengths: list[int], rounds: int, file: pathlib.P
     Raises:
         ValueError: the file has measurements with other settings, or is damaged.
     """
-    results = {"settings": dataclasses.asdict(settings), "machine": "{cpu}, {cores} cores".format(**cpu())}
-    if file and file.exists():
-        before = read_json(file)
-        if before.get("settings") != results["settings"]:
-            raise ValueError(f"Expected {file} to have measurements of {results['settings']}. Received: {before.get('settings')}.")
-        results = before
-    seconds, steps = results.setdefault("seconds", {name: {} for name in LAYERS}), {}
-
-    def missing(number: int) -> list[tuple[str, int]]:
-        return [(name, n) for n in lengths for name in LAYERS if len(seconds[name].get(str(n), ())) < number]
+    results = read_results(settings, file)
 
     def save() -> None:
         if file:
@@ -310,22 +302,62 @@ def measure(settings: Settings, lengths: list[int], rounds: int, file: pathlib.P
         for name in ("convolutional", "separable"):
             results["paths"][name].append(path_length(name, settings, _SHOWN, dilated=True))
         save()
+    measure_cost(LAYERS, settings, lengths, rounds, results, save)
+    return results
+
+
+def read_results(settings: Settings, file: pathlib.Path | None) -> dict:
+    """Returns the measurements in a file, or, if there is none, new ones: the settings and the machine.
+
+    Raises:
+        ValueError: the file has measurements with other settings, or is damaged.
+    """
+    results = {"settings": dataclasses.asdict(settings), "machine": "{cpu}, {cores} cores".format(**cpu())}
+    if not file or not file.exists():
+        return results
+    before = read_json(file)
+    if before.get("settings") != results["settings"]:
+        raise ValueError(f"Expected {file} to have measurements of {results['settings']}. Received: {before.get('settings')}.")
+    return before
+
+
+def measure_cost(
+    layers: dict[str, Layer], settings: Settings, lengths: list[int], rounds: int, results: dict, save: Callable, module: str = "table1"
+) -> None:
+    """Measures the time and the memory of layers, except what the results have already.
+
+    Args:
+        layers: layers by name.
+        settings, lengths, rounds: see `measure`.
+        results: gets `seconds` and `memory`.
+        save: is called when something is measured.
+        module: the module beside this one whose `LAYERS` these are.
+    """
+    seconds, steps = results.setdefault("seconds", {name: {} for name in layers}), {}
+
+    def missing(number: int) -> list[tuple[str, int]]:
+        return [(name, n) for n in lengths for name in layers if len(seconds[name].get(str(n), ())) < number]
+
     memory = results.setdefault("memory", {})
-    for name, layer in LAYERS.items():
+    for name, layer in layers.items():
         if any(str(n) not in memory.get(name, {}) for n in lengths):
             logger.info(f"Memory: {layer.name} …")
-            memory.setdefault(name, {}).update(measure_memory(name, settings, lengths))
+            memory.setdefault(name, {}).update(measure_memory(name, settings, lengths, module))
             save()
     for number in range(1, rounds + 1):
         if missing(number):
             logger.info(f"Time, round {number} of {rounds} …")
         for name, n in missing(number):
             if name not in steps:
-                steps[name] = step_of(LAYERS[name], settings)
+                steps[name] = step_of(layers[name], settings)
                 steps[name](_SHORT)()  # Builds the graph.
             seconds[name].setdefault(str(n), []).append(seconds_of(steps[name](n)))
         save()
-    return results
+
+
+def milliseconds(seconds: float) -> str:
+    """Returns a time as it stands in tables."""
+    return f"{1e3 * seconds:,.0f}" if seconds >= 0.01 else f"{1e3 * seconds:.2g}"
 
 
 def table(results: dict, fit_from: int) -> str:
@@ -335,10 +367,6 @@ def table(results: dict, fit_from: int) -> str:
         results: from `measure`.
         fit_from: smallest length that the exponents are fitted to.
     """
-
-    def milliseconds(seconds: float) -> str:
-        return f"{1e3 * seconds:,.0f}" if seconds >= 0.01 else f"{1e3 * seconds:.2g}"
-
     lengths = sorted({int(length) for points in results["seconds"].values() for length in points})
     last, middle = lengths[-1], min(lengths, key=lambda n: abs(n - fit_from))
     head = [

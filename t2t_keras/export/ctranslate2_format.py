@@ -21,7 +21,7 @@ import pathlib
 import keras
 import numpy as np
 
-from t2t_keras.config import BOS, EOS, PRE, UNK
+from t2t_keras.config import BOS, EOS, PRE, SCALED, UNK
 from t2t_keras.files import making_folder
 from t2t_keras.layers.positions import sinusoids
 from t2t_keras.model.transformer import Transformer
@@ -168,6 +168,11 @@ def specification(model, pieces: list[str], rows: int, source_pieces: list[str] 
             "Expected attention_window=0, because CTranslate2 has no restricted self-attention. "
             f"Received: attention_window={config.attention_window}. Export a SavedModel instead."
         )
+    if config.attention != SCALED:
+        raise ValueError(
+            f"Expected attention={SCALED}, because CTranslate2 has no other attention function. "
+            f"Received: attention={config.attention}. Export a SavedModel instead."
+        )
     source_pieces = pieces if source_pieces is None else source_pieces
     for side, size in ((pieces, config.vocab_size), (source_pieces, config.source_vocab_size or config.vocab_size)):
         if len(side) != size:
@@ -212,7 +217,7 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
             or have placeholders.
         FileExistsError: the folder is not empty.
     """
-    if not all(isinstance(side, BytePairs) for side in (translator.tokenizer, translator.source_tokenizer)):
+    if not all(type(side) is BytePairs for side in (translator.tokenizer, translator.source_tokenizer)):
         raise ValueError("The format of CTranslate2 needs a model with byte-pair encoding. Received: a model with other sub-words.")
     if translator.tokenizer.pattern:
         raise ValueError("The format of CTranslate2 needs sub-words without placeholders. Received: a model with `keep_patterns`.")

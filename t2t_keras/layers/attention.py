@@ -1,5 +1,7 @@
 """Attention (section 3.2): Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V, and h of them in parallel.
 
+By option, heads have another of the functions that section 3.2.1 compares; see `attention_functions`.
+
 Letters: B sentences, T query tokens, S key tokens, D d_model, H heads, K d_k, E d_v.
 """
 
@@ -7,20 +9,8 @@ import keras
 from keras import ops
 
 from t2t_keras.compat import keras_mask
+from t2t_keras.layers.attention_functions import FUNCTIONS, check_function, masked_softmax
 from t2t_keras.layers.dense import Dense, leading, linear
-
-
-def masked_softmax(scores, mask=None):
-    """Returns the softmax of scores [..., S] over the keys that a mask allows, in float32; over all of them if it allows none.
-
-    Args:
-        scores: of queries and keys.
-        mask: boolean, broadcast to the shape of `scores`; `None` allows all.
-    """
-    scores = ops.cast(scores, "float32")
-    if mask is not None:
-        scores = ops.where(mask, scores, -1e9)
-    return ops.softmax(scores)
 
 
 def attention_weights(q, k, mask=None):
@@ -118,6 +108,7 @@ class MultiHeadAttention(keras.layers.Layer):
         d_k: width of the queries and keys of one head.
         d_v: width of the values of one head.
         use_bias: whether the four projections have a bias; not in the paper.
+        function: name of the attention function: "scaled" as in the paper, "unscaled" or "additive"; see `attention_functions`.
 
     Call arguments:
         query: [B, T, D].
@@ -132,12 +123,13 @@ class MultiHeadAttention(keras.layers.Layer):
         [B, T, D]. With a `cache`, also the next cache: the keys [B, H, S, K] and values [B, H, S, E] of all positions so far.
 
     Raises:
-        ValueError: `attention_mask` has a wrong dtype or shape, or a mask does not cover the cached positions.
+        ValueError: there is no such function, `attention_mask` has a wrong dtype or shape, or a mask does not cover the cached positions.
     """
 
-    def __init__(self, num_heads: int, d_k: int, d_v: int, use_bias: bool = False, **kwargs):
+    def __init__(self, num_heads: int, d_k: int, d_v: int, use_bias: bool = False, function: str = "scaled", **kwargs):
         super().__init__(**kwargs)
-        self.num_heads, self.d_k, self.d_v, self.use_bias = num_heads, d_k, d_v, use_bias
+        check_function(function)
+        self.num_heads, self.d_k, self.d_v, self.use_bias, self.function = num_heads, d_k, d_v, use_bias, function
         self.query_projection = self._projection(num_heads * d_k, "query")
         self.key_projection = self._projection(num_heads * d_k, "key")
         self.value_projection = self._projection(num_heads * d_v, "value")
@@ -153,6 +145,11 @@ class MultiHeadAttention(keras.layers.Layer):
         self.value_projection.build(memory_shape)
         self.output_projection = self._projection(query_shape[-1], "output")
         self.output_projection.build((*query_shape[:-1], self.num_heads * self.d_v))
+        self.vector = None
+        if self.function == "additive":
+            # With a standard deviation of d_k^-1/2, scores have a variance below 1.
+            initializer = keras.initializers.RandomNormal(stddev=self.d_k**-0.5)
+            self.vector = self.add_weight(shape=(self.num_heads, self.d_k), initializer=initializer, name="vector")
 
     def _project(self, x, *projections):
         """Applies several projections to x [B, T, D]; each result has its heads: [B, H, T, K] or [B, H, T, E]."""
@@ -183,11 +180,22 @@ class MultiHeadAttention(keras.layers.Layer):
         q, k, _ = self._queries_keys_values(query, memory)
         return ops.cast(self._weights(q, k, _combine_masks(attention_mask, memory)), "float32")
 
+    def scores_of(self, query, memory):
+        """Returns what the softmax is of before masks apply, [B, H, T, S]. Takes the arguments of a call."""
+        q, k, _ = self._queries_keys_values(query, memory)
+        return self._scores(q, k)
+
+    def _scores(self, q, k):
+        vector = () if self.vector is None else (ops.expand_dims(ops.cast(self.vector, self.compute_dtype), 1),)
+        return FUNCTIONS[self.function](q, k, *vector)
+
     def _weights(self, q, k, mask):
-        return attention_weights(q, k, mask)
+        if self.function == "scaled":
+            return attention_weights(q, k, mask)
+        return ops.cast(masked_softmax(self._scores(q, k), mask), q.dtype)
 
     def _attend(self, q, k, v, mask):
-        return scaled_dot_product_attention(q, k, v, mask)
+        return ops.matmul(self._weights(q, k, mask), v)
 
     def call(self, query, memory=None, attention_mask=None, cache=None):
         q, k, v = self._queries_keys_values(query, memory)
@@ -201,5 +209,5 @@ class MultiHeadAttention(keras.layers.Layer):
         return output if cache is None else (output, [k, v])
 
     def get_config(self):
-        own = {name: getattr(self, name) for name in ("num_heads", "d_k", "d_v", "use_bias")}
+        own = {name: getattr(self, name) for name in ("num_heads", "d_k", "d_v", "use_bias", "function")}
         return {**super().get_config(), **own}

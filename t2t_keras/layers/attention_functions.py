@@ -4,7 +4,9 @@
     scaled      q · k / √d_k       section 3.2.1
     unscaled    q · k              Luong et al. 2015
 
-Letters: B sentences, T queries, S keys, D width of queries, C width of the memory, K width of their projections.
+They take any axes before the last two, such as [B, H] of several heads.
+
+Letters: B sentences, H heads, T queries, S keys, D width of queries, C width of the memory, K width of their projections.
 """
 
 from collections.abc import Callable
@@ -12,7 +14,6 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from t2t_keras.layers.attention import masked_softmax
 from t2t_keras.layers.dense import Dense
 from t2t_keras.layers.gradient import custom_gradient
 
@@ -21,45 +22,71 @@ from t2t_keras.layers.gradient import custom_gradient
 def additive_scores(q, k, v):
     """Returns v · tanh(q_t + k_s) for each query and key.
 
-    The gradient computes tanh again: a decoder that attends at every step would otherwise keep [T, S, K] numbers of each sentence.
+    The gradient computes tanh again: a decoder that attends at every step, or in every layer, would otherwise keep [T, S, K] numbers of
+    each sentence and head.
 
     Args:
-        q: queries [B, T, K].
-        k: keys [B, S, K].
-        v: weights [K].
+        q: queries [B, T, K], or of several heads [B, H, T, K].
+        k: keys [B, S, K] or [B, H, S, K].
+        v: weights [K], or of each head [H, 1, K].
 
     Returns:
-        [B, T, S].
+        [B, T, S] or [B, H, T, S].
     """
 
     def hidden():
-        return ops.tanh(ops.expand_dims(q, 2) + ops.expand_dims(k, 1))
+        return ops.tanh(ops.expand_dims(q, -2) + ops.expand_dims(k, -3))
 
     def gradient(upstream):
         again = hidden()
         slope = 1 - ops.square(again)
-        of_q = ops.squeeze(ops.matmul(ops.expand_dims(upstream, 2), slope), 2) * v
-        of_k = ops.sum(ops.expand_dims(upstream, 3) * slope, axis=1) * v
-        of_v = ops.matmul(ops.reshape(upstream, (1, -1)), ops.reshape(again, (-1, again.shape[-1])))
-        return of_q, of_k, ops.reshape(of_v, (-1,))
+        of_q = ops.squeeze(ops.matmul(ops.expand_dims(upstream, -2), slope), -2) * v
+        of_k = _sum(ops.expand_dims(upstream, -1) * slope, -3) * v
+        before, width = ops.shape(q)[:-2], q.shape[-1]
+        of_v = ops.matmul(ops.reshape(upstream, (*before, 1, -1)), ops.reshape(again, (*before, -1, width)))
+        return of_q, of_k, ops.reshape(_sum(of_v, 0), v.shape)
 
-    return ops.squeeze(ops.matmul(hidden(), ops.expand_dims(v, 1)), 3), gradient
+    return ops.squeeze(ops.matmul(hidden(), ops.expand_dims(v, -1)), -1), gradient
+
+
+def _sum(x, axis: int):
+    """Sums in float32, unlike TensorFlow on a CPU, where 1,000 ones in bfloat16 are 256."""
+    return ops.cast(ops.sum(ops.cast(x, "float32"), axis=axis), x.dtype)
 
 
 def scaled_scores(q, k):
-    """Returns q · k / √K for each query and key: [B, T, K] and [B, S, K] → [B, T, S]."""
+    """Returns q · k / √K for each query and key: [..., T, K] and [..., S, K] → [..., T, S]."""
     return unscaled_scores(q * q.shape[-1] ** -0.5, k)
 
 
 def unscaled_scores(q, k):
-    """Returns q · k for each query and key: [B, T, K] and [B, S, K] → [B, T, S].
+    """Returns q · k for each query and key: [..., T, K] and [..., S, K] → [..., T, S].
 
     An einsum, because the loop of a decoder would keep the transposed keys of each step for the gradient.
     """
-    return ops.einsum("btk,bsk->bts", q, k)
+    return ops.einsum("...tk,...sk->...ts", q, k)
 
 
 FUNCTIONS: dict[str, Callable] = {"additive": additive_scores, "scaled": scaled_scores, "unscaled": unscaled_scores}
+
+
+def check_function(name: str) -> None:
+    """Raises `ValueError` if there is no attention function of this name."""
+    if name not in FUNCTIONS:
+        raise ValueError(f"Expected `function` to be one of {', '.join(FUNCTIONS)}. Received: function={name}.")
+
+
+def masked_softmax(scores, mask=None):
+    """Returns the softmax of scores [..., S] over the keys that a mask allows, in float32; over all of them if it allows none.
+
+    Args:
+        scores: of queries and keys.
+        mask: boolean, broadcast to the shape of `scores`; `None` allows all.
+    """
+    scores = ops.cast(scores, "float32")
+    if mask is not None:
+        scores = ops.where(mask, scores, -1e9)
+    return ops.softmax(scores)
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -86,8 +113,7 @@ class Attention(keras.layers.Layer):
 
     def __init__(self, units: int, function: str = "additive", **kwargs):
         super().__init__(**kwargs)
-        if function not in FUNCTIONS:
-            raise ValueError(f"Expected `function` to be one of {', '.join(FUNCTIONS)}. Received: function={function}.")
+        check_function(function)
         self.units, self.function = units, function
         self.query_projection = Dense(units, use_bias=False, name="query", dtype=self.dtype_policy)
         self.key_projection = Dense(units, use_bias=False, name="key", dtype=self.dtype_policy)

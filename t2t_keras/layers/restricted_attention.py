@@ -104,6 +104,7 @@ class RestrictedSelfAttention(MultiHeadAttention):
         d_v: width of the values of one head.
         window: the size r of the neighborhood: position i attends to the positions j with |i - j| <= window // 2.
         use_bias: whether the four projections have a bias; not in the paper.
+        function: "scaled"; other attention functions are refused.
 
     Call arguments:
         query: [B, S, D].
@@ -114,13 +115,16 @@ class RestrictedSelfAttention(MultiHeadAttention):
         [B, S, D].
 
     Raises:
-        ValueError: `window` is not positive, the mask differs between queries, or the call has a `memory` or a `cache`.
+        ValueError: `window` is not positive, the function is another one, the mask differs between queries, or the call has a `memory` or
+            a `cache`.
     """
 
-    def __init__(self, num_heads: int, d_k: int, d_v: int, window: int, use_bias: bool = False, **kwargs):
-        super().__init__(num_heads, d_k, d_v, use_bias, **kwargs)
+    def __init__(self, num_heads: int, d_k: int, d_v: int, window: int, use_bias: bool = False, function: str = "scaled", **kwargs):
+        super().__init__(num_heads, d_k, d_v, use_bias, function, **kwargs)
         if window < 1:
             raise ValueError(f"Expected a window of at least one position. Received: window={window}.")
+        if function != "scaled":
+            raise ValueError(f"Expected `function` to be scaled in restricted self-attention. Received: function={function}.")
         self.window = window
 
     def _attend(self, q, k, v, mask):

@@ -64,6 +64,7 @@ class _StackLayer(keras.layers.Layer):
         *,
         attention_window: int,
         attention_bias: bool = False,
+        attention: str = "scaled",
         activation: str = "relu",
         norm: str = POST,
         norm_epsilon: float = 1e-6,
@@ -71,7 +72,8 @@ class _StackLayer(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.options = {"num_heads": num_heads, "d_k": d_k, "d_v": d_v, "d_ff": d_ff, "dropout": dropout}
-        self.options |= {"attention_bias": attention_bias, "activation": activation, "norm": norm, "norm_epsilon": norm_epsilon}
+        self.options |= {"attention_bias": attention_bias, "attention": attention}
+        self.options |= {"activation": activation, "norm": norm, "norm_epsilon": norm_epsilon}
         self.self_attention = self._attention("self_attention", attention_window)
         self.self_attention_norm = self._add_and_norm("self_attention_norm")
         self.feed_forward = FeedForward(d_ff, activation, name="feed_forward", dtype=self.dtype_policy)
@@ -79,10 +81,9 @@ class _StackLayer(keras.layers.Layer):
         self.supports_masking = True
 
     def _attention(self, name: str, window: int = 0) -> MultiHeadAttention:
-        sizes = {key: self.options[key] for key in ("num_heads", "d_k", "d_v")} | {"use_bias": self.options["attention_bias"]}
-        if window:
-            return RestrictedSelfAttention(**sizes, window=window, name=name, dtype=self.dtype_policy)
-        return MultiHeadAttention(**sizes, name=name, dtype=self.dtype_policy)
+        options = {key: self.options[key] for key in ("num_heads", "d_k", "d_v")} | {"use_bias": self.options["attention_bias"]}
+        options |= {"function": self.options["attention"], "name": name, "dtype": self.dtype_policy}
+        return RestrictedSelfAttention(**options, window=window) if window else MultiHeadAttention(**options)
 
     def _add_and_norm(self, name: str) -> AddAndNorm:
         pre = self.options["norm"] == PRE
@@ -117,6 +118,7 @@ class EncoderLayer(_StackLayer):
         attention_window: the size r of the neighborhood that self-attention is restricted to (section 4): position i attends to the
             positions j with |i - j| <= r // 2. 0 does not restrict it.
         attention_bias: whether the projections of attention have a bias; not in the paper.
+        attention: name of the attention function, "scaled" as in the paper, "unscaled" or "additive"; see `MultiHeadAttention`.
         activation: of the feed-forward network; see `FeedForward`.
         norm: where layer normalization is, "post" as in the paper or "pre"; see `AddAndNorm`.
         norm_epsilon: see `AddAndNorm`.
@@ -153,7 +155,7 @@ class DecoderLayer(_StackLayer):
     """Decoder layer: self-attention, attention to the encoder output, then the feed-forward network.
 
     Args:
-        num_heads, d_k, d_v, d_ff, dropout, attention_bias, activation, norm, norm_epsilon: see `EncoderLayer`.
+        num_heads, d_k, d_v, d_ff, dropout, attention_bias, attention, activation, norm, norm_epsilon: see `EncoderLayer`.
 
     Call arguments:
         x: [B, T, D].

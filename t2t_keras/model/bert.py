@@ -34,11 +34,11 @@ class PairEncoder(TransformerEncoder):
         self.second.build((None, None, 1))
         super().build(input_shape)
 
-    def embed(self, ids):
+    def embed(self, ids, training=False):
         """Embeds ids, their positions and their segments, [B, S] int → [B, S, D]."""
         ends = ops.cast(ops.equal(ids, EOS), "int32")
         second = ops.logical_and(ops.cumsum(ends, axis=1) > ends, ops.not_equal(ids, PAD))
-        return super().embed(ids) + self.second(ops.cast(second, self.compute_dtype)[..., None])
+        return super().embed(ids, training) + self.second(ops.cast(second, self.compute_dtype)[..., None])
 
 
 class _PairModel(SequenceModel):

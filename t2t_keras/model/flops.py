@@ -1,10 +1,10 @@
 """Floating-point operations of the network's matrix products, counted from shapes (Table 2 estimates them from time).
 
 One multiplication and addition are two operations. Softmax, layer norm, dropout and the other operations that are linear in the
-activations are not counted.
+activations are not counted. Nor are the sums and tanh of additive attention, whose product with v has the operations of Q Kᵀ.
 """
 
-from t2t_keras.config import ModelConfig
+from t2t_keras.config import ADDITIVE, ModelConfig
 from t2t_keras.layers.restricted_attention import computed_scores
 
 
@@ -30,15 +30,21 @@ def memory_cost(config: ModelConfig, rows: int, source: int, target: int = 0) ->
 
     The attention weights [H, T, S] grow with the square of the length. With heads of width 64 they are as large as a layer's other
     activations, about 12 of width d_model, at a length of about 770 tokens. Restricted self-attention has fewer weights in the encoder.
+    Additive attention has three tensors [H, T, S, K] in the gradient of one layer, while the activations of all layers are kept.
     """
     scores = computed_scores(config.attention_window, source) + source * target + target * target
-    return rows * (source + target + scores / 770)
+    cost = source + target + scores / 770
+    if config.attention == ADDITIVE:
+        layers = max(config.encoder_layers, config.decoder_layers)
+        cost += 3 * config.num_heads * config.d_k * max(source, target) ** 2 / (12 * config.d_model * layers)
+    return rows * cost
 
 
 def search_memory(config: ModelConfig, beams: int, length: int) -> int:
     """Estimates the bytes that a beam search in float32 takes for one sentence, at its last token.
 
-    Every beam attends to the keys of all beams, so the attention weights of a layer grow with the square of their number.
+    Every beam attends to the keys of all beams, so the attention weights of a layer grow with the square of their number. Additive
+    attention compares the query of each beam with each key, [H, W, W T, K].
 
     Args:
         config: the sizes of the network.
@@ -47,7 +53,8 @@ def search_memory(config: ModelConfig, beams: int, length: int) -> int:
     """
     scores, copies = beams * beams * length, 4
     states = 2 * config.decoder_layers * beams * length * config.num_heads * (config.d_k + config.d_v)  # Of this step and the next one.
-    return 4 * (copies * (config.num_heads * scores + beams * config.vocab_size) + states) + 8 * scores
+    compared = 2 * config.num_heads * scores * config.d_k if config.attention == ADDITIVE else 0
+    return 4 * (copies * (config.num_heads * scores + beams * config.vocab_size) + states + compared) + 8 * scores
 
 
 def forward(config: ModelConfig, rows, source, target):

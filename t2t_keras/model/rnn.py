@@ -14,7 +14,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from t2t_keras.config import PAD, RnnConfig
+from t2t_keras.config import ADDITIVE, PAD, RnnConfig
 from t2t_keras.layers.dense import Dense
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.embedding import SharedEmbedding
@@ -158,7 +158,7 @@ class Rnn(EncoderDecoder):
     def search_memory(self, beams: int, length: int) -> int:
         """See `EncoderDecoder.search_memory`. Additive attention compares the query of each beam with each key, [W, S, D]."""
         config, scores = self.config, beams * length
-        compared = 2 * scores * config.d_model if config.attention == "additive" else 0
+        compared = 2 * scores * config.d_model if config.attention == ADDITIVE else 0
         return super().search_memory(beams, length) + 4 * (4 * scores + compared)
 
     @property

@@ -53,9 +53,13 @@ class BytePairs(Subwords):
         return self._pieces.tokenize(text)
 
     def _decode(self, ids: tf.RaggedTensor):
-        text = self._pieces.detokenize(ids)
+        text = self._spaced(self._pieces.detokenize(ids))
         for old, new in reversed(ESCAPED):
             text = _replace(text, new, old)
+        return text
+
+    def _spaced(self, text):
+        """Returns text with spaces where SentencePiece has left a ▁."""
         return text
 
 
@@ -69,6 +73,7 @@ def learn(
     character_coverage: float,
     pattern: str = "",
     tags: Sequence[str] = (),
+    model_type: str = "bpe",
 ) -> bytes:
     """Learns a byte-pair encoding shared by both languages.
 
@@ -81,6 +86,7 @@ def learn(
         character_coverage: share of the text's characters that get an id of their own.
         pattern: matches text to keep: the sub-words have placeholders for it, and are learned from the rest of the text.
         tags: words that are sub-words in any case.
+        model_type: SentencePiece's name of the kind of sub-words.
 
     Returns:
         The bytes of a SentencePiece model.
@@ -105,7 +111,7 @@ def learn(
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=map(escaped, drawn),
             model_writer=written,
-            model_type="bpe",
+            model_type=model_type,
             vocab_size=vocab_size,
             normalization_rule_name=normalization,
             character_coverage=character_coverage,

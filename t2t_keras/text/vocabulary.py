@@ -1,19 +1,24 @@
 """The vocabulary of sub-words (section 5.1): learns it, and loads it from its file, whatever its kind."""
 
-from t2t_keras.text import byte_pairs, piece_file, sentence_pieces, word_pieces
+from t2t_keras.text import byte_pairs, piece_file, sentence_pieces, word_pieces, words
 from t2t_keras.text.subwords import Subwords
 
-_LEARN = {"bpe": byte_pairs.learn, "wordpiece": word_pieces.learn}
-_LOAD = {"bpe": byte_pairs.BytePairs, "wordpiece": word_pieces.WordPieces, "sentencepiece": sentence_pieces.SentencePieces}
-_HEADS = {"wordpiece": word_pieces.HEAD, "sentencepiece": piece_file.HEAD}
+_LEARN = {"bpe": byte_pairs.learn, "wordpiece": word_pieces.learn, "word": words.learn}
+_LOAD = {
+    "bpe": byte_pairs.BytePairs,
+    "wordpiece": word_pieces.WordPieces,
+    "word": words.Words,
+    "sentencepiece": sentence_pieces.SentencePieces,
+}
+_HEADS = {"wordpiece": word_pieces.HEAD, "word": words.HEAD, "sentencepiece": piece_file.HEAD}
 
 
 def learn(kind: str, *args, **options) -> bytes:
     """Learns sub-words.
 
     Args:
-        kind: `bpe` or `wordpiece`.
-        args, options: see `byte_pairs.learn` and `word_pieces.learn`, which have the same arguments.
+        kind: `bpe`, `wordpiece` or `word`.
+        args, options: see `byte_pairs.learn`, `word_pieces.learn` and `words.learn`, which have the same arguments.
 
     Returns:
         The content of the file.
@@ -30,7 +35,7 @@ def learn(kind: str, *args, **options) -> bytes:
 
 
 def kind(model: bytes) -> str:
-    """Returns the kind of sub-words that a file has: `bpe`, `wordpiece`, or `sentencepiece` of a Marian model."""
+    """Returns the kind of sub-words that a file has: `bpe`, `wordpiece`, `word`, or `sentencepiece` of a Marian model."""
     return next((name for name, head in _HEADS.items() if model.startswith(head)), "bpe")
 
 
@@ -39,7 +44,7 @@ def load(model: bytes) -> Subwords:
 
     Raises:
         ValueError: the content is neither a SentencePiece model with the ids of `config.py`, nor a list of word pieces, nor a
-            `piece_file`.
+            `piece_file`, nor a vocabulary of words.
     """
     return _LOAD[kind(model)](model)
 

@@ -65,8 +65,8 @@ def _make_batches(strategy, config: TrainConfig, folder: pathlib.Path, start: ba
     return devices.distribute(strategy, dataset, config.micro_batch_tokens, buckets, shared=False)
 
 
-def _make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig, element_spec) -> SplittingTrainStep:
-    train_step = make_train_step(strategy, model, optimizer, task, config, batching.columns_of(element_spec))
+def _make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig, element_spec, held=None) -> SplittingTrainStep:
+    train_step = make_train_step(strategy, model, optimizer, task, config, batching.columns_of(element_spec), held)
     return SplittingTrainStep(strategy, train_step, model.memory_cost, [column.name for column in task.columns if column.counted])
 
 
@@ -117,11 +117,12 @@ class _Trainer:
         update_pictures,
         started,
         renewal,
+        held,
     ):
         self.strategy, self.model, self.optimizer, self.task, self.config = strategy, model, optimizer, task, config
         self.folder, self.model_dir = folder, model_dir
         self.validate, self.diagnose, self.tensorboard, self.called_at = validate, diagnose, tensorboard, started
-        self.update_pictures, self.pictured_step, self.renewal = update_pictures, 0, renewal
+        self.update_pictures, self.pictured_step, self.renewal, self.held = update_pictures, 0, renewal, held
         self.chief = devices.is_chief(strategy)
         self.windows_per_epoch = batching.windows_per_epoch(shards.read_info(folder))
 
@@ -177,7 +178,9 @@ class _Trainer:
             if restored:
                 checkpoint.put_aside(self.model_dir, after=path)
         self.batches = _make_batches(self.strategy, self.config, self.folder, batching.Position(*state.position), self.renewal)
-        self.train_step = _make_train_step(self.strategy, self.model, self.optimizer, self.task, self.config, self.batches.element_spec)
+        self.train_step = _make_train_step(
+            self.strategy, self.model, self.optimizer, self.task, self.config, self.batches.element_spec, self.held
+        )
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
         self.last_good_state = copy.deepcopy(state)
         self.started = self.saved_at - state.seconds  # When a run without interruptions would have started.
@@ -397,6 +400,7 @@ def train(
     update_pictures: Callable[[bool], None] = lambda is_best: None,
     started: float,
     renewal: Renewal | None = None,
+    held=None,
 ) -> TrainState:
     """Trains up to `config.train_steps` updates, from the newest intact checkpoint in `model_dir` if there is one.
 
@@ -414,6 +418,7 @@ def train(
         update_pictures: called on the chief after each validation, with whether it is the best so far, and at the end.
         started: when the run was started, of `time.monotonic`; the option `max_hours` counts from then.
         renewal: changes the records anew each epoch; see `Task.renewal`.
+        held: see `make_train_step`.
 
     Returns:
         The state at the end of the run.
@@ -425,5 +430,6 @@ def train(
         OSError: a checkpoint could not be written.
     """
     return _Trainer(
-        strategy, model, optimizer, task, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures, started, renewal
+        *(strategy, model, optimizer, task, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures, started, renewal),
+        held,
     ).train()

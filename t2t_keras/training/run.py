@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from t2t_keras import checkpoint, files, gpus, registry, run_folder
@@ -31,7 +32,7 @@ from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 from t2t_keras.task import Task
 from t2t_keras.text import piece_file
-from t2t_keras.training import cost, devices, diagnosis, freezing, loop, optimizer, parent, train_step
+from t2t_keras.training import cost, devices, diagnosis, embeddings, freezing, loop, optimizer, parent, train_step
 from t2t_keras.training.state import TrainState
 
 
@@ -81,6 +82,9 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
         options = dataclasses.replace(options, data=before.data)
     if train.starts_from and not resumed:
         run_folder.check_given(model_dir, options, ["parent", "encoder_from"], "start from the weights of another run")
+    if train.embeddings and not resumed:
+        run_folder.check_given(model_dir, options, ["embeddings"], "start from word vectors")
+        embeddings.check(options)
     if not (folder / prepare.CORPUS).exists():
         outside = ["data_dir", *(["dataset"] if options.data.dataset != "builtin" else []), *FILES]
         run_folder.check_given(model_dir, options, outside, f"prepare {folder} again")
@@ -125,6 +129,17 @@ def _make_model(strategy, options: run_folder.Options) -> tuple:
         adam = optimizer.adam(optimizer.schedule_of(options.model.d_model, options.train), options.train.ema_decay)
         adam.build(model.trainable_variables)
     return model, adam
+
+
+def _start_embeddings(strategy, model_dir: pathlib.Path, model, tokenizer, config: TrainConfig):
+    """Starts embeddings of a new run from word vectors. Returns the rows to hold, also of a resumed run; `None` if there are none."""
+    if checkpoint.kept(model_dir):
+        started = embeddings.read(model_dir, tokenizer.pieces) if config.freeze_embeddings else []
+    else:
+        started = embeddings.start(pathlib.Path(config.embeddings), model.embedding_matrix, tokenizer.pieces)
+        if devices.is_chief(strategy):
+            embeddings.write(model_dir, started)
+    return np.isin(tokenizer.pieces, started) if config.freeze_embeddings else None
 
 
 def _graph(model, task: Task) -> tf.Graph:
@@ -210,6 +225,7 @@ def train(
             # Otherwise the three gradients of the embedding matrix are added in the order in which they are ready.
             tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
         model, adam = _make_model(strategy, options)
+        held = _start_embeddings(strategy, model_dir, model, tokenizer, config) if config.embeddings else None
         if config.starts_from and not checkpoint.kept(model_dir):
             which, own_optimizer = config.parent_checkpoint, adam if config.parent_optimizer else None
             parent.start(pathlib.Path(config.starts_from), which, model, tokenizer, own_optimizer)
@@ -239,6 +255,7 @@ def train(
             update_pictures=pictures.updates(model_dir, model, tokenizer),
             started=started,
             renewal=renewal,
+            held=held,
         )
         logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
         logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops))

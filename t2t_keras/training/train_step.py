@@ -89,7 +89,7 @@ def _sums(model, task: Task, columns: dict, *, label_smoothing: float, training:
         "target_tokens": tf.reduce_sum(token_mask(columns[task.target])),
         "real_tokens": tf.add_n([tf.reduce_sum(token_mask(ids)) for ids in counted]),
         "positions": tf.add_n([tf.reduce_prod(shape) for shape in shapes]),
-        "flops": model.flops(shapes[0][0], *(shape[1] for shape in shapes)),
+        "flops": model.flops(shapes[0][0], *(shape[1] for shape in shapes)) * (model.passes if training else 1),
     }
 
 
@@ -143,7 +143,7 @@ def _of_first_replica(strategy, values):
     return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], values)
 
 
-def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig, element_spec) -> Callable:
+def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig, element_spec, held=None) -> Callable:
     """Makes the train step, which is traced once for all shapes.
 
     Args:
@@ -153,6 +153,7 @@ def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig,
         task: what is trained.
         config: training options.
         element_spec: of the batches that `devices.distribute` returns.
+        held: rows of the embedding matrix that keep their values in the first `freeze_embeddings` updates, [V] boolean; `None` for none.
 
     Returns:
         A function (batch, loss scale, apply) → (metrics, next loss scale). It changes the weights unless `apply` is False, or the
@@ -166,6 +167,14 @@ def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig,
     """
     variables, at_once = [variable.value for variable in model.trainable_variables], devices.at_once(strategy, config)
 
+    def without_held(gradients: list, step) -> list:
+        """Sets the gradients of rows that are held to 0: Adam then leaves the rows as they are, and its averages at 0."""
+        if held is None:
+            return gradients
+        trained = tf.cast(tf.logical_or(step >= config.freeze_embeddings, tf.logical_not(held)), tf.float32)[:, None]
+        of_matrix = [variable is model.embedding_matrix for variable in model.trainable_variables]
+        return [gradient * trained if each else gradient for gradient, each in zip(gradients, of_matrix, strict=True)]
+
     def replica_gradients(batch, step, rate, loss_scale):
         """Returns the gradients summed over all replicas, their scale, and the metrics."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -176,6 +185,7 @@ def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig,
 
         zeros = [tf.zeros_like(variable) for variable in variables], _zero_sums(task)
         gradients, sums = _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, zeros, at_once))
+        gradients = without_held(gradients, step)
         scale = 1 / (sums["target_tokens"] * loss_scale)
         norm = tf.linalg.global_norm(gradients) * scale
         finite = tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums[task.objective]))

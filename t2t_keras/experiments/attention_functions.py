@@ -1,0 +1,251 @@
+"""Compares the attention functions of section 3.2.1: what they cost, and what becomes of softmax and of training as d_k grows.
+
+Cost is measured as in `table1`, of the functions alone, without projections. Softmax is measured in Transformers that are trained for it,
+with d_model / d_k heads, so that they have the same products whatever d_k is. Held-out sentences show for each query of each head:
+
+    variance    of its scores. Footnote 4: if the components of q and k are independent, with mean 0 and variance 1, that of q · k is d_k
+    entropy     of its weights, as a share of log n, that of n equal weights
+    gradient    Σ p (1 - p), the derivatives of the weights p by their own scores, as a share of 1 - 1 / n, that of n equal weights
+
+Letters: S keys, n keys that a query may attend to.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Callable
+
+import keras
+import numpy as np
+from keras import ops
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras.compat import replaced_calls
+from t2t_keras.config import ATTENTION_FUNCTIONS, PAD
+from t2t_keras.data import batching, shards
+from t2t_keras.experiments import table1
+from t2t_keras.files import write_whole
+from t2t_keras.layers.attention import MultiHeadAttention
+from t2t_keras.layers.attention_functions import FUNCTIONS, masked_softmax
+from t2t_keras.log import logger
+from t2t_keras.model.protocols import make
+from t2t_keras.training import run
+from t2t_keras.visualization import figures
+
+RESULTS = "attention_functions.json"  # In the output folder, which keeps the runs too.
+FIGURES = ("variance", "entropy", "gradient")
+_FIT_FROM = 128  # Smallest length that exponents are fitted to.
+_SENTENCES = 100  # Held-out pairs that a model reads.
+
+
+def _layer(function: str) -> table1.Layer:
+    """Attention with a function, as `table1` measures it; additive with equal weights of the components."""
+
+    def make(settings: table1.Settings, length: int, unroll: bool = False):
+        width = settings.d // settings.heads
+        vector = [np.full((settings.heads, 1, width), width**-0.5, "float32")] if function == "additive" else []
+
+        def attend(q, k, v):
+            return ops.matmul(masked_softmax(FUNCTIONS[function](q, k, *vector)), v)
+
+        return attend, [(1, settings.heads, length, width)] * 3
+
+    return table1.Layer(function, make, "n² · d", "1", "1")
+
+
+LAYERS = {function: _layer(function) for function in ATTENTION_FUNCTIONS}
+
+
+def of_scores(scores: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Returns `FIGURES` of each query that may attend to two keys or more, [N, 3].
+
+    Args:
+        scores: [..., S].
+        mask: boolean, broadcast to the shape of `scores`, True where a query may attend.
+    """
+    mask = np.broadcast_to(mask, scores.shape)
+    several = mask.sum(axis=-1) > 1
+    mask, scores = mask[several], np.where(mask, scores, 0)[several].astype("float64")
+    keys = mask.sum(axis=-1, keepdims=True)
+    distance = np.where(mask, scores - scores.sum(axis=-1, keepdims=True) / keys, -np.inf)
+    exponentials = np.exp(distance - distance.max(axis=-1, keepdims=True))
+    p = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    variance = np.square(np.where(mask, distance, 0)).sum(axis=-1) / (keys - 1)[:, 0]
+    entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1) / np.log(keys)[:, 0]
+    gradient = (p * (1 - p)).sum(axis=-1) / (1 - 1 / keys)[:, 0]
+    return np.stack([variance, entropy, gradient], axis=-1)
+
+
+def of_model(model, pairs: list) -> dict[str, float]:
+    """Returns the means of `FIGURES` over the queries of all heads, and the perplexity of the target.
+
+    Args:
+        model: a `Transformer`.
+        pairs: ids of each source and target, without padding.
+    """
+    found, loss = [], 0.0
+
+    def observed(layer: MultiHeadAttention) -> Callable:
+        def call(query, memory=None, attention_mask=None, cache=None):
+            scores = layer.scores_of(query, query if memory is None else memory)
+            found.append(of_scores(np.array(scores), np.array(attention_mask)))
+            return type(layer).call(layer, query, memory, attention_mask, cache)
+
+        return call
+
+    layers = [layer.self_attention for layer in (*model.encoder.stack, *model.decoder)]
+    layers += [layer.cross_attention for layer in model.decoder]
+    with replaced_calls([(layer, observed(layer)) for layer in layers]):
+        for source, target in pairs:
+            loss += float(model.cross_entropy(source[None], target[None], 0.0)[1])
+    means = np.concatenate(found).mean(axis=0)
+    perplexity = math.exp(loss / sum(len(target) for _, target in pairs))
+    return dict(zip(FIGURES, means.tolist(), strict=True)) | {"perplexity": perplexity}
+
+
+def _figures_of_run(folder: pathlib.Path, options: run_folder.Options, strategy, quiet: Callable) -> dict:
+    """Trains a run, or resumes it, and measures its model with its first weights and with its last."""
+    run.train(folder, options, strategy=strategy, quiet=quiet)
+    with shards.plain_errors():
+        batches = batching.batches(options.data_folder(folder) / "valid", batch_tokens=options.train.micro_batch_tokens, seed=0, epochs=1)
+        rows = [
+            tuple(row[row != PAD] for row in pair)
+            for batch in batches.as_numpy_iterator()
+            for pair in zip(batch["source"], batch["target"], strict=True)
+        ]
+    pairs = rows[:: max(len(rows) // _SENTENCES, 1)][:_SENTENCES]  # Of all lengths.
+    keras.utils.set_random_seed(options.train.seed)
+    model = make(registry.architecture(options.architecture), options.model)
+    before = of_model(model, pairs)
+    checkpoint.load(folder, "latest", model)
+    return {"before": before, "after": of_model(model, pairs)}
+
+
+def measure(
+    settings: table1.Settings,
+    lengths: list[int],
+    rounds: int,
+    runs: dict[tuple[str, int], run_folder.Options],
+    output_dir: pathlib.Path,
+    *,
+    strategy,
+    quiet: Callable = contextlib.nullcontext,
+) -> dict:
+    """Measures the functions, except what the output folder has already.
+
+    Args:
+        settings, lengths, rounds: of the cost; see `table1.measure`.
+        runs: the options of a run for each function and d_k.
+        output_dir: keeps the runs and `RESULTS`.
+        strategy, quiet: see `run.train`.
+
+    Returns:
+        The measurements: settings, machine, seconds and memory as in `table1.measure`, and runs, by function and d_k. A run has its
+        `options`, and the results of `of_model` before and after training.
+
+    Raises:
+        ValueError: the folder has results of other options, or damaged ones; see also `run.train`.
+        FileNotFoundError, BlockingIOError, StoppedError: see `run.train`.
+    """
+    file = output_dir / RESULTS
+    results = table1.read_results(settings, file)
+    found = results.setdefault("runs", {function: {} for function in ATTENTION_FUNCTIONS})
+
+    def save() -> None:
+        output_dir.mkdir(parents=True, exist_ok=True)
+        write_whole(file, json.dumps(results, indent=1).encode())
+
+    wanted = {key: dataclasses.asdict(options.model) | dataclasses.asdict(options.train) for key, options in runs.items()}
+    for (function, d_k), asked in wanted.items():
+        had = found[function].get(str(d_k), {"options": asked})["options"]
+        if changed := [f"{name}={asked[name]} ({file}: {had.get(name)})" for name in asked if asked[name] != had.get(name)]:
+            raise ValueError(
+                f"Expected the options of the runs in {output_dir}. Received: {', '.join(changed)}. Give another `output_dir`."
+            )
+    table1.measure_cost(LAYERS, settings, lengths, rounds, results, save, "attention_functions")
+    for number, ((function, d_k), options) in enumerate(runs.items(), 1):
+        if str(d_k) not in found[function]:
+            logger.info(f"Run {number} of {len(runs)}: {function}, d_k = {d_k}.")
+            keras.backend.clear_session()  # Frees the graphs of the run before.
+            of_run = _figures_of_run(output_dir / f"{function}_{d_k}", options, strategy, quiet)
+            found[function][str(d_k)] = {"options": wanted[function, d_k]} | of_run
+            save()
+    return results
+
+
+def tables(results: dict) -> str:
+    """Formats the results as two Markdown tables: the cost against n, and the runs against d_k."""
+    lengths = sorted({int(length) for points in results["memory"].values() for length in points})
+    head = [f"n = {length:,}" for length in lengths]
+    lines = [["function", *(f"{title}, {what}" for title in ("ms", "MiB") for what in head)]]
+    for function in ATTENTION_FUNCTIONS:
+        seconds, memory = table1.medians(results, function), results["memory"][function]
+        times = [table1.milliseconds(seconds[str(length)]) for length in lengths]
+        lines.append([function, *times, *(f"{memory[str(length)] / 2**20:,.0f}" for length in lengths)])
+    cost = _markdown(lines)
+    lines = [["d_k", "function", *(f"{name}, {when}" for name in FIGURES for when in ("first", "last")), "perplexity"]]
+    for d_k in _widths(results):
+        for function in ATTENTION_FUNCTIONS:
+            if of_run := results["runs"][function].get(str(d_k)):
+                shares = [f"{of_run[when][name]:.3g}" for name in FIGURES for when in ("before", "after")]
+                lines.append([str(d_k), function, *shares, f"{of_run['after']['perplexity']:.2f}"])
+    return f"{cost}\n\n{_markdown(lines)}"
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    first, *others = lines
+    rule = ["---" if cell in ("function", "d_k") else "---:" for cell in first]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (first, rule, *others))
+
+
+def _widths(results: dict) -> list[int]:
+    return sorted({int(d_k) for runs in results["runs"].values() for d_k in runs})
+
+
+def picture(results: dict):
+    """Draws `FIGURES` and the perplexity against d_k, and time and memory against n; a line for each function."""
+    with figures.drawing():
+        figure = figures.new_figure()
+        figure.set_size_inches(12, 7.2)
+        panels = figure.subplots(2, 3)
+        widths = _widths(results)
+        for function, colour in zip(ATTENTION_FUNCTIONS, figures.PALETTE, strict=False):
+            runs = {int(d_k): of_run for d_k, of_run in results["runs"][function].items()}
+            known = sorted(runs)
+            style = {"color": colour, "linewidth": 1.6, "markersize": 4}
+            for axes, name in zip(panels[0], FIGURES, strict=True):
+                for when, line, label in (("before", "--", "untrained"), ("after", "-", "trained")):
+                    values = [runs[d_k][when][name] for d_k in known]
+                    axes.plot(known, values, line, marker="o", label=f"{function}, {label}", **style)
+            axes = panels[1][0]
+            axes.plot(known, [runs[d_k]["after"]["perplexity"] for d_k in known], marker="o", **style)
+            costs = ((1e3, table1.medians(results, function)), (2**-20, results["memory"][function]))
+            for axes, (unit, points) in zip(panels[1][1:], costs, strict=True):
+                positive = {int(length): unit * value for length, value in points.items() if value > 0}
+                exponent = table1.fitted_exponent(points, _FIT_FROM)
+                axes.plot(positive.keys(), positive.values(), marker="o", label=f"{function}: n^{exponent:.2f}", **style)
+        panels[0][0].plot(widths, widths, ":", color="#000000", label="d_k: footnote 4")
+        titles = ("variance of the scores", "entropy / log n", "gradient / (1 - 1/n)", "perplexity", "time (ms)", "memory (MiB)")
+        lengths = sorted({int(length) for points in results["memory"].values() for length in points})
+        for index, (axes, title) in enumerate(zip(panels.flat, titles, strict=True)):
+            axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+            axes.set_xscale("log", base=2)
+            ticks = widths if index < 4 else lengths
+            axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.set_xlabel("d_k" if index < 4 else "sequence length n")
+            if index in (0, 4, 5):
+                axes.set_yscale("log")
+                axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+                axes.yaxis.set_minor_locator(NullLocator())
+            axes.grid(True, which="major", color="#D0D0D0", linewidth=0.7)
+            if index > 3:
+                axes.legend(fontsize=7, frameon=False)
+        for axes in panels[0][1:]:
+            axes.set_ylim(0, 1.05)
+        figure.tight_layout(rect=(0, 0.07, 1, 1))
+        figure.legend(*panels[0][0].get_legend_handles_labels(), loc="lower center", ncols=4, fontsize=8, handlelength=4, frameon=False)
+    return figure

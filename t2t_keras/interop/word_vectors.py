@@ -1,0 +1,134 @@
+"""Reads word vectors in the formats of Word2Vec, text or binary, and of GloVe, with gensim.
+
+    Word2Vec, text      a header with the number of words and the width; in each line a word and its numbers
+    Word2Vec, binary    the same header; each word is followed by a space and float32 numbers
+    GloVe               the lines alone
+
+The contents of a file tell its format, not its name. Its header and size are checked before anything is allocated.
+"""
+
+import contextlib
+import importlib.util
+import logging
+import os
+import pathlib
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_keras.log import printable
+
+_FIRST, _OF_NUMBER = 2**12, 2**6  # Largest size of a header and of the word in a line, and of a number in text, in bytes.
+_EXPECTED = "Expected word vectors in the text or binary format of Word2Vec, or that of GloVe"
+
+
+class Format(NamedTuple):
+    """What the beginning of a file says."""
+
+    width: int
+    binary: bool
+    header: bool
+
+
+def check(path: pathlib.Path, width: int) -> Format:
+    """Returns the format of a file, without reading all of it.
+
+    Args:
+        path: the file.
+        width: how many numbers a vector should have.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it has no word vectors, or some of another width, or is shorter than its header says; or gensim is not installed.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"No such file of word vectors: '{path}'.")
+    if not importlib.util.find_spec("gensim"):
+        raise ValueError("Word vectors are read with gensim: pip install 't2t_keras[embeddings]', or '.[embeddings]' in a checkout.")
+    with path.open("rb") as file:
+        first, rest = _line(file.read(_FIRST + _OF_NUMBER * (width + 1)))
+    fields = first.split()
+    header = len(fields) == 2 and all(field.isdigit() and len(field) < 20 for field in fields)
+    row = _line(rest)[0] if header else first
+    of_row = _width(row)
+    found = Format(int(fields[1]) if header else of_row, header and of_row == 0, header)
+    if not (found.width and first) or (header and of_row not in (0, found.width)):
+        text = printable(first[:60].decode(errors="replace"))
+        raise ValueError(f"{_EXPECTED}. Received: {path}, which begins with {text!r}.")
+    if found.width != width:
+        raise ValueError(f"Expected word vectors of {width:,} numbers, the width of the embeddings. Received: {found.width:,} in {path}.")
+    if header:
+        smallest = len(first) + 1 + int(fields[0]) * (2 + found.width * (4 if found.binary else 2)) - found.binary
+        if path.stat().st_size < smallest:
+            raise ValueError(
+                f"Expected {int(fields[0]):,} word vectors in {path}, as its header says: {smallest:,} bytes or more. "
+                f"Received: {path.stat().st_size:,} bytes. Copy the file again."
+            )
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        if not found.binary and file.read() != b"\n":
+            raise ValueError(f"Expected word vectors in {path} that end with a line end. Received: a file that is cut off. Copy it again.")
+    return found
+
+
+def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np.ndarray]:
+    """Reads the vectors of some words. Memory grows with their number, and not with that of the words in the file.
+
+    Args:
+        path: the file.
+        width: how many numbers a vector should have.
+        words: the words.
+
+    Returns:
+        The vectors [width] float32 of those words that the file has.
+
+    Raises:
+        FileNotFoundError, ValueError: see `check`; or the file is damaged, or has numbers that are not finite.
+    """
+    found, words = check(path, width), frozenset(words)
+    with _quiet():
+        from gensim.models import KeyedVectors
+
+        class Wanted(KeyedVectors):
+            """Vectors of the words alone. What is allocated for the others is never written, and so takes no memory."""
+
+            def has_index_for(self, key):
+                # A word with an index is not read again.
+                return key not in words or super().has_index_for(key)
+
+        options = {"binary": found.binary, "no_header": not found.header, "unicode_errors": "replace"}
+        try:
+            vectors = Wanted.load_word2vec_format(str(path.resolve()), **options)
+            read = {word: np.array(vectors[word]) for word in words & vectors.key_to_index.keys()}
+        except (ValueError, EOFError, MemoryError, OverflowError, AssertionError) as error:
+            raise ValueError(f"{_EXPECTED}. Received: {path}, which is damaged ({printable(str(error))[:200]}).") from error
+    if wrong := [word for word, vector in read.items() if vector.shape != (width,) or not np.isfinite(vector).all()]:
+        raise ValueError(f"Expected finite numbers in {path}. Received: others for the word {min(wrong)!r}.")
+    return read
+
+
+def _line(start: bytes) -> tuple[bytes, bytes]:
+    """Returns the first line of some bytes, and what follows it."""
+    line, _, rest = start.partition(b"\n")
+    return line, rest
+
+
+def _width(row: bytes) -> int:
+    """Returns how many numbers follow the word in a line of text; 0 if it is no such line."""
+    with contextlib.suppress(ValueError):
+        _, *numbers = row.decode(errors="replace").split(" ")
+        return len([float(number) for number in numbers if number.strip()])
+    return 0
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences gensim, which warns of each word that is not read."""
+    logger = logging.getLogger("gensim")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,80 @@
+"""Starts embeddings from word vectors, and holds them for the first updates."""
+
+import pathlib
+from collections.abc import Collection, Iterable
+
+import numpy as np
+
+from t2t_keras import run_folder
+from t2t_keras.files import write_whole
+from t2t_keras.interop import word_vectors
+from t2t_keras.log import logger
+
+_MARK = "▁"  # Before sub-words that begin a word.
+
+
+def check(options: run_folder.Options) -> None:
+    """Checks what can be found out about the option `embeddings` before TensorFlow is imported.
+
+    Raises:
+        FileNotFoundError, ValueError: see `word_vectors.check`; or source and target have vocabularies of their own.
+    """
+    if options.source_vocab_size:
+        raise ValueError(
+            f"Expected one vocabulary of both sides with `embeddings`. Received: source_vocab_size={options.source_vocab_size}."
+        )
+    word_vectors.check(pathlib.Path(options.train.embeddings), getattr(options.model, "width", options.model.d_model))
+
+
+def start(path: pathlib.Path, matrix, pieces: Iterable[str]) -> list[str]:
+    """Sets the rows of sub-words that are whole words to their vectors, times one factor that gives them the variance of the matrix.
+
+    Args:
+        path: the file of word vectors.
+        matrix: the embedding matrix of the model, a variable [V, D].
+        pieces: the sub-words in the order of their ids.
+
+    Returns:
+        The sub-words that have a vector.
+
+    Raises:
+        FileNotFoundError, ValueError: see `word_vectors.read`; or no sub-word has a vector, or all are 0; or the model has no matrix.
+    """
+    if matrix is None:
+        raise ValueError("Expected a model with an embedding matrix for word vectors. Received: one without. Leave `embeddings` out.")
+    logger.info(f"Reading word vectors from {path} …")
+    rows = {piece[1:]: row for row, piece in enumerate(pieces) if piece.startswith(_MARK) and len(piece) > 1}
+    values = np.array(matrix)
+    found = word_vectors.read(path, values.shape[1], rows)
+    vectors = np.array(list(found.values()), "float32").reshape(-1, values.shape[1])
+    if not vectors.any():
+        some = ", ".join(sorted(rows)[:5])
+        raise ValueError(f"Expected vectors of words in the vocabulary, such as {some}. Received: none in {path}, or all 0.")
+    values[[rows[word] for word in found]] = vectors * np.sqrt(np.mean(values**2) / np.mean(vectors**2))
+    matrix.assign(values)
+    logger.info(f"{len(found):,} of the {len(rows):,} sub-words that begin a word have a vector in {path}; the others start at random.")
+    return sorted(_MARK + word for word in found)
+
+
+def write(model_dir: pathlib.Path, pieces: list[str]) -> None:
+    """Writes the result of `start` to the folder of the run, which needs the file of vectors no more."""
+    write_whole(model_dir / run_folder.EMBEDDINGS, "".join(f"{piece}\n" for piece in pieces).encode())
+
+
+def read(model_dir: pathlib.Path, pieces: Collection[str]) -> list[str]:
+    """Reads what `write` has written.
+
+    Args:
+        model_dir: the run's folder.
+        pieces: all sub-words.
+
+    Raises:
+        FileNotFoundError, ValueError: the file is missing, cut off, or has others than these.
+    """
+    path = model_dir / run_folder.EMBEDDINGS
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected {path}, which names the embeddings to freeze. Received none. Restore it from a copy.")
+    *started, rest = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    if rest or not set(started) <= set(pieces):
+        raise ValueError(f"Expected sub-words of the run in {path}, one a line. Received: something else. Restore it from a copy.")
+    return started

@@ -1,0 +1,207 @@
+"""Attention functions compared: figures of scores by hand and of whole models by the equations, measurements, tables and the program."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import numpy_transformer as paper
+import pytest
+import tensorflow as tf
+from test_oracle import as_in_the_paper, randomized, values_of
+
+from t2t_keras import run_folder
+from t2t_keras.config import BOS, EOS, ModelConfig, TrainConfig
+from t2t_keras.experiments import attention_functions, table1
+from t2t_keras.experiments.attention_functions import FIGURES, of_model, of_scores
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.visualization import figures
+
+ROOT = pathlib.Path(__file__).parent.parent
+FUNCTIONS = ("additive", "scaled", "unscaled")
+DRAW = np.random.default_rng(1)
+
+
+def test_figures_of_two_keys_by_hand_and_of_one_there_are_none():
+    """Weights 1/4 and 3/4; the third key is masked. The second query sees one key only."""
+    scores = np.array([[0.0, math.log(3), 100.0], [5.0, 1.0, 2.0]])
+    found = of_scores(scores, np.array([[True, True, False], [True, False, False]]))
+    entropy = (math.log(4) / 4 + 3 * math.log(4 / 3) / 4) / math.log(2)
+    np.testing.assert_allclose(found, [[math.log(3) ** 2 / 2, entropy, 2 * 3 / 16 / (1 / 2)]], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("scores", "expected"), [([7.0] * 5, (0, 1, 1)), ([0.0, 0.0, 2000.0], (4e6 / 3, 0, 0))])
+def test_equal_scores_have_all_entropy_and_gradient_and_a_far_larger_one_leaves_none(scores, expected):
+    np.testing.assert_allclose(of_scores(np.array(scores), np.array(True)), [expected], atol=1e-12)
+
+
+def test_the_gradient_is_the_trace_of_the_derivatives_of_softmax():
+    scores = DRAW.normal(size=(4, 6))
+    with tf.GradientTape() as tape:
+        given = tf.constant(scores)
+        tape.watch(given)
+        weights = tf.nn.softmax(given)
+    traces = np.trace(tape.batch_jacobian(weights, given).numpy(), axis1=1, axis2=2)
+    np.testing.assert_allclose(of_scores(scores, np.array(True))[:, 2], traces / (1 - 1 / 6), rtol=1e-6)
+
+
+@pytest.mark.parametrize("d_k", [4, 64])
+def test_products_of_independent_components_have_the_variance_of_footnote_4(d_k):
+    q, k = DRAW.normal(size=(2000, 1, d_k)), DRAW.normal(size=(2000, 20, d_k))
+    products = (q @ np.swapaxes(k, 1, 2))[:, 0]
+    unscaled, scaled = (of_scores(scores, np.array(True)).mean(axis=0) for scores in (products, products / d_k**0.5))
+    assert unscaled[0] == pytest.approx(d_k, rel=0.1) and scaled[0] == pytest.approx(1, rel=0.1)
+    assert scaled[1] > 0.8 and scaled[2] > 0.85, "of any d_k"
+    assert unscaled[1:].max() < (0.3 if d_k == 64 else 0.8)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_figures_of_a_model_are_those_of_the_paper_s_weights(tiny, function):
+    """Scores differ from the logs of their weights by one number for each query."""
+    model = randomized(Transformer(dataclasses.replace(tiny, attention=function)))
+    pairs = [([7, 12, 33, 5, EOS], [14, 8, EOS]), ([39, 4, EOS], [25, 4, 17, 17, 36, EOS])]
+    weights, found, loss = as_in_the_paper(values_of(model), model.config), [], 0.0
+    for source, target in pairs:
+        shifted = [BOS, *target[:-1]]
+        loss += paper.smoothed_loss(paper.logits(source, shifted, weights), target, 0.0).sum()
+        for p in paper.all_attention(source, shifted, weights).values():
+            for row in p.reshape(-1, p.shape[-1]):
+                p = row[row > 0]
+                if len(p) > 1:
+                    n, entropy = len(p), -np.sum(p * np.log(p))
+                    found.append([np.var(np.log(p), ddof=1), entropy / math.log(n), (1 - np.sum(p**2)) / (1 - 1 / n)])
+    expected = dict(zip(FIGURES, np.mean(found, axis=0), strict=True)) | {"perplexity": math.exp(loss / 9)}
+    assert of_model(model, [tuple(np.array(ids, "int32") for ids in pair) for pair in pairs]) == pytest.approx(expected, rel=1e-4)
+    assert not any("call" in vars(layer) for layer in model._flatten_layers())
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_what_is_timed_is_attention_with_the_function(function):
+    attend, shapes = attention_functions.LAYERS[function].make(table1.Settings(d=12, heads=2), 5)
+    assert shapes == [(1, 2, 5, 6)] * 3
+    q, k, v = DRAW.normal(size=(3, 1, 2, 5, 6)).astype("float32")
+    scores = {
+        "additive": np.tanh(q[:, :, :, None] + k[:, :, None]).sum(axis=-1) / 6**0.5,
+        "scaled": q @ np.swapaxes(k, 2, 3) / 6**0.5,
+        "unscaled": q @ np.swapaxes(k, 2, 3),
+    }[function]
+    weights = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(attend(q, k, v), weights @ v, atol=1e-5)
+
+
+# Measurements.
+
+
+@pytest.fixture
+def stand_ins(monkeypatch) -> list:
+    """What was trained. A run's figures tell its d_k; a call takes a millisecond, and memory is n MiB."""
+    trained = []
+
+    def figures_of_run(folder, options, strategy, quiet):
+        trained.append((folder.name, options.model.attention, options.model.d_k, strategy))
+        part = 1 / (1 + options.model.d_k)
+        return {
+            "before": {"variance": 2.0, "entropy": part, "gradient": part / 2, "perplexity": 400.0},
+            "after": {"variance": 3.0 * options.model.d_k, "entropy": part / 3, "gradient": part / 4, "perplexity": 8.25},
+        }
+
+    def measure_memory(name, settings, lengths, module):
+        return {str(n): n * 2**20 * (9 if module == "attention_functions" and name == "additive" else 1) for n in lengths}
+
+    monkeypatch.setattr(attention_functions, "_figures_of_run", figures_of_run)
+    monkeypatch.setattr(table1, "measure_memory", measure_memory)
+    monkeypatch.setattr(table1, "seconds_of", lambda call: 0.001 * call()[0].shape[2])
+    return trained
+
+
+def runs(*widths: int, **train) -> dict:
+    found = {}
+    for d_k in widths:
+        for function in FUNCTIONS:
+            model = ModelConfig(340, d_model=16, num_heads=16 // d_k, d_k=d_k, d_v=d_k, attention=function)
+            found[function, d_k] = run_folder.Options(model, TrainConfig(**train))
+    return found
+
+
+SETTINGS = table1.Settings(d=8, heads=2)
+
+
+def measured(folder: pathlib.Path, *widths: int, **train) -> dict:
+    return attention_functions.measure(SETTINGS, [8, 16], 2, runs(*widths, **train), folder, strategy="all")
+
+
+def test_measurements_are_continued(stand_ins, tmp_path):
+    measured(tmp_path / "new", 4)
+    assert stand_ins == [(f"{function}_4", function, 4, "all") for function in FUNCTIONS]
+    results = measured(tmp_path / "new", 4, 8)
+    assert stand_ins[3:] == [(f"{function}_8", function, 8, "all") for function in FUNCTIONS]
+    assert results == json.loads((tmp_path / "new/attention_functions.json").read_text())
+    assert results["runs"]["scaled"]["8"]["options"] == dataclasses.asdict(runs(8)["scaled", 8].model) | dataclasses.asdict(TrainConfig())
+    assert all(results["seconds"][function] == {"8": [0.008] * 2, "16": [0.016] * 2} for function in FUNCTIONS)
+
+
+def test_runs_of_other_options_are_refused_before_anything_is_measured(stand_ins, tmp_path):
+    measured(tmp_path, 4, seed=1)
+    expected = r"^Expected the options of the runs in .*Received: seed=2 \(.*attention_functions.json: 1\)\. Give another `output_dir`\.$"
+    with pytest.raises(ValueError, match=expected):
+        measured(tmp_path, 8, 4, seed=2)
+    assert len(stand_ins) == 3
+
+
+def test_the_tables_and_the_picture_show_what_was_measured(stand_ins, tmp_path):
+    results = measured(tmp_path, 8, 4)
+    cost, of_runs = ([[cell.strip() for cell in line.strip("|").split("|")] for line in each.splitlines()] for each in
+                     attention_functions.tables(results).split("\n\n"))  # fmt: skip
+    assert cost[0] == ["function", "ms, n = 8", "ms, n = 16", "MiB, n = 8", "MiB, n = 16"]
+    assert cost[2:] == [["additive", "8", "16", "72", "144"], ["scaled", "8", "16", "8", "16"], ["unscaled", "8", "16", "8", "16"]]
+    assert [row[:2] for row in of_runs[2:]] == [[d_k, function] for d_k in ("4", "8") for function in FUNCTIONS]
+    assert of_runs[0][2:4] == ["variance, first", "variance, last"] and of_runs[0][-1] == "perplexity"
+    assert of_runs[2][2:] == ["2", "12", "0.2", "0.0667", "0.1", "0.05", "8.25"]
+    assert all(len(row) == len(table[0]) for table in (cost, of_runs) for row in table)
+    panels = [[list(line.get_ydata()) for line in axes.lines] for axes in attention_functions.picture(results).axes]
+    assert panels[0] == [[2, 2], [12, 24]] * 3 + [[4, 8]], "and the line of footnote 4"
+    assert panels[2][1] == pytest.approx([1 / 20, 1 / 36]) and panels[3] == [[8.25, 8.25]] * 3
+    assert panels[4] == [pytest.approx([8, 16])] * 3 and panels[5] == [[72, 144], [8, 16], [8, 16]]
+
+
+def program(tmp_path, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "tools/attention_functions.py"), f"--output_dir={tmp_path}/out", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--widths=8,x"], "Expected --widths to be positive numbers. Received: 8,x."),
+        (["--lengths=0"], "Expected --lengths to be positive numbers. Received: 0."),
+        (["--widths=24", "--d_model=64"], "Expected --widths that divide --d_model=64. Received: 24."),
+        (["--attention=additive"], "Expected no --attention: the program sets them."),
+        ([], "There is no prepared data in"),
+    ],
+    ids=str,
+)
+def test_wrong_flags_are_refused_in_one_sentence(tmp_path, arguments, message):
+    result = program(tmp_path, *arguments)
+    assert result.returncode == 1 and message in result.stderr and "Traceback" not in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_program_trains_measures_and_draws(tmp_path):
+    """And scores grow with d_k without the scale, as footnote 4 says."""
+    small = "--dataset=builtin --builtin_pairs=500 --vocab_size=400 --d_model=16 --d_ff=16 --encoder_layers=1 --decoder_layers=1"
+    train = "--train_steps=2 --batch_tokens=512 --valid_sentences=0 --best_metric=loss --lengths=8,16 --rounds=1 --widths=4,16"
+    result = program(tmp_path, *small.split(), *train.split())
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("| unscaled |") == 3
+    assert (tmp_path / "out/attention_functions.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads((tmp_path / "out/attention_functions.json").read_text())["runs"]
+    before = {function: [of_run["before"] for of_run in found[function].values()] for function in FUNCTIONS}
+    assert before["unscaled"][1]["variance"] > 2 * before["unscaled"][0]["variance"]
+    assert before["unscaled"][1]["gradient"] < before["scaled"][1]["gradient"]
+    assert found["scaled"]["4"]["after"] != found["scaled"]["4"]["before"]
+    figures.save(attention_functions.picture(json.loads((tmp_path / "out/attention_functions.json").read_text())), tmp_path / "again.png")

@@ -1,0 +1,155 @@
+"""Word vectors of gensim's own Word2Vec are read in each format, bounded in memory; what is no such file is refused early."""
+
+import pathlib
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from t2t_keras.interop import word_vectors
+
+gensim = pytest.importorskip("gensim", reason="gensim is not installed: pip install .[embeddings]")
+from gensim.models import KeyedVectors, Word2Vec  # noqa: E402
+
+WIDTH = 6
+SENTENCES = [text.split(" ") for text in ("the dog plays", "der Hund spielt", "the Füße ▁ x", "a dog and a cat")] * 5
+FORMATS = {
+    "text": {"binary": False},
+    "binary": {"binary": True},
+    "glove": {"binary": False, "write_header": False},
+}
+
+
+@pytest.fixture(scope="module")
+def learned() -> KeyedVectors:
+    return Word2Vec(SENTENCES, vector_size=WIDTH, min_count=1, seed=1, workers=1, epochs=2).wv
+
+
+@pytest.fixture(params=FORMATS)
+def file(request, learned, tmp_path) -> pathlib.Path:
+    """All have the same name."""
+    learned.save_word2vec_format(str(tmp_path / "vectors.txt"), **FORMATS[request.param])
+    return tmp_path / "vectors.txt"
+
+
+def test_the_contents_tell_the_format(file, request):
+    expected = {"text": (WIDTH, False, True), "binary": (WIDTH, True, True), "glove": (WIDTH, False, False)}
+    assert word_vectors.check(file, WIDTH) == expected[request.node.callspec.params["file"]]
+
+
+def test_the_vectors_of_the_words_asked_for_are_read_and_no_others(file, learned):
+    found = word_vectors.read(file, WIDTH, ["dog", "Füße", "x", "never"])
+    assert found.keys() == {"dog", "Füße", "x"}
+    for word, vector in found.items():
+        assert vector.dtype == "float32"
+        np.testing.assert_allclose(vector, learned[word], atol=1e-6)
+    assert word_vectors.read(file, WIDTH, []) == {}
+
+
+def test_of_a_word_twice_the_first_counts(tmp_path):
+    (tmp_path / "v").write_text("a 1 2\na 3 4\nb 5 6\n")
+    assert {word: vector.tolist() for word, vector in word_vectors.read(tmp_path / "v", 2, "ab").items()} == {"a": [1, 2], "b": [5, 6]}
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_memory_is_that_of_the_words_asked_for(tmp_path, format_):
+    """40,000 vectors are 12.8 MB; of an index of the words, a few bytes each are left."""
+    number, width = 40_000, 80
+    vectors = KeyedVectors(width)
+    vectors.add_vectors(
+        [f"word{index}" for index in range(number)], np.arange(number, dtype="float32")[:, None] * np.ones(width, "float32")
+    )
+    vectors.save_word2vec_format(str(tmp_path / "v"), **FORMATS[format_])
+    resident = [peak()]
+    found = word_vectors.read(tmp_path / "v", width, ["word7", "word39999"])
+    resident.append(peak())
+    assert found["word39999"].tolist() == [39999] * width and found["word7"][0] == 7
+    assert resident[1] - resident[0] < 6e6, "bytes"
+
+
+def peak() -> int:
+    from t2t_keras.machine import resident_memory
+
+    return resident_memory()
+
+
+# What is refused.
+
+
+def wrong(tmp_path, content: bytes, width: int = WIDTH) -> str:
+    path = tmp_path / "vectors.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError) as raised:
+        word_vectors.check(path, width)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"\x89PNG\r\n\x1a\n" + bytes(500),
+        b"\x80\x04\x95pickle" * 50,
+        b"just some text\nand more\n",
+        b"word\n",
+        b"0 0\n",
+        b"3 6\n",
+    ],
+    ids=["empty", "a line end", "a picture", "a pickle", "text", "a word", "no words", "a header alone"],
+)
+def test_what_has_no_vectors_is_refused(tmp_path, content):
+    message = wrong(tmp_path, content)
+    assert message.startswith("Expected") and "vectors.txt" in message and "\x1b" not in message
+
+
+@pytest.mark.parametrize("header", ["999999999999999 6", "4 6", "1000000000 6"])
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+def test_a_header_of_more_words_than_the_file_can_hold_is_refused_before_anything_is_allocated(learned, tmp_path, header, binary):
+    rows = b"".join(
+        b"w%d " % index + (bytes(range(1, 25)) if binary else b"1 2 3 4 5 6\n") for index in range(1 if header[0] == "4" else 3)
+    )
+    tracemalloc.start()
+    message = wrong(tmp_path, header.encode() + b"\n" + rows)
+    assert tracemalloc.get_traced_memory()[1] < 1e6
+    tracemalloc.stop()
+    assert f"Expected {int(header.split()[0]):,} word vectors in" in message and "Copy the file again." in message
+
+
+def test_vectors_of_another_width_are_refused(file):
+    with pytest.raises(
+        ValueError, match=r"^Expected word vectors of 8 numbers, the width of the embeddings. Received: 6 in .*vectors.txt\.$"
+    ):
+        word_vectors.check(file, 8)
+
+
+def test_a_header_of_another_width_than_the_rows_is_refused(tmp_path):
+    assert "which begins with '3 6'" in wrong(tmp_path, b"3 6\n" + b"a 1 2 3 4 5\n" * 3)
+
+
+def test_a_file_that_is_cut_off_is_refused(file, request, learned):
+    content = file.read_bytes()
+    file.write_bytes(content[:-9])
+    with pytest.raises(ValueError, match="cut off|damaged|as its header says"):
+        word_vectors.read(file, WIDTH, ["dog"])
+    if request.node.callspec.params["file"] != "binary":
+        file.write_bytes(content[: content.rindex(b" ")] + b"\n")  # A row is short of a number.
+        with pytest.raises(ValueError, match="which is damaged"):
+            word_vectors.read(file, WIDTH, learned.key_to_index)
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path):
+    (tmp_path / "v").write_text("a 1 2\nb nan 2\nc inf 1\n")
+    assert word_vectors.read(tmp_path / "v", 2, ["a"])["a"].tolist() == [1, 2]
+    with pytest.raises(ValueError, match="Expected finite numbers in .* Received: others for the word 'b'"):
+        word_vectors.read(tmp_path / "v", 2, ["a", "b", "c"])
+
+
+def test_a_missing_file_and_a_missing_gensim_are_told(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match="No such file of word vectors: '.*nowhere'"):
+        word_vectors.check(tmp_path / "nowhere", 2)
+    (tmp_path / "v").write_text("a 1 2\n")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 't2t_keras\[embeddings\]'"):
+        word_vectors.check(tmp_path / "v", 2)

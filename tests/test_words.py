@@ -1,0 +1,68 @@
+"""A vocabulary of whole words: the most frequent have an id, and no text is lost. Further tests of all kinds are in `test_tokenizer.py`."""
+
+import pytest
+import stand_in
+
+from t2t_keras.config import EOS, DecodeConfig
+from t2t_keras.export import ctranslate2_format
+from t2t_keras.text import vocabulary
+from t2t_keras.text.words import HEAD, Words, learn
+
+OPTIONS = {"sample": 1000, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
+FIRST_BYTE = 4
+LINES = [b"the house is big", b"the dog is big , really", b"the dog and the house"] * 5
+
+
+@pytest.fixture(scope="module")
+def words() -> Words:
+    """the: 4, then house, is, big and dog: 2 each."""
+    return vocabulary.load(learn(LINES, 265, **OPTIONS))
+
+
+def spelled(word: str) -> list[int]:
+    return [FIRST_BYTE + byte for byte in ("▁" + word).encode()]
+
+
+def test_the_most_frequent_words_have_an_id_and_the_others_are_spelled(words):
+    assert isinstance(words, Words) and vocabulary.kind(words.model) == "word"
+    assert words.pieces[:5] == ("<pad>", "<unk>", "<s>", "</s>", "<0x00>") and words.pieces[260] == "▁the"
+    assert set(words.pieces[260:]) == {"▁the", "▁house", "▁is", "▁big", "▁dog"}
+    number = {piece: index for index, piece in enumerate(words.pieces)}
+    expected = [number["▁the"], *spelled("houses"), *spelled("and"), number["▁dog"], *spelled("Füße"), EOS]
+    assert words.tokenize(["the houses and dog Füße"])[0].numpy().tolist() == expected
+
+
+@pytest.mark.parametrize("line", ["cat", "cat dog", "dog cat", "cats and the cat", "▁ dog ▁cat▁", "the  cat ", "\ue0f0 dog"])
+def test_words_in_bytes_keep_their_spaces(words, line):
+    ids = words.tokenize([line])
+    assert words.detokenize(ids).numpy()[0].decode() == " ".join(line.split(" ")).strip().replace("  ", " ")
+
+
+def test_a_very_long_word_has_no_id():
+    """The time of reading a line is limited by the largest size of a sub-word."""
+    fits, long = "a" * 58, "b" * 59
+    words = vocabulary.load(learn([f"{long} {fits} x".encode()] * 9, 262, **OPTIONS))
+    assert set(words.pieces[260:]) == {"▁" + fits, "▁x"}
+    with pytest.raises(ValueError, match="gives 262 at most"):
+        learn([f"{long} {fits} x".encode()] * 9, 263, **OPTIONS)
+
+
+def test_text_that_goes_on_with_a_word_is_spelled_without_a_space(words):
+    assert words.joined(["cat dog"], 50)[0].numpy().tolist()[:3] == [FIRST_BYTE + byte for byte in b"cat"]
+
+
+def test_another_file_is_refused():
+    with pytest.raises(ValueError, match="Expected a vocabulary of words. Received: 3 other bytes."):
+        Words(b"abc")
+    with pytest.raises(ValueError, match="Expected a SentencePiece model"):
+        vocabulary.load(HEAD + b"abc")
+
+
+def test_a_model_translates_with_them_and_the_format_of_ctranslate2_is_refused(tmp_path):
+    pytest.importorskip("ctranslate2")
+    translator = stand_in.translator(DecodeConfig(beam_size=2, extra_length=9), kind="word")
+    lines = ["one unheard word", "one"]
+    together = translator(lines)["text"].numpy().tolist()
+    assert together == [translator([line])["text"].numpy()[0] for line in lines] and any(together)
+    with pytest.raises(ValueError, match="needs a model with byte-pair encoding. Received: a model with other sub-words"):
+        ctranslate2_format.write(translator, tmp_path / "new")

@@ -1,0 +1,83 @@
+"""Compares the attention functions of section 3.2.1: time, memory, and softmax and training against d_k. Run again, it resumes.
+
+python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --output_dir=runs/attention_functions
+python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --output_dir=runs/attention_functions --widths=8,32,128
+"""
+
+import os
+import pathlib
+
+from absl import flags
+
+from t2t_keras import run_folder
+from t2t_keras.cli import flags as options
+from t2t_keras.config import ATTENTION_FUNCTIONS
+from t2t_keras.data import corpora
+
+_WIDTHS = flags.DEFINE_list("widths", ["8", "16", "32", "64", "128"], "Values of d_k; a model has d_model / d_k heads.")
+_LENGTHS = flags.DEFINE_list("lengths", ["64", "128", "256", "512"], "Sequence lengths, n, of time and memory; 512 takes 2 GB.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each time.", lower_bound=1)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", "runs/attention_functions", "Folder of the measurements, the picture and the runs.")
+_DATA_DIR = flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: output_dir/data.")
+_SET_HERE = ("attention", "num_heads", "d_k", "d_v")
+options.define(*run_folder.groups_of().values())
+
+
+def _numbers(flag) -> list[int]:
+    """Returns the positive numbers of a list flag, in increasing order.
+
+    Raises:
+        ValueError: a value is no such number, or there is none.
+    """
+    if not flag.value or not all(word.strip().isdecimal() and int(word) for word in flag.value):
+        raise ValueError(f"Expected --{flag.name} to be positive numbers. Received: {','.join(flag.value)}.")
+    return sorted({int(word) for word in flag.value})
+
+
+def _options(function: str, d_k: int, output_dir: pathlib.Path) -> run_folder.Options:
+    """Returns all options of a run: those of the function and d_k, and otherwise the given ones or the defaults.
+
+    Raises:
+        ValueError: an option is invalid, or d_k does not divide d_model.
+    """
+    given, sources = options.given(*run_folder.groups_of().values()), options.sources()
+    if wrong := [f"--{name}" for name in _SET_HERE if sources.get(name) == "command line"]:
+        raise ValueError(f"Expected no {', '.join(wrong)}: the program sets them.")
+    data_dir = os.path.expanduser(_DATA_DIR.value) or output_dir / "data"
+    d_model = flags.FLAGS["d_model"].value
+    if d_model % d_k:
+        raise ValueError(f"Expected --widths that divide d_model={d_model}. Received: {d_k}.")
+    of_run = {"attention": function, "num_heads": d_model // d_k, "d_k": d_k, "d_v": d_k}
+    return run_folder.resolve(output_dir / f"{function}_{d_k}", given | of_run, str(data_dir), sources)
+
+
+def measure() -> None:
+    output_dir = pathlib.Path(_OUTPUT_DIR.value).expanduser()
+    widths, lengths = _numbers(_WIDTHS), _numbers(_LENGTHS)
+    runs = {(function, d_k): _options(function, d_k, output_dir) for d_k in widths for function in ATTENTION_FUNCTIONS}
+    for (function, d_k), chosen in runs.items():
+        run_folder.check_has_text(output_dir / f"{function}_{d_k}", chosen)
+    first = next(iter(runs.values()))  # All have the same data.
+    if first.data.train_source:
+        corpora.check_files(first.data, first.task.texts)
+    with options.without_noise():  # After the options, so that an invalid one is reported at once.
+        from t2t_keras.experiments import attention_functions, table1
+        from t2t_keras.training import devices
+        from t2t_keras.visualization import figures
+
+    strategy = devices.make_strategy(1, first.train)
+    settings = table1.Settings()
+    results = attention_functions.measure(
+        settings, lengths, _ROUNDS.value, runs, output_dir, strategy=strategy, quiet=options.without_noise
+    )
+    print(f"{results['machine']}; cost: {settings.heads} heads, d_k = {settings.d // settings.heads}.")
+    print(f"\n{attention_functions.tables(results)}")
+    figures.save(attention_functions.picture(results), output_dir / "attention_functions.png")
+
+
+def main() -> None:
+    options.run(measure)
+
+
+if __name__ == "__main__":
+    main()
