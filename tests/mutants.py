@@ -2538,7 +2538,7 @@ MUTANTS = (
         "t2t_keras/model/bert.py",
         " * ops.sum(token_mask(target), axis=1)",
         "",
-        ("tests/test_pretraining.py::test_figures_are_those_of_the_model_on_the_validation_set",),
+        ("tests/test_pretraining.py::test_the_objective_is_the_sum_of_both_losses_weighted_by_masked_words",),
     ),
     Mutant(
         "the bigram model sees what is masked",
