@@ -8,7 +8,7 @@ import setuptools
 ROOT = pathlib.Path(__file__).parent
 PROGRAMS = (
     "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart", "attention", "compare",
-    "curves", "demo", "parse", "table1", "table3", "attention_functions", "import_huggingface", "import_marian"
+    "curves", "demo", "parse", "pretrain", "classify", "table1", "table3", "attention_functions", "import_huggingface", "import_marian"
 )  # fmt: skip
 
 setuptools.setup(
@@ -49,6 +49,7 @@ setuptools.setup(
         "embeddings": ["gensim>=4.4"],
         "interop": ["huggingface_hub>=1", "safetensors>=0.6"],
         "mutation": ["cosmic-ray>=8.4,<9"],
+        "classifiers": ["scikit-learn>=1.5"],  # The bag of words to compare with.
         "rouge": ["rouge-score>=0.1.2"],
         "test": [
             "apache-beam>=2.77",
@@ -62,6 +63,7 @@ setuptools.setup(
             "requests>=2.32",
             "rouge-score>=0.1.2",
             "ruff>=0.17,<0.18",
+            "scikit-learn>=1.5",
             "safetensors>=0.6",
             "selenium>=4.20",
             "setuptools>=77",

@@ -1,4 +1,4 @@
-"""All options and their defaults: the Transformer (section 3), a recurrent translator, training (section 5), decoding (6.1) and data (5.1).
+"""All options and their defaults: the Transformer (section 3), other networks, training (section 5), decoding (6.1) and data (5.1).
 
 `cli.flags` turns each field into a flag, and `--help` prints its help text. This module imports neither TensorFlow nor Keras.
 """
@@ -10,6 +10,7 @@ import pathlib
 import re
 import reprlib
 import sys
+import zlib
 from collections.abc import Sequence
 
 from t2t_keras import patterns
@@ -130,6 +131,21 @@ class ModelConfig:
     d_k: int = option(64, "Width of the queries and keys of one head (section 3.2.2).", 2**16)
     d_v: int = option(64, "Width of the values of one head (section 3.2.2).", 2**16)
     dropout: float = option(0.1, "Dropout rate, P_drop, on sub-layer outputs and embedding sums (section 5.4).")
+    word_dropout: float = option(
+        0.0,
+        "Share of the tokens of source and target whose embeddings training replaces by zeros (Sennrich et al. 2016); with --simcut, in "
+        "its second pass only.",
+    )
+    r_drop: float = option(
+        0.0,
+        "Weight, alpha, of the divergence between two passes with other dropout over each sentence (R-Drop, Liang et al. 2021); training "
+        "takes twice the time and memory. 0 makes one pass.",
+    )
+    simcut: float = option(
+        0.0,
+        "Weight, alpha, of the divergence of a second pass without the words of --word_dropout from the first (SimCut, Gao et al. 2022: 3 "
+        "with --word_dropout=0.05); training takes twice the time and memory. 0 makes one pass.",
+    )
     learned_positions: int = option(0, "Number of learned position embeddings (Table 3, row E); 0 uses sinusoids (section 3.5).", 2**20)
     sinusoids: str = option(
         PAPER,
@@ -175,6 +191,11 @@ class ModelConfig:
             _require(self, getattr(self, name) >= 1, name, "a positive number")
         _require(self, self.d_model % 2 == 0, "d_model", "an even number, because sinusoids come in pairs (section 3.5)")
         _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
+        _require(self, 0 <= self.word_dropout < 1, "word_dropout", "a dropout rate in [0, 1)")
+        for name in ("r_drop", "simcut"):
+            _require(self, getattr(self, name) >= 0, name, "a weight of at least 0")
+        _require(self, not (self.r_drop and self.simcut), "r_drop simcut", "at most one of the two")
+        _require(self, self.word_dropout or not self.simcut, "simcut word_dropout", "a word_dropout for the second pass of simcut")
         _require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
         _require(self, self.sinusoids in SINUSOIDS, "sinusoids", f"one of {', '.join(SINUSOIDS)}")
         wide = "at least 4 columns for tensor2tensor's sinusoids"
@@ -197,21 +218,32 @@ class ModelConfig:
         _check_vocabularies(self)
 
     @property
-    def num_weights(self) -> int:
-        """Number of weights in all matrices and vectors of section 3: the last column of Table 3."""
+    def _weights_of_parts(self) -> tuple[int, int, int]:
+        """Number of weights of an attention, a feed-forward network and a layer normalization."""
         attention = 2 * self.d_model * self.num_heads * (self.d_k + self.d_v)  # W^Q, W^K; W^V, W^O.
         if self.attention_bias:
             attention += self.num_heads * (2 * self.d_k + self.d_v) + self.d_model
         if self.attention == ADDITIVE:
             attention += self.num_heads * self.d_k
         feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model  # W_1, W_2; b_1, b_2.
-        norm = 2 * self.d_model
-        encoder_layer = attention + feed_forward + 2 * norm
-        decoder_layer = 2 * attention + feed_forward + 3 * norm
+        return attention, feed_forward, 2 * self.d_model
+
+    @property
+    def encoder_weights(self) -> int:
+        """Number of weights of the encoder alone, with its embeddings."""
+        attention, feed_forward, norm = self._weights_of_parts
+        layer = attention + feed_forward + 2 * norm
+        embeddings = ((self.source_vocab_size or self.vocab_size) + self.learned_positions) * self.d_model
+        return embeddings + self.encoder_layers * layer + norm * (self.norm == PRE)
+
+    @property
+    def num_weights(self) -> int:
+        """Number of weights in all matrices and vectors of section 3: the last column of Table 3."""
+        attention, feed_forward, norm = self._weights_of_parts
+        layer = 2 * attention + feed_forward + 3 * norm
         logits = self.vocab_size * (self.d_model * (not self.tie_logits) + self.logits_bias)
-        embeddings = (self.source_vocab_size + self.vocab_size + self.learned_positions) * self.d_model
-        stacks = self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer + 2 * norm * (self.norm == PRE)
-        return embeddings + logits + stacks
+        target_embedding = self.vocab_size * self.d_model * (self.source_vocab_size > 0)
+        return self.encoder_weights + target_embedding + logits + self.decoder_layers * layer + norm * (self.norm == PRE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,6 +312,86 @@ class RnnConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class _PairEncoderConfig:
+    """Options of an encoder of one sentence or two, as in BERT (Devlin et al. 2019). The defaults are its base model."""
+
+    vocab_size: int = option(30000, "Number of sub-words.", 2**24)
+    encoder_layers: int = option(12, "Number of encoder layers, L.", 1000)
+    d_model: int = option(768, "Width of every layer's output, H.", 2**16)
+    d_ff: int = option(3072, "Inner width of the feed-forward networks, 4 H.", 2**20)
+    num_heads: int = option(12, "Number of attention heads, A; each has the width H / A.", 2**12)
+    dropout: float = option(0.1, "Dropout rate on sub-layer outputs and embedding sums.")
+    learned_positions: int = option(512, "Number of learned position embeddings; 0 uses sinusoids (section 3.5).", 2**20)
+    attention_bias: bool = option(True, "Add biases to the projections of attention.")
+    activation: str = option("gelu", "Activation of the feed-forward networks: relu, gelu or swish.")
+    norm: str = option(POST, "Layer normalization of a sub-layer: post, after the sum as in the paper, or pre.")
+
+    def __post_init__(self):
+        check_types(self)
+        divides = self.num_heads >= 1 and self.d_model % self.num_heads == 0
+        _require(self, divides, "num_heads d_model", "a number of heads that divides the width")
+        _ = self.encoder  # Checks the others.
+
+    @property
+    def encoder(self) -> ModelConfig:
+        """The options of the encoder."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(_PairEncoderConfig)}
+        width = self.d_model // self.num_heads
+        return ModelConfig(**fields, d_k=width, d_v=width)
+
+    @property
+    def _pair_weights(self) -> int:
+        """Number of weights of the encoder, of the vector of the second sentence, and of the pooler."""
+        return self.encoder.encoder_weights + self.d_model + self.d_model * (self.d_model + 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig(_PairEncoderConfig):
+    """Options of the pretraining of an encoder with masked words and next sentences (Devlin et al. 2019, section 3.1)."""
+
+    mask_rate: float = option(0.15, "Share of the sub-words to be told from the others.")
+    whole_words: bool = option(False, "Mask all sub-words of a word, or none.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        _require(self, 0 < self.mask_rate < 1, "mask_rate", "a share in (0, 1)")
+
+    @property
+    def num_weights(self) -> int:
+        """Number of weights in all matrices and vectors."""
+        of_words = self.d_model * (self.d_model + 3) + self.vocab_size  # A layer, its normalization, and the bias of the logits.
+        return self._pair_weights + of_words + 2 * (self.d_model + 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifierConfig(_PairEncoderConfig):
+    """Options of a classifier of sentences or pairs of sentences (Devlin et al. 2019, section 4.1)."""
+
+    labels: str = option("", "Names of the classes, separated by commas; t2t-classify reads them from the training text.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        names = self.names
+        different = len({code_of(name) for name in names}) == len(names)
+        _require(self, not self.labels or (len(names) > 1 and all(names) and different), "labels", "two different names or more")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the classes."""
+        return self.labels.split(",")
+
+    @property
+    def num_weights(self) -> int:
+        """Number of weights in all matrices and vectors."""
+        return self._pair_weights + len(self.names) * (self.d_model + 1)
+
+
+def code_of(text: str | bytes) -> int:
+    """Returns a number of 1 to 65,535 that stands for a text, such as the name of a class, in a record of integers."""
+    return 1 + zlib.crc32(text.encode() if isinstance(text, str) else text) % (2**16 - 1)
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainConfig:
     """Options of training (section 5): batches, optimizer, schedule, regularization, validation and checkpoints."""
 
@@ -324,10 +436,20 @@ class TrainConfig:
         "Start with the optimizer of --parent too, which continues its learning rate schedule; needs another --parent_checkpoint than "
         "the average, and the same sub-words.",
     )
+    encoder_from: str = option(
+        "",
+        "Folder of a run, as of t2t-pretrain, whose encoder a new run of another architecture starts from, with its sizes; empty for none. "
+        "--parent_checkpoint and --parent_subwords apply.",
+    )
     freeze: str = option(
         "",
         "Parts of the model that keep their weights, separated by commas: names in the paths of the weights, such as embedding, encoder or "
         "decoder_0/self_attention; empty trains all.",
+    )
+    bpe_dropout: float = option(
+        0.0,
+        "Probability of skipping a merge of byte-pair encoding, so that each epoch divides the training text into other sub-words "
+        "(Provilkov et al. 2020: 0.1); 0 divides it once.",
     )
     ema_decay: float = option(
         0.0,
@@ -402,7 +524,10 @@ class TrainConfig:
         _require(self, is_checkpoint(self.parent_checkpoint), "parent_checkpoint", f"{', '.join(CHECKPOINTS)} or the number of an update")
         of_parent = self.parent_checkpoint != AVERAGE or not self.parent_subwords or self.parent_optimizer
         options = "parent parent_checkpoint parent_subwords parent_optimizer"
-        _require(self, bool(self.parent) or not of_parent, options, "a parent, to choose what is taken from it")
+        _require(self, bool(self.starts_from) or not of_parent, options, "a parent, to choose what is taken from it")
+        _require(self, not (self.parent and self.encoder_from), "parent encoder_from", "one run to start from")
+        options = "encoder_from parent_checkpoint parent_optimizer"
+        _require(self, not (self.encoder_from and self.parent_optimizer), options, "a parent, whose optimizer fits all weights")
         one_state = self.parent_checkpoint not in (AVERAGE, EMA) and self.parent_subwords
         one_state = one_state and not (self.freeze or self.cooldown_steps or self.ema_decay)
         options = "parent_optimizer parent parent_checkpoint parent_subwords freeze cooldown_steps ema_decay"
@@ -410,11 +535,14 @@ class TrainConfig:
         _require(self, one_state or not self.parent_optimizer, options, expected)
         _require(self, not self.freeze or re.search(r"[^\s,/]", self.freeze), "freeze", "names of parts of the model, or nothing")
         one_start = "at most one of the two, because the weights of a parent are trained ones"
-        _require(self, not (self.embeddings and self.parent), "embeddings parent", one_start)
+        _require(self, not (self.embeddings and self.starts_from), "embeddings parent encoder_from", one_start)
         held = "`embeddings` whose rows keep their values"
         _require(self, bool(self.embeddings) or not self.freeze_embeddings, "freeze_embeddings embeddings", held)
         cooldown = "a cooldown of 0 or more updates, at most all of them"
         _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
+        _require(self, 0 <= self.bpe_dropout < 1, "bpe_dropout", "a probability in [0, 1)")
+        of_service = "no data_service with bpe_dropout, which Python code in this process computes"
+        _require(self, not (self.bpe_dropout and self.data_service), "bpe_dropout data_service", of_service)
         _require(self, 0 <= self.ema_decay < 1, "ema_decay", "a share in [0, 1)")
         _require(self, 0 <= self.label_smoothing < 1, "label_smoothing", "a share in [0, 1)")
         _require(self, self.dtype in ("float32", "bfloat16", "float16"), "dtype", "float32, bfloat16 or float16")
@@ -439,6 +567,11 @@ class TrainConfig:
             "best_metric valid_sentences",
             "best_metric=loss if valid_sentences=0",
         )
+
+    @property
+    def starts_from(self) -> str:
+        """Folder of the run whose weights a new run starts from: all of them, or those of the encoder; empty for none."""
+        return self.parent or self.encoder_from
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import importlib
 import importlib.metadata
 from collections.abc import Callable
 
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, TrainConfig
+from t2t_keras.config import BertConfig, ClassifierConfig, DataConfig, DecodeConfig, ModelConfig, RnnConfig, TrainConfig
 from t2t_keras.task import RESERVED_SUMS, Task
 
 
@@ -146,4 +146,8 @@ def task_of(architecture_name: str) -> Task:
 
 register_architecture("transformer", options=ModelConfig, model="t2t_keras.model.transformer:Transformer")
 register_architecture("rnn", options=RnnConfig, model="t2t_keras.model.rnn:Rnn")
+register_architecture("bert", options=BertConfig, model="t2t_keras.model.bert:Bert", task="pretraining")
+register_architecture("classifier", options=ClassifierConfig, model="t2t_keras.model.bert:Classifier", task="classification")
+register_task("pretraining", "t2t_keras.tasks.pretraining:Pretraining")
+register_task("classification", "t2t_keras.tasks.classification:Classification")
 register_task("translation", "t2t_keras.tasks.translation:Translation")

@@ -41,11 +41,17 @@ MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file
 VERSION = 1
 ARCHITECTURE = "architecture"  # Its key in `config.json`, and the option.
 TRANSFORMER = "transformer"  # The architecture where none is named.
+# Options of the network that the weights of an encoder depend on, or what it computes with them.
+ENCODER_OPTIONS = (
+    "vocab_size", "encoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "learned_positions", "sinusoids", "first_position",
+    "attention_window", "attention_bias", "activation", "norm", "norm_epsilon"
+)  # fmt: skip
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
-    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent"),
-    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze", "ema_decay", "embeddings", "freeze_embeddings"),
+    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent", "encoder_from"),
+    *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze"),
+    *("bpe_dropout", "ema_decay", "embeddings", "freeze_embeddings"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
 }
 
@@ -94,7 +100,8 @@ class Options:
         Raises:
             ValueError: no architecture has this name.
         """
-        train = TrainConfig(best_metric=registry.task_of(architecture).best_metrics[0])
+        task = registry.task_of(architecture)
+        train = TrainConfig(**{"best_metric": task.best_metrics[0], **task.defaults})
         return cls(registry.architecture(architecture).options(), train, architecture=architecture)
 
     @property
@@ -267,10 +274,13 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         ValueError: an option is invalid, or does not fit the others.
     """
     is_run = check(model_dir)
-    given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in ("parent", "embeddings") if given.get(name)}
-    parent = pathlib.Path(given["parent"]) if given.get("parent") and not is_run else None
+    paths = ("parent", "encoder_from", "embeddings")
+    given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in paths if given.get(name)}
+    origin = given.get("parent") or given.get("encoder_from")
+    parent = pathlib.Path(origin) if origin and not is_run else None
     if parent:
-        before = _child_of(parent, given.get("parent_checkpoint", AVERAGE), given.get("parent_optimizer", False))
+        architecture = "" if given.get("parent") else given.get(ARCHITECTURE, TRANSFORMER)
+        before = _child_of(parent, given.get("parent_checkpoint", AVERAGE), given.get("parent_optimizer", False), architecture)
         if {"dataset", "train_source"} & given.keys() and given.get("parent_subwords", True):
             source = {"source_subwords_file": str(parent / SOURCE_SUBWORDS)} if _has_source_subwords(parent) else {}
             of_parent = {"subwords_file": str(parent / SUBWORDS)} | source
@@ -395,8 +405,9 @@ def check_checkpoint(model_dir: pathlib.Path, which: str) -> None:
         )
 
 
-def _child_of(parent: pathlib.Path, which: str, optimizer: bool = False) -> Options:
-    """Returns the defaults of a new run that starts from the weights of another one: its architecture and model.
+def _child_of(parent: pathlib.Path, which: str, optimizer: bool = False, architecture: str = "") -> Options:
+    """Returns the defaults of a new run that starts from the weights of another one: its architecture and model or, of the given
+    architecture, the sizes of its encoder.
 
     Raises:
         FileNotFoundError: the folder is not a run's, or has no checkpoint.
@@ -411,8 +422,27 @@ def _child_of(parent: pathlib.Path, which: str, optimizer: bool = False) -> Opti
             raise ValueError(f"Expected a parent with an optimizer of all weights. Received: {received}. Leave out `parent_optimizer`.")
     except (FileNotFoundError, ValueError) as error:
         kind = ValueError if isinstance(error, ValueError) else FileNotFoundError
-        raise kind(str(error).replace("`checkpoint", "`parent_checkpoint").replace("`model_dir`", "`parent`")) from error
+        name = "`encoder_from`" if architecture else "`parent`"
+        raise kind(str(error).replace("`checkpoint", "`parent_checkpoint").replace("`model_dir`", name)) from error
+    if architecture:
+        return _with_encoder_of(run, parent, architecture)
     return dataclasses.replace(Options.default(run.architecture), model=run.model)
+
+
+def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> Options:
+    """Returns the defaults of an architecture with the sizes of the encoder of a run.
+
+    Raises:
+        ValueError: one of both has no encoder of the Transformer, or the source of the run has sub-words of its own.
+    """
+    encoder, defaults = getattr(run.model, "encoder", run.model), Options.default(architecture)
+    theirs = {name: getattr(encoder, name) for name in ENCODER_OPTIONS if isinstance(encoder, ModelConfig)}
+    own = {name: value for name, value in theirs.items() if hasattr(defaults.model, name)}
+    if "d_ff" not in own or run.source_vocab_size:
+        received = f"architecture={run.architecture} in {folder}, for architecture={architecture}"
+        expected = "an encoder of the Transformer, with one vocabulary, as `encoder_from`"
+        raise ValueError(f"Expected {expected}. Received: {received}{' with sub-words of the source' * bool(run.source_vocab_size)}.")
+    return dataclasses.replace(defaults, model=dataclasses.replace(defaults.model, **own))
 
 
 def _check_names(given: dict, architecture: str) -> None:
@@ -435,6 +465,10 @@ def _check_task(groups: dict, task) -> None:
     if any(own.values()) and not task.separate_subwords:
         received = ", ".join(f"{name}={value}" for name, value in own.items() if value)
         raise ValueError(f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}.")
+    if (rate := groups["train"].bpe_dropout) and not task.bpe_dropout:
+        raise ValueError(f"Expected no `bpe_dropout`, because the task {task.name} has none. Received: bpe_dropout={rate:g}.")
+    if rate and groups["data"].names_corpus and (kind := groups["data"].subwords) != "bpe":
+        raise ValueError(f"Expected `subwords=bpe` with `bpe_dropout`. Received: subwords={kind}, bpe_dropout={rate:g}.")
     task.check_text(groups["data"])
 
 
@@ -526,8 +560,8 @@ def write(
         source_subwords: file of the source's own sub-words, if it has some; it is copied.
     """
     parent = read_json(model_dir / CONFIG).get("parent") if (model_dir / CONFIG).exists() else None
-    if options.train.parent and not parent:
-        parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.parent), options.train.parent_checkpoint)}
+    if options.train.starts_from and not parent:
+        parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.starts_from), options.train.parent_checkpoint)}
     described = {"data_dir": options.data_dir, "subwords": describe(subwords)}
     others = {"source_subwords": source_subwords, "records": records}
     described |= {name: describe(path) for name, path in others.items() if path}

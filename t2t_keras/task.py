@@ -5,7 +5,8 @@ it with `registry.register_task`, and the models that are trained for it with `r
 """
 
 import math
-from collections.abc import Callable, Iterable
+import types
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 # What training measures of every task, beside its own sums.
@@ -77,10 +78,13 @@ class Task:
         columns: the columns of a batch.
         stored: the columns of a record on disk, if they are not those of a batch; the counted ones are. `renewal` makes one of the other.
         target: the column whose tokens the loss is a sum over.
+        documents: whether a blank line of the text ends a document: `records` gets it as an empty line.
         separate_subwords: whether the source may have sub-words of its own, which `records` then takes from `tokenizer.source`.
+        bpe_dropout: whether `renewal` follows the option `bpe_dropout`.
         sums: names of what `loss` returns.
         objective: the one of `sums` that training minimises.
         metrics: what `measure` and `validation` return.
+        defaults: of options of training, where they are others than those of `TrainConfig`.
         best_metrics: metrics of validation that the option `best_metric` may name, the default first. "loss" is best when lowest, others
             when highest.
     """
@@ -90,11 +94,14 @@ class Task:
     columns: tuple[Column, ...]
     stored: tuple[Column, ...] = ()
     target: str = "target"
+    documents: bool = False
     separate_subwords: bool = False
+    bpe_dropout: bool = False
     sums: tuple[str, ...] = ("loss",)
     objective: str = "loss"
     metrics: tuple[Metric, ...] = (LOSS,)
     best_metrics: tuple[str, ...] = ("loss",)
+    defaults: Mapping[str, object] = types.MappingProxyType({})
 
     @property
     def counted(self) -> dict[str, bool]:
@@ -106,15 +113,17 @@ class Task:
         """Whether each column of a record on disk is counted, by its name."""
         return {column.name: column.counted for column in self.stored or self.columns}
 
-    def records(self, tokenizer, *texts: list[bytes]) -> Iterable[tuple]:
+    def records(self, tokenizer, *texts: list[bytes], **limits: int) -> Iterable[tuple]:
         """Makes records of text.
 
         Args:
             tokenizer: the `Subwords`.
             texts: lines of each of `self.texts`.
+            limits: with `documents`, `max_length`, the option; otherwise none.
 
         Returns:
-            For each line a tuple with an integer array for each of `self.stored` or, without these, `self.columns`.
+            For each line a tuple with an integer array for each of `self.stored` or, without these, `self.columns`. With `documents`, any
+            number of them.
         """
         raise NotImplementedError
 

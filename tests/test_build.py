@@ -37,6 +37,7 @@ PACKAGES = {
     "safetensors": "safetensors",
     "selenium": "selenium",
     "sentencepiece": "sentencepiece",
+    "sklearn": "scikit-learn",
     "tensorboard": "tensorboard",
     "tensorflow": "tensorflow",
     "tensorflow_datasets": "tensorflow-datasets",

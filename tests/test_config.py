@@ -10,12 +10,20 @@ import sys
 import pytest
 
 from t2t_keras import config, files
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, SampleConfig, TrainConfig
+from t2t_keras.config import BertConfig, ClassifierConfig, DataConfig, DecodeConfig, ModelConfig, RnnConfig, SampleConfig, TrainConfig
 from t2t_keras.experiments import paper
 
 ROOT = pathlib.Path(config.__file__).parent.parent
 BIG = paper.model("big")
-GROUPS = {"model": ModelConfig, "rnn": RnnConfig, "train": TrainConfig, "decode": DecodeConfig, "data": DataConfig}
+GROUPS = {
+    "model": ModelConfig,
+    "rnn": RnnConfig,
+    "bert": BertConfig,
+    "classifier": ClassifierConfig,
+    "train": TrainConfig,
+    "decode": DecodeConfig,
+    "data": DataConfig,
+}
 
 
 def test_the_defaults_are_the_base_model_and_its_training_and_search():
@@ -69,6 +77,10 @@ INVALID = [
     (ModelConfig, {"vocab_size": 4}),
     *((group, {name: value}) for group, name in ((ModelConfig, "dropout"), (TrainConfig, "label_smoothing")) for value in (-0.1, 1.0)),
     (ModelConfig, {"dropout": float("nan")}),
+    *((ModelConfig, {"word_dropout": value}) for value in (-0.1, 1.0)),
+    *((ModelConfig, {name: -0.5}) for name in ("r_drop", "simcut")),
+    (ModelConfig, {"r_drop": 1.0, "simcut": 1.0}),
+    (ModelConfig, {"simcut": 3.0, "word_dropout": 0.0}),
     (ModelConfig, {"learned_positions": -1}),
     (ModelConfig, {"attention_window": -1}),
     *((ModelConfig, options) for options in ({"attention": "dot"}, {"attention": "additive", "attention_window": 4})),
@@ -82,6 +94,14 @@ INVALID = [
     *((group, {"source_vocab_size": size}) for group in (ModelConfig, RnnConfig) for size in (-1, 4)),
     *((RnnConfig, {name: 0}) for name in ("d_model", "encoder_layers", "vocab_size")),
     (RnnConfig, {"d_embedding": -1}),
+    *((group, {"num_heads": number}) for group in (BertConfig, ClassifierConfig) for number in (0, 7)),
+    *((BertConfig, {name: 0}) for name in ("d_model", "encoder_layers", "vocab_size", "d_ff", "mask_rate")),
+    *((BertConfig, {name: -1}) for name in ("learned_positions", "dropout")),
+    *((BertConfig, {name: "tanh"}) for name in ("activation", "norm")),
+    (BertConfig, {"mask_rate": 1.0}),
+    *((ClassifierConfig, {"labels": labels}) for labels in ("a", "a,a", "a,,b")),
+    (TrainConfig, {"encoder_from": "a", "parent": "b"}),
+    (TrainConfig, {"encoder_from": "a", "parent_checkpoint": "best", "parent_optimizer": True}),
     *((RnnConfig, {name: "tanh"}) for name in ("cell", "attention")),
     *((RnnConfig, {name: rate}) for name in ("embedding_dropout", "context_dropout", "output_dropout") for rate in (-0.1, 1.0)),
     *((ModelConfig, {"norm_epsilon": epsilon}) for epsilon in (0.0, 1.0)),
@@ -97,6 +117,8 @@ INVALID = [
     (TrainConfig, {"parent_optimizer": True}),
     (TrainConfig, {"parent": "a", "parent_checkpoint": "ema", "parent_optimizer": True}),
     (TrainConfig, {"parent": "a", "parent_checkpoint": "latest", "parent_optimizer": True, "ema_decay": 0.9}),
+    *((TrainConfig, {"bpe_dropout": value}) for value in (-0.1, 1.0)),
+    (TrainConfig, {"bpe_dropout": 0.1, "data_service": "grpc://host:1"}),
     (TrainConfig, {"ema_decay": 1.0}),
     (TrainConfig, {"ema_decay": -0.1}),
     *((DataConfig, {"source_tag": tag}) for tag in ("a b", "<", "▁x", "x" * 65, "<pad>", "</s>", "<0xA0>", "｟7｠", "<2de>,<unk>")),
@@ -206,6 +228,10 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
         (RnnConfig, {"vocab_size": 5, "d_model": 1, "d_embedding": 1, "encoder_layers": 1, "source_vocab_size": 5}),
         *((RnnConfig, {"cell": cell, "attention": name}) for cell, name in (("gru", "scaled"), ("lstm", "unscaled"), ("gru", "additive"))),
         *((RnnConfig, {name: 0.0}) for name in ("embedding_dropout", "context_dropout", "output_dropout")),
+        (BertConfig, {"vocab_size": 5, "encoder_layers": 1, "d_model": 2, "d_ff": 1, "num_heads": 2, "learned_positions": 0}),
+        (BertConfig, {"mask_rate": 0.99, "whole_words": True}),
+        (ClassifierConfig, {"labels": "0,1"}),
+        (TrainConfig, {"encoder_from": "a", "parent_checkpoint": "best", "parent_subwords": False}),
         (DataConfig, {"dataset": "wmt14_translate/de-en", "source_language": "en", "target_language": "de"}),
         (DataConfig, {"train_source": "a.en", "train_target": "a.de", "valid_source": "b.en", "valid_target": "b.de"}),
     ],

@@ -15,7 +15,17 @@ import pytest
 
 import t2t_keras
 from t2t_keras import registry, run_folder
-from t2t_keras.config import FORMER_NAMES, DataConfig, DecodeConfig, ModelConfig, RnnConfig, SampleConfig, TrainConfig
+from t2t_keras.config import (
+    FORMER_NAMES,
+    BertConfig,
+    ClassifierConfig,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    RnnConfig,
+    SampleConfig,
+    TrainConfig,
+)
 from t2t_keras.experiments import paper
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -76,9 +86,9 @@ def test_every_file_that_a_page_names_exists(page):
 
 
 def test_every_flag_that_a_page_names_is_one():
-    groups = (ModelConfig, RnnConfig, TrainConfig, DecodeConfig, SampleConfig, DataConfig)
+    groups = (ModelConfig, RnnConfig, BertConfig, ClassifierConfig, TrainConfig, DecodeConfig, SampleConfig, DataConfig)
     known = {field.name for group in groups for field in dataclasses.fields(group)}
-    for program in [*(ROOT / "tools").glob("*.py"), *(ROOT / "benchmarks").glob("*.py"), ROOT / "t2t_keras/cli/flags.py"]:
+    for program in [*(ROOT / "tools").glob("*.py"), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "t2t_keras/cli").glob("*.py")]:
         known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text_of(program)))
     known |= set(re.findall(r'add_argument\("--(\w+)"', text_of(ROOT / "tests/mutation.py")))
     known |= {"help", "flagfile", "logdir", run_folder.ARCHITECTURE, *FORMER_NAMES}
@@ -256,6 +266,7 @@ def test_everything_imported_is_installed_with_the_package():
         "requests",
         "rouge-score",
         "safetensors",
+        "scikit-learn",
         "tensorflow-serving-api",
         "torch",
         "transformers",

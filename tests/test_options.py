@@ -28,13 +28,25 @@ from test_search_hooks import searched as ids_of
 from test_training import NO_BLEU, Run, steps_on_disk
 from test_translator import Numbers
 
-from t2t_keras import checkpoint, run_folder
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, SampleConfig, TrainConfig
+from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras.config import (
+    BOS,
+    EOS,
+    BertConfig,
+    ClassifierConfig,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    RnnConfig,
+    SampleConfig,
+    TrainConfig,
+)
 from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding import translator
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.dropout import Dropout, WordDropout
 from t2t_keras.layers.layer_norm import LayerNorm
+from t2t_keras.model.bert import Bert, Classifier
 from t2t_keras.model.rnn import Rnn
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text import byte_pairs, vocabulary, words
@@ -50,6 +62,8 @@ LINE = "one hundred and two"
 USUAL = {
     ModelConfig: toy.SMALL,
     RnnConfig: RnnConfig(20, d_model=8, d_embedding=6),
+    BertConfig: BertConfig(20, 2, 8, 12, 2, learned_positions=5),
+    ClassifierConfig: ClassifierConfig(20, 2, 8, 12, 2, learned_positions=5, labels="no,yes"),
     TrainConfig: dataclasses.replace(toy.TRAIN, **NO_BLEU),
     DecodeConfig: DecodeConfig(extra_length=5),
     SampleConfig: SampleConfig(),
@@ -108,7 +122,7 @@ def damaged(folder: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
 
 
 def model_of(config):
-    return (Rnn if isinstance(config, RnnConfig) else Transformer)(config)
+    return {RnnConfig: Rnn, BertConfig: Bert, ClassifierConfig: Classifier}.get(type(config), Transformer)(config)
 
 
 def shape_of(ending: str) -> Callable:
@@ -118,6 +132,18 @@ def shape_of(ending: str) -> Callable:
         return next((tuple(weight.shape) for weight in model_of(config).trainable_variables if weight.path.endswith(ending)), ())
 
     return shape
+
+
+def word_dropouts(lab, config) -> list:
+    """Rates of the layers that drop words, and whether the first half of a batch keeps them."""
+    return [(each.rate, each.second_half) for each in Transformer(config)._flatten_layers() if isinstance(each, WordDropout)]
+
+
+def diverged(lab, config) -> float:
+    """What training adds to the cross entropy of each token, where the divergence of two passes is 1 in both directions."""
+    model = Transformer(config)
+    found = model._consistency() or (0, 0, 0, 0)
+    return (found[2] + found[3]) / (found[0] or 1) if model.passes == 2 else 0.0
 
 
 def rate_of(name: str) -> Callable:
@@ -145,8 +171,8 @@ def biases_of(part: str) -> Callable:
     """config → how many biases of projections are in layers whose name ends so."""
 
     def biases(lab, config) -> int:
-        paths = [weight.path.split("/") for weight in Transformer(config).trainable_variables]
-        return sum(path[-1] == "bias" and path[-3].endswith(part) for path in paths)
+        paths = [weight.path.split("/") for weight in model_of(config).trainable_variables]
+        return sum(path[-1] == "bias" and len(path) > 2 and path[-3].endswith(part) for path in paths)
 
     return biases
 
@@ -172,7 +198,7 @@ def attention_functions(lab, config) -> list[str]:
 
 def activations(lab, config) -> list[str]:
     """The names of the functions that agree with the inner map of a feed-forward network."""
-    inner, x = Transformer(config).decoder[0].feed_forward.inner, np.linspace(-2, 2, 24, dtype="float32").reshape(3, 8)
+    inner, x = model_of(config).encoder.stack[0].feed_forward.inner, np.linspace(-2, 2, 24, dtype="float32").reshape(3, 8)
     before = x @ inner.kernel.numpy()
     functions = {"relu": keras.activations.relu, "gelu": keras.activations.gelu, "swish": keras.activations.silu}
     return [name for name, function in functions.items() if np.allclose(inner(x), function(before), atol=1e-6)]
@@ -209,11 +235,27 @@ def logits(lab, config) -> int:
 
 
 def dropout_rates(lab, config) -> set:
-    return {layer.rate for layer in Transformer(config)._flatten_layers() if isinstance(layer, Dropout)}
+    return {layer.rate for layer in model_of(config)._flatten_layers() if isinstance(layer, Dropout)}
 
 
 def positions(lab, config) -> list:
-    return [tuple(weight.shape) for weight in Transformer(config).trainable_variables if "positions" in weight.path]
+    return [tuple(weight.shape) for weight in model_of(config).trainable_variables if "positions" in weight.path]
+
+
+def heads_of_pairs(lab, config) -> tuple:
+    """Heads, and the width of their keys."""
+    options = model_of(config).encoder.stack[0].options
+    return options["num_heads"], options["d_k"]
+
+
+def masked_words(lab, config) -> int:
+    """How many of 20 sub-words are masked, in two words with a separator after each."""
+    every = np.arange(20) > EOS
+    tokenizer = types.SimpleNamespace(vocab_size=20, word_parts=(every, every))
+    renewal = registry.task("pretraining").renewal(tokenizer, run_folder.Options(config, architecture="bert"), training=True)
+    rows = {"tokens": [[BOS, *[7] * 20, EOS, EOS]], "lengths": [[10, 10]], "document": [[1]]}
+    found = renewal.change({name: tf.ragged.constant(row, tf.int32, row_splits_dtype=tf.int64) for name, row in rows.items()}, [1, 2])
+    return len(found["masked"].values)
 
 
 def angles(config, position: int):
@@ -352,7 +394,7 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         patch.setattr(embeddings, "start", lambda path, matrix, pieces: found["called"].append(path.name) or [pieces[300]])
         run = handed_over(patch, lab.fresh(), data_dir, train=config)
         found["metrics"] = run.validate(1)
-    return types.SimpleNamespace(**found, model=run.model, optimizer=run.optimizer, held=run.held)
+    return types.SimpleNamespace(**found, model=run.model, optimizer=run.optimizer, renewal=run.renewal, held=run.held)
 
 
 def of_parts(look: Callable) -> Callable:
@@ -383,6 +425,17 @@ def frozen(found) -> set[str]:
 def last_rate(found) -> float:
     """The learning rate of the eighth update, the last one."""
     return float(found.optimizer._learning_rate(7))
+
+
+def divided_anew(lab, config) -> float:
+    """The share of the sentences whose sub-words differ from those on disk, on the side that has fewer of them."""
+    subwords = byte_pairs.BytePairs((lab.data_dir / prepare.SUBWORDS).read_bytes())
+    ids = subwords.tokenize(tf.constant([LINE] * 500 + [9 * LINE]))
+    renewal = lab.kept(hands_over, config).renewal
+    changed = renewal.change({"source": ids, "target": ids}, tf.constant([1, 2], tf.int64)) if renewal else {"source": ids}
+    return min(
+        float(np.mean([one != other for one, other in zip(side.to_list(), ids.to_list(), strict=True)])) for side in changed.values()
+    )
 
 
 def initial_weights(found) -> bytes:
@@ -603,6 +656,18 @@ BUILTIN = {**NO_TEXTS, "dataset": "builtin", "builtin_pairs": 150}
 TFDS = {**NO_TEXTS, "dataset": "wmt14_translate/de-en", "source_language": "de", "target_language": "en"}
 TURNED = {"source_language": "en", "target_language": "de"}
 
+OF_PAIRS = {
+    "vocab_size": [Row(23, shape_of("embedding/matrix"), (23, 8))],
+    "encoder_layers": [Row(3, layers_of("encoder"), 3)],
+    "d_model": [Row(6, shape_of("embedding/matrix"), (20, 6)), Row(6, shape_of("pooler/kernel"), (6, 6))],
+    "d_ff": [Row(7, shape_of("feed_forward/inner/kernel"), (8, 7))],
+    "num_heads": [Row(4, heads_of_pairs, (4, 2))],
+    "dropout": [Row(0.5, dropout_rates, {0.5})],
+    "learned_positions": [Row(9, positions, [(9, 8)]), Row(0, positions, [])],
+    "attention_bias": [Row(False, biases_of("attention"), 0)],
+    "activation": [Row(name, activations, [name]) for name in ("relu", "swish")],
+    "norm": [Row("pre", lambda lab, config: model_of(config).encoder.norm is None, False)],
+}
 ROWS = {
     ModelConfig: {
         "vocab_size": [Row(23, shape_of("embedding/matrix"), (23, 8)), Row(23, logits, 23)],
@@ -614,6 +679,12 @@ ROWS = {
         "d_k": [Row(4, heads, (2, 4, 5))],
         "d_v": [Row(4, heads, (2, 3, 4))],
         "dropout": [Row(0.5, dropout_rates, {0.5})],
+        "word_dropout": [
+            Row(0.5, word_dropouts, [(0.5, False)] * 2),
+            Row(0.5, word_dropouts, [(0.5, True)] * 2, {"word_dropout": 0.1, "simcut": 3.0}),
+        ],
+        "r_drop": [Row(2.0, diverged, 2.0)],
+        "simcut": [Row(3.0, diverged, 3.0, {"word_dropout": 0.5})],
         "learned_positions": [Row(9, positions, [(9, 8)])],
         "sinusoids": [Row("tensor2tensor", frequencies, pytest.approx([1, 10000 ** (-1 / 3), 10000 ** (-2 / 3), 1e-4], abs=1e-6))],
         "first_position": [Row(2, first_angle, pytest.approx(2))],
@@ -655,6 +726,8 @@ ROWS = {
         "source_vocab_size": [Row(31, shape_of("source_embedding/matrix"), (31, 6))],
         "tie_logits": [Row(False, shape_of("logits_matrix"), (20, 6))],
     },
+    BertConfig: OF_PAIRS | {"mask_rate": [Row(0.5, masked_words, 12)], "whole_words": [Row(True, masked_words, 10)]},
+    ClassifierConfig: OF_PAIRS | {"labels": [Row("a,b,c", shape_of("classes/bias"), (3,))]},
     TrainConfig: {
         "train_steps": [Row(5, of_run(lambda found: len(found.applied)), 5)],
         "warmup_steps": [Row(7, of_parts(lambda found: float(found.optimizer.learning_rate)), pytest.approx(8**-0.5 * 7**-1.5))],
@@ -681,7 +754,9 @@ ROWS = {
         "parent_optimizer": [
             Row(True, of_parts(lambda found: found.called), ["parent latest adam"], {"parent": "parent", "parent_checkpoint": "latest"})
         ],
+        "encoder_from": [Row("parent", of_parts(lambda found: found.called), ["parent average None"])],
         "freeze": [Row("encoder", of_parts(frozen), {"encoder_0"})],
+        "bpe_dropout": [Row(0.3, divided_anew, lambda share: share > 0.8), Row(0.02, divided_anew, lambda share: 0.02 < share < 0.4)],
         "ema_decay": [Row(0.25, of_parts(lambda found: (found.optimizer.ema_momentum, len(found.optimizer.averages) > 9)), (0.25, True))],
         "embeddings": [Row("vectors", of_parts(lambda found: found.called), ["vectors"])],
         "freeze_embeddings": [

@@ -70,11 +70,14 @@ def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monk
     excluded = {
         "deterministic": False,
         "embeddings": "",
+        "encoder_from": "",
         "freeze_embeddings": 0,
         "learning_rate": 0.0,
         "parent_optimizer": False,
         "sinusoids": "paper",
         "first_position": 0,
+        "r_drop": 0.0,
+        "bpe_dropout": 0.0,
         "attention_window": 0,
     }
     groups = {}

@@ -1007,6 +1007,32 @@ CALLS = {
         ["--model_dir={0}/run", "--data_dir={0}/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9", "--d_ff=77", "--dry_run"],
         [["{0}/run", "{0}/data", 77, {"strategy": [3, 9], "dry_run": True}]],
     ),
+    "pretrain": (
+        "module('experiments.masked_words', evaluate=lambda *given: told(*given) or {}, table=lambda found: 'a table')",
+        ["--model_dir={0}", "--evaluate=test", "--draws=3", "--checkpoint=best"],
+        [["{0}", "best", "test", 3, {}]],
+    ),
+    **{
+        f"{name} ": (
+            "module('training.devices', make_strategy=lambda number, config: number, is_chief=lambda _: True)\n"
+            "module('training.run', train=lambda folder, chosen, quiet, **options: "
+            "told(folder, chosen.architecture, chosen.model.d_ff, chosen.train.label_smoothing, **options))",
+            ["--model_dir={0}/run", "--dataset=builtin", "--cpu_devices=3", "--d_ff=77", "--dry_run", *more],
+            [["{0}/run", architecture, 77, 0.0, {"strategy": 3, "dry_run": True}]],
+        )
+        for name, architecture, more in (("pretrain", "bert", []), ("classify", "classifier", ["--labels=a,b"]))
+    },
+    "classify": (
+        "module('export.classifier', export=lambda *given: told('export', *given))",
+        ["--model_dir={0}", "--export_dir={0}/out", "--checkpoint=best"],
+        [["export", "{0}/out", "{0}", "best", {}]],
+    ),
+    "classify  ": (
+        "model = SimpleNamespace(predict=lambda lines: told(list(lines)) or [])\n"
+        "module('export.classifier', load=lambda *given: told('load', *given) or (model, {}))",
+        ["--model_dir={0}", "--predict", "--checkpoint=best"],
+        [["load", "{0}", "best", {}], [["one"], {}]],
+    ),
     "prepare": (
         "module('gpus', hide=lambda: told('no GPU'))\n"
         "module('data.prepare', write='write', prepare=lambda data, *others, **options: told(data.builtin_pairs, *others[:3], **options))\n"

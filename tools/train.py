@@ -7,54 +7,22 @@ python tools/train.py --architecture=rnn --dataset=builtin --vocab_size=800 --mo
 python tools/train.py --model_dir=runs/base      # Resumes a run with its own options.
 """
 
-import os
-import pathlib
-import sys
-
-from absl import flags
-
-from t2t_keras import checkpoint, run_folder
 from t2t_keras.cli import flags as options
-from t2t_keras.data import corpora
-from t2t_keras.training import embeddings
+from t2t_keras.cli import training
 
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run: options, sub-words, checkpoints, TensorBoard logs.", required=True)
-_DATA_DIR = flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: the run's, or model_dir/data.")
-_CPU_DEVICES = flags.DEFINE_integer(
-    "cpu_devices", 1, "Number of virtual CPU devices to train on without a GPU, to try out several devices.", lower_bound=1
-)
-_DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Prepare the data, run the largest micro-batches without changing any weight, and exit.")
-options.define_run()
+training.define()
 options.define_table_3()
 
 
 def train() -> None:
-    model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     given, sources = options.with_table_3(options.given_run(), options.sources())
-    chosen = run_folder.resolve(model_dir, given, os.path.expanduser(_DATA_DIR.value), sources)
-    run_folder.check_has_text(model_dir, chosen)
-    if chosen.data.train_source:
-        corpora.check_files(chosen.data, chosen.task.texts)
-    if chosen.train.embeddings and not checkpoint.kept(model_dir):
-        embeddings.check(chosen)
-    with options.without_noise():  # After the options, so that an invalid one is reported at once.
-        from t2t_keras.training import devices, run
-
-    strategy = devices.make_strategy(_CPU_DEVICES.value, chosen.train)
-    run.train(model_dir, chosen, strategy=strategy, dry_run=_DRY_RUN.value, quiet=options.without_noise)
-    if devices.is_chief(strategy) and not _DRY_RUN.value:
-        translates = chosen.task.name == "translation"
-        print(f"Trained. Translate with: {options.command('translate')} --model_dir={model_dir} < text" if translates else "Trained.")
+    if chosen := training.train(given, sources):
+        advice = f" Translate with: {options.command('translate')} --model_dir={training.model_dir()} < text"
+        print(f"Trained.{advice * (chosen.task.name == 'translation')}")
 
 
 def main() -> None:
-    try:
-        options.run(train)
-    except SystemExit as ended:
-        devices = sys.modules.get("t2t_keras.training.devices")  # Imported if TensorFlow was used.
-        if "TF_CONFIG" in os.environ and devices and isinstance(ended.code, int):
-            devices.exit_worker(ended.code)
-        raise
+    training.run(train)
 
 
 if __name__ == "__main__":

@@ -72,14 +72,16 @@ def define(*groups) -> None:
                 flags.FLAGS[former[field.name]].help = f"Former name of --{field.name}; version 0.2 removes it."
 
 
-def define_run() -> None:
-    """Defines `--architecture`, and a flag for each option of a run with this architecture: the given one, or that of the run."""
+def define_run(architecture: str = run_folder.TRANSFORMER) -> None:
+    """Defines `--architecture`, and a flag for each option of a run with this architecture: the given one, that of the run, or this."""
     text = (
-        f"Architecture of the model: {run_folder.TRANSFORMER}; rnn, a recurrent translator (Bahdanau et al. 2015); or one that an "
-        "installed package registers. A run keeps its own."
+        f"Architecture of the model: {run_folder.TRANSFORMER}; rnn, a recurrent translator (Bahdanau et al. 2015); bert and classifier, of "
+        "t2t-pretrain and t2t-classify; or one that an installed package registers. A run keeps its own."
     )
-    flags.DEFINE_string(run_folder.ARCHITECTURE, run_folder.TRANSFORMER, text)
+    flags.DEFINE_string(run_folder.ARCHITECTURE, architecture, text)
     define(*run_folder.groups_of(chosen_architecture()).values())
+    for name, value in registry.task_of(chosen_architecture()).defaults.items():
+        flags.FLAGS.set_default(name, value)
 
 
 def chosen_architecture() -> str:
@@ -99,7 +101,8 @@ def chosen_architecture() -> str:
     for name in ("model_dir", "parent"):
         with contextlib.suppress(KeyError, OSError, ValueError):  # A new run, or one that is refused later.
             return run_folder.architecture_of(pathlib.Path(values[name]).expanduser())
-    return run_folder.TRANSFORMER
+    defined = run_folder.ARCHITECTURE in flags.FLAGS
+    return flags.FLAGS[run_folder.ARCHITECTURE].default if defined else run_folder.TRANSFORMER
 
 
 def read_run() -> dict:
@@ -110,7 +113,8 @@ def read_run() -> dict:
 def given_run() -> dict:
     """Returns the options of a run that the command line or a flagfile sets, by name."""
     architecture = flags.FLAGS[run_folder.ARCHITECTURE]
-    own = {run_folder.ARCHITECTURE: architecture.value} if architecture.present else {}
+    others = architecture.present or architecture.default != run_folder.TRANSFORMER
+    own = {run_folder.ARCHITECTURE: architecture.value} if others else {}
     return own | given(*run_folder.groups_of(chosen_architecture()).values())
 
 

@@ -289,7 +289,12 @@ def _tags_of_files(names: str, tags: Sequence[str]) -> Iterator[str]:
 
 
 def text_pairs(
-    *sides: str, report: Report, skip_bad_lines: bool = False, hashes: Hashes | None = None, tags: Sequence[str] = ("",)
+    *sides: str,
+    report: Report,
+    skip_bad_lines: bool = False,
+    hashes: Hashes | None = None,
+    tags: Sequence[str] = ("",),
+    documents: bool = False,
 ) -> Iterator[Pair]:
     """Returns an iterator over the pairs of aligned text files.
 
@@ -300,6 +305,7 @@ def text_pairs(
         skip_bad_lines: whether to leave out pairs that are not UTF-8 instead of raising an error.
         hashes: gets the SHA-256 of each file after its last line.
         tags: what each source line begins with, before a space: one tag for all, or one for each name of the source; "" is none.
+        documents: whether blank lines end documents, and become pairs of empty lines. Otherwise pairs with one are left out.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -307,10 +313,12 @@ def text_pairs(
         OSError: a file cannot be read.
     """
     lines = [_lines(paths, report, {} if hashes is None else hashes) for paths in _aligned_files(sides)]
-    return _aligned(sides, lines, report, skip_bad_lines, _tags_of_files(sides[0], tags))
+    return _aligned(sides, lines, report, skip_bad_lines, _tags_of_files(sides[0], tags), documents)
 
 
-def _aligned(names: tuple[str, ...], sides: list[Iterator], report: Report, skip_bad_lines: bool, tags: Iterator[str]) -> Iterator[Pair]:
+def _aligned(
+    names: tuple[str, ...], sides: list[Iterator], report: Report, skip_bad_lines: bool, tags: Iterator[str], documents: bool
+) -> Iterator[Pair]:
     """Yields the pairs of iterators of `_lines`, with the tag of its file before each source line; see `text_pairs`."""
     both = itertools.zip_longest(*sides)
     for number, lines in enumerate(both, 1):
@@ -333,6 +341,8 @@ def _aligned(names: tuple[str, ...], sides: list[Iterator], report: Report, skip
                 good = False
         if not good:
             report.not_utf8 += 1
+        elif documents and not any(line.strip() for _, _, line in lines):
+            yield (b"",) * len(lines)
         elif not all(line.strip() for _, _, line in lines):
             report.empty += 1
         else:
@@ -397,7 +407,13 @@ def _names(data: DataConfig, split: str, sides: tuple[str, ...]) -> tuple[str, .
 
 
 def pairs(
-    data: DataConfig, split: str, seed: int, report: Report, hashes: Hashes | None = None, sides: tuple[str, ...] = ("source", "target")
+    data: DataConfig,
+    split: str,
+    seed: int,
+    report: Report,
+    hashes: Hashes | None = None,
+    sides: tuple[str, ...] = ("source", "target"),
+    documents: bool = False,
 ) -> Iterator[Pair]:
     """Returns an iterator over the pairs of a split.
 
@@ -408,6 +424,7 @@ def pairs(
         report: counts what was read; updated.
         hashes: gets the SHA-256 of each text file after its last line.
         sides: the sides that a pair has, "source" first.
+        documents: of text files, see `text_pairs`.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -415,7 +432,8 @@ def pairs(
     """
     if not data.dataset:
         names = _names(data, split, sides)
-        return text_pairs(*names, report=report, skip_bad_lines=data.skip_bad_lines, hashes=hashes, tags=data.tags)
+        reading = {"skip_bad_lines": data.skip_bad_lines, "hashes": hashes, "tags": data.tags, "documents": documents}
+        return text_pairs(*names, report=report, **reading)
     if data.dataset == "builtin":
         chosen = builtin_corpus.splits(data.builtin_pairs, seed)[split]
         report.pairs += len(chosen)

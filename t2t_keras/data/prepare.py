@@ -28,6 +28,7 @@ from t2t_keras.text.placeholders import Placeholders
 from t2t_keras.text.subwords import Subwords
 
 PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**24  # In one call of the tokenizer: about as much text as reaches the first of both limits.
+BLANK = (b"",)  # The end of a document.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 _HASHED = re.compile(r" [0-9a-f]{64}'")  # The hash at the end of a file's record, see `corpora.identity`.
 # What TensorFlow raises if the disk is full, if a permission is missing, and at the system's limit of a file's size.
@@ -97,15 +98,16 @@ def encode(
         subwords: the tokenizer.
         max_length: longer pairs are left out and counted.
         report: counts the pairs; updated.
-        task: makes a record of each pair.
+        task: makes a record of each pair, or records of documents.
 
     Yields:
         An id array for each column on disk, or `None` for a pair that is left out.
     """
     for chunk in chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE):
-        records = list(task.records(subwords, *map(list, zip(*chunk, strict=True))))
+        limits = {"max_length": max_length} if task.documents else {}
+        records = list(task.records(subwords, *map(list, zip(*chunk, strict=True)), **limits))
         wrong = [len(record) for record in records if len(record) != len(task.on_disk)]
-        if wrong or len(records) != len(chunk):
+        if wrong or (len(records) != len(chunk) and not task.documents):
             received = f"a record of {wrong[0]} columns" if wrong else f"{len(records):,} records of {len(chunk):,} lines"
             expected = f"a record of {len(task.on_disk)} columns for each line ({', '.join(task.on_disk)})"
             raise ValueError(f"Expected from the task {task.name} {expected}. Received: {received}.")
@@ -207,13 +209,14 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
     """
     text = _Text()
     # Before any text is read, these calls find missing options and files.
-    train_pairs = corpora.pairs(data, "train", seed, text.train, text.hashes, task.texts)
-    valid_pairs = corpora.pairs(data, "valid", seed, text.valid, text.hashes, task.texts)
+    train_pairs = corpora.pairs(data, "train", seed, text.train, text.hashes, task.texts, task.documents)
+    valid_pairs = corpora.pairs(data, "valid", seed, text.valid, text.hashes, task.texts, task.documents)
     logger.info("Reading and checking the text …")
     text.valid_pairs = list(valid_pairs)
-    held_out, repeated, identical, first_pairs = set(text.valid_pairs), set(), 0, []
-    kept, sharing = patterns.Kept(data.keep_patterns), 0
+    held_out, repeated, identical, first_pairs = set(text.valid_pairs) - {BLANK}, set(), 0, []
+    kept, sharing, blanks = patterns.Kept(data.keep_patterns), 0, 0
     for pair in train_pairs:
+        blanks += pair == BLANK
         if len(first_pairs) < COMPARED_PAIRS:
             first_pairs.append(pair)
         if pair in held_out:
@@ -232,6 +235,9 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
             raise ValueError(f"The {name} text has no usable pair: {report}.")
     if len(task.texts) == 2:
         corpora.check_sides(first_pairs, text.valid_pairs)
+    if task.documents and not (blanks and BLANK in text.valid_pairs):
+        names = " and ".join(name for name, there in (("training", blanks), ("validation", BLANK in text.valid_pairs)) if not there)
+        raise ValueError(f"Expected documents with a blank line between them. Received: {names} text without one.")
     _warn_of_copies(text, repeated, identical)
     return text
 
@@ -290,7 +296,8 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task, si
     """Learns sub-words from one side of the training text, or from all."""
     logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
     sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
-    lines = (pair[number] for pair in corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts) for number in sides)
+    pairs = corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts)
+    lines = (pair[number] for pair in pairs for number in sides)
     of_pairs = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
     if side != "target" and data.subwords == "bpe":
         of_pairs["tags"] = sorted({tag for tag in data.tags if tag})
@@ -320,7 +327,7 @@ def _write_shards(
     """
     logger.info("Writing token ids …")
     hashes = {}
-    train_pairs = corpora.pairs(data, "train", seed, corpora.Report(), hashes, task.texts)
+    train_pairs = corpora.pairs(data, "train", seed, corpora.Report(), hashes, task.texts, task.documents)
     for split, write_split, pairs, report, size in (
         ("train", write_train, train_pairs, text.train, text.train_size),
         ("valid", write, iter(text.valid_pairs), text.valid, sum(map(_size, text.valid_pairs))),

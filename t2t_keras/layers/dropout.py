@@ -45,3 +45,36 @@ class Dropout(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}
+
+
+@keras.saving.register_keras_serializable("t2t_keras")
+class WordDropout(Dropout):
+    """Replaces whole vectors by zeros: a network then reads a text that lacks words. The others are not scaled.
+
+    Sennrich et al. 2016, https://aclanthology.org/W16-2323, section 4.2; the token cut-off of Shen et al. 2020,
+    https://arxiv.org/abs/2009.13818, section 3.2.
+
+    Args:
+        rate: share of the vectors.
+        second_half: whether the first half of the rows of a batch keeps all of its vectors.
+        seed: see `Dropout`.
+
+    Call arguments:
+        x: [B, T, D].
+    """
+
+    def __init__(self, rate: float, second_half: bool = False, seed: int | None = None, **kwargs):
+        super().__init__(rate, seed, **kwargs)
+        self.second_half = second_half
+
+    def call(self, x, training=False):
+        if not training or self.rate == 0:
+            return x
+        kept = super().call(ops.ones_like(x[..., :1]), training=True) > 0
+        if self.second_half:
+            rows = ops.shape(x)[0]
+            kept = ops.logical_or(kept, (ops.arange(rows) < rows // 2)[:, None, None])
+        return ops.where(kept, x, ops.zeros((), x.dtype))
+
+    def get_config(self):
+        return {**super().get_config(), "second_half": self.second_half}

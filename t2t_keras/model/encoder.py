@@ -5,7 +5,7 @@ import dataclasses
 import keras
 
 from t2t_keras.config import PRE, ModelConfig
-from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.dropout import Dropout, WordDropout
 from t2t_keras.layers.embedding import SharedEmbedding
 from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.layers.masks import padding_mask
@@ -16,6 +16,13 @@ from t2t_keras.model.protocols import SequenceModel
 
 # Options of encoder and decoder layers.
 LAYER_OPTIONS = ("num_heads", "d_k", "d_v", "d_ff", "dropout", "attention_bias", "attention", "activation", "norm", "norm_epsilon")
+
+
+def word_dropout(config: ModelConfig, side: str, policy: dict) -> list[WordDropout]:
+    """Returns the layer that drops words of a side, "source" or "target", if there is one."""
+    if not config.word_dropout:  # The layer would change the random numbers of the others.
+        return []
+    return [WordDropout(config.word_dropout, second_half=config.simcut > 0, name=f"{side}_word_dropout", **policy)]
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -41,6 +48,7 @@ class TransformerEncoder(SequenceModel):
             if config.learned_positions
             else SinusoidalPositions(config.sinusoids, config.first_position, name="positions", **policy)
         )
+        self.word_dropout = word_dropout(config, "source", policy)
         self.dropout = Dropout(config.dropout, name="source_dropout", **policy)
         self.stack = [EncoderLayer(**options, name=f"encoder_{i}", **policy) for i in range(config.encoder_layers)]
         self.norm = LayerNorm(epsilon=config.norm_epsilon, name="encoder", **policy) if config.norm == PRE else None
@@ -56,9 +64,16 @@ class TransformerEncoder(SequenceModel):
             self.norm.build(shape)
         self.built = True
 
+    def embed(self, ids, training=False):
+        """Embeds ids and their positions, [B, S] int → [B, S, D]."""
+        x = self.embedding(ids)
+        for layer in self.word_dropout:
+            x = layer(x, training=training)
+        return self.positions(x)
+
     def call(self, ids, training=False):
         mask = padding_mask(ids)
-        x = self.dropout(self.positions(self.embedding(ids)), training=training)
+        x = self.dropout(self.embed(ids, training), training=training)
         for layer in self.stack:
             x = layer(x, attention_mask=mask, training=training)
         return self.norm(x) if self.norm else x

@@ -4,7 +4,11 @@ With hidden states h and the shared matrix E, logits are h Eᵀ, or with a bias,
 a block of tokens at a time. The gradients are ready at the end of the forward pass: the loss is a sum over tokens, so the gradient from
 above is one factor. This is known as fused linear cross entropy (Hsu et al. 2024, https://arxiv.org/abs/2410.10989, section 3.2).
 `loss.py` has the plain equation.
+
+Two passes over the same tokens, with other dropout, are computed in pairs of blocks, with the divergence of their distributions.
 """
+
+from typing import NamedTuple
 
 import keras
 from keras import ops
@@ -16,26 +20,65 @@ from t2t_keras.layers.inference import mode
 BLOCK = 512  # Tokens.
 
 
-def linear_cross_entropy(hidden, matrix, target, label_smoothing: float, bias=None) -> tuple:
+class Consistency(NamedTuple):
+    """Weights of what two passes over the same tokens cost, with distributions p and q. Both directions of the divergence have a gradient.
+
+    Attributes:
+        first, second: of the cross entropies of the first and the second pass.
+        forward: of KL(p ‖ q) = Σ_w p(w) log (p(w) / q(w)).
+        backward: of KL(q ‖ p).
+    """
+
+    first: float
+    second: float
+    forward: float
+    backward: float
+
+
+def r_drop(alpha: float) -> Consistency:
+    """R-Drop (Liang et al. 2021, https://arxiv.org/abs/2106.14448, equation 4), halved: the loss then compares with that of one pass."""
+    return Consistency(0.5, 0.5, alpha / 4, alpha / 4)
+
+
+def simcut(alpha: float) -> Consistency:
+    """SimCut (Gao et al. 2022, https://aclanthology.org/2022.naacl-main.289, equation 5), whose second pass lacks words."""
+    return Consistency(1.0, 0.0, alpha, 0.0)
+
+
+def linear_cross_entropy(hidden, matrix, target, label_smoothing: float, bias=None, consistency: Consistency | None = None) -> tuple:
     """Sums the smoothed cross entropy and the negative log likelihood of all target tokens.
 
     Args:
-        hidden: output of the decoder, [B, T, D].
+        hidden: output of the decoder, [B, T, D]. With `consistency`, [2 B, T, D]: the first pass, then the second one.
         matrix: E, [V, D] float32.
         target: [B, T] int, not shifted. Padding costs nothing.
         label_smoothing: ε; see `loss.cross_entropy`.
         bias: of the logits, b, [V] float32, or `None`.
+        consistency: weights of two passes; `None` for one.
 
     Returns:
-        Both sums, [] float32 in nats. Only the first has a gradient.
+        Both sums, [] float32 in nats. Those of two passes are weighted, and the divergence is in the first. Only the first has a gradient.
     """
     vocab_size, width = matrix.shape
-    ids = ops.reshape(target, (-1,))
-    number = ops.shape(ids)[0]
-    real = ops.cast(ids != PAD, "int32")
+    shares = consistency[:2] if consistency else (1.0,)  # Of the cross entropy of each pass.
+    passes, of_pass = len(shares), ops.reshape(target, (-1,))
+    ids, positions = ops.tile(of_pass, (passes,)), ops.shape(of_pass)[0]
+    number = passes * positions
+    real = ops.cast(of_pass != PAD, "int32")
     tokens = ops.sum(real)
+    share = ops.concatenate([ops.full((BLOCK // passes,), each) for each in shares])
+    real_share = ops.concatenate([each * ops.cast(real, "float32") for each in shares])
     # Tokens first. After the last position comes a row that nothing reads, so that each block is whole.
     order = ops.concatenate([ops.argsort(1 - real), ops.full((BLOCK,), number, "int32")])
+
+    def divergence(logits, p, log_sum):
+        """Returns the weighted divergence of the tokens of a block of both passes, and its gradient by the logits."""
+        (p, q), (log_p, log_q) = ops.split(p, 2), ops.split(logits - log_sum[:, None], 2)
+        ratio = log_p - log_q
+        forward, backward = ops.sum(p * ratio, axis=-1), -ops.sum(q * ratio, axis=-1)
+        of_p = consistency.forward * p * (ratio - forward[:, None]) + consistency.backward * (p - q)
+        of_q = consistency.forward * (q - p) - consistency.backward * q * (ratio + backward[:, None])
+        return consistency.forward * forward + consistency.backward * backward, ops.concatenate([of_p, of_q])
 
     @custom_gradient
     def both(hidden, matrix, *bias):
@@ -45,9 +88,12 @@ def linear_cross_entropy(hidden, matrix, target, label_smoothing: float, bias=No
         e, mean_e = ops.cast(matrix, dtype), ops.mean(matrix, axis=0)
 
         def block(start, sums, of_rows, of_matrix, token_weights, *of_bias):
-            place = start + ops.arange(BLOCK)
+            place = start + ops.arange(BLOCK // passes)
             index = ops.take(order, place)
             weight = ops.cast(place < tokens, "float32")
+            if consistency:
+                index = ops.concatenate([index, ops.minimum(index + positions, number)])
+                weight = ops.concatenate([weight, weight])
             h, token = (ops.take(values, ops.minimum(index, number - 1), axis=0) for values in (rows, ids))
             logits = sum(bias, ops.cast(ops.matmul(h, ops.transpose(e)), "float32"))
             p = ops.softmax(logits)
@@ -56,22 +102,27 @@ def linear_cross_entropy(hidden, matrix, target, label_smoothing: float, bias=No
             of_token = ops.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
             mean = sum(map(ops.mean, bias), ops.matmul(ops.cast(h, "float32"), mean_e))
             smoothed = log_sum - (1 - label_smoothing) * of_token - label_smoothing * mean
-            sums = sums + ops.sum(ops.stack([smoothed, log_sum - of_token]) * weight, axis=1)
+            sums = sums + ops.sum(ops.stack([smoothed, log_sum - of_token]) * (weight * share), axis=1)
+            of_logits = p  # The gradient of one pass by its logits is p - q, where q is the smoothed distribution of the target.
+            if consistency:
+                diverged, of_divergence = divergence(logits, p, log_sum)
+                sums = sums + ops.stack([ops.sum(diverged * weight[: BLOCK // 2]), 0.0])
+                of_logits = share[:, None] * p + of_divergence
             if with_gradient:
-                # p - q, times E and times h. Rounding p would lose the small difference at the token, so what it loses there is added.
-                rounded = ops.cast(p, gradient_dtype)
-                lost = ops.exp(of_token - log_sum) - ops.cast(ops.take_along_axis(rounded, token[:, None], axis=-1)[:, 0], "float32")
-                token_weight = weight * (1 - label_smoothing - lost)
-                of_h = weight[:, None] * (ops.cast(ops.matmul(rounded, ops.cast(e, gradient_dtype)), "float32") - label_smoothing * mean_e)
-                of_h = of_h - token_weight[:, None] * ops.take(matrix, token, axis=0)
+                # Times E and times h. Rounding would lose the small difference at the token, so what it loses there is added.
+                rounded = ops.cast(of_logits, gradient_dtype)
+                exact, kept = (ops.take_along_axis(values, token[:, None], axis=-1)[:, 0] for values in (of_logits, rounded))
+                token_weight = weight * (share * (1 - label_smoothing) - (exact - ops.cast(kept, "float32")))
+                of_h = ops.cast(ops.matmul(rounded, ops.cast(e, gradient_dtype)), "float32") - label_smoothing * share[:, None] * mean_e
+                of_h = weight[:, None] * of_h - token_weight[:, None] * ops.take(matrix, token, axis=0)
                 of_rows = ops.scatter_update(of_rows, index[:, None], ops.cast(of_h, gradient_dtype))
                 token_weights = ops.scatter_update(token_weights, index[:, None], token_weight)
                 h = ops.cast(h, gradient_dtype) * ops.cast(weight[:, None], gradient_dtype)
                 of_matrix = of_matrix + ops.cast(ops.matmul(ops.transpose(rounded), h), "float32")
-                of_bias = [of_bias[0] + ops.matmul(weight, p)] if bias else []
+                of_bias = [of_bias[0] + ops.matmul(weight, of_logits)] if bias else []
             # Always 0. TensorFlow would otherwise compute several blocks at once, and memory would hold the logits of all of them.
             wait = ops.cast(sums[0] + ops.sum(of_matrix[:1]) < -float("inf"), "int32")
-            return start + BLOCK + wait, sums, of_rows, of_matrix, token_weights, *of_bias
+            return start + BLOCK // passes + wait, sums, of_rows, of_matrix, token_weights, *of_bias
 
         nothing = ops.zeros((1,)), ops.zeros((1,)), ops.zeros((1,))
         zeros = ops.zeros((number + 1, width), gradient_dtype), ops.zeros_like(matrix), ops.zeros((number + 1,)), *map(ops.zeros_like, bias)
@@ -81,10 +132,10 @@ def linear_cross_entropy(hidden, matrix, target, label_smoothing: float, bias=No
         def gradient(upstream):
             factor = upstream[0]
             of_hidden = ops.cast(of_rows[:number] * ops.cast(factor, gradient_dtype), dtype)
-            weighted = ops.cast(rows, "float32") * ops.cast(real, "float32")[:, None]
-            of_q = ops.segment_sum(weighted * token_weights[:number, None], ids, vocab_size)
-            of_q = of_q + label_smoothing / vocab_size * ops.sum(weighted, axis=0)
-            tokens_of_id = ops.segment_sum(ops.cast(real, "float32"), ids, vocab_size)
+            # The rows of padding have the weight 0.
+            of_q = ops.segment_sum(ops.cast(rows, "float32") * token_weights[:number, None], ids, vocab_size)
+            of_q = of_q + label_smoothing / vocab_size * ops.matmul(real_share, ops.cast(rows, "float32"))
+            tokens_of_id = ops.segment_sum(real_share, ids, vocab_size)
             smoothed_q = (1 - label_smoothing) * tokens_of_id + label_smoothing / vocab_size * ops.sum(tokens_of_id)
             gradients_of_bias = [factor * (of_p - smoothed_q) for of_p in of_bias]
             return ops.reshape(of_hidden, ops.shape(hidden)), factor * (of_matrix - of_q), *gradients_of_bias

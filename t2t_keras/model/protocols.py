@@ -51,6 +51,11 @@ class SequenceModel(keras.Model):
         """
         raise NotImplementedError
 
+    @property
+    def passes(self) -> int:
+        """Number of forward passes over each row in training."""
+        return 1
+
     def memory_cost(self, rows: int, *lengths: int) -> float:
         """Estimates the memory of a forward and backward pass, in arbitrary units, to compare shapes of micro-batches.
 

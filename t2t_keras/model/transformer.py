@@ -16,8 +16,8 @@ from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.layers.masks import ancestry_mask, causal_mask, padding_mask, shift_right
 from t2t_keras.layers.stacks import DecoderLayer
 from t2t_keras.model import flops
-from t2t_keras.model.encoder import LAYER_OPTIONS, TransformerEncoder
-from t2t_keras.model.linear_cross_entropy import linear_cross_entropy
+from t2t_keras.model.encoder import LAYER_OPTIONS, TransformerEncoder, word_dropout
+from t2t_keras.model.linear_cross_entropy import Consistency, linear_cross_entropy, r_drop, simcut
 from t2t_keras.model.protocols import EncoderDecoder
 
 
@@ -49,6 +49,7 @@ class Transformer(EncoderDecoder):
         embedding = SharedEmbedding(config.vocab_size, config.d_model, config.tie_logits, config.logits_bias, name="embedding", **policy)
         self.encoder = TransformerEncoder(config, name=name, embedding=None if config.source_vocab_size else embedding, **policy)
         self.embedding, self.positions = embedding, self.encoder.positions
+        self.word_dropout = word_dropout(config, "target", policy)
         self.target_dropout = Dropout(config.dropout, name="target_dropout", **policy)
         self.decoder = [DecoderLayer(**options, name=f"decoder_{i}", **policy) for i in range(config.decoder_layers)]
         self.norm = LayerNorm(epsilon=config.norm_epsilon, name="decoder", **policy) if config.norm == PRE else None
@@ -97,18 +98,36 @@ class Transformer(EncoderDecoder):
     def _decode(self, target, memory: EncodedSource, cache=None, position=0, ancestors=None, training=False):
         """Applies the decoder to target tokens [B, T]; see `decode`. Returns [B, T, D] and the next cache."""
         mask = causal_mask(position, ops.shape(target)[1]) if ancestors is None else ancestry_mask(ancestors)
-        x = self.positions(self.embedding(target), position=position, step=1 if ancestors is None else 0)
-        x = self.target_dropout(x, training=training)
+        x = self.embedding(target)
+        for layer in self.word_dropout:
+            x = layer(x, training=training)
+        x = self.target_dropout(self.positions(x, position=position, step=1 if ancestors is None else 0), training=training)
         x, cache = self._decoder_layers(self.decoder, x, memory, mask, cache, training)
         return self.norm(x) if self.norm else x, cache
 
     def cross_entropy(self, source, target, label_smoothing: float, training=False) -> tuple:
-        """Sums the loss of section 5.4 in little memory; see `EncoderDecoder.cross_entropy` and `linear_cross_entropy`."""
-        x, _ = self._decode(shift_right(target), self.encode(source, training=training), training=training)
+        """Sums the loss of section 5.4 in little memory; see `EncoderDecoder.cross_entropy` and `linear_cross_entropy`.
+
+        With R-Drop or SimCut, training adds the divergence of a second pass, whose rows are the second half of a batch.
+        """
+        rows = [ops.concatenate([ids] * (self.passes if training else 1)) for ids in (source, target)]
+        x, _ = self._decode(shift_right(rows[1]), self.encode(rows[0], training=training), training=training)
         # Tensors, because a custom gradient does not take variables.
         matrix = ops.cast(self.embedding.logits_matrix, "float32")
         bias = None if self.embedding.bias is None else ops.cast(self.embedding.bias, "float32")
-        return linear_cross_entropy(x, matrix, target, label_smoothing, bias)
+        return linear_cross_entropy(x, matrix, target, label_smoothing, bias, self._consistency() if training else None)
+
+    def _consistency(self) -> Consistency | None:
+        """Returns the weights of the two passes of training, if there are two."""
+        config = self.config
+        if config.r_drop:
+            return r_drop(config.r_drop)
+        return simcut(config.simcut) if config.simcut else None
+
+    @property
+    def passes(self) -> int:
+        """See `SequenceModel.passes`."""
+        return 2 if self._consistency() else 1
 
     def _decoder_layers(self, layers: list, x, memory: EncodedSource, mask, cache=None, training=False):
         """Applies the first layers of the decoder to x [B, T, D]. Returns [B, T, D] and the next cache."""

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from t2t_keras.task import LOSS, Column, Metric, Task, perplexity
+from t2t_keras.task import LOSS, Column, Metric, Renewal, Task, perplexity
 
 SAMPLES = 5  # Validation sentences shown in TensorBoard.
 
@@ -13,7 +13,7 @@ class Translation(Task):
 
     name = "translation"
     columns = (Column("source"), Column("target"))
-    separate_subwords = True
+    separate_subwords = bpe_dropout = True
     sums = ("loss", "smoothed_loss")
     objective = "smoothed_loss"
     metrics = (
@@ -28,6 +28,20 @@ class Translation(Task):
         """See `Task.records`: the sub-words of both sides, with end tokens. Placeholders stand for what both sides keep."""
         kept = tokenizer.kept(source, target)
         return zip(tokenizer.source.sentences(source, kept), tokenizer.sentences(target, kept), strict=True)
+
+    def renewal(self, tokenizer, options, training: bool) -> Renewal | None:
+        """See `Task.renewal`: with BPE-dropout, the sub-words of both sides."""
+        if not (training and options.train.bpe_dropout):
+            return None
+        from t2t_keras.text.bpe_dropout import BpeDropout  # Here, because a task imports no TensorFlow.
+
+        sides = {"source": tokenizer.source, "target": tokenizer}
+        divide = {name: BpeDropout(subwords, options.train.bpe_dropout) for name, subwords in sides.items()}
+
+        def change(records: dict, seed) -> dict:
+            return {name: divide[name](ids, seed + index) for index, (name, ids) in enumerate(records.items())}
+
+        return Renewal(tuple(sides), change)
 
     def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """See `Task.loss`: the negative log likelihood, and the smoothed cross entropy of section 5.4."""

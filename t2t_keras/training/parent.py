@@ -36,6 +36,8 @@ def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Sub
     else:
         description, left = _start_with_other_subwords(parent, which, model, tokenizer, before)
     logger.info(f"Starting from the {description}.")
+    if left.unset or left.unused:
+        logger.info(f"{len(model.weights) - len(left.unset):,} of {len(model.weights):,} weights are those of the run.")
     for names, what in ((left.unset, "weights that it does not have start at random"), (left.unused, "of its weights are not used")):
         if names:
             logger.warning(f"{len(names):,} {what}: {', '.join(names[:5])}{', …' * (len(names) > 5)}.")

@@ -80,8 +80,8 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     folder = options.data_folder(model_dir)
     if before and not data.names_corpus:
         options = dataclasses.replace(options, data=before.data)
-    if train.parent and not resumed:
-        run_folder.check_given(model_dir, options, ["parent"], "start from the weights of another run")
+    if train.starts_from and not resumed:
+        run_folder.check_given(model_dir, options, ["parent", "encoder_from"], "start from the weights of another run")
     if train.embeddings and not resumed:
         run_folder.check_given(model_dir, options, ["embeddings"], "start from word vectors")
         embeddings.check(options)
@@ -103,14 +103,14 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     if resumed:
         run_folder.check_data(model_dir, subwords, records, source_subwords)
     elif (
-        train.parent
+        train.starts_from
         and train.parent_subwords
-        and list(map(piece_file.without_language, run_folder.read_subwords(pathlib.Path(train.parent))))
+        and list(map(piece_file.without_language, run_folder.read_subwords(pathlib.Path(train.starts_from))))
         != [piece_file.without_language(path.read_bytes()) for path in (subwords, source_subwords) if path]
     ):
         raise ValueError(
-            f"Expected the sub-words of {train.parent} in {folder}. Prepare the data with "
-            f"`subwords_file={pathlib.Path(train.parent) / run_folder.SUBWORDS}`, in another `data_dir`, or give "
+            f"Expected the sub-words of {train.starts_from} in {folder}. Prepare the data with "
+            f"`subwords_file={pathlib.Path(train.starts_from) / run_folder.SUBWORDS}`, in another `data_dir`, or give "
             "`parent_subwords=false`."
         )
     keeps = not (resumed and dry_run)
@@ -226,8 +226,9 @@ def train(
             tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
         model, adam = _make_model(strategy, options)
         held = _start_embeddings(strategy, model_dir, model, tokenizer, config) if config.embeddings else None
-        if config.parent and not checkpoint.kept(model_dir):
-            parent.start(pathlib.Path(config.parent), config.parent_checkpoint, model, tokenizer, adam if config.parent_optimizer else None)
+        if config.starts_from and not checkpoint.kept(model_dir):
+            which, own_optimizer = config.parent_checkpoint, adam if config.parent_optimizer else None
+            parent.start(pathlib.Path(config.starts_from), which, model, tokenizer, own_optimizer)
         logger.info(f"Options:\n{options.table()}")
         _log_model(strategy, model, config, model_dir)
         renewal = task.renewal(tokenizer, options, training=True)

@@ -89,7 +89,7 @@ def _sums(model, task: Task, columns: dict, *, label_smoothing: float, training:
         "target_tokens": tf.reduce_sum(token_mask(columns[task.target])),
         "real_tokens": tf.add_n([tf.reduce_sum(token_mask(ids)) for ids in counted]),
         "positions": tf.add_n([tf.reduce_prod(shape) for shape in shapes]),
-        "flops": model.flops(shapes[0][0], *(shape[1] for shape in shapes)),
+        "flops": model.flops(shapes[0][0], *(shape[1] for shape in shapes)) * (model.passes if training else 1),
     }
 
 

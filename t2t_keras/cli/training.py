@@ -1,0 +1,85 @@
+"""What the programs that train have in common: their flags, and the start of a run."""
+
+import os
+import pathlib
+import sys
+from collections.abc import Callable
+
+from absl import flags
+
+from t2t_keras import run_folder
+from t2t_keras.checkpoint import kept
+from t2t_keras.cli import flags as options
+from t2t_keras.config import CHECKPOINTS, is_checkpoint
+from t2t_keras.data import corpora
+from t2t_keras.training import embeddings
+
+
+def define(architecture: str = run_folder.TRANSFORMER) -> None:
+    """Defines the flags of a program that trains.
+
+    Args:
+        architecture: the default one.
+    """
+    text = "Folder of the run: options, sub-words, checkpoints, TensorBoard logs."
+    flags.DEFINE_string("model_dir", None, text, required=True)
+    flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: the run's, or model_dir/data.")
+    text = "Number of virtual CPU devices to train on without a GPU, to try out several devices."
+    flags.DEFINE_integer("cpu_devices", 1, text, lower_bound=1)
+    flags.DEFINE_boolean("dry_run", False, "Prepare the data, run the largest micro-batches without changing any weight, and exit.")
+    options.define_run(architecture)
+
+
+def define_checkpoint() -> None:
+    """Defines the flag that `checkpoint` reads, for what a program does beside training."""
+    text = f"<{'|'.join(CHECKPOINTS)}|STEP>: Weights to use; STEP is the number of an update."
+    flags.DEFINE_string("checkpoint", CHECKPOINTS[0], text)
+    flags.register_validator("checkpoint", is_checkpoint, message=f"Expected {'|'.join(CHECKPOINTS)} or the number of an update.")
+
+
+def checkpoint() -> str:
+    """Returns the weights to use, which the run may have; see `run_folder.check_checkpoint`."""
+    which = flags.FLAGS["checkpoint"].value
+    run_folder.check_checkpoint(model_dir(), which)
+    return which
+
+
+def model_dir() -> pathlib.Path:
+    """Returns the folder of the run."""
+    return pathlib.Path(flags.FLAGS["model_dir"].value).expanduser()
+
+
+def train(given: dict, sources: dict[str, str]) -> run_folder.Options | None:
+    """Trains or resumes the run.
+
+    Args:
+        given: the given options; see `options.given_run`.
+        sources: where they come from.
+
+    Returns:
+        The options on the chief of a run that was trained, otherwise `None`.
+    """
+    folder, dry_run = model_dir(), flags.FLAGS["dry_run"].value
+    chosen = run_folder.resolve(folder, given, os.path.expanduser(flags.FLAGS["data_dir"].value), sources)
+    run_folder.check_has_text(folder, chosen)
+    if chosen.data.train_source:
+        corpora.check_files(chosen.data, chosen.task.texts)
+    if chosen.train.embeddings and not kept(folder):
+        embeddings.check(chosen)
+    with options.without_noise():  # After the options, so that an invalid one is reported at once.
+        from t2t_keras.training import devices, run
+
+    strategy = devices.make_strategy(flags.FLAGS["cpu_devices"].value, chosen.train)
+    run.train(folder, chosen, strategy=strategy, dry_run=dry_run, quiet=options.without_noise)
+    return chosen if devices.is_chief(strategy) and not dry_run else None
+
+
+def run(program: Callable) -> None:
+    """Runs a program that trains; see `options.run`. A worker of several exits as `devices.exit_worker` says."""
+    try:
+        options.run(program)
+    except SystemExit as ended:
+        devices = sys.modules.get("t2t_keras.training.devices")  # Imported if TensorFlow was used.
+        if "TF_CONFIG" in os.environ and devices and isinstance(ended.code, int):
+            devices.exit_worker(ended.code)
+        raise

@@ -1,0 +1,133 @@
+"""Pairs of sentences and masked words, drawn in the graph from a seed (Devlin et al. 2019, section 3.1 and appendix A.1).
+
+A record becomes [CLS] A [SEP] B [SEP]. A are its first sentences, and B the others or, for half of the records, sentences of another
+document. Of the 15% of the sub-words that are to be told, 80% become [MASK], 10% another sub-word, and 10% stay.
+
+Letters: N records, L the sub-words of the longest, M the sentences of the record that has most.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_keras.config import BOS, EOS, PAD, UNK
+from t2t_keras.task import Renewal
+from t2t_keras.text.subwords import Subwords
+
+RANDOM_SECOND, MASKED, REPLACED = 0.5, 0.8, 0.1  # Shares: of the records; and of the sub-words that are to be told.
+TRIES = 10  # At finding another document, as in BERT.
+
+
+def renewal(tokenizer: Subwords, mask_rate: float, whole_words: bool) -> Renewal:
+    """Returns what makes "tokens", "masked", "target" and "following" of the "tokens", "lengths" and "document" of `Pretraining.records`.
+
+    Args:
+        tokenizer: the sub-words.
+        mask_rate: share of the sub-words to be told.
+        whole_words: whether all sub-words of a word are masked, or none.
+    """
+    parts = tokenizer.word_parts if whole_words else None
+
+    def change(records: dict, seed) -> dict:
+        of_pairs, of_masks = tf.unstack(tf.random.split(seed, 2))
+        tokens, following = pairs(records["tokens"], records["lengths"], records["document"], of_pairs)
+        tokens, masked, target = mask(tokens, of_masks, tokenizer.vocab_size, mask_rate, parts)
+        return {"tokens": tokens, "masked": masked, "target": target, "following": following}
+
+    return Renewal(("tokens", "masked", "target", "following"), change)
+
+
+def _column(values) -> tf.RaggedTensor:
+    """[N] → ragged [N, 1] int32."""
+    return tf.RaggedTensor.from_tensor(tf.cast(values, tf.int32)[:, None], ragged_rank=1)
+
+
+def _below(number, size, seed):
+    """Draws an integer from 0 to below `number`: [N] int64, whose shape is `size` where the number is one for all."""
+    drawn = tf.random.stateless_uniform(size, seed, dtype=tf.float64)
+    return tf.minimum(tf.cast(drawn * tf.cast(number, tf.float64), tf.int64), tf.cast(number, tf.int64) - 1)
+
+
+def pairs(tokens: tf.RaggedTensor, lengths: tf.RaggedTensor, document: tf.RaggedTensor, seed) -> tuple:
+    """Draws pairs of sentences. They are no longer than the records.
+
+    The second one of another document begins with any sentence of it, and has as many sentences as fit into the place of the right one.
+    It has at least one, which is cut if it is longer. If no other document is found, it stays the right one.
+
+    Args:
+        tokens: [CLS] sentences [SEP] [SEP], ragged [N, (L)] int32.
+        lengths: of the sentences, at least two, ragged [N, (M)] int32.
+        document: a number for each document, ragged [N, 1] int32.
+        seed: [2] int64.
+
+    Returns:
+        [CLS] A [SEP] B [SEP], ragged [N, (length)] int32; and ragged [N, 1] int32, 2 where B follows A, and 1 where it does not.
+    """
+    of_split, of_choice, of_other, of_start = tf.unstack(tf.random.split(seed, 4))
+    number, document = tokens.nrows(), document.values
+    sentences = tf.cast(lengths.row_lengths(), tf.int64)
+    sizes = tf.cast(lengths.to_tensor(), tf.int64)  # [N, M], 0 where there is no sentence.
+    ends = tf.cumsum(sizes, axis=1)
+    total = ends[:, -1]
+
+    first = 1 + _below(sentences - 1, [number], of_split)  # Sentences of A.
+    of_first = tf.gather(ends, first - 1, batch_dims=1)
+    candidates = _below(number, [number, TRIES], of_other)
+    differs = tf.gather(document, candidates) != document[:, None]
+    other = tf.gather(candidates, tf.argmax(differs, axis=1), batch_dims=1)
+    is_random = tf.reduce_any(differs, axis=1) & (tf.random.stateless_uniform([number], of_choice) < RANDOM_SECOND)
+
+    room = total - of_first
+    from_other = _below(tf.gather(sentences, other), [number], of_start)
+    their_ends, their_sizes = tf.gather(ends, other), tf.gather(sizes, other)
+    start = tf.gather(their_ends - their_sizes, from_other, batch_dims=1)
+    whole = tf.reduce_max(tf.where(their_ends <= (start + room)[:, None], their_ends, 0), axis=1)  # Sentences that fit end there.
+    end = tf.where(whole > start, whole, start + room)
+
+    at = tokens.row_starts() + 1  # Of each record's first sentence.
+    source = tf.where(is_random, tf.gather(at, other), at)
+    begin, end = tf.where(is_random, start, of_first), tf.where(is_random, end, total)
+    parts = [tf.gather(tokens.values, tf.ragged.range(*place)) for place in ((at, at + of_first), (source + begin, source + end))]
+    begin_of_text, end_of_part = (_column(tf.fill([number], token)) for token in (BOS, EOS))
+    text = tf.concat([begin_of_text, parts[0], end_of_part, parts[1], end_of_part], axis=1)
+    return text, _column(tf.where(is_random, 1, 2))
+
+
+def mask(tokens: tf.RaggedTensor, seed, vocab_size: int, rate: float, word_parts: tuple[np.ndarray, np.ndarray] | None = None) -> tuple:
+    """Masks sub-words: of each text max(1, round(rate × length)), which counts [CLS] and [SEP], though these are never masked.
+
+    With whole words, those of the word that reaches this number are all masked, so it may be exceeded.
+
+    Args:
+        tokens: ragged [N, (L)] int32; a text has one or more that are not special.
+        seed: [2] int64.
+        vocab_size: number of sub-words.
+        rate: share of the sub-words.
+        word_parts: to mask whole words, see `Subwords.word_parts`.
+
+    Returns:
+        The text with masks, ragged [N, (L)] int32; the positions of the masked sub-words, counted from 1, and these sub-words, both ragged
+        [N, (number)] int32.
+    """
+    of_order, of_kind, of_word = tf.unstack(tf.random.split(seed, 3))
+    ids = tokens.to_tensor()  # [N, L]
+    ordinary = (ids != PAD) & (ids != BOS) & (ids != EOS)
+    order = tf.where(ordinary, tf.random.stateless_uniform(tf.shape(ids), of_order), 2.0)
+    place = tf.range(tf.shape(ids)[1])[None] + tf.zeros_like(ids)
+    begins = place  # Where the word of each sub-word begins.
+    if word_parts:
+        goes_on, ends_inside = (tf.constant(each) for each in word_parts)
+        joined = tf.gather(goes_on, ids) & tf.pad(tf.gather(ends_inside, ids)[:, :-1], [[0, 0], [1, 0]])
+        words = tf.cumsum(tf.cast(~joined, tf.int32), axis=1)
+        begins = tf.searchsorted(words, words)
+        order = tf.gather(order, begins, batch_dims=1)
+    ranked = tf.argsort(order, axis=1, stable=True)
+    rank = tf.argsort(ranked, axis=1, stable=True)
+    number = tf.maximum(1, tf.cast(tf.round(rate * tf.cast(tokens.row_lengths(), tf.float32)), tf.int32))
+    chosen = ordinary & (tf.gather(rank, begins, batch_dims=1) < number[:, None])
+
+    kind = tf.random.stateless_uniform(tf.shape(ids), of_kind)
+    word = tf.random.stateless_uniform(tf.shape(ids), of_word, EOS + 1, vocab_size, tf.int32)
+    changed = tf.where(kind < MASKED, UNK, tf.where(kind < MASKED + REPLACED, word, ids))
+    texts = tf.RaggedTensor.from_tensor(tf.where(chosen, changed, ids), lengths=tokens.row_lengths())
+    positions, targets = (tf.ragged.boolean_mask(each, chosen) for each in (place + 1, ids))
+    return texts, positions, targets

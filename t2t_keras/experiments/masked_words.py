@@ -1,0 +1,144 @@
+"""What an encoder tells of held-out documents, beside what counts of the training text tell.
+
+The unigram model takes the most frequent sub-word for each masked one. The bigram model takes the most frequent one after the sub-word
+before it, and that of the unigram model where this one is masked too or was never seen.
+"""
+
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_keras import checkpoint, files, registry, run_folder
+from t2t_keras.config import EOS
+from t2t_keras.data import corpora, masking, prepare, shards
+from t2t_keras.decoding.loading import read_tokenizer
+from t2t_keras.layers.inference import inference
+from t2t_keras.model.protocols import make
+from t2t_keras.task import Task
+
+ROWS = 32  # Texts at once.
+
+
+def counts(sentences: list[np.ndarray], vocab_size: int) -> tuple[int, np.ndarray]:
+    """Counts sub-words and pairs of them.
+
+    Args:
+        sentences: ids of each.
+        vocab_size: number of sub-words, V.
+
+    Returns:
+        The most frequent sub-word; and the one that comes most often after each, [V], or the most frequent one where there is none. Of
+        several, the first in the vocabulary.
+    """
+    unigram = int(np.argmax(np.bincount(np.concatenate(sentences), minlength=vocab_size)))
+    pairs = np.concatenate([ids[:-1].astype(np.int64) * vocab_size + ids[1:] for ids in sentences])
+    pairs, numbers = np.unique(pairs, return_counts=True)
+    order = np.lexsort((-pairs, numbers))  # The last one of each sub-word wins.
+    following = np.full(vocab_size, unigram)
+    following[pairs[order] // vocab_size] = pairs[order] % vocab_size
+    return unigram, following
+
+
+def guesses(tokens: np.ndarray, masked: np.ndarray, unigram: int, following: np.ndarray) -> np.ndarray:
+    """Returns what the bigram model takes for masked sub-words.
+
+    Args:
+        tokens: a text with masks, [S].
+        masked: positions of the masked sub-words from 1, [M].
+        unigram, following: see `counts`.
+
+    Returns:
+        [M].
+    """
+    hidden = np.zeros(len(tokens), bool)
+    hidden[masked - 1] = True
+    before = masked - 2
+    known = (tokens[before] > EOS) & ~hidden[before]
+    return np.where(known, following[tokens[before]], unigram)
+
+
+def _sentences(folder: pathlib.Path, info: dict) -> list[np.ndarray]:
+    """Returns the sentences of the records of a data folder."""
+    read = shards.read(folder, list(range(len(info["shards"]))))
+    rows = np.split(read["tokens_ids"].numpy(), np.cumsum(read["tokens_lengths"].numpy())[:-1])
+    lengths = np.split(read["lengths_ids"].numpy(), np.cumsum(read["lengths_lengths"].numpy())[:-1])
+    return [part for ids, own in zip(rows, lengths, strict=True) for part in np.split(ids[1:-2], np.cumsum(own)[:-1])]
+
+
+def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.RaggedTensor]:
+    """Returns the records of documents, a ragged tensor for each column."""
+    [lines] = zip(*corpora.text_pairs(path, report=corpora.Report(), documents=True), strict=True)
+    if prepare.BLANK[0] not in lines:
+        raise ValueError(f"Expected documents with a blank line between them in {path}. Received: one without.")
+    columns = zip(*task.records(tokenizer, list(lines), max_length=max_length), strict=True)
+    found = {}
+    for name, rows in zip(task.on_disk, columns, strict=True):
+        values, sizes = np.concatenate(rows).astype(np.int32), np.array(list(map(len, rows)), np.int64)
+        found[name] = tf.RaggedTensor.from_row_lengths(values, sizes)
+    return found
+
+
+def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int) -> dict:
+    """Measures a run on held-out documents, with other masks and pairs in each of several draws.
+
+    Args:
+        model_dir: folder of a run of the architecture bert.
+        which: its weights; see `checkpoint.load`.
+        path: file of documents.
+        draws: how many times masks and pairs are drawn.
+
+    Returns:
+        Shares that are right: "masked_words", and those of the models "unigram" and "bigram"; "next_sentences", and "chance", that of the
+        more frequent answer. Numbers: "words" and "texts".
+
+    Raises:
+        FileNotFoundError: the run, its data or the file is missing.
+        ValueError: the run is of another task, or the text has no documents.
+    """
+    options = run_folder.read(model_dir)
+    if options.task.name != "pretraining":
+        raise ValueError(f"Expected a run of `t2t-pretrain`. Received: {model_dir}, of the task {options.task.name}.")
+    train = options.data_folder(model_dir) / "train"
+    if not (train / shards.INFO).exists():
+        raise FileNotFoundError(f"{train} is missing. The baselines are counted on the training text: prepare it again.")
+    for each in corpora.expand(path):
+        files.check_ends(each)
+    tokenizer = read_tokenizer(model_dir, options.model)
+    model = make(registry.architecture(options.architecture), options.model)
+    checkpoint.load(model_dir, which, model)
+    unigram, following = counts(_sentences(train, shards.read_info(train)), tokenizer.vocab_size)
+    records = _records(options.task, tokenizer, path, options.data.max_length)
+    renewal = masking.renewal(tokenizer, options.model.mask_rate, options.model.whole_words)
+    right = dict.fromkeys(("masked_words", "unigram", "bigram", "next_sentences"), 0)
+    words, answers = 0, []
+    for draw in range(draws):
+        texts = renewal.change(records, tf.constant([0, draw], tf.int64))
+        for first in range(0, texts["tokens"].nrows(), ROWS):
+            batch = {name: ids[first : first + ROWS].to_tensor().numpy() for name, ids in texts.items()}
+            with inference():
+                sums = model.losses(*(batch[column.name] for column in options.task.columns), 0.0)
+            right["masked_words"] += float(sums["right"])
+            right["next_sentences"] += float(sums["next_right"])
+            answers += batch["following"][:, 0].tolist()
+            for tokens, masked, target in zip(batch["tokens"], batch["masked"], batch["target"], strict=True):
+                masked, target = masked[masked > 0], target[target > 0]
+                right["unigram"] += int((target == unigram).sum())
+                right["bigram"] += int((guesses(tokens, masked, unigram, following) == target).sum())
+                words += len(target)
+    share = np.mean(np.array(answers) == 2)
+    found = {name: number / (len(answers) if name == "next_sentences" else words) for name, number in right.items()}
+    return found | {"chance": float(max(share, 1 - share)), "words": words, "texts": len(answers)}
+
+
+def table(found: dict) -> str:
+    """Returns the figures of `evaluate` as a table of Markdown."""
+    rows = [
+        ("masked words", "masked_words", "words"),
+        ("… by a unigram model", "unigram", "words"),
+        ("… by a bigram model", "bigram", "words"),
+        ("next sentences", "next_sentences", "texts"),
+        ("… by chance", "chance", "texts"),
+    ]
+    lines = [f"| {name} | {100 * found[share]:.1f}% | {found[number]:,} |" for name, share, number in rows]
+    return "\n".join(["| told right | share | of |", "|---|---:|---:|", *lines])

@@ -1,0 +1,87 @@
+"""The task of a classifier: lines of a label and one sentence or two, with tabs between them (Devlin et al. 2019, section 4.1)."""
+
+import types
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from t2t_keras.config import BOS, code_of
+from t2t_keras.task import LOSS, Column, Metric, Task
+
+
+class Classification(Task):
+    """The class of a text: "label<TAB>sentence" or "label<TAB>sentence<TAB>sentence" on each line."""
+
+    name = "classification"
+    texts = ("source",)
+    columns = (Column("tokens"), Column("label", counted=False, is_text=False))
+    target = "label"
+    sums = ("objective", "loss", "right")
+    objective = "objective"
+    metrics = (
+        LOSS._replace(train="Mean negative log likelihood of the class, in nats.", valid="The same of the validation set."),
+        Metric("accuracy", "Accuracy", train="Share of right classes.", valid="Share of right classes of the validation set."),
+    )
+    best_metrics = ("accuracy", "loss")
+    defaults = types.MappingProxyType({"label_smoothing": 0.0, "learning_rate": 5e-5, "warmup_steps": 100, "clip_norm": 1.0})
+
+    def records(self, tokenizer, lines: list[bytes]) -> Iterator[tuple]:
+        """See `Task.records`: [CLS] sentence [SEP], or [CLS] sentence [SEP] sentence [SEP]; and a number that stands for the label."""
+        fields = [parse(line) for line in lines]
+        sentences = iter(tokenizer.sentences([sentence for _, *own in fields for sentence in own]))
+        for label, *own in fields:
+            yield np.concatenate([[BOS], *(next(sentences) for _ in own)]), np.array([code_of(label)])
+
+    def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
+        """See `Task.loss` and `Classifier.losses`."""
+        return model.losses(batch["tokens"], batch["label"], label_smoothing, training)
+
+    def measure(self, sums: dict[str, float], training: bool) -> dict[str, float]:
+        """See `Task.measure`."""
+        return {"loss": sums["loss"] / sums["target_tokens"], "accuracy": sums["right"] / sums["target_tokens"]}
+
+    def validation(self, model, tokenizer, options, texts: tuple[list[str], ...]) -> Callable[[], dict]:
+        """See `Task.validation`: nothing more is measured.
+
+        Raises:
+            ValueError: the text has other labels than the model.
+        """
+        labels = {label for label, *_ in read(texts[0], "the validation text")}
+        if strange := sorted(labels - set(options.model.names)):
+            raise ValueError(f"Expected `labels` of the text. Received: labels={options.model.labels}, and {strange[0]!r} in the text.")
+        return dict
+
+
+def read(lines: list[str], name: str) -> list[tuple[str, ...]]:
+    """Returns the label and the sentences of each line, without blank lines.
+
+    Args:
+        lines: the lines of a text.
+        name: what messages call the text.
+
+    Raises:
+        ValueError: a line has others than two or three fields, or there is none.
+    """
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                found.append(tuple(field.decode() for field in parse(line.encode())))
+            except ValueError as error:
+                raise ValueError(f"{name}, line {number}: {error}") from error
+    if not found:
+        raise ValueError(f"Expected labels and sentences in {name}. Received: blank lines.")
+    return found
+
+
+def parse(line: bytes) -> tuple[bytes, ...]:
+    """Returns the label and the sentences of a line.
+
+    Raises:
+        ValueError: it has others than two or three fields, or an empty one.
+    """
+    fields = tuple(field.strip() for field in line.split(b"\t"))
+    if len(fields) not in (2, 3) or not all(fields):
+        expected = "a label and one sentence or two, with tabs between them"
+        raise ValueError(f"Expected {expected}, on each line. Received: {line.decode(errors='replace')!r:.100}.")
+    return fields

@@ -1,0 +1,157 @@
+"""BPE-dropout: other sub-words of the same text in each epoch, at the rate, and the same ones for the same seed."""
+
+import threading
+import types
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from t2t_keras import run_folder
+from t2t_keras.config import EOS, TrainConfig
+from t2t_keras.data import batching, shards
+from t2t_keras.registry import task
+from t2t_keras.text import vocabulary
+from t2t_keras.text.bpe_dropout import BpeDropout
+from t2t_keras.text.byte_pairs import BytePairs, learn
+
+LINES = [b"the cats see the dogs", b"dogs", "the dogs, the cats & the 😀 of 12_3".encode(), "▁ a <b> of </s>".encode(), b""]
+LINES += [b"the cats see dogs"] * 20
+LEARN = {"sample": 10**6, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
+
+
+@pytest.fixture(scope="module")
+def subwords() -> BytePairs:
+    return BytePairs(learn(LINES * 9, 300, **LEARN))
+
+
+def seed_of(*numbers):
+    return tf.constant(numbers, tf.int64)
+
+
+def test_the_text_and_the_end_stay_and_the_sub_words_differ(subwords):
+    ids = subwords.tokenize(tf.constant(LINES))
+    found = BpeDropout(subwords, 0.3)(ids, seed_of(1, 2))
+    assert found.dtype == tf.int32 and (found[:, -1:].values.numpy() == EOS).all()
+    assert subwords.detokenize(found).numpy().tolist() == subwords.detokenize(ids).numpy().tolist()
+    same = [one == other for one, other in zip(found.to_list(), ids.to_list(), strict=True)]
+    assert 0 < sum(same) < len(LINES) / 2
+
+
+def test_no_sentence_becomes_longer_than_the_longest(subwords):
+    ids = subwords.tokenize(tf.constant([b"the cats see the dogs"] * 50 + [b"dogs"] * 50))
+    lengths = BpeDropout(subwords, 0.9)(ids, seed_of(1, 2)).row_lengths().numpy()
+    longest = int(ids.bounding_shape()[1])
+    assert lengths.max() == longest
+    assert (lengths[:50] == longest).all()  # They keep their sub-words.
+    assert (lengths[50:] > int(ids[50].shape[0])).any()
+
+
+def test_a_merge_is_skipped_at_the_rate():
+    """The word ▁ab has two merges."""
+    subwords = BytePairs(learn([b"ab"] * 99, 4 + 256 + 3 + 2, **LEARN))
+    number, rate = 20_000, 0.25
+    text = tf.constant([b"ab"] * number + [b"ab " * 9])  # The last is long enough for all.
+    ids = subwords.tokenize(text)
+    assert ids[0].shape[0] == 2
+    found = BpeDropout(subwords, rate)(ids, seed_of(3, 4))[:number].row_lengths().numpy()
+    # Whole; with the second merge skipped; and with the first one, without which there is no second.
+    shares = [(found == length).mean() for length in (2, 3, 4)]
+    expected = [(1 - rate) ** 2, (1 - rate) * rate, rate]
+    for share, wanted in zip(shares, expected, strict=True):
+        assert share == pytest.approx(wanted, abs=5 * (wanted * (1 - wanted) / number) ** 0.5)
+
+
+def test_the_seed_decides_whatever_else_draws(subwords):
+    ids, dropout = subwords.tokenize(tf.constant(LINES * 20)), BpeDropout(subwords, 0.3)
+    expected = dropout(ids, seed_of(5, 6)).to_list()
+    assert dropout(ids, seed_of(5, 6)).to_list() == expected
+    for other in (seed_of(5, 7), seed_of(6, 6), seed_of(6, 5)):
+        assert dropout(ids, other).to_list() != expected
+    found, stop = [], threading.Event()
+
+    def draw(number: int) -> None:
+        while not stop.is_set():
+            found.append(BpeDropout(subwords, 0.3)(ids, seed_of(5, 6 + number % 2)).to_list() == expected)
+            if number == 0 and len(found) > 20:
+                stop.set()
+
+    threads = [threading.Thread(target=draw, args=(number,)) for number in range(3)]
+    [thread.start() for thread in threads], [thread.join() for thread in threads]
+    assert set(found) == {True, False}
+    sentencepiece.set_random_generator_seed(9)
+    assert dropout(ids, seed_of(5, 6)).to_list() == expected
+
+
+def test_a_rate_of_nearly_0_changes_nothing(subwords):
+    ids = subwords.tokenize(tf.constant(LINES))
+    assert BpeDropout(subwords, 1e-9)(ids, seed_of(1, 2)).to_list() == ids.to_list()
+
+
+def test_placeholders_and_tags_stay_whole():
+    pattern = r"\{\w+\}"
+    model = BytePairs(learn([b"the {name} saw {it} and <2de> the dogs"] * 50, 310, pattern=pattern, tags=["<2de>"], **LEARN))
+    lines = [b"<2de> the {name} saw {it}", b"the {it} and {name}", b"<2de> dogs and dogs and dogs and dogs and dogs"] * 9
+    kept = model.kept(tf.constant(lines))
+    ids = model.tokenize(tf.constant(lines), kept=kept)
+    found = BpeDropout(model, 0.5)(ids, seed_of(1, 2))
+    assert found.to_list() != ids.to_list()
+    assert model.detokenize(found, kept).numpy().tolist() == lines
+    special = [index for index, piece in enumerate(model.pieces) if piece.startswith("｟") or piece == "▁<2de>"]
+    assert len(special) > 2
+    for one, other in zip(found.to_list(), ids.to_list(), strict=True):
+        assert [id for id in one if id in special] == [id for id in other if id in special]
+
+
+def test_word_pieces_have_no_merges(subwords):
+    pieces = vocabulary.learn("wordpiece", LINES * 20, 290, **LEARN)
+    with pytest.raises(ValueError, match="Expected byte-pair encoding .*bpe_dropout.*Received: WordPieces"):
+        BpeDropout(vocabulary.load(pieces), 0.1)
+
+
+def renewal_of(tokenizer, rate: float, training: bool = True):
+    options = types.SimpleNamespace(train=TrainConfig(bpe_dropout=rate))
+    return task("translation").renewal(tokenizer, options, training)
+
+
+def test_each_side_of_the_training_data_has_its_own_sub_words_and_numbers(subwords):
+    other = BytePairs(learn([b"das haus der hunde"] * 50, 290, **LEARN))
+    tokenizer = BytePairs(subwords.model)
+    tokenizer.own_source = other
+    assert renewal_of(tokenizer, 0.0) is None and renewal_of(tokenizer, 0.3, training=False) is None
+    renewal = renewal_of(tokenizer, 0.3)
+    texts = {"source": tf.constant([b"das haus der hunde"] * 30), "target": tf.constant([b"the cats see the dogs of 12_3"] * 30)}
+    records = {"source": other.tokenize(texts["source"]), "target": tokenizer.tokenize(texts["target"])}
+    found = renewal.change(records, seed_of(1, 2))
+    assert tuple(found) == renewal.columns == ("source", "target")
+    for name, side in (("source", other), ("target", tokenizer)):
+        assert side.detokenize(found[name]).numpy().tolist() == texts[name].numpy().tolist()
+    records["target"] = tokenizer.tokenize(tf.constant([b"the cats see the dogs"] * 30 + [b"the cats " * 12]))
+    same = renewal_of(subwords, 0.3).change({"source": records["target"], "target": records["target"]}, seed_of(1, 2))
+    assert same["source"].to_list() != same["target"].to_list()
+
+
+def test_every_epoch_has_other_sub_words_and_a_later_start_the_same(subwords, tmp_path):
+    ids = subwords.sentences([b"the cats see the dogs", b"dogs see the cats", b"cats"] * 8 + [b"the cats " * 12])
+    shards.write(tmp_path, [(row, row) for row in ids], count=25, vocab_size=300, seed=1, columns={"source": True, "target": True})
+    reading = {"batch_tokens": 100, "seed": 3, "renewal": renewal_of(subwords, 0.3)}
+    batches = list(batching.batches(tmp_path, epochs=2, **reading).as_numpy_iterator())
+    rows = [tuple(row) for batch in batches for row in tf.RaggedTensor.from_tensor(batch["target"], padding=0).to_list()]
+
+    def texts(rows) -> list:
+        return sorted(subwords.detokenize(tf.ragged.constant(list(map(list, rows)), tf.int32)).numpy())
+
+    first, second = rows[:25], rows[25:]
+    assert texts(first) == texts(second) == texts(ids)
+    assert sorted(first) != sorted(second)
+    start = batching.Position(*map(int, batches[2]["position"]))
+    again = next(batching.batches(tmp_path, start=start, **reading).as_numpy_iterator())
+    np.testing.assert_array_equal(again["target"], batches[3]["target"])
+
+
+def test_options_that_do_not_fit_are_refused_early(tmp_path):
+    given = {"bpe_dropout": 0.1, "dataset": "builtin"}
+    with pytest.raises(ValueError, match="Expected `subwords=bpe` with `bpe_dropout`. Received: subwords=wordpiece, bpe_dropout=0.1"):
+        run_folder.resolve(tmp_path / "run", given | {"subwords": "wordpiece"})
+    assert run_folder.resolve(tmp_path / "run", given).train.bpe_dropout == 0.1

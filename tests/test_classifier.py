@@ -1,0 +1,253 @@
+"""Classifiers of sentences and pairs: records, losses by hand, what they start from, and their exports."""
+
+import json
+import pathlib
+import random
+import re
+import sys
+
+import numpy as np
+import programs
+import pytest
+import tensorflow as tf
+from logged import logged
+from test_pretraining import GIVEN as PRETRAINING
+from test_pretraining import SUBJECTS, Letters, documents
+
+from t2t_keras import checkpoint, run_folder
+from t2t_keras.config import BOS, EOS, ClassifierConfig, code_of
+from t2t_keras.evaluation import bag_of_words
+from t2t_keras.export import classifier
+from t2t_keras.model.bert import Classifier
+from t2t_keras.tasks import classification
+from t2t_keras.training import devices, run
+
+ROOT = pathlib.Path(__file__).parent.parent
+SMALL = ClassifierConfig(300, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.0, labels="no,yes,perhaps")
+
+# Records and losses.
+
+
+def test_a_record_has_the_sentences_between_separators_and_a_number_for_the_label():
+    lines = [b"yes\tab c", b"no\t a \tbc ", b"yes\td"]
+    found = [
+        (["".join(map(chr, part[part > EOS])) for part in np.split(ids, np.flatnonzero(ids == EOS) + 1)], ids[0], label.tolist())
+        for ids, label in classification.Classification().records(Letters(), lines)
+    ]
+    assert found == [(["abc", ""], BOS, [code_of("yes")]), (["a", "bc", ""], BOS, [code_of("no")]), (["d", ""], BOS, [code_of("yes")])]
+
+
+@pytest.mark.parametrize("line", ["only text", "yes\t", "\ttext", "yes\ta\tb\tc", "yes\ta\t"])
+def test_a_line_of_other_fields_is_refused_with_its_number(line):
+    with pytest.raises(ValueError, match=re.escape("train.tsv, line 3: Expected a label and one sentence or two, with tabs between them")):
+        classification.read(["no\tb", "", line], "train.tsv")
+
+
+def test_losses_are_those_of_the_probabilities():
+    model, tokens = Classifier(SMALL), np.array([[BOS, 300 - 1, 7, EOS], [BOS, 8, EOS, 0], [BOS, 9, 11, EOS], [0, 0, 0, 0]])
+    label = np.array([[code_of("yes")], [code_of("perhaps")], [code_of("no")], [0]])
+    log_probs = np.log(tf.nn.softmax(model.class_logits(tokens)).numpy())[:3]
+    classes = np.array([1, 2, 0])
+    of_class = log_probs[np.arange(3), classes]
+    sums = {name: float(value) for name, value in model.losses(tokens, label, 0.3).items()}
+    assert sums["loss"] == pytest.approx(-of_class.sum(), rel=1e-5)
+    assert sums["objective"] == pytest.approx(-(0.7 * of_class + 0.3 * log_probs.mean(axis=1)).sum(), rel=1e-5)
+    assert sums["right"] == (log_probs.argmax(axis=1) == classes).sum()
+    assert model.count_params() == SMALL.num_weights
+
+
+def test_a_classifier_without_labels_is_refused():
+    with pytest.raises(ValueError, match="Expected `labels`, the names of the classes."):
+        Classifier(ClassifierConfig(300, encoder_layers=1, d_model=8, d_ff=12, num_heads=2))
+
+
+@pytest.mark.parametrize("labels", ["yes", "yes,yes", "yes,,no", ","])
+def test_labels_are_different_names(labels):
+    with pytest.raises(ValueError, match="Expected two different names or more. Received: labels="):
+        ClassifierConfig(labels=labels)
+
+
+def test_a_bag_of_words_tells_sides_apart():
+    pytest.importorskip("sklearn")
+    texts = [("a", "cat dog", "cow"), ("b", "cow", "cat dog")] * 10
+    assert bag_of_words.accuracy(texts, texts[:2]) == 1
+    assert bag_of_words.accuracy([("a", "cat"), ("b", "dog")] * 5, [("a", "a Cat"), ("b", "dog dog"), ("a", "dog")]) == pytest.approx(2 / 3)
+
+
+# A run that starts from an encoder.
+
+TRAINING = {
+    "train_source": "train.tsv", "valid_source": "valid.tsv", "dropout": 0.0, "warmup_steps": 10, "learning_rate": 0.01,
+    "batch_tokens": 600, "micro_batch_tokens": 300, "buckets_per_update": 2, "valid_steps": 15, "checkpoint_steps": 15, "log_steps": 5,
+}  # fmt: skip
+SIZES = {name: PRETRAINING[name] for name in ("vocab_size", "encoder_layers", "d_model", "d_ff", "num_heads")}
+
+
+def examples(number: int, seed: int) -> list[tuple[str, str, str]]:
+    """Whether two sentences are of one subject."""
+    draw, found = random.Random(seed), []
+    for _ in range(number):
+        one, two = draw.choices(list(SUBJECTS), k=2)
+        sentences = (f"the {draw.choice(SUBJECTS[each])} is by the {draw.choice(SUBJECTS[each])}" for each in (one, two))
+        found.append(("same" if one == two else "other", *sentences))
+    return found
+
+
+def program(*given, **options):
+    return programs.run([sys.executable, str(ROOT / "tools" / "classify.py"), *given], capture_output=True, timeout=120, **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """A pretrained encoder, and a classifier of pairs that starts from it, trained by the program."""
+    folder = tmp_path_factory.mktemp("classifier")
+    for split, number in (("train", 60), ("valid", 20)):
+        (folder / f"{split}.txt").write_text(documents(number, seed=number))
+        (folder / f"{split}.tsv").write_text("".join("\t".join(fields) + "\n" for fields in examples(number * 3, seed=number)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        options = run_folder.resolve(folder / "bert", PRETRAINING | {"train_steps": 3, "checkpoint_steps": 3, "valid_steps": 3})
+        run.train(folder / "bert", options, strategy=devices.make_strategy())
+    flags = [f"--{name}={value}" for name, value in TRAINING.items()]
+    result = program(*flags, "--train_steps=15", "--encoder_from=bert", "--model_dir=pairs", cwd=folder)
+    assert result.returncode == 0, result.stderr.decode()
+    assert b"--predict < text" in result.stdout
+    return folder
+
+
+def test_the_labels_are_those_of_the_training_text_and_the_sizes_and_sub_words_those_of_the_encoder(folder):
+    options = run_folder.read(folder / "pairs")
+    assert options.model == ClassifierConfig(**SIZES, dropout=0.0, labels="other,same")
+    assert options.train.label_smoothing == 0.0 and options.train.best_metric == "accuracy"
+    assert options.sources["d_ff"] == "parent"
+    assert (folder / "pairs/subwords.model").read_bytes() == (folder / "bert/subwords.model").read_bytes()
+    recorded = json.loads((folder / "pairs/config.json").read_text())
+    assert recorded["parent"] == {"checkpoints": checkpoint.identity(folder / "bert", "average")}
+
+
+def arrays_of(model_dir: pathlib.Path, step: int) -> dict:
+    with np.load(checkpoint.path_of(model_dir, step)) as archive:
+        return {name: archive[name] for name in archive.files if name.startswith("model/")}
+
+
+@pytest.mark.parametrize("architecture", ["classifier", "transformer"])
+def test_the_encoder_starts_with_the_weights_of_the_run(folder, monkeypatch, architecture):
+    """After one update with a rate of almost 0: the same but for the heads, and how many are told."""
+    monkeypatch.chdir(folder)
+    given = {"architecture": architecture, "encoder_from": "bert", "train_steps": 1, "learning_rate": 1e-12, "warmup_steps": 1}
+    if architecture == "classifier":
+        given |= {name: TRAINING[name] for name in ("train_source", "valid_source")} | {"labels": "other,same"}
+    else:
+        given |= {"dataset": "builtin", "builtin_pairs": 200, "decoder_layers": 1, "valid_sentences": 0, "best_metric": "loss"}
+    with logged() as said:
+        run.train(folder / architecture, run_folder.resolve(folder / architecture, given), strategy=devices.make_strategy())
+    theirs, ours = arrays_of(folder / "bert", 3), arrays_of(folder / architecture, 1)
+    same = {name for name in ours if name in theirs}
+    for name in same:
+        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-6, err_msg=name)
+    of_encoder = {name for name in theirs if "/transformer/" in name and "logits_bias" not in name}
+    expected = of_encoder | {name for name in theirs if "pooler" in name} if architecture == "classifier" else of_encoder
+    expected -= set() if architecture == "classifier" else {name for name in theirs if "second" in name}
+    assert same == expected and len(same) > 15
+    assert f"{len(same)} of {len(ours)} weights are those of the run." in "\n".join(said)
+
+
+def test_a_run_without_such_an_encoder_is_refused(folder, tmp_path):
+    (tmp_path / "rnn").mkdir()
+    run_folder.write(
+        tmp_path / "rnn", run_folder.Options.default("rnn"), folder / "bert/subwords.model", folder / "bert/data/train/records.tsv"
+    )
+    checkpoint.path_of(tmp_path / "rnn", 3).parent.mkdir()
+    checkpoint.path_of(tmp_path / "rnn", 3).with_suffix(".json").write_text("{}")
+    for own, architecture in ((tmp_path / "rnn", "classifier"), (folder / "bert", "rnn")):
+        with pytest.raises(
+            ValueError, match="Expected an encoder of the Transformer, with one vocabulary, as `encoder_from`. Received: arch"
+        ):
+            run_folder.resolve(tmp_path / "new", {"encoder_from": str(own), "architecture": architecture})
+    with pytest.raises(FileNotFoundError, match="Give the `encoder_from` of a training run."):
+        run_folder.resolve(tmp_path / "new", {"encoder_from": str(tmp_path)})
+
+
+def test_the_program_evaluates_predicts_and_exports(folder):
+    """And an export, in a process without this package, tells the same."""
+    result = program("--model_dir=pairs", "--evaluate=valid.tsv", "--json", cwd=folder)
+    assert result.returncode == 0, result.stderr.decode()
+    figures = json.loads(result.stdout)
+    texts = examples(60, seed=20)
+    lines = ["\t".join(own) for _, *own in texts]
+    lines += ["", "a ship", " ".join(["long"] * 400) + "\tthe wave", "é ✓"]
+    result = program("--model_dir=pairs", "--predict", "--json", input="".join(f"{line}\n" for line in lines).encode(), cwd=folder)
+    assert result.returncode == 0, result.stderr.decode()
+    found = list(map(json.loads, result.stdout.decode().splitlines()))
+    assert len(found) == len(lines)
+    for each in found:
+        assert list(each["probabilities"]) == ["other", "same"] and sum(each["probabilities"].values()) == pytest.approx(1)
+        assert each["label"] == max(each["probabilities"], key=each["probabilities"].get)
+    right = np.mean([each["label"] == label for each, (label, *_) in zip(found, texts, strict=False)])
+    assert figures["accuracy"] == pytest.approx(right) and figures["texts"] == 60
+    assert figures["most_frequent_label"] == pytest.approx(np.mean([label == "other" for label, *_ in texts]))
+
+    result = program("--model_dir=pairs", "--export_dir=export", cwd=folder)
+    assert result.returncode == 0, result.stderr.decode()
+    code = (
+        "import json, sys, tensorflow as tf, tensorflow_text\n"
+        "found = tf.saved_model.load(sys.argv[1]).signatures['serving_default'](text=tf.constant(json.load(sys.stdin)))\n"
+        "assert not {'t2t_keras'} & sys.modules.keys(), 'the package is used'\n"
+        "print(json.dumps([[label.decode() for label in found['label'].numpy()], found['probabilities'].numpy().tolist(), "
+        "[[label.decode() for label in row] for row in found['labels'].numpy()]]))"
+    )
+    labels, probabilities, names = programs.alone(code, folder / "export/1", lines)
+    assert labels == [each["label"] for each in found] and names == [["other", "same"]] * len(lines)
+    np.testing.assert_allclose(probabilities, [list(each["probabilities"].values()) for each in found], atol=1e-5)
+    description = json.loads((folder / "export/1/assets.extra/t2t_keras.json").read_text())
+    assert description["labels"] == ["other", "same"] and description["update"] == 15
+
+
+def test_the_words_of_a_prediction_are_those_of_training(folder):
+    """And of two long sentences each has at least half of the room."""
+    model, _ = classifier.load(folder / "pairs")
+    lines = ["same\tthe ship is by the wave\tthe barn is by the corn", "same\tthe ship"]
+    records = [ids.tolist() for ids, _ in classification.Classification().records(model.tokenizer, [line.encode() for line in lines])]
+    tokens = model.tokens(tf.constant([line.partition("\t")[2] for line in lines])).numpy()
+    assert [row[row > 0].tolist() for row in tokens] == records
+    short = classifier.TextClassifier(model.model, model.tokenizer, 12)
+    many = "ship " * 20
+    for first, second in ((many, many), (many, "e"), ("e", many), (many, ""), ("e", "e")):
+        one, two = (model.tokenizer.words(tf.constant([text])).values.numpy().tolist() for text in (first, second))
+        while len(one) + len(two) > (9 if second else 10):  # As in BERT.
+            (one if len(one) > len(two) else two).pop()
+        expected = [BOS, *one, EOS, *two, *[EOS] * bool(second)]
+        assert short.tokens(tf.constant([f"{first}\t{second}"])).numpy().tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["--predict", "--evaluate=x"], "Expected one of --evaluate, --predict, --export_dir. Received: --evaluate, --predict."),
+        (["--predict", "--train_steps=5"], "Expected no --train_steps with --predict."),
+        (["--bag_of_words=x"], "Expected no --bag_of_words in training."),
+        (["--evaluate=valid.tsv", "--output=x"], "Expected no --output with --evaluate."),
+        (["--train_source=train.tsv", "--valid_source=strange.tsv"], "Expected labels of --train_source in --valid_source, other, same. "),
+        (["--train_source=train.tsv", "--valid_source=valid.tsv", "--labels=a,b"], "Expected --labels of the training text, other,same."),
+        (["--train_source=commas.tsv", "--valid_source=commas.tsv"], "Expected labels without a comma. Received: 'a,b'."),
+        (["--train_source=train.txt", "--valid_source=valid.txt"], "train.txt, line 1: Expected a label and one sentence or two"),
+    ],
+)
+def test_what_does_not_fit_is_refused_at_once(folder, given, expected):
+    (folder / "strange.tsv").write_text("neither\ta\n")
+    (folder / "commas.tsv").write_text("a,b\tx\nc\ty\n")
+    result = program("--model_dir=new", *given, cwd=folder, modules=programs.WITHOUT_TENSORFLOW)
+    assert result.returncode == 1 and result.stderr.decode().startswith(f"Error: {expected}"), result.stderr.decode()
+
+
+def test_labels_that_the_text_does_not_have_are_refused(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    given = {name: TRAINING[name] for name in ("train_source", "valid_source")} | SIZES
+    options = run_folder.resolve(folder / "strange", given | {"architecture": "classifier", "labels": "same,neither", "train_steps": 1})
+    with pytest.raises(ValueError, match=re.escape("Received: labels=same,neither, and 'other' in the text.")):
+        run.train(folder / "strange", options, strategy=devices.make_strategy())
+
+
+def test_runs_of_other_tasks_are_refused(folder):
+    with pytest.raises(ValueError, match=re.escape("Expected a run of `t2t-classify`. Received:")):
+        classifier.load(folder / "bert")

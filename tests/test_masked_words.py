@@ -1,0 +1,74 @@
+"""What an encoder tells of held-out documents, beside the unigram and the bigram model of the training text."""
+
+import json
+import pathlib
+import re
+import sys
+
+import numpy as np
+import programs
+import pytest
+from test_pretraining import GIVEN, documents
+
+from t2t_keras import run_folder
+from t2t_keras.config import BOS, EOS, UNK
+from t2t_keras.experiments import masked_words
+from t2t_keras.training import devices, run
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def test_counts_of_words_and_of_pairs():
+    """By hand: 7 comes five times; after 5 comes 6 twice and 7 once; after 7 come 5 and 7 once each, and the first wins."""
+    unigram, following = masked_words.counts(
+        [np.array([5, 6, 7]), np.array([5, 6]), np.array([5, 7, 7, 5]), np.array([7]), np.array([7])], 9
+    )
+    assert unigram == 7
+    assert following.tolist() == [7, 7, 7, 7, 7, 6, 7, 5, 7]
+
+
+def test_the_bigram_model_takes_the_word_after_the_one_before():
+    """Unless that one is special, or masked itself, though it may stand there still."""
+    following = np.arange(100, 120)
+    tokens = np.array([BOS, UNK, 8, 9, UNK, EOS, 12, 13, 14, EOS])
+    assert masked_words.guesses(tokens, np.array([2, 4, 5, 7, 9]), 50, following).tolist() == [50, 108, 50, 50, 113]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """An encoder after 30 updates."""
+    folder = tmp_path_factory.mktemp("masked_words")
+    for split, number in (("train", 100), ("valid", 10), ("test", 30)):
+        (folder / f"{split}.txt").write_text(documents(number, seed=number))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        options = run_folder.resolve(folder / "bert", GIVEN | {"train_steps": 30})
+        run.train(folder / "bert", options, strategy=devices.make_strategy())
+    return folder
+
+
+def test_figures_are_shares_of_the_same_words(folder):
+    found = masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 3)
+    one, again = (masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 1) for _ in range(2))
+    assert one == again and one["texts"] * 3 == found["texts"] and found["words"] == pytest.approx(3 * one["words"], rel=0.1)
+    assert 0.5 <= found["chance"] < 0.65 and 0.3 < found["next_sentences"] <= 1
+    # "the ship is by the wave": "the" is most frequent, and after "is" comes "by", after which comes "the".
+    assert 0.1 < found["unigram"] < found["bigram"] < 0.9
+    assert found["masked_words"] > 0.1
+
+
+def test_the_program_prints_a_table_or_json(folder):
+    command = [sys.executable, str(ROOT / "tools" / "pretrain.py"), "--model_dir=bert", "--evaluate=test.txt", "--draws=1"]
+    shown, asjson = (programs.run([*command, *more], capture_output=True, cwd=folder, timeout=120) for more in ([], ["--json"]))
+    assert shown.returncode == asjson.returncode == 0, shown.stderr.decode()
+    found = json.loads(asjson.stdout)
+    assert shown.stdout.decode() == masked_words.table(found) + "\n"
+    assert f"| masked words | {100 * found['masked_words']:.1f}% | {found['words']:,} |" in shown.stdout.decode()
+
+
+def test_text_without_documents_and_runs_of_other_tasks_are_refused(folder, tmp_path):
+    (tmp_path / "lines").write_text("the ship\nthe wave\n")
+    with pytest.raises(ValueError, match=re.escape(f"Expected documents with a blank line between them in {tmp_path / 'lines'}.")):
+        masked_words.evaluate(folder / "bert", "latest", str(tmp_path / "lines"), 1)
+    with pytest.raises(ValueError, match=re.escape("Expected a run of `t2t-pretrain`. Received:")):
+        masked_words.evaluate(ROOT / "tests/data/run_1", "latest", str(tmp_path / "lines"), 1)

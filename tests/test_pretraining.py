@@ -1,0 +1,350 @@
+"""BERT's pretraining (Devlin et al. 2019, section 3.1 and appendix A): pairs and masks, counted and by hand; a run on small documents."""
+
+import collections
+import itertools
+import json
+import pathlib
+import random
+import re
+import types
+
+import numpy as np
+import numpy_transformer as paper
+import pytest
+import tensorflow as tf
+from test_architecture import arrays, resumed
+from test_oracle import as_in_the_paper, randomized
+
+from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras.config import BOS, EOS, UNK, BertConfig, DataConfig, code_of
+from t2t_keras.data import batching, masking, prepare, shards
+from t2t_keras.model.bert import Bert
+from t2t_keras.reporting import curves
+from t2t_keras.tasks import pretraining
+from t2t_keras.text import vocabulary
+from t2t_keras.training import devices, run
+
+SEED = tf.constant([5, 7], tf.int64)
+
+
+class Letters:
+    """Sub-words that are letters: "ab c" is the ids of a, b and c."""
+
+    def sentences(self, lines: list[bytes]) -> list[np.ndarray]:
+        return [np.array([*(ord(letter) for letter in line.decode().replace(" ", "")), EOS]) for line in lines]
+
+
+def records(text: str, max_length: int) -> list[tuple[str, list[int], int]]:
+    """The sentences of each record as text, their lengths, and the number of the document."""
+    found = []
+    for ids, lengths, [document] in pretraining.Pretraining().records(Letters(), text.encode().split(b"\n"), max_length=max_length):
+        assert ids[0] == BOS and ids[-2:].tolist() == [EOS, EOS] and len(ids) <= max_length
+        found.append(("".join(map(chr, ids[1:-2])), lengths.tolist(), document))
+    return found
+
+
+# Records.
+
+
+def test_a_record_has_as_many_sentences_of_a_document_as_fit():
+    """By hand, with room for 8 sub-words: sentences of 5 are divided into 4 and 1; a last one alone comes with the one before it."""
+    one, two = code_of(b"abc"), code_of(b"rst")
+    assert records("abc\nde\nfgh\nij\n\nrst\nuvwxy\nz\n", 11) == [
+        ("abcdefgh", [3, 2, 3], one),
+        ("fghij", [3, 2], one),
+        ("rstuvwxy", [3, 4, 1], two),
+        ("yz", [1, 1], two),
+    ]
+
+
+def test_a_document_of_one_sentence_has_no_record_and_blank_lines_in_a_row_are_one():
+    assert [text for text, *_ in records("\n\nab\n\n\ncd\nef\n\n\n", 20)] == ["cdef"]
+
+
+def test_too_little_room_is_refused():
+    with pytest.raises(ValueError, match=re.escape("Received: max_length=4.")):
+        records("ab\ncd", 4)
+
+
+# Pairs.
+
+
+def ragged(rows: list) -> tf.RaggedTensor:
+    return tf.ragged.constant(rows, tf.int32, row_splits_dtype=tf.int64)
+
+
+def some_records(number: int, seed: int = 0) -> tuple[list[list[list[int]]], list[int]]:
+    """Sentences of records, each id once: 100,000 × record + 1,000 × sentence + place + 10. A document has three records."""
+    draw = random.Random(seed)
+    sentences = [
+        [[100_000 * row + 1000 * n + place + 10 for place in range(draw.randint(1, 9))] for n in range(draw.randint(2, 6))]
+        for row in range(number)
+    ]
+    return sentences, [1 + row // 3 for row in range(number)]
+
+
+def drawn(sentences, documents, seed=SEED) -> list[tuple[list[int], list[int], int]]:
+    """The first and the second part of each text, and 2 where the second follows."""
+    tokens = ragged([[BOS, *itertools.chain(*row), EOS, EOS] for row in sentences])
+    lengths = ragged([[len(each) for each in row] for row in sentences])
+    text, following = masking.pairs(tokens, lengths, ragged([[each] for each in documents]), seed)
+    found = []
+    for ids, [answer], whole in zip(text.to_list(), following.to_list(), tokens.to_list(), strict=True):
+        assert ids[0] == BOS and ids[-1] == EOS and ids.count(EOS) == 2 and len(ids) <= len(whole)
+        end = ids.index(EOS)
+        found.append((ids[1:end], ids[end + 1 : -1], answer))
+    return found
+
+
+def test_half_of_the_second_sentences_follow_and_the_others_are_of_another_document():
+    sentences, documents = some_records(1200)
+    follows = cuts = 0
+    splits = collections.Counter()
+    for row, (first, second, answer) in enumerate(drawn(sentences, documents)):
+        whole = list(itertools.chain(*sentences[row]))
+        ends = list(itertools.accumulate(map(len, sentences[row])))
+        assert first == whole[: len(first)] and len(first) in ends[:-1]
+        if len(ends) == 5:
+            splits[ends.index(len(first))] += 1
+        if answer == 2:
+            follows += 1
+            assert second == whole[len(first) :]
+            continue
+        other, start = second[0] // 100_000, second[0] // 1000 % 100
+        assert documents[other] != documents[row]
+        theirs, room = sentences[other][start:], len(whole) - len(first)
+        fitting = [size for size in itertools.accumulate(map(len, theirs)) if size <= room] or [room]
+        assert second == list(itertools.chain(*theirs))[: fitting[-1]]
+        cuts += fitting == [room] and len(theirs[0]) > room
+    assert 500 < follows < 700 and 0 < cuts
+    assert len(splits) == 4 and min(splits.values()) > sum(splits.values()) / 8, "any sentence may end the first part"
+
+
+def test_where_all_records_are_of_one_document_each_second_sentence_follows():
+    sentences, _ = some_records(20)
+    assert {answer for *_, answer in drawn(sentences, [3] * 20)} == {2}
+
+
+# Masks.
+
+
+def masked(texts: list[list[int]], rate: float = 0.15, parts=None, vocab_size: int = 1000, seed=SEED) -> list[tuple]:
+    tokens, positions, targets = masking.mask(ragged(texts), seed, vocab_size, rate, parts)
+    found = []
+    for before, after, places, words in zip(texts, *(each.to_list() for each in (tokens, positions, targets)), strict=True):
+        assert len(after) == len(before) and places == sorted(places)
+        assert words == [before[place - 1] for place in places] and not {BOS, EOS} & set(words)
+        assert all(one == two for place, (one, two) in enumerate(zip(before, after, strict=True), 1) if place not in places)
+        found.append((after, places, words))
+    return found
+
+
+def test_of_the_sub_words_a_share_is_told_of_which_80_percent_are_masked_and_10_are_replaced():
+    draw = np.random.default_rng(1)
+    texts = [[BOS, *draw.integers(500, 900, length), EOS, *draw.integers(500, 900, length), EOS] for length in draw.integers(2, 60, 800)]
+    kinds, where = collections.Counter(), []
+    for text, (after, places, words) in zip(texts, masked(texts), strict=True):
+        assert len(places) == max(1, round(0.15 * len(text)))
+        for place, word in zip(places, words, strict=True):
+            found = after[place - 1]
+            kinds["mask" if found == UNK else "same" if found == word else "other"] += 1
+            where.append(place / len(text))
+            assert found > EOS or found == UNK
+    total = kinds.total()
+    assert total > 5000
+    for kind, share in (("mask", 0.8), ("other", 0.1), ("same", 0.1)):
+        assert kinds[kind] / total == pytest.approx(share, abs=4 * (share * (1 - share) / total) ** 0.5), kind
+    assert np.mean(where) == pytest.approx(0.5, abs=0.02), "any place"
+
+
+def test_replaced_words_are_any_that_are_not_special():
+    found = collections.Counter()
+    for after, places, _ in masked([[BOS, *[5] * 40, EOS, 5, EOS]] * 300, rate=0.8, vocab_size=9):
+        found.update(after[place - 1] for place in places)
+    assert found.keys() == {UNK, 4, 5, 6, 7, 8} and min(found[word] for word in (4, 6, 7, 8)) > found[4] * 0.8
+
+
+def test_masks_differ_by_seed_and_are_the_same_for_one():
+    texts = [[BOS, *range(10, 60), EOS, 9, EOS]] * 50
+    one, again, other = (masked(texts, seed=tf.constant(seed, tf.int64)) for seed in ([1, 2], [1, 2], [1, 3]))
+    assert one == again and sum(a == b for a, b in zip(one, other, strict=True)) < 3
+
+
+def test_whole_words_are_masked_or_none_of_a_word():
+    """Ids 10 to 19 begin words and 20 to 29 go on with them; 30 is a comma, which neither goes on nor is gone on with."""
+    goes_on = np.array([20 <= word < 30 for word in range(40)])
+    inside = np.array([10 <= word < 30 for word in range(40)])
+    words = [[10, 20], [11], [30], [12, 21, 22], [30], [13], [14, 23], [25], [30]]
+    words[7:8] = []  # 25 would be a part of the word before it.
+    text = [BOS, *itertools.chain(*words[:5]), EOS, *itertools.chain(*words[5:]), EOS]
+    places, at = [], 2
+    for number, word in enumerate(words):
+        at += number == 5  # [SEP].
+        places.append(set(range(at, at + len(word))))
+        at += len(word)
+    sizes = collections.Counter()
+    for _, chosen, _ in masked([text] * 400, rate=0.25, parts=(goes_on, inside)):
+        whole = [word for word in places if word <= set(chosen)]
+        assert set(chosen) == set().union(*whole), "whole words alone"
+        number = round(0.25 * len(text))
+        assert len(chosen) >= number and min(len(chosen) - len(word) for word in whole) < number
+        sizes[len(chosen)] += 1
+    assert len(sizes) > 1 and set().union(*places) == {place for place in range(2, len(text)) if text[place - 1] != EOS}
+
+
+# A run.
+
+GIVEN = {
+    "architecture": "bert", "train_source": "train.txt", "valid_source": "valid.txt", "vocab_size": 300, "encoder_layers": 1,
+    "d_model": 32, "d_ff": 64, "num_heads": 2, "dropout": 0.0, "warmup_steps": 20, "batch_tokens": 2000, "micro_batch_tokens": 600,
+    "buckets_per_update": 2, "valid_steps": 30, "checkpoint_steps": 30, "log_steps": 10, "max_length": 24, "label_smoothing": 0.0,
+    "learning_rate": 0.01, "mask_rate": 0.2,
+}  # fmt: skip
+SUBJECTS = {"sea": "ship wave sail fish".split(), "farm": "barn corn horse field".split(), "town": "street shop tower clock".split()}
+
+
+def documents(number: int, seed: int) -> str:
+    """Each document is of one subject, and says "the A is by the B": what follows is told by the subject, and words by their neighbours."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(number):
+        words = draw.choice(list(SUBJECTS.values()))
+        found.append("\n".join(f"the {draw.choice(words)} is by the {draw.choice(words)}" for _ in range(draw.randint(3, 8))))
+    return "\n\n".join(found) + "\n"
+
+
+def trained(model_dir: pathlib.Path, number: int, **given):
+    options = run_folder.resolve(model_dir, GIVEN | given, str(model_dir.parent / "data"))
+    return run.train(model_dir, options, strategy=devices.make_strategy(number))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """A run of 60 updates on two devices, and one that was killed after 30 and resumed."""
+    folder = tmp_path_factory.mktemp("pretraining")
+    for split, number in (("train", 200), ("valid", 60)):
+        (folder / f"{split}.txt").write_text(documents(number, seed=number))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        trained(folder / "whole", 2, train_steps=60)
+        resumed(folder / "whole", folder / "resumed", 30)
+    return folder
+
+
+def test_a_resumed_run_has_the_same_weights(folder):
+    whole, again = arrays(folder / "whole"), arrays(folder / "resumed")
+    for name in whole:
+        np.testing.assert_array_equal(again[name], whole[name], err_msg=name)
+    options = run_folder.read(folder / "whole")
+    assert sum(array.size for name, array in whole.items() if name.startswith("model/")) == options.model.num_weights
+
+
+def test_the_text_is_learned_and_the_curves_show_it(folder):
+    scalars = curves.read(folder / "whole")
+    for name in ("loss", "masked_accuracy", "next_loss", "next_accuracy"):
+        assert {*scalars[f"valid/{name}"]} == {30, 60} and 60 in scalars[f"train/{name}"]
+    assert scalars["valid/loss"][60] < scalars["valid/loss"][30] < 3.5 and scalars["valid/masked_accuracy"][60] > 0.2
+    state = json.loads(str(np.load(checkpoint.kept(folder / "whole")[-1])["state"]))
+    assert state["best"] == pytest.approx(-min(scalars["valid/loss"].values()))
+
+
+def test_figures_are_those_of_the_model_on_the_validation_set(folder):
+    """Computed from the logits, row by row."""
+    options = run_folder.read(folder / "whole")
+    model = registry.architecture("bert").model_class()(options.model)
+    checkpoint.load(folder / "whole", "latest", model)
+    tokenizer = vocabulary.load((folder / "whole/subwords.model").read_bytes())
+    renewal = options.task.renewal(tokenizer, options, training=False)
+    loss, right, next_loss, answers = [], [], [], []
+    for batch in batching.batches(folder / "data/valid", batch_tokens=600, seed=0, epochs=1, renewal=renewal).as_numpy_iterator():
+        hidden = model(batch["tokens"])
+        words = tf.nn.log_softmax(model.word_logits(hidden, batch["masked"])).numpy()
+        following = tf.nn.log_softmax(model.following_logits(hidden)).numpy()
+        for row, (target, answer) in enumerate(zip(batch["target"], batch["following"][:, 0], strict=True)):
+            number = (target > 0).sum()
+            loss += [-words[row, place, target[place]] for place in range(number)]
+            right += [words[row, place].argmax() == target[place] for place in range(number)]
+            next_loss += [-following[row, answer - 1]] * number
+            answers.append(following[row].argmax() == answer - 1)
+    scalars = curves.read(folder / "whole")
+    expected = {"loss": loss, "masked_accuracy": right, "next_loss": next_loss, "next_accuracy": answers}
+    for name, values in expected.items():
+        assert scalars[f"valid/{name}"][60] == pytest.approx(np.mean(values), rel=1e-4), name
+
+
+def test_the_text_of_the_validation_set_keeps_its_documents(folder):
+    assert (folder / "data/valid.source.txt").read_bytes() == (folder / "valid.txt").read_bytes()
+    info = shards.read_info(folder / "data/train")
+    assert info["columns"] == {"tokens": True, "lengths": False, "document": False} and info["tokens_longest"] <= 24
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_text_without_documents_is_refused(tmp_path, split):
+    for name in ("train", "valid"):
+        (tmp_path / name).write_text("one line\nanother line\n" + "\nnext document\n" * (name != split))
+    data = DataConfig(train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"))
+    names = {"train": "training", "valid": "validation"}
+    expected = f"Expected documents with a blank line between them. Received: {names[split]} text without one."
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        prepare.prepare(data, 300, 1, tmp_path / "data", pretraining.Pretraining())
+
+
+# The network.
+
+
+def test_the_second_sentence_has_a_vector_of_its_own():
+    config = BertConfig(20, encoder_layers=1, d_model=8, d_ff=12, num_heads=2)
+    encoder = registry.architecture("bert").model_class()(config).encoder
+    ids = np.array([[BOS, 5, 6, EOS, 7, 8, EOS, 0, 0], [BOS, 5, 6, 7, 8, EOS, 0, 0, 0]])
+    plain = encoder.positions(encoder.embedding(ids)).numpy()
+    second = (encoder.embed(ids) - plain).numpy()
+    expected = np.zeros((2, 9, 1)) + 0.0
+    expected[0, 4:7] = 1
+    np.testing.assert_allclose(second, expected * encoder.second.kernel.numpy(), atol=1e-6)
+    assert np.abs(encoder.second.kernel.numpy()).min() > 0
+
+
+def test_logits_are_those_of_the_equations():
+    """Each text alone and unpadded in NumPy, and both in a batch here."""
+    config = BertConfig(40, encoder_layers=2, d_model=16, d_ff=24, num_heads=2, learned_positions=9)
+    model = randomized(Bert(config))
+    values = {weight.path.removeprefix("bert/"): np.array(weight, "float64") for weight in model.trainable_variables}
+    of_encoder = {path.removeprefix("transformer/"): value for path, value in values.items()}
+    encoder = as_in_the_paper(of_encoder, types.SimpleNamespace(**vars(config.encoder) | {"decoder_layers": 0}))
+    layers = {"self_attention": lambda x, of: paper.multi_head_attention(x, x, of), "feed_forward": paper.feed_forward}
+    texts = [[BOS, 7, UNK, 9, EOS, 30, UNK, EOS], [BOS, UNK, 8, EOS]]
+    masked = [[3, 7], [2]]
+    tokens, places = (np.array([row + [0] * (max(map(len, rows)) - len(row)) for row in rows]) for rows in (texts, masked))
+    hidden = model(tokens)
+    words, following = model.word_logits(hidden, places).numpy(), model.following_logits(hidden).numpy()
+    matrix = of_encoder["embedding/matrix"]
+    for row, (ids, positions) in enumerate(zip(texts, masked, strict=True)):
+        second = np.arange(len(ids)) > ids.index(EOS)
+        x = matrix[ids] * 4 + of_encoder["positions/table"][: len(ids)] + second[:, None] * of_encoder["second/kernel"]
+        x = paper.stack(x, "encoder", encoder, layers)
+        np.testing.assert_allclose(hidden[row, : len(ids)], x, atol=1e-4)
+        pooled = np.tanh(x[0] @ values["pooler/kernel"] + values["pooler/bias"])
+        np.testing.assert_allclose(following[row], pooled @ values["following/kernel"] + values["following/bias"], atol=1e-4)
+        chosen = paper.ACTIVATIONS["gelu"](x[np.array(positions) - 1] @ values["words/kernel"] + values["words/bias"])
+        chosen = paper.layer_norm(chosen, (values["words_norm/gamma"], values["words_norm/beta"], 1e-6))
+        expected = chosen @ matrix.T + of_encoder["embedding/logits_bias"]
+        np.testing.assert_allclose(words[row, : len(positions)], expected, atol=1e-3)
+
+
+def test_the_objective_is_the_sum_of_both_losses_weighted_by_masked_words():
+    """By hand from the logits: of texts with 2 and 1 masked words, and of a row that is empty. Smoothing is of the words alone."""
+    model = Bert(BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.0))
+    tokens = np.array([[BOS, UNK, 6, EOS, UNK, EOS], [BOS, 5, EOS, UNK, EOS, 0], [0] * 6])
+    masked, target, following = np.array([[2, 5], [4, 0], [0, 0]]), np.array([[7, 8], [9, 0], [0, 0]]), np.array([[2], [1], [0]])
+    hidden = model(tokens)
+    words = tf.nn.log_softmax(model.word_logits(hidden, masked)).numpy()
+    answers = tf.nn.log_softmax(model.following_logits(hidden)).numpy()
+    chosen = [words[0, 0], words[0, 1], words[1, 0]]
+    loss = -sum(row[word] for row, word in zip(chosen, (7, 8, 9), strict=True))
+    smoothed = 0.8 * loss - 0.2 * sum(row.mean() for row in chosen)
+    next_loss = -2 * answers[0, 1] - answers[1, 0]
+    sums = {name: float(value) for name, value in model.losses(tokens, masked, target, following, 0.2).items()}
+    assert sums["loss"] == pytest.approx(loss, rel=1e-5) and sums["next_loss"] == pytest.approx(next_loss, rel=1e-5)
+    assert sums["objective"] == pytest.approx(smoothed + next_loss, rel=1e-5)
+    assert sums["texts"] == 2 and sums["next_right"] == (answers[0].argmax() == 1) + (answers[1].argmax() == 0)
+    assert sums["right"] == sum(row.argmax() == word for row, word in zip(chosen, (7, 8, 9), strict=True))

@@ -1,0 +1,141 @@
+"""Trains a classifier of sentences or pairs of sentences, evaluates it, classifies text, and exports a SavedModel.
+
+Each line of the text is a label and one sentence or two, with tabs between them; text to classify has no labels.
+
+python tools/classify.py --train_source=train.tsv --valid_source=valid.tsv --encoder_from=runs/bert --model_dir=runs/classifier
+python tools/classify.py --model_dir=runs/classifier --evaluate=test.tsv --bag_of_words=train.tsv      # Beside logistic regression.
+python tools/classify.py --model_dir=runs/classifier --predict < sentences
+python tools/classify.py --model_dir=runs/classifier --export_dir=exports/classifier
+"""
+
+import collections
+import contextlib
+import json
+import pathlib
+import sys
+
+from absl import flags
+
+from t2t_keras.cli import flags as options
+from t2t_keras.cli import training
+from t2t_keras.data import corpora
+from t2t_keras.tasks import classification
+
+_EVALUATE = flags.DEFINE_string("evaluate", "", "Text with labels to classify, in place of training.")
+_BAG_OF_WORDS = flags.DEFINE_string("bag_of_words", "", "With --evaluate: training text of logistic regression on words, to compare with.")
+_PREDICT = flags.DEFINE_boolean("predict", False, "Classify the lines of --input: a label, and the probability of each class.")
+_EXPORT_DIR = flags.DEFINE_string("export_dir", "", "Folder of the versions of an export to write, in place of training.")
+_INPUT = flags.DEFINE_string("input", "", "Sentences, or pairs with a tab between them, one on each line; empty: standard input.")
+_OUTPUT = flags.DEFINE_string("output", "", "File for the labels, replaced when all lines are classified; empty: standard output.")
+_JSON = flags.DEFINE_boolean("json", False, "Print the figures of --evaluate as one JSON object, and each line of --predict as one.")
+training.define_checkpoint()
+training.define("classifier")
+
+# What the program can do beside training, and the flags that belong to it.
+_TASKS = {
+    "evaluate": ("bag_of_words", "checkpoint", "json"),
+    "predict": ("input", "output", "checkpoint", "json"),
+    "export_dir": ("checkpoint",),
+}
+
+
+def _task() -> str:
+    """Returns the flag of what the command line asks for; empty for training.
+
+    Raises:
+        ValueError: it asks for several things, or a flag belongs to another one.
+    """
+    asked = [name for name in _TASKS if flags.FLAGS[name].value]
+    if len(asked) > 1:
+        raise ValueError(
+            f"Expected one of {', '.join(f'--{name}' for name in _TASKS)}. Received: {', '.join(f'--{name}' for name in asked)}."
+        )
+    [task] = asked or [""]
+    own = {name for names in _TASKS.values() for name in names} - {*_TASKS.get(task, ())}
+    given = {name for name in own if flags.FLAGS[name].present}
+    if task:
+        given |= options.given_run().keys() - {"architecture"}
+    if given:
+        raise ValueError(f"Expected no {', '.join(f'--{name}' for name in sorted(given))} {f'with --{task}' if task else 'in training'}.")
+    return task
+
+
+def _read(names: str) -> list[tuple[str, ...]]:
+    """Returns the labels and sentences of text files."""
+    return classification.read(corpora.text(names), names)
+
+
+def train() -> None:
+    given = options.given_run()
+    if given.get("train_source") and given.get("valid_source"):
+        labels = sorted({label for label, *_ in _read(given["train_source"])})
+        if strange := sorted({label for label, *_ in _read(given["valid_source"])} - set(labels)):
+            raise ValueError(
+                f"Expected labels of `train_source` in `valid_source`, {', '.join(labels[:20])}. Received: {', '.join(strange)}."
+            )
+        if wrong := [label for label in labels if "," in label]:
+            raise ValueError(f"Expected labels without a comma. Received: {wrong[0]!r}.")
+        if sorted(given.get("labels", "").split(",")) != labels:
+            if "labels" in given:
+                raise ValueError(f"Expected `labels` of the training text, {','.join(labels)}. Received: labels={given['labels']}.")
+            given["labels"] = ",".join(labels)
+    if training.train(given, options.sources()):
+        print(f"Trained. Classify with: {options.command('classify')} --model_dir={training.model_dir()} --predict < text")
+
+
+def evaluate() -> None:
+    texts = _read(_EVALUATE.value)
+    known = _read(_BAG_OF_WORDS.value) if _BAG_OF_WORDS.value else []
+    with options.without_noise():
+        from t2t_keras.evaluation import bag_of_words
+        from t2t_keras.export import classifier
+
+        model, _ = classifier.load(training.model_dir(), training.checkpoint())
+    labels = [label for label, *_ in texts]
+    found = [each.label for each in model.predict("\t".join(own) for _, *own in texts)]
+    right = sum(one == two for one, two in zip(labels, found, strict=True))
+    figures = {"accuracy": right / len(texts), "most_frequent_label": collections.Counter(labels).most_common(1)[0][1] / len(texts)}
+    if known:
+        figures["bag_of_words"] = bag_of_words.accuracy(known, texts)
+    if _JSON.value:
+        print(json.dumps(figures | {"texts": len(texts)}))
+        return
+    for name, value in figures.items():
+        print(f"{name.replace('_', ' ')}: {100 * value:.1f}%")
+    print(f"texts: {len(texts):,}")
+
+
+def predict() -> None:
+    from t2t_keras.text import lines
+
+    with contextlib.ExitStack() as files:
+        source = files.enter_context(lines.opened(_INPUT.value)) if _INPUT.value else sys.stdin.buffer
+        target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
+        with options.without_noise():
+            from t2t_keras.export import classifier
+
+            model, _ = classifier.load(training.model_dir(), training.checkpoint())
+        for found in model.predict(lines.read_lines(source)):
+            shares = (f"{name}={share:.4f}" for name, share in found.probabilities.items())
+            text = json.dumps(found._asdict(), ensure_ascii=False) if _JSON.value else "\t".join([found.label, *shares])
+            target.write(f"{text}\n".encode())
+            target.flush()
+
+
+def export() -> None:
+    with options.without_noise():
+        from t2t_keras.export import classifier
+
+        classifier.export(pathlib.Path(_EXPORT_DIR.value).expanduser(), training.model_dir(), training.checkpoint())
+
+
+def classify() -> None:
+    {"": train, "evaluate": evaluate, "predict": predict, "export_dir": export}[_task()]()
+
+
+def main() -> None:
+    training.run(classify)
+
+
+if __name__ == "__main__":
+    main()

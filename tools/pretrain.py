@@ -1,0 +1,49 @@
+"""Trains an encoder on text alone, as BERT (Devlin et al. 2019): masked words and next sentences. Run again, it resumes.
+
+The text has a sentence on each line and a blank line between documents.
+
+python tools/pretrain.py --train_source=text --valid_source=held_out --model_dir=runs/bert
+python tools/pretrain.py --model_dir=runs/bert --evaluate=test      # Beside a unigram and a bigram model of the training text.
+python tools/classify.py --encoder_from=runs/bert …      # A classifier that starts from it.
+python tools/train.py --encoder_from=runs/bert …      # A translator.
+"""
+
+import json
+
+from absl import flags
+
+from t2t_keras.cli import flags as options
+from t2t_keras.cli import training
+
+_EVALUATE = flags.DEFINE_string("evaluate", "", "Documents to tell masked words and next sentences of, in place of training.")
+_DRAWS = flags.DEFINE_integer("draws", 5, "How many times --evaluate draws masks and pairs.", lower_bound=1)
+_JSON = flags.DEFINE_boolean("json", False, "Print the figures of --evaluate as one JSON object.")
+training.define_checkpoint()
+training.define("bert")
+
+
+def evaluate() -> None:
+    given = options.given_run()
+    if others := sorted(given.keys() - {"architecture"}):
+        raise ValueError(f"Expected no options of training with `evaluate`. Received: {', '.join(others)}.")
+    which = training.checkpoint()
+    with options.without_noise():
+        from t2t_keras.experiments import masked_words
+
+        found = masked_words.evaluate(training.model_dir(), which, _EVALUATE.value, _DRAWS.value)
+    print(json.dumps(found) if _JSON.value else masked_words.table(found))
+
+
+def pretrain() -> None:
+    if _EVALUATE.value:
+        return evaluate()
+    if training.train(options.given_run(), options.sources()):
+        print(f"Trained. Evaluate with: {options.command('pretrain')} --model_dir={training.model_dir()} --evaluate=documents")
+
+
+def main() -> None:
+    training.run(pretrain)
+
+
+if __name__ == "__main__":
+    main()
