@@ -215,7 +215,7 @@ class ModelConfig:
         )
         _require(self, self.attention_window >= 0, "attention_window", "a number of positions, or 0 for attention to all")
         _require(self, self.attention in ATTENTION_FUNCTIONS, "attention", f"one of {', '.join(ATTENTION_FUNCTIONS)}")
-        restricted = "attention=scaled with an attention_window"
+        restricted = f"`attention={SCALED}` with an `attention_window`"
         _require(self, self.attention == SCALED or not self.attention_window, "attention attention_window", restricted)
         _require(self, self.activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}")
         _require(self, self.norm in NORMS, "norm", f"one of {', '.join(NORMS)}")
