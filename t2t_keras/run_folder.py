@@ -44,7 +44,7 @@ TRANSFORMER = "transformer"  # The architecture where none is named.
 # Options of the network that the weights of an encoder depend on, or what it computes with them.
 ENCODER_OPTIONS = (
     "vocab_size", "encoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "learned_positions", "sinusoids", "first_position",
-    "attention_window", "attention_bias", "activation", "norm", "norm_epsilon"
+    "attention", "attention_window", "attention_bias", "activation", "norm", "norm_epsilon"
 )  # fmt: skip
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
@@ -433,7 +433,8 @@ def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> O
     """Returns the defaults of an architecture with the sizes of the encoder of a run.
 
     Raises:
-        ValueError: one of both has no encoder of the Transformer, or the source of the run has sub-words of its own.
+        ValueError: one of both has no encoder of the Transformer, the source of the run has sub-words of its own, or the architecture
+            cannot have such an encoder.
     """
     encoder, defaults = getattr(run.model, "encoder", run.model), Options.default(architecture)
     theirs = {name: getattr(encoder, name) for name in ENCODER_OPTIONS if isinstance(encoder, ModelConfig)}
@@ -442,7 +443,11 @@ def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> O
         received = f"architecture={run.architecture} in {folder}, for architecture={architecture}"
         expected = "an encoder of the Transformer, with one vocabulary, as `encoder_from`"
         raise ValueError(f"Expected {expected}. Received: {received}{' with sub-words of the source' * bool(run.source_vocab_size)}.")
-    return dataclasses.replace(defaults, model=dataclasses.replace(defaults.model, **own))
+    model = dataclasses.replace(defaults.model, **own)
+    if differ := [name for name in theirs if getattr(getattr(model, "encoder", model), name) != theirs[name]]:
+        received = ", ".join(f"{name}={theirs[name]}" for name in differ)
+        raise ValueError(f"Expected an encoder that architecture={architecture} can have. Received: {received} in {folder}.")
+    return dataclasses.replace(defaults, model=model)
 
 
 def _check_names(given: dict, architecture: str) -> None:

@@ -2520,6 +2520,13 @@ MUTANTS = (
         ("tests/test_pretraining.py::test_half_of_the_second_sentences_follow_and_the_others_are_of_another_document",),
     ),
     Mutant(
+        "second sentences that do not follow end where their record does",
+        "t2t_keras/data/masking.py",
+        "tf.minimum(ends[:, -1] - of_first, tf.gather(ends[:, -1], other) - of_before)",
+        "ends[:, -1] - of_first",
+        ("tests/test_pretraining.py::test_lengths_do_not_tell_which_second_sentences_follow",),
+    ),
+    Mutant(
         "the first separator is of the second sentence",
         "t2t_keras/model/bert.py",
         "ops.cumsum(ends, axis=1) > ends",

@@ -213,12 +213,13 @@ def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     assert parsed(tmp_path / "mine" / "tokenizer_config.json")["target_lang"] == "de"
 
 
-def test_the_card_of_a_child_names_its_parent(run, tmp_path):
-    child = marian_run.make(tmp_path / "child", groups={"train": TrainConfig(parent=str(run), parent_checkpoint="2")})
+@pytest.mark.parametrize("origin", ["parent", "encoder_from"])
+def test_the_card_of_a_child_names_its_parent(run, tmp_path, origin):
+    child = marian_run.make(tmp_path / "child", groups={"train": TrainConfig(**{origin: str(run)}, parent_checkpoint="2")})
     t2t_keras.export_marian(child, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     digest = parsed(run / "checkpoints/step-000000002.json")["sha256"]
-    assert f"from those of the run run (step-000000002.npz: SHA-256 {digest})" in card and "--parent=run " in card
+    assert f"from those of the run run (step-000000002.npz: SHA-256 {digest})" in card and f"--{origin}=run " in card
 
 
 @pytest.mark.parametrize(("source", "base"), [("/models/opus", ""), ("the hub's Some/opus-mt", 'base_model: "Some/opus-mt"\n')])

@@ -83,3 +83,6 @@ def run(program: Callable) -> None:
         if "TF_CONFIG" in os.environ and devices and isinstance(ended.code, int):
             devices.exit_worker(ended.code)
         raise
+
+
+flags.disclaim_key_flags()  # As in `cli.flags`.

@@ -50,8 +50,9 @@ def _below(number, size, seed):
 def pairs(tokens: tf.RaggedTensor, lengths: tf.RaggedTensor, document: tf.RaggedTensor, seed) -> tuple:
     """Draws pairs of sentences. They are no longer than the records.
 
-    The second one of another document begins with any sentence of it, and has as many sentences as fit into the place of the right one.
-    It has at least one, which is cut if it is longer. If no other document is found, it stays the right one.
+    For each record another one is drawn, of another document, and half of the records take their second sentences from it. A limit for
+    these is drawn below what either of both has left, so that a length does not tell which one it is. As many sentences as fit are
+    taken; if not even one does, it is cut. Where no other document is found, the second sentences follow.
 
     Args:
         tokens: [CLS] sentences [SEP] [SEP], ragged [N, (L)] int32.
@@ -62,31 +63,33 @@ def pairs(tokens: tf.RaggedTensor, lengths: tf.RaggedTensor, document: tf.Ragged
     Returns:
         [CLS] A [SEP] B [SEP], ragged [N, (length)] int32; and ragged [N, 1] int32, 2 where B follows A, and 1 where it does not.
     """
-    of_split, of_choice, of_other, of_start = tf.unstack(tf.random.split(seed, 4))
+    of_split, of_choice, of_other, of_start, of_limit = tf.unstack(tf.random.split(seed, 5))
     number, document = tokens.nrows(), document.values
     sentences = tf.cast(lengths.row_lengths(), tf.int64)
-    sizes = tf.cast(lengths.to_tensor(), tf.int64)  # [N, M], 0 where there is no sentence.
-    ends = tf.cumsum(sizes, axis=1)
-    total = ends[:, -1]
+    ends = tf.cumsum(tf.cast(lengths.to_tensor(), tf.int64), axis=1)  # [N, M]; after the last sentence the same again.
 
-    first = 1 + _below(sentences - 1, [number], of_split)  # Sentences of A.
-    of_first = tf.gather(ends, first - 1, batch_dims=1)
+    def end_of(sentence, record):
+        return tf.gather_nd(ends, tf.stack([record, sentence], axis=1))
+
+    first = _below(sentences - 1, [number], of_split)  # The last sentence of A.
     candidates = _below(number, [number, TRIES], of_other)
     differs = tf.gather(document, candidates) != document[:, None]
     other = tf.gather(candidates, tf.argmax(differs, axis=1), batch_dims=1)
+    before = _below(tf.gather(sentences, other) - 1, [number], of_start)  # The last one before B there.
     is_random = tf.reduce_any(differs, axis=1) & (tf.random.stateless_uniform([number], of_choice) < RANDOM_SECOND)
 
-    room = total - of_first
-    from_other = _below(tf.gather(sentences, other), [number], of_start)
-    their_ends, their_sizes = tf.gather(ends, other), tf.gather(sizes, other)
-    start = tf.gather(their_ends - their_sizes, from_other, batch_dims=1)
-    whole = tf.reduce_max(tf.where(their_ends <= (start + room)[:, None], their_ends, 0), axis=1)  # Sentences that fit end there.
-    end = tf.where(whole > start, whole, start + room)
+    own = tf.range(number)
+    of_first, of_before = end_of(first, own), end_of(before, other)
+    most = tf.minimum(ends[:, -1] - of_first, tf.gather(ends[:, -1], other) - of_before)
+    limit = tf.maximum(most - 1 - _below(tf.maximum(most // 2, 1), [number], of_limit), 1)
+    source, begin = tf.where(is_random, other, own), tf.where(is_random, of_before, of_first)
+    their_ends = tf.gather(ends, source)
+    whole = tf.reduce_max(tf.where(their_ends <= (begin + limit)[:, None], their_ends, 0), axis=1)  # Sentences that fit end there.
+    end = tf.where(whole > begin, whole, begin + limit)
 
     at = tokens.row_starts() + 1  # Of each record's first sentence.
-    source = tf.where(is_random, tf.gather(at, other), at)
-    begin, end = tf.where(is_random, start, of_first), tf.where(is_random, end, total)
-    parts = [tf.gather(tokens.values, tf.ragged.range(*place)) for place in ((at, at + of_first), (source + begin, source + end))]
+    start = tf.gather(at, source)
+    parts = [tf.gather(tokens.values, tf.ragged.range(*place)) for place in ((at, at + of_first), (start + begin, start + end))]
     begin_of_text, end_of_part = (_column(tf.fill([number], token)) for token in (BOS, EOS))
     text = tf.concat([begin_of_text, parts[0], end_of_part, parts[1], end_of_part], axis=1)
     return text, _column(tf.where(is_random, 1, 2))
