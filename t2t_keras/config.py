@@ -131,6 +131,8 @@ class ModelConfig:
     d_k: int = option(64, "Width of the queries and keys of one head (section 3.2.2).", 2**16)
     d_v: int = option(64, "Width of the values of one head (section 3.2.2).", 2**16)
     dropout: float = option(0.1, "Dropout rate, P_drop, on sub-layer outputs and embedding sums (section 5.4).")
+    attention_dropout: float = option(0.0, "Dropout rate of the attention weights; the paper has none.")
+    activation_dropout: float = option(0.0, "Dropout rate between the two maps of the feed-forward networks; the paper has none.")
     word_dropout: float = option(
         0.0,
         "Share of the tokens of source and target whose embeddings training replaces by zeros (Sennrich et al. 2016); with --simcut, in "
@@ -191,7 +193,10 @@ class ModelConfig:
             _require(self, getattr(self, name) >= 1, name, "a positive number")
         _require(self, self.d_model % 2 == 0, "d_model", "an even number, because sinusoids come in pairs (section 3.5)")
         _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
-        _require(self, 0 <= self.word_dropout < 1, "word_dropout", "a dropout rate in [0, 1)")
+        for name in ("attention_dropout", "activation_dropout", "word_dropout"):
+            _require(self, 0 <= getattr(self, name) < 1, name, "a dropout rate in [0, 1)")
+        whole = "no attention_dropout with an attention_window"
+        _require(self, not (self.attention_dropout and self.attention_window), "attention_dropout attention_window", whole)
         for name in ("r_drop", "simcut"):
             _require(self, getattr(self, name) >= 0, name, "a weight of at least 0")
         _require(self, not (self.r_drop and self.simcut), "r_drop simcut", "at most one of the two")
@@ -210,7 +215,7 @@ class ModelConfig:
         )
         _require(self, self.attention_window >= 0, "attention_window", "a number of positions, or 0 for attention to all")
         _require(self, self.attention in ATTENTION_FUNCTIONS, "attention", f"one of {', '.join(ATTENTION_FUNCTIONS)}")
-        restricted = "attention=scaled with an attention_window"
+        restricted = f"`attention={SCALED}` with an `attention_window`"
         _require(self, self.attention == SCALED or not self.attention_window, "attention attention_window", restricted)
         _require(self, self.activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}")
         _require(self, self.norm in NORMS, "norm", f"one of {', '.join(NORMS)}")

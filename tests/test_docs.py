@@ -260,6 +260,7 @@ def test_everything_imported_is_installed_with_the_package():
     extras = {
         "apache-beam",
         "ctranslate2",
+        "gensim",
         "grpcio",
         "huggingface-hub",
         "requests",

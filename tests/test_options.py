@@ -134,6 +134,16 @@ def shape_of(ending: str) -> Callable:
     return shape
 
 
+def rates_of_dropout(name: str) -> Callable:
+    """config → the rates of the dropout inside layers with this in their names."""
+
+    def rates(lab, config) -> list:
+        layers = [each for each in Transformer(config)._flatten_layers() if name in each.name and "norm" not in each.name]
+        return [each.dropout.rate for each in layers if getattr(each, "dropout", None)]
+
+    return rates
+
+
 def word_dropouts(lab, config) -> list:
     """Rates of the layers that drop words, and whether the first half of a batch keeps them."""
     return [(each.rate, each.second_half) for each in Transformer(config)._flatten_layers() if isinstance(each, WordDropout)]
@@ -679,6 +689,8 @@ ROWS = {
         "d_k": [Row(4, heads, (2, 4, 5))],
         "d_v": [Row(4, heads, (2, 3, 4))],
         "dropout": [Row(0.5, dropout_rates, {0.5})],
+        "attention_dropout": [Row(0.5, rates_of_dropout("attention"), [0.5] * 3)],
+        "activation_dropout": [Row(0.5, rates_of_dropout("feed_forward"), [0.5] * 2)],
         "word_dropout": [
             Row(0.5, word_dropouts, [(0.5, False)] * 2),
             Row(0.5, word_dropouts, [(0.5, True)] * 2, {"word_dropout": 0.1, "simcut": 3.0}),

@@ -19,7 +19,7 @@ import numpy as np
 
 from t2t_keras.log import printable
 
-_FIRST, _OF_NUMBER = 2**12, 2**6  # Largest size of a header and of the word in a line, and of a number in text, in bytes.
+_START = 2**22  # Bytes that have the header and a line of any width.
 _EXPECTED = "Expected word vectors in the text or binary format of Word2Vec, or that of GloVe"
 
 
@@ -47,7 +47,7 @@ def check(path: pathlib.Path, width: int) -> Format:
     if not importlib.util.find_spec("gensim"):
         raise ValueError("Word vectors are read with gensim: pip install 't2t_keras[embeddings]', or '.[embeddings]' in a checkout.")
     with path.open("rb") as file:
-        first, rest = _line(file.read(_FIRST + _OF_NUMBER * (width + 1)))
+        first, rest = _line(file.read(_START))
     fields = first.split()
     header = len(fields) == 2 and all(field.isdigit() and len(field) < 20 for field in fields)
     row = _line(rest)[0] if header else first
@@ -59,7 +59,7 @@ def check(path: pathlib.Path, width: int) -> Format:
     if found.width != width:
         raise ValueError(f"Expected word vectors of {width:,} numbers, the width of the embeddings. Received: {found.width:,} in {path}.")
     if header:
-        smallest = len(first) + 1 + int(fields[0]) * (2 + found.width * (4 if found.binary else 2)) - found.binary
+        smallest = len(first) + 1 + int(fields[0]) * (2 + found.width * (4 if found.binary else 2))
         if path.stat().st_size < smallest:
             raise ValueError(
                 f"Expected {int(fields[0]):,} word vectors in {path}, as its header says: {smallest:,} bytes or more. "

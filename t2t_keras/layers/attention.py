@@ -11,6 +11,7 @@ from keras import ops
 from t2t_keras.compat import keras_mask
 from t2t_keras.layers.attention_functions import FUNCTIONS, check_function, masked_softmax
 from t2t_keras.layers.dense import Dense, leading, linear
+from t2t_keras.layers.dropout import Dropout
 
 
 def attention_weights(q, k, mask=None):
@@ -109,6 +110,7 @@ class MultiHeadAttention(keras.layers.Layer):
         d_v: width of the values of one head.
         use_bias: whether the four projections have a bias; not in the paper.
         function: name of the attention function: "scaled" as in the paper, "unscaled" or "additive"; see `attention_functions`.
+        dropout: dropout rate of the attention weights; not in the paper.
 
     Call arguments:
         query: [B, T, D].
@@ -126,13 +128,17 @@ class MultiHeadAttention(keras.layers.Layer):
         ValueError: there is no such function, `attention_mask` has a wrong dtype or shape, or a mask does not cover the cached positions.
     """
 
-    def __init__(self, num_heads: int, d_k: int, d_v: int, use_bias: bool = False, function: str = "scaled", **kwargs):
+    def __init__(
+        self, num_heads: int, d_k: int, d_v: int, use_bias: bool = False, function: str = "scaled", dropout: float = 0.0, **kwargs
+    ):
         super().__init__(**kwargs)
         check_function(function)
         self.num_heads, self.d_k, self.d_v, self.use_bias, self.function = num_heads, d_k, d_v, use_bias, function
         self.query_projection = self._projection(num_heads * d_k, "query")
         self.key_projection = self._projection(num_heads * d_k, "key")
         self.value_projection = self._projection(num_heads * d_v, "value")
+        # None at all without a rate: its seed would change the random numbers of other layers.
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy) if dropout else None
         self.supports_masking = True
 
     def _projection(self, width: int, name: str) -> Dense:
@@ -194,20 +200,21 @@ class MultiHeadAttention(keras.layers.Layer):
             return attention_weights(q, k, mask)
         return ops.cast(masked_softmax(self._scores(q, k), mask), q.dtype)
 
-    def _attend(self, q, k, v, mask):
-        return ops.matmul(self._weights(q, k, mask), v)
+    def _attend(self, q, k, v, mask, training=False):
+        weights = self._weights(q, k, mask)
+        return ops.matmul(self.dropout(weights, training=training) if self.dropout else weights, v)
 
-    def call(self, query, memory=None, attention_mask=None, cache=None):
+    def call(self, query, memory=None, attention_mask=None, cache=None, training=False):
         q, k, v = self._queries_keys_values(query, memory)
         memory = query if memory is None else memory
         if cache:
             k, v = (ops.concatenate(pair, axis=2) for pair in zip(cache, (k, v), strict=True))
             _check_masks_cover_cache(attention_mask, memory, cache[0].shape[2], k.shape[2])
         mask = _combine_masks(attention_mask, memory)
-        heads = _swap_heads(self._attend(q, k, v, mask))
+        heads = _swap_heads(self._attend(q, k, v, mask, training))
         output = self.output_projection(ops.reshape(heads, (*leading(heads)[:2], self.num_heads * self.d_v)))
         return output if cache is None else (output, [k, v])
 
     def get_config(self):
         own = {name: getattr(self, name) for name in ("num_heads", "d_k", "d_v", "use_bias", "function")}
-        return {**super().get_config(), **own}
+        return {**super().get_config(), **own, "dropout": self.dropout.rate if self.dropout else 0.0}

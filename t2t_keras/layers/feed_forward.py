@@ -7,6 +7,7 @@ distribution (Hendrycks and Gimpel 2016), or swish(x) = x σ(x), with the logist
 import keras
 
 from t2t_keras.layers.dense import Dense
+from t2t_keras.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -16,12 +17,14 @@ class FeedForward(keras.layers.Layer):
     Args:
         d_ff: width between the two maps.
         activation: between the two maps, by the name that Keras gives it.
+        dropout: dropout rate of the result of the activation; not in the paper.
     """
 
-    def __init__(self, d_ff: int, activation: str = "relu", **kwargs):
+    def __init__(self, d_ff: int, activation: str = "relu", dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         self.d_ff, self.activation = d_ff, activation
         self.inner = Dense(d_ff, activation=activation, name="inner", dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy) if dropout else None  # As in `MultiHeadAttention`.
         self.supports_masking = True
 
     def build(self, input_shape):
@@ -29,11 +32,17 @@ class FeedForward(keras.layers.Layer):
         self.outer = Dense(input_shape[-1], name="outer", dtype=self.dtype_policy)
         self.outer.build((*input_shape[:-1], self.d_ff))
 
-    def call(self, x):
-        return self.outer(self.inner(x))
+    def call(self, x, training=False):
+        x = self.inner(x)
+        return self.outer(self.dropout(x, training=training) if self.dropout else x)
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "d_ff": self.d_ff, "activation": self.activation}
+        return {
+            **super().get_config(),
+            "d_ff": self.d_ff,
+            "activation": self.activation,
+            "dropout": self.dropout.rate if self.dropout else 0.0,
+        }

@@ -105,6 +105,7 @@ class RestrictedSelfAttention(MultiHeadAttention):
         window: the size r of the neighborhood: position i attends to the positions j with |i - j| <= window // 2.
         use_bias: whether the four projections have a bias; not in the paper.
         function: "scaled"; other attention functions are refused.
+        dropout: 0; there is no dropout of the attention weights.
 
     Call arguments:
         query: [B, S, D].
@@ -115,26 +116,38 @@ class RestrictedSelfAttention(MultiHeadAttention):
         [B, S, D].
 
     Raises:
-        ValueError: `window` is not positive, the function is another one, the mask differs between queries, or the call has a `memory` or
-            a `cache`.
+        ValueError: `window` is not positive, the function or the dropout rate is another one, the mask differs between queries, or the
+            call has a `memory` or a `cache`.
     """
 
-    def __init__(self, num_heads: int, d_k: int, d_v: int, window: int, use_bias: bool = False, function: str = "scaled", **kwargs):
-        super().__init__(num_heads, d_k, d_v, use_bias, function, **kwargs)
+    def __init__(
+        self,
+        num_heads: int,
+        d_k: int,
+        d_v: int,
+        window: int,
+        use_bias: bool = False,
+        function: str = "scaled",
+        dropout: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(num_heads, d_k, d_v, use_bias, function, dropout, **kwargs)
         if window < 1:
             raise ValueError(f"Expected a window of at least one position. Received: window={window}.")
         if function != "scaled":
             raise ValueError(f"Expected `function` to be scaled in restricted self-attention. Received: function={function}.")
+        if dropout:
+            raise ValueError(f"Expected no dropout of the weights in restricted self-attention. Received: dropout={dropout}.")
         self.window = window
 
-    def _attend(self, q, k, v, mask):
+    def _attend(self, q, k, v, mask, training=False):
         return restricted_attention(q, k, v, self.window, mask)
 
     def _weights(self, q, k, mask):
         # For pictures of short sequences. Attention returns its weights if the values are the rows of the identity matrix.
         return self._attend(q, k, ops.eye(k.shape[2], dtype=k.dtype)[None, None], mask)
 
-    def call(self, query, memory=None, attention_mask=None, cache=None):
+    def call(self, query, memory=None, attention_mask=None, cache=None, training=False):
         if memory is not None or cache is not None:
             raise ValueError("Expected a `query` alone, because restricted self-attention takes no `memory` and no `cache`.")
         return super().call(query, attention_mask=attention_mask)

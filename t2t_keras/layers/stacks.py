@@ -63,6 +63,8 @@ class _StackLayer(keras.layers.Layer):
         dropout: float,
         *,
         attention_window: int,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
         attention_bias: bool = False,
         attention: str = "scaled",
         activation: str = "relu",
@@ -72,17 +74,19 @@ class _StackLayer(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.options = {"num_heads": num_heads, "d_k": d_k, "d_v": d_v, "d_ff": d_ff, "dropout": dropout}
+        self.options |= {"attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
         self.options |= {"attention_bias": attention_bias, "attention": attention}
         self.options |= {"activation": activation, "norm": norm, "norm_epsilon": norm_epsilon}
         self.self_attention = self._attention("self_attention", attention_window)
         self.self_attention_norm = self._add_and_norm("self_attention_norm")
-        self.feed_forward = FeedForward(d_ff, activation, name="feed_forward", dtype=self.dtype_policy)
+        self.feed_forward = FeedForward(d_ff, activation, activation_dropout, name="feed_forward", dtype=self.dtype_policy)
         self.feed_forward_norm = self._add_and_norm("feed_forward_norm")
         self.supports_masking = True
 
     def _attention(self, name: str, window: int = 0) -> MultiHeadAttention:
         options = {key: self.options[key] for key in ("num_heads", "d_k", "d_v")} | {"use_bias": self.options["attention_bias"]}
-        options |= {"function": self.options["attention"], "name": name, "dtype": self.dtype_policy}
+        options |= {"function": self.options["attention"], "dropout": self.options["attention_dropout"]}
+        options |= {"name": name, "dtype": self.dtype_policy}
         return RestrictedSelfAttention(**options, window=window) if window else MultiHeadAttention(**options)
 
     def _add_and_norm(self, name: str) -> AddAndNorm:
@@ -99,7 +103,8 @@ class _StackLayer(keras.layers.Layer):
         self.feed_forward_norm.build(x_shape, x_shape)
 
     def _feed_forward(self, x, training):
-        return self.feed_forward_norm(x, self.feed_forward(self.feed_forward_norm.read(x)), training=training)
+        y = self.feed_forward(self.feed_forward_norm.read(x), training=training)
+        return self.feed_forward_norm(x, y, training=training)
 
     def get_config(self):
         return {**super().get_config(), **self.options}
@@ -117,6 +122,8 @@ class EncoderLayer(_StackLayer):
         dropout: P_drop.
         attention_window: the size r of the neighborhood that self-attention is restricted to (section 4): position i attends to the
             positions j with |i - j| <= r // 2. 0 does not restrict it.
+        attention_dropout: dropout rate of the attention weights; not in the paper.
+        activation_dropout: dropout rate between the two maps of the feed-forward network; not in the paper.
         attention_bias: whether the projections of attention have a bias; not in the paper.
         attention: name of the attention function, "scaled" as in the paper, "unscaled" or "additive"; see `MultiHeadAttention`.
         activation: of the feed-forward network; see `FeedForward`.
@@ -140,7 +147,7 @@ class EncoderLayer(_StackLayer):
         self._build_shared(x_shape)
 
     def call(self, x, attention_mask=None, training=False):
-        y = self.self_attention(self.self_attention_norm.read(x), attention_mask=attention_mask)
+        y = self.self_attention(self.self_attention_norm.read(x), attention_mask=attention_mask, training=training)
         return self._feed_forward(self.self_attention_norm(x, y, training=training), training)
 
     def compute_output_shape(self, x_shape):
@@ -155,7 +162,8 @@ class DecoderLayer(_StackLayer):
     """Decoder layer: self-attention, attention to the encoder output, then the feed-forward network.
 
     Args:
-        num_heads, d_k, d_v, d_ff, dropout, attention_bias, attention, activation, norm, norm_epsilon: see `EncoderLayer`.
+        num_heads, d_k, d_v, d_ff, dropout, attention_dropout, activation_dropout, attention_bias, attention, activation, norm,
+            norm_epsilon: see `EncoderLayer`.
 
     Call arguments:
         x: [B, T, D].
@@ -184,11 +192,12 @@ class DecoderLayer(_StackLayer):
         """Applies the first sub-layer. Takes the arguments of a call and returns [B, T, D] and the next cache."""
         if attention_mask is None:
             attention_mask = causal_mask(ops.shape(cache[0])[2] if cache else 0, ops.shape(x)[1])
-        y, cache = self.self_attention(self.self_attention_norm.read(x), attention_mask=attention_mask, cache=cache)
+        query = self.self_attention_norm.read(x)
+        y, cache = self.self_attention(query, attention_mask=attention_mask, cache=cache, training=training)
         return self.self_attention_norm(x, y, training=training), cache
 
     def call(self, x, memory, attention_mask=None, cross_attention_mask=None, cache=None, training=False):
         x, grown = self.self_attend(x, attention_mask, () if cache is None else cache, training)
-        y = self.cross_attention(self.cross_attention_norm.read(x), memory, attention_mask=cross_attention_mask)
+        y = self.cross_attention(self.cross_attention_norm.read(x), memory, attention_mask=cross_attention_mask, training=training)
         x = self._feed_forward(self.cross_attention_norm(x, y, training=training), training)
         return x if cache is None else (x, grown)

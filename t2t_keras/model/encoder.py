@@ -15,7 +15,10 @@ from t2t_keras.model import flops
 from t2t_keras.model.protocols import SequenceModel
 
 # Options of encoder and decoder layers.
-LAYER_OPTIONS = ("num_heads", "d_k", "d_v", "d_ff", "dropout", "attention_bias", "attention", "activation", "norm", "norm_epsilon")
+LAYER_OPTIONS = (
+    *("num_heads", "d_k", "d_v", "d_ff", "dropout", "attention_dropout", "activation_dropout"),
+    *("attention_bias", "attention", "activation", "norm", "norm_epsilon"),
+)
 
 
 def word_dropout(config: ModelConfig, side: str, policy: dict) -> list[WordDropout]:

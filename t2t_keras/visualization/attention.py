@@ -108,10 +108,10 @@ def record_attention(layers: Sequence[MultiHeadAttention]) -> Iterator[list[np.n
     found: list[np.ndarray | None] = [None] * len(layers)
 
     def observed(index: int, layer: MultiHeadAttention):
-        def call(query, memory=None, attention_mask=None, cache=None):
+        def call(query, memory=None, attention_mask=None, cache=None, training=False):
             weights = layer.weights_of(query, query if memory is None else memory, attention_mask)
             found[index] = ops.convert_to_numpy(weights)
-            return type(layer).call(layer, query, memory, attention_mask, cache)
+            return type(layer).call(layer, query, memory, attention_mask, cache, training)
 
         return call
 
