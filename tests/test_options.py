@@ -259,7 +259,7 @@ def heads_of_pairs(lab, config) -> tuple:
 
 
 def masked_words(lab, config) -> int:
-    """How many of 20 sub-words are masked, in two words with a separator after each."""
+    """How many sub-words are masked, of two words of 10, of which the second is cut, with a separator after each."""
     every = np.arange(20) > EOS
     tokenizer = types.SimpleNamespace(vocab_size=20, word_parts=(every, every))
     renewal = registry.task("pretraining").renewal(tokenizer, run_folder.Options(config, architecture="bert"), training=True)
@@ -738,7 +738,11 @@ ROWS = {
         "source_vocab_size": [Row(31, shape_of("source_embedding/matrix"), (31, 6))],
         "tie_logits": [Row(False, shape_of("logits_matrix"), (20, 6))],
     },
-    BertConfig: OF_PAIRS | {"mask_rate": [Row(0.5, masked_words, 12)], "whole_words": [Row(True, masked_words, 10)]},
+    BertConfig: OF_PAIRS
+    | {
+        "mask_rate": [Row(0.5, masked_words, lambda found: 8 < found <= 12)],
+        "whole_words": [Row(True, masked_words, lambda found: 4 < found <= 10)],
+    },
     ClassifierConfig: OF_PAIRS | {"labels": [Row("a,b,c", shape_of("classes/bias"), (3,))]},
     TrainConfig: {
         "train_steps": [Row(5, of_run(lambda found: len(found.applied)), 5)],
