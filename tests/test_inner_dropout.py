@@ -63,6 +63,22 @@ def test_each_sub_layer_of_a_model_drops_in_training_alone(place):
     assert not np.allclose(model(inputs, training=True), plain(inputs))
 
 
+def test_lengths_need_not_be_known_in_a_graph():
+    layer = MultiHeadAttention(2, 4, 3, dropout=RATE)
+    layer.build((None, None, 8))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 8])])
+    def attend(x):
+        q, k, _ = layer._queries_keys_values(x, None)
+        weights = layer.dropout(layer._weights(q, k, None), training=True)
+        return weights, layer._weights(q, k, None), layer(x, training=True)
+
+    dropped, plain, _ = map(np.array, attend(tf.random.stateless_normal([40, 50, 8], [1, 2])))
+    kept = dropped > 0
+    assert 1 - kept.mean() == pytest.approx(RATE, abs=5 * (RATE * (1 - RATE) / kept.size) ** 0.5)
+    np.testing.assert_allclose(dropped[kept], plain[kept] / (1 - RATE), rtol=1e-5)
+
+
 def test_configurations_keep_the_rates():
     for layer in (MultiHeadAttention(2, 4, 5, dropout=RATE), FeedForward(5, dropout=RATE)):
         assert type(layer).from_config(layer.get_config()).dropout.rate == RATE
