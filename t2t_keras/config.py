@@ -354,7 +354,7 @@ class _PairEncoderConfig:
 class BertConfig(_PairEncoderConfig):
     """Options of the pretraining of an encoder with masked words and next sentences (Devlin et al. 2019, section 3.1)."""
 
-    mask_rate: float = option(0.15, "Share of the sub-words to be told from the others.")
+    mask_rate: float = option(0.15, "Share of the sub-words to predict.")
     whole_words: bool = option(False, "Mask all sub-words of a word, or none.")
 
     def __post_init__(self):

@@ -1,4 +1,4 @@
-"""What an encoder tells of held-out documents, beside the unigram and the bigram model of the training text."""
+"""What an encoder predicts in held-out documents, beside the unigram and the bigram model of the training text."""
 
 import json
 import pathlib

@@ -1,7 +1,7 @@
 """Pairs of sentences and masked words, drawn in the graph from a seed (Devlin et al. 2019, section 3.1 and appendix A.1).
 
 A record becomes [CLS] A [SEP] B [SEP]. A are its first sentences, and B the others or, for half of the records, sentences of another
-document. Of the 15% of the sub-words that are to be told, 80% become [MASK], 10% another sub-word, and 10% stay.
+document. Of the 15% of the sub-words to predict, 80% become [MASK], 10% another sub-word, and 10% stay.
 
 Letters: N records, L the sub-words of the longest, M the sentences of the record that has most.
 """
@@ -13,7 +13,7 @@ from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.task import Renewal
 from t2t_keras.text.subwords import Subwords
 
-RANDOM_SECOND, MASKED, REPLACED = 0.5, 0.8, 0.1  # Shares: of the records; and of the sub-words that are to be told.
+RANDOM_SECOND, MASKED, REPLACED = 0.5, 0.8, 0.1  # Shares: of the records; and of the sub-words to predict.
 TRIES = 10  # At finding another document, as in BERT.
 
 
@@ -22,7 +22,7 @@ def renewal(tokenizer: Subwords, mask_rate: float, whole_words: bool) -> Renewal
 
     Args:
         tokenizer: the sub-words.
-        mask_rate: share of the sub-words to be told.
+        mask_rate: share of the sub-words to predict.
         whole_words: whether all sub-words of a word are masked, or none.
     """
     parts = tokenizer.word_parts if whole_words else None
@@ -51,7 +51,7 @@ def pairs(tokens: tf.RaggedTensor, lengths: tf.RaggedTensor, document: tf.Ragged
     """Draws pairs of sentences. They are no longer than the records.
 
     For each record another one is drawn, of another document, and half of the records take their second sentences from it. A limit for
-    these is drawn below what either of both has left, so that a length does not tell which one it is. As many sentences as fit are
+    these is drawn below what either of both has left, so that its length does not give it away. As many sentences as fit are
     taken; if not even one does, it is cut. Where no other document is found, the second sentences follow.
 
     Args:

@@ -1,4 +1,4 @@
-"""What an encoder tells of held-out documents, beside what counts of the training text tell.
+"""What an encoder predicts in held-out documents, beside models that count in the training text.
 
 The unigram model takes the most frequent sub-word for each masked one. The bigram model takes the most frequent one after the sub-word
 before it, and that of the unigram model where this one is masked too or was never seen.
@@ -141,4 +141,4 @@ def table(found: dict) -> str:
         ("… by chance", "chance", "texts"),
     ]
     lines = [f"| {name} | {100 * found[share]:.1f}% | {found[number]:,} |" for name, share, number in rows]
-    return "\n".join(["| told right | share | of |", "|---|---:|---:|", *lines])
+    return "\n".join(["| predictions | accuracy | number |", "|---|---:|---:|", *lines])

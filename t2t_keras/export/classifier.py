@@ -32,7 +32,7 @@ BATCH = 32  # Texts at once.
 
 
 class Prediction(NamedTuple):
-    """What is told of a text.
+    """The prediction for a text.
 
     Attributes:
         label: the most likely class.
@@ -88,7 +88,7 @@ class TextClassifier:
         return tf.concat([part.with_row_splits_dtype(tf.int64) for part in parts], axis=1).to_tensor()
 
     def predict(self, texts: Iterable[str]) -> Iterator[Prediction]:
-        """Yields what is told of each text, a sentence or two with a tab between them."""
+        """Yields the prediction for each text, a sentence or two with a tab between them."""
         batch: list[str] = []
         for text in texts:
             batch.append(text)

@@ -77,7 +77,7 @@ class _PairModel(SequenceModel):
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class Bert(_PairModel):
-    """An encoder in pretraining: its heads tell masked words, and whether the second sentence follows the first.
+    """An encoder in pretraining: its heads predict masked words, and whether the second sentence follows the first.
 
     Args:
         config: options of the network, a `BertConfig` or a dictionary of its fields.

@@ -53,8 +53,8 @@ class Pretraining(Task):
         Metric(
             "next_accuracy",
             "Accuracy of next sentences",
-            train="Share of the texts where it is told whether the second sentence follows the first; chance is about a half.",
-            valid="Share of the texts of the validation set where it is told whether the second sentence follows the first.",
+            train="Share of the texts with a correct prediction of whether the second sentence follows the first; chance is about a half.",
+            valid="Share of the texts of the validation set with a correct prediction of whether the second sentence follows the first.",
         ),
     )
     best_metrics = ("loss", "masked_accuracy")
