@@ -213,7 +213,7 @@ def test_a_run_keeps_its_architecture(gru):
     folder = gru
     with pytest.raises(ValueError, match=re.escape("Expected architecture=gru, that of the run in")):
         run_folder.resolve(folder / "whole", {"architecture": "transformer"})
-    expected = "Expected options of architecture=gru. Received: num_heads=4, an option of architecture=transformer."
+    expected = "Expected options of architecture=gru. Received: num_heads=4, an option of architecture=transformer or bert or classifier."
     with pytest.raises(ValueError, match=re.escape(expected)):
         run_folder.resolve(folder / "whole", {"num_heads": 4})
     table = run_folder.resolve(folder / "whole", {}).table()
@@ -288,7 +288,8 @@ def test_an_option_of_another_architecture_is_refused_with_both_names(gru):
         _, said = process.communicate()
         assert process.returncode == 1
         assert said.splitlines()[-1] == (
-            "Error: Expected options of --architecture=gru. Received: --num_heads, an option of --architecture=transformer."
+            "Error: Expected options of --architecture=gru. Received: --num_heads, an option of --architecture=transformer or "
+            "--architecture=bert or --architecture=classifier."
         )
 
 

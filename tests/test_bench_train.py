@@ -80,7 +80,7 @@ def test_our_contestant_makes_the_updates_of_the_product(task, pairs):
     strategy = devices.make_strategy()
     keras.utils.set_random_seed(TRAIN.seed)
     product, adam = run._make_model(strategy, Options(model, TRAIN))
-    read = loop._make_batches(strategy, TRAIN, pairs, batching.START)
+    read = loop._make_batches(strategy, TRAIN, pairs, batching.START, None)
     step, scale, losses = loop._make_train_step(strategy, product, adam, toy.TASK, TRAIN, read.element_spec), LossScale(), []
     for _, batch in zip(range(UPDATES), read, strict=False):
         metrics, scale = step({side: batch[side] for side in shards.SIDES}, scale)

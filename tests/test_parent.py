@@ -232,7 +232,7 @@ def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_i
         (
             {"parent_checkpoint": "newest"},
             ValueError,
-            "one of average, best, latest, or the number of an update. Received: newest",
+            "one of average, best, latest, ema, or the number of an update. Received: newest",
         ),
         (
             {"freeze": "embedding,heads"},
