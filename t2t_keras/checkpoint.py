@@ -405,7 +405,7 @@ def _load(model_dir: pathlib.Path, which: str, model, names: Names = str, partia
             raise
         return _load(model_dir, which, model, names, partial)
     steps = ", ".join(str(step_of(path)) for path in paths)
-    what = "checkpoint" if which.isdecimal() else which
+    what = "checkpoint" if which.isdecimal() else {EMA: "moving average"}.get(which, which)
     return f"{what} of {model_dir}: update{'s' * (len(paths) > 1)} {steps}", left, state
 
 

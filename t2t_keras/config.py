@@ -132,7 +132,7 @@ class ModelConfig:
     d_v: int = option(64, "Width of the values of one head (section 3.2.2).", 2**16)
     dropout: float = option(0.1, "Dropout rate, P_drop, on sub-layer outputs and embedding sums (section 5.4).")
     attention_dropout: float = option(0.0, "Dropout rate of the attention weights; the paper has none.")
-    activation_dropout: float = option(0.0, "Dropout rate between the two maps of the feed-forward networks; the paper has none.")
+    activation_dropout: float = option(0.0, "Dropout rate between the two layers of the feed-forward networks; the paper has none.")
     word_dropout: float = option(
         0.0,
         "Share of the tokens of source and target whose embeddings training replaces by zeros (Sennrich et al. 2016); with --simcut, in "
@@ -200,6 +200,9 @@ class ModelConfig:
         for name in ("r_drop", "simcut"):
             _require(self, getattr(self, name) >= 0, name, "a weight of at least 0")
         _require(self, not (self.r_drop and self.simcut), "r_drop simcut", "at most one of the two")
+        rates = "dropout attention_dropout activation_dropout word_dropout"
+        differ = any(getattr(self, name) for name in rates.split())
+        _require(self, differ or not self.r_drop, f"r_drop {rates}", "dropout of some kind, by which the two passes of r_drop differ")
         _require(self, self.word_dropout or not self.simcut, "simcut word_dropout", "a word_dropout for the second pass of simcut")
         _require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
         _require(self, self.sinusoids in SINUSOIDS, "sinusoids", f"one of {', '.join(SINUSOIDS)}")

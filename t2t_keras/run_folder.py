@@ -472,7 +472,7 @@ def _check_task(groups: dict, task) -> None:
         raise ValueError(f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}.")
     if (rate := groups["train"].bpe_dropout) and not task.bpe_dropout:
         raise ValueError(f"Expected no `bpe_dropout`, because the task {task.name} has none. Received: bpe_dropout={rate:g}.")
-    if rate and groups["data"].names_corpus and (kind := groups["data"].subwords) != "bpe":
+    if rate and (kind := groups["data"].subwords) != "bpe":
         raise ValueError(f"Expected `subwords=bpe` with `bpe_dropout`. Received: subwords={kind}, bpe_dropout={rate:g}.")
     task.check_text(groups["data"])
 

@@ -108,6 +108,8 @@ def test_word_pieces_have_no_merges(subwords):
     pieces = vocabulary.learn("wordpiece", LINES * 20, 290, **LEARN)
     with pytest.raises(ValueError, match="Expected byte-pair encoding .*bpe_dropout.*Received: WordPieces"):
         BpeDropout(vocabulary.load(pieces), 0.1)
+    with pytest.raises(ValueError, match="Received: Words"):
+        BpeDropout(vocabulary.load(vocabulary.learn("word", LINES * 20, 265, **LEARN)), 0.1)
 
 
 def renewal_of(tokenizer, rate: float, training: bool = True):

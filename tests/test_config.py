@@ -81,6 +81,7 @@ INVALID = [
     (ModelConfig, {"attention_dropout": 0.1, "attention_window": 4}),
     *((ModelConfig, {name: -0.5}) for name in ("r_drop", "simcut")),
     (ModelConfig, {"r_drop": 1.0, "simcut": 1.0}),
+    (ModelConfig, {"r_drop": 1.0, "dropout": 0.0}),
     (ModelConfig, {"simcut": 3.0, "word_dropout": 0.0}),
     (ModelConfig, {"learned_positions": -1}),
     (ModelConfig, {"attention_window": -1}),

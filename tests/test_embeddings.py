@@ -65,7 +65,7 @@ def test_vectors_that_give_no_row_are_refused(tmp_path, rows):
 def test_the_folder_keeps_which_rows_have_started(tmp_path):
     embeddings.write(tmp_path, ["▁cat", "▁dog"])
     assert embeddings.read(tmp_path, PIECES) == ["▁cat", "▁dog"]
-    for content in ("▁cat\n▁do", "▁cat\n▁mouse\n"):
+    for content in ("", "▁cat\n▁do", "▁cat\n▁mouse\n"):
         (tmp_path / run_folder.EMBEDDINGS).write_text(content)
         with pytest.raises(ValueError, match="Expected sub-words of the run in .*embeddings.txt"):
             embeddings.read(tmp_path, PIECES)

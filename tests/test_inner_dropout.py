@@ -73,6 +73,15 @@ def test_lengths_need_not_be_known_in_a_graph():
         weights = layer.dropout(layer._weights(q, k, None), training=True)
         return weights, layer._weights(q, k, None), layer(x, training=True)
 
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None, None])])
+    def masked(weights):
+        layer.dropout.seed_generator.state.assign([3, 4])
+        return layer.dropout(weights, training=True)
+
+    ones = tf.ones([2, 2, 3, 7])
+    in_graph = masked(ones)
+    layer.dropout.seed_generator.state.assign([3, 4])
+    np.testing.assert_array_equal(layer.dropout(ones, training=True), in_graph)  # A diagnosis repeats an update in eager mode.
     dropped, plain, _ = map(np.array, attend(tf.random.stateless_normal([40, 50, 8], [1, 2])))
     kept = dropped > 0
     assert 1 - kept.mean() == pytest.approx(RATE, abs=5 * (RATE * (1 - RATE) / kept.size) ** 0.5)

@@ -308,6 +308,21 @@ def test_a_run_that_marian_has_no_model_for_is_refused_in_one_sentence(tmp_path,
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_what_matters_in_training_alone_does_not_hinder_an_export(tmp_path):
+    rates = {"attention_dropout": 0.25, "activation_dropout": 0.5}
+    run = marian_run.make(tmp_path / "run", **rates, word_dropout=0.1, simcut=3.0)
+    t2t_keras.export_marian(run, tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert {name: config[name] for name in rates} == rates
+
+
+def test_the_card_does_not_say_where_word_vectors_were(tmp_path):
+    run = marian_run.make(tmp_path / "run", groups={"train": TrainConfig(embeddings=str(tmp_path / "secret" / "vectors.txt"))})
+    t2t_keras.export_marian(run, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "--embeddings=vectors.txt" in card and "secret" not in card
+
+
 def test_placeholders_are_refused(tmp_path):
     lines = (side.encode() for pair in stand_in.pairs() for side in pair)
     options = {"sample": 10_000, "seed": 1, "normalization": "identity", "character_coverage": 1.0, "pattern": "x+"}

@@ -69,7 +69,7 @@ def test_a_restored_optimizer_continues_with_it(folder):
 def test_the_checkpoint_ema_loads_it(folder):
     with logged() as said:
         model = loading.load(folder, "ema").model
-    assert f"Using the ema of {folder}: update 5." in said
+    assert f"Using the moving average of {folder}: update 5." in said
     expected = arrays(checkpoint.path_of(folder, 5), "ema")
     for name, weight in checkpoint.model_variables(model).items():
         np.testing.assert_array_equal(weight, expected[name.removeprefix("model/")], err_msg=name)

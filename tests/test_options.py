@@ -695,7 +695,7 @@ ROWS = {
             Row(0.5, word_dropouts, [(0.5, False)] * 2),
             Row(0.5, word_dropouts, [(0.5, True)] * 2, {"word_dropout": 0.1, "simcut": 3.0}),
         ],
-        "r_drop": [Row(2.0, diverged, 2.0)],
+        "r_drop": [Row(2.0, diverged, 2.0, {"dropout": 0.1})],
         "simcut": [Row(3.0, diverged, 3.0, {"word_dropout": 0.5})],
         "learned_positions": [Row(9, positions, [(9, 8)])],
         "sinusoids": [Row("tensor2tensor", frequencies, pytest.approx([1, 10000 ** (-1 / 3), 10000 ** (-2 / 3), 1e-4], abs=1e-6))],

@@ -151,7 +151,7 @@ def test_a_run_whose_folder_was_moved_stays_one_row_of_the_hparams_tab(tmp_path)
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("origin", ["parent", "encoder_from"])
+@pytest.mark.parametrize("origin", ["parent", "encoder_from", "embeddings"])
 def test_a_copy_of_a_run_is_another_trial_and_trials_have_the_names_of_tensorboard_s_runs(tmp_path, origin):
     """Story: the trial was an absolute path, cut off, of the folder where the run was once, and a copy merged with its original."""
     options = dataclasses.replace(OPTIONS, train=TrainConfig(**{origin: str(tmp_path / "parent")}))

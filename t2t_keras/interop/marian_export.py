@@ -33,10 +33,11 @@ from t2t_keras.log import logger
 from t2t_keras.text import piece_file, sentencepiece_model
 
 CARD = "README.md"
-# Options of the model that Marian has too; the others must have their defaults.
+# Options of the model that Marian has too, or that matter in training alone; the others must have their defaults.
 _SAID = (
     *("vocab_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "dropout", "attention_bias"),
     *("activation", "norm_epsilon", "source_vocab_size", "tie_logits", "logits_bias"),
+    *("attention_dropout", "activation_dropout", "word_dropout", "r_drop", "simcut"),
 )
 _EMBEDDING = "transformer/embedding"
 _OF_MEMORY = ("encoder_attn.k_proj", "encoder_attn.v_proj")  # These read the encoder's output.
@@ -312,8 +313,8 @@ def _config(model: ModelConfig, decode: DecodeConfig, own: _Own) -> dict:
         **{f"{side}_ffn_dim": model.d_ff for side in sides},
         "activation_function": model.activation,
         "dropout": model.dropout,
-        "attention_dropout": 0.0,
-        "activation_dropout": 0.0,
+        "attention_dropout": model.attention_dropout,
+        "activation_dropout": model.activation_dropout,
         **_special(own),
     }
 

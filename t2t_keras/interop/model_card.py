@@ -186,7 +186,7 @@ def _origin(model_dir: pathlib.Path, options: run_folder.Options, state: dict) -
         for field in dataclasses.fields(group):
             value = getattr(group, field.name)
             if value != field.default and options.sources.get(field.name) != "parent" and field.name not in _LOCAL:
-                value = _names(value) if field.name in (*FILES, "parent", "encoder_from") else value
+                value = _names(value) if field.name in (*FILES, "parent", "encoder_from", "embeddings") else value
                 given.append(f"--{field.name}={_code(shlex.quote(str(value)))}")
     step = state.get("step")
     trained = f"Trained with t2t_keras for {step:,} updates." if type(step) is int else "Trained with t2t_keras."

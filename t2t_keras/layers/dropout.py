@@ -34,12 +34,9 @@ class Dropout(keras.layers.Layer):
         if not training or self.rate == 0:
             return x
         *rows, width = ops.shape(x)
-        if isinstance(width, int):
-            # `randint` excludes its upper bound, so it never draws the largest int32.
-            words = keras.random.randint((*rows, (width + 1) // 2), -(2**31), 2**31 - 1, seed=self.seed_generator)
-            bits = ops.view(words, "uint16")[..., :width]
-        else:  # As of attention weights in a graph. Words cannot be divided then.
-            bits = keras.random.randint((*rows, width), 0, 2**16, seed=self.seed_generator)
+        # Each word has the bits of two values. `randint` excludes its upper bound, so it never draws the largest int32.
+        words = keras.random.randint((*rows, (width + 1) // 2, 1), -(2**31), 2**31 - 1, seed=self.seed_generator)
+        bits = ops.reshape(ops.view(words, "uint16"), (*rows, (width + 1) // 2 * 2))[..., :width]
         dropped = min(round(self.rate * 2**16), 2**16 - 1)
         return ops.where(bits >= dropped, x * (1 / (1 - self.rate)), ops.zeros((), x.dtype))
 

@@ -123,7 +123,7 @@ class EncoderLayer(_StackLayer):
         attention_window: the size r of the neighborhood that self-attention is restricted to (section 4): position i attends to the
             positions j with |i - j| <= r // 2. 0 does not restrict it.
         attention_dropout: dropout rate of the attention weights; not in the paper.
-        activation_dropout: dropout rate between the two maps of the feed-forward network; not in the paper.
+        activation_dropout: dropout rate between the two layers of the feed-forward network; not in the paper.
         attention_bias: whether the projections of attention have a bias; not in the paper.
         attention: name of the attention function, "scaled" as in the paper, "unscaled" or "additive"; see `MultiHeadAttention`.
         activation: of the feed-forward network; see `FeedForward`.

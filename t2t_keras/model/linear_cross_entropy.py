@@ -21,7 +21,7 @@ BLOCK = 512  # Tokens.
 
 
 class Consistency(NamedTuple):
-    """Weights of what two passes over the same tokens cost, with distributions p and q. Both directions of the divergence have a gradient.
+    """Weights of what two passes over the same tokens cost, with distributions p and q. The gradient goes through both.
 
     Attributes:
         first, second: of the cross entropies of the first and the second pass.

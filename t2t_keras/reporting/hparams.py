@@ -26,7 +26,7 @@ def summaries(options: run_folder.Options) -> list[bytes]:
     """The columns of the table and the run's row in it, each as a serialized `Summary`."""
     fields = [(group, field) for group in options.groups.values() for field in dataclasses.fields(group)]
     values = {field.name: field.type(getattr(group, field.name)) for group, field in fields}  # NumPy's numbers are options, too.
-    names = {name: os.path.basename(values[name]) for name in ("parent", "encoder_from")}
+    names = {name: os.path.basename(values[name]) for name in ("parent", "encoder_from", "embeddings")}
     values = {run_folder.ARCHITECTURE: options.architecture} | values | names
     task = options.task
     shown = sorted(task.metrics, key=lambda metric: metric.name != task.best_metrics[0])  # The one that selects checkpoints comes first.

@@ -24,7 +24,7 @@ class BpeDropout:
     """
 
     def __init__(self, subwords: BytePairs, rate: float):
-        if not isinstance(subwords, BytePairs):
+        if type(subwords) is not BytePairs:  # A vocabulary of words is a kind of byte pairs without merges.
             raise ValueError(f"Expected byte-pair encoding (`subwords=bpe`) with `bpe_dropout`. Received: {type(subwords).__name__}.")
         self.rate, self._processor = rate, sentencepiece.SentencePieceProcessor(model_proto=subwords.model)
 

@@ -50,7 +50,7 @@ def start(path: pathlib.Path, matrix, pieces: Iterable[str]) -> list[str]:
     if not vectors.any():
         some = ", ".join(sorted(rows)[:5])
         raise ValueError(f"Expected vectors of words in the vocabulary, such as {some}. Received: none in {path}, or all 0.")
-    values[[rows[word] for word in found]] = vectors * np.sqrt(np.mean(values**2) / np.mean(vectors**2))
+    values[[rows[word] for word in found]] = vectors * np.sqrt(np.mean(values**2) / np.mean(vectors.astype("float64") ** 2))
     matrix.assign(values)
     logger.info(f"{len(found):,} of the {len(rows):,} sub-words that begin a word have a vector in {path}; the others start at random.")
     return sorted(_MARK + word for word in found)
@@ -75,6 +75,6 @@ def read(model_dir: pathlib.Path, pieces: Collection[str]) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"Expected {path}, which names the embeddings to freeze. Received none. Restore it from a copy.")
     *started, rest = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    if rest or not set(started) <= set(pieces):
+    if rest or not started or not set(started) <= set(pieces):
         raise ValueError(f"Expected sub-words of the run in {path}, one a line. Received: something else. Restore it from a copy.")
     return started
