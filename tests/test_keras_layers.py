@@ -6,7 +6,7 @@ from keras.src import testing
 
 from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.dense import Dense
-from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.dropout import Dropout, WordDropout
 from t2t_keras.layers.embedding import SharedEmbedding
 from t2t_keras.layers.feed_forward import FeedForward
 from t2t_keras.layers.layer_norm import LayerNorm
@@ -29,6 +29,7 @@ LAYERS = [
     (SinusoidalPositions, {"form": "tensor2tensor", "first": 2}, (B, T, D), 0, 0),
     (LearnedPositions, {"rows": 2}, (B, T, D), 1, 0),
     (Dropout, {"rate": 0.1, "seed": 3}, (B, T, D), 0, 1),
+    (WordDropout, {"rate": 0.1, "second_half": True, "seed": 3}, (B, T, D), 0, 1),
     (EncoderLayer, SIZES, (B, T, D), 4 + 4 + 2 * 2, 2),
     (EncoderLayer, {**SIZES, **OTHERS, "attention_window": 3}, (B, T, D), 8 + 4 + 2 * 2, 2),
     (RestrictedSelfAttention, {**ATTENTION, "window": 3}, (B, T, D), 4, 0),

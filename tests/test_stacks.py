@@ -7,7 +7,7 @@ from keras import ops
 
 from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.dense import Dense
-from t2t_keras.layers.dropout import Dropout
+from t2t_keras.layers.dropout import Dropout, WordDropout
 from t2t_keras.layers.embedding import SharedEmbedding
 from t2t_keras.layers.feed_forward import FeedForward
 from t2t_keras.layers.layer_norm import LayerNorm
@@ -152,6 +152,7 @@ CANDIDATES = [
     (SinusoidalPositions, {}, {"x": X}),
     (LearnedPositions, {"rows": 2}, {"x": X}),
     (Dropout, {"rate": 0.1, "seed": 3}, {"x": X}),
+    (WordDropout, {"rate": 0.1, "second_half": True, "seed": 3}, {"x": X}),
     (AddAndNorm, {"dropout": 0.1}, {"x": X, "y": normal(B, T, D, seed=2)}),
     (EncoderLayer, SIZES, {"x": MEMORY, "attention_mask": SOURCE_MASK}),
     (EncoderLayer, {**SIZES, "attention_window": 3}, {"x": MEMORY, "attention_mask": SOURCE_MASK}),
