@@ -17,7 +17,7 @@ from test_oracle import as_in_the_paper, randomized
 
 from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.config import BOS, EOS, UNK, BertConfig, DataConfig, code_of
-from t2t_keras.data import batching, masking, prepare, shards
+from t2t_keras.data import batching, corpora, masking, prepare, shards
 from t2t_keras.model.bert import Bert
 from t2t_keras.reporting import curves
 from t2t_keras.tasks import pretraining
@@ -48,13 +48,27 @@ def records(text: str, max_length: int) -> list[tuple[str, list[int], int]]:
 
 def test_a_record_has_as_many_sentences_of_a_document_as_fit():
     """By hand, with room for 8 sub-words: sentences of 5 are divided into 4 and 1; a last one alone comes with the one before it."""
-    one, two = code_of(b"abc"), code_of(b"rst")
+    one, two = code_of(b"abc\nde\nfgh\nij"), code_of(b"rst\nuvwxy\nz")
     assert records("abc\nde\nfgh\nij\n\nrst\nuvwxy\nz\n", 11) == [
         ("abcdefgh", [3, 2, 3], one),
         ("fghij", [3, 2], one),
         ("rstuvwxy", [3, 4, 1], two),
         ("yz", [1, 1], two),
     ]
+
+
+def test_documents_that_begin_alike_are_two():
+    """Story: of papers that began with "abstract" no second sentence was another's, because a document was known by its first line."""
+    [one], [two] = (records(f"abstract\n{line}\n", 40) for line in ("ab", "cd"))
+    assert one[2] != two[2] and records("abstract\nab\n\n\nabstract\ncd\n", 40) == [one, two]
+
+
+def test_a_document_has_one_number_though_text_is_tokenized_in_parts(monkeypatch):
+    monkeypatch.setattr(prepare, "PAIRS_AT_ONCE", 2)
+    lines = [(line.encode(),) for line in "ab cd ef gh ij".split()] + [prepare.BLANK, (b"kl",), (b"mn",)]
+    report = corpora.Report()
+    found = [document for *_, [document] in prepare.encode(iter(lines), Letters(), 7, report, pretraining.Pretraining())]
+    assert len(found) == 4 and len(set(found[:3])) == 1 and found[3] != found[0]
 
 
 def test_a_document_of_one_sentence_has_no_record_and_blank_lines_in_a_row_are_one():

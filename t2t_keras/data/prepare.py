@@ -75,13 +75,13 @@ def _size(pair: corpora.Pair) -> int:
     return sum(map(len, pair))
 
 
-def chunks(pairs: Iterator[corpora.Pair], number: int, size: int) -> Iterator[list[corpora.Pair]]:
-    """Yields lists of pairs that end with pair `number`, or once they have `size` bytes of text."""
+def chunks(pairs: Iterator[corpora.Pair], number: int, size: int, documents: bool = False) -> Iterator[list[corpora.Pair]]:
+    """Yields lists of pairs that end with pair `number`, or once they have `size` bytes of text; with `documents`, where one ends then."""
     chunk, held = [], 0
     for pair in pairs:
         chunk.append(pair)
         held += _size(pair)
-        if len(chunk) == number or held >= size:
+        if (len(chunk) >= number or held >= size) and (pair == BLANK or not documents):
             yield chunk
             chunk, held = [], 0
     if chunk:
@@ -103,7 +103,7 @@ def encode(
     Yields:
         An id array for each column on disk, or `None` for a pair that is left out.
     """
-    for chunk in chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE):
+    for chunk in chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE, task.documents):
         limits = {"max_length": max_length} if task.documents else {}
         records = list(task.records(subwords, *map(list, zip(*chunk, strict=True)), **limits))
         wrong = [len(record) for record in records if len(record) != len(task.on_disk)]

@@ -70,18 +70,18 @@ class Pretraining(Task):
         if room < 2:
             raise ValueError(f"Expected room for two sentences and {SPECIALS} special sub-words. Received: max_length={max_length}.")
         sentences = iter([ids[:-1] for ids in tokenizer.sentences([line for line in lines if line])])
-        document, code = [], 0
+        document, text = [], []
         for line in [*lines, b""]:
             if line:
                 ids = next(sentences)
-                code = code or code_of(line)
+                text.append(line)
                 document += [ids[start : start + room // 2] for start in range(0, len(ids), room // 2)]
                 continue
-            found = _packed(document, room)
-            for group in found:
+            code = code_of(b"\n".join(text))
+            for group in _packed(document, room):
                 ends = [np.array([EOS]), np.array([EOS])]
                 yield np.concatenate([[BOS], *group, *ends]), np.array(list(map(len, group))), np.array([code])
-            document, code = [], 0
+            document, text = [], []
 
     def renewal(self, tokenizer, options, training: bool) -> Renewal:
         """See `Task.renewal`: pairs and masks."""
