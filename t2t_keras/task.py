@@ -78,7 +78,8 @@ class Task:
         columns: the columns of a batch.
         stored: the columns of a record on disk, if they are not those of a batch; the counted ones are. `renewal` makes one of the other.
         target: the column whose tokens the loss is a sum over.
-        documents: whether a blank line of the text ends a document: `records` gets it as an empty line.
+        documents: whether a blank line of the text ends a document: `records` gets it as an empty line, and the last column of a record is
+            a number for its document.
         separate_subwords: whether the source may have sub-words of its own, which `records` then takes from `tokenizer.source`.
         bpe_dropout: whether `renewal` follows the option `bpe_dropout`.
         sums: names of what `loss` returns.
@@ -126,6 +127,21 @@ class Task:
             number of them.
         """
         raise NotImplementedError
+
+    def check_documents(self, numbers: set[int], name: str) -> None:
+        """Checks the documents that a text has records of, with `documents`.
+
+        Args:
+            numbers: those of the documents.
+            name: what the message calls the text.
+
+        Raises:
+            ValueError: there are less than two.
+        """
+        if len(numbers) < 2:
+            received = "one such document" if numbers else "no document has two sentences"
+            expected = "two different documents of two sentences or more, with a blank line between them"
+            raise ValueError(f"Expected {expected}, in {name}. Received: {received}.")
 
     def renewal(self, tokenizer, options, training: bool) -> Renewal | None:
         """Returns what changes records anew each epoch, such as random masks or another segmentation; `None`, as here, changes none.

@@ -70,5 +70,9 @@ def test_text_without_documents_and_runs_of_other_tasks_are_refused(folder, tmp_
     (tmp_path / "lines").write_text("the ship\nthe wave\n")
     with pytest.raises(ValueError, match=re.escape(f"Expected documents with a blank line between them in {tmp_path / 'lines'}.")):
         masked_words.evaluate(folder / "bert", "latest", str(tmp_path / "lines"), 1)
+    for text, received in (("the ship\n\nthe wave\n", "no document has two sentences"), ("the ship\nthe wave\n\n", "one such document")):
+        (tmp_path / "short").write_text(text)
+        with pytest.raises(ValueError, match=re.escape(f"in {tmp_path / 'short'}. Received: {received}.")):
+            masked_words.evaluate(folder / "bert", "latest", str(tmp_path / "short"), 1)
     with pytest.raises(ValueError, match=re.escape("Expected a run of `t2t-pretrain`. Received:")):
         masked_words.evaluate(ROOT / "tests/data/run_1", "latest", str(tmp_path / "lines"), 1)

@@ -120,11 +120,23 @@ def encode(
                 yield record
 
 
+def _checked(records: Iterator[tuple | None], task: Task, name: str) -> Iterator[tuple | None]:
+    """Yields records of documents, and checks these at the end; see `Task.check_documents`."""
+    numbers = set()
+    for record in records:
+        if record:
+            numbers.add(int(record[-1][0]))
+        yield record
+    task.check_documents(numbers, name)
+
+
 def write(
     folder: pathlib.Path, pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, report: corpora.Report, task: Task, **options
 ) -> dict:
     """Tokenizes pairs and writes them as shards in this process. See `encode` for the arguments and `shards.write` for `options`."""
     records = encode(pairs, subwords, max_length, report, task)
+    if task.documents:
+        records = _checked(records, task, f"the {folder.name} text")
     return shards.write(folder, records, vocab_size=subwords.largest, columns=task.on_disk, **options)
 
 

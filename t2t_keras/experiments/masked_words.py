@@ -71,9 +71,10 @@ def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.
     [lines] = zip(*corpora.text_pairs(path, report=corpora.Report(), documents=True), strict=True)
     if prepare.BLANK[0] not in lines:
         raise ValueError(f"Expected documents with a blank line between them in {path}. Received: one without.")
-    columns = zip(*task.records(tokenizer, list(lines), max_length=max_length), strict=True)
+    records = list(task.records(tokenizer, list(lines), max_length=max_length))
+    task.check_documents({int(document) for *_, [document] in records}, path)
     found = {}
-    for name, rows in zip(task.on_disk, columns, strict=True):
+    for name, rows in zip(task.on_disk, zip(*records, strict=True), strict=True):
         values, sizes = np.concatenate(rows).astype(np.int32), np.array(list(map(len, rows)), np.int64)
         found[name] = tf.RaggedTensor.from_row_lengths(values, sizes)
     return found
