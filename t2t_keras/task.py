@@ -128,6 +128,10 @@ class Task:
         """
         raise NotImplementedError
 
+    def sentences(self, line: bytes) -> tuple[bytes, ...]:
+        """Returns the sentences of a line of text, which sub-words are learned from."""
+        return (line,)
+
     def check_documents(self, numbers: set[int], name: str) -> None:
         """Checks the documents that a text has records of, with `documents`.
 

@@ -5,6 +5,7 @@ import pathlib
 import random
 import re
 import sys
+import types
 
 import numpy as np
 import programs
@@ -15,11 +16,13 @@ from test_pretraining import GIVEN as PRETRAINING
 from test_pretraining import SUBJECTS, Letters, documents
 
 from t2t_keras import checkpoint, run_folder
-from t2t_keras.config import BOS, EOS, ClassifierConfig, ModelConfig, code_of
+from t2t_keras.config import BOS, EOS, ClassifierConfig, DataConfig, ModelConfig
+from t2t_keras.data import prepare
 from t2t_keras.evaluation import bag_of_words
 from t2t_keras.export import classifier
 from t2t_keras.model.bert import Classifier
 from t2t_keras.tasks import classification
+from t2t_keras.text import vocabulary
 from t2t_keras.training import devices, run
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -28,13 +31,35 @@ SMALL = ClassifierConfig(300, encoder_layers=1, d_model=8, d_ff=12, num_heads=2,
 # Records and losses.
 
 
-def test_a_record_has_the_sentences_between_separators_and_a_number_for_the_label():
+def test_a_record_has_the_sentences_between_separators_and_the_bytes_of_the_label():
     lines = [b"yes\tab c", b"no\t a \tbc ", b"yes\td"]
     found = [
         (["".join(map(chr, part[part > EOS])) for part in np.split(ids, np.flatnonzero(ids == EOS) + 1)], ids[0], label.tolist())
         for ids, label in classification.Classification().records(Letters(), lines)
     ]
-    assert found == [(["abc", ""], BOS, [code_of("yes")]), (["a", "bc", ""], BOS, [code_of("no")]), (["d", ""], BOS, [code_of("yes")])]
+    assert found == [(["abc", ""], BOS, [*b"yes"]), (["a", "bc", ""], BOS, [*b"no"]), (["d", ""], BOS, [*b"yes"])]
+
+
+def test_a_label_becomes_its_position_whatever_the_names_are():
+    """Story: of 300 labels two had the same number, and were refused as no different names."""
+    names = [f"label {number}" for number in range(3000)] + ["é", "ü"]
+    options = types.SimpleNamespace(model=ClassifierConfig(labels=",".join(names)))
+    task, given = classification.Classification(), ["label 2999", "é", "none", "label 0", "ü"]
+    ids, found = zip(*task.records(Letters(), [f"{name}\ta b".encode() for name in given]), strict=True)
+    columns = {name: [list(map(int, row)) for row in rows] for name, rows in zip(task.on_disk, (ids, found), strict=True)}
+    records = {name: tf.ragged.constant(rows, tf.int32) for name, rows in columns.items()}
+    renewed = task.renewal(None, options, training=True).change(records, [1, 2])
+    assert renewed["label"].to_list() == [[3000], [3001], [0], [1], [3002]] and renewed["tokens"] is records["tokens"]
+
+
+def test_sub_words_are_learned_from_the_sentences_alone(tmp_path):
+    """Story: with the tab before them, first words were without the mark of a word, and labels were sub-words."""
+    for split in ("train", "valid"):
+        (tmp_path / split).write_text("positive\tThe ship\tThe wave\nnegative\tThe barn\n" * 50)
+    data = DataConfig(train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"))
+    prepare.prepare(data, 290, 1, tmp_path / "data", classification.Classification())
+    pieces = vocabulary.load((tmp_path / "data/subwords.model").read_bytes()).pieces
+    assert "▁The" in pieces and not any("pos" in piece or "neg" in piece or "\t" in piece for piece in pieces)
 
 
 @pytest.mark.parametrize("line", ["only text", "yes\t", "\ttext", "yes\ta\tb\tc", "yes\ta\t"])
@@ -45,7 +70,7 @@ def test_a_line_of_other_fields_is_refused_with_its_number(line):
 
 def test_losses_are_those_of_the_probabilities():
     model, tokens = Classifier(SMALL), np.array([[BOS, 300 - 1, 7, EOS], [BOS, 8, EOS, 0], [BOS, 9, 11, EOS], [0, 0, 0, 0]])
-    label = np.array([[code_of("yes")], [code_of("perhaps")], [code_of("no")], [0]])
+    label = np.array([[2], [3], [1], [0]])
     log_probs = np.log(tf.nn.softmax(model.class_logits(tokens)).numpy())[:3]
     classes = np.array([1, 2, 0])
     of_class = log_probs[np.arange(3), classes]

@@ -309,7 +309,7 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task, si
     logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
     sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
     pairs = corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts)
-    lines = (pair[number] for pair in pairs for number in sides)
+    lines = (sentence for pair in pairs for number in sides for sentence in task.sentences(pair[number]))
     of_pairs = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
     if side != "target" and data.subwords == "bpe":
         of_pairs["tags"] = sorted({tag for tag in data.tags if tag})
