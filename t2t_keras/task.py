@@ -80,6 +80,7 @@ class Task:
         target: the column whose tokens the loss is a sum over.
         documents: whether a blank line of the text ends a document: `records` gets it as an empty line, and the last column of a record is
             a number for its document.
+        plain_text: whether the text has neither tags nor text to keep, and UNK stands for none of it.
         separate_subwords: whether the source may have sub-words of its own, which `records` then takes from `tokenizer.source`.
         bpe_dropout: whether `renewal` follows the option `bpe_dropout`.
         sums: names of what `loss` returns.
@@ -96,6 +97,7 @@ class Task:
     stored: tuple[Column, ...] = ()
     target: str = "target"
     documents: bool = False
+    plain_text: bool = False
     separate_subwords: bool = False
     bpe_dropout: bool = False
     sums: tuple[str, ...] = ("loss",)
@@ -206,8 +208,13 @@ class Task:
         """Checks that `DataConfig` names the text that the task needs.
 
         Raises:
-            ValueError: a side of the text is missing, or one too many is given.
+            ValueError: a side of the text is missing, one too many is given, or an option has no effect in the task.
         """
+        own = {name: getattr(data, name) for name in ("source_tag", "keep_patterns", "subwords")}
+        if self.plain_text and (given := {name: value for name, value in own.items() if value not in ("", "bpe", "wordpiece", "word")}):
+            expected = "`subwords=bpe`, `wordpiece` or `word`, and neither `source_tag` nor `keep_patterns`"
+            received = ", ".join(f"{name}={value}" for name, value in given.items())
+            raise ValueError(f"Expected {expected}, for the task {self.name}. Received: {received}.")
         for split in ("train", "valid"):
             given = [side for side in ("source", "target") if getattr(data, f"{split}_{side}")]
             if given and tuple(given) != self.texts:

@@ -1,6 +1,7 @@
 """Classifiers of sentences and pairs: records, losses by hand, what they start from, and their exports."""
 
 import json
+import os
 import pathlib
 import random
 import re
@@ -215,7 +216,8 @@ def test_the_program_evaluates_predicts_and_exports(folder):
         assert each["label"] == max(each["probabilities"], key=each["probabilities"].get)
     right = np.mean([each["label"] == label for each, (label, *_) in zip(found, texts, strict=False)])
     assert figures["accuracy"] == pytest.approx(right) and figures["texts"] == 60
-    assert figures["most_frequent_label"] == pytest.approx(np.mean([label == "other" for label, *_ in texts]))
+    assert figures["most_frequent_label_here"] == pytest.approx(np.mean([label == "other" for label, *_ in texts]))
+    assert "most_frequent_label_of_training" not in figures
 
     result = program("--model_dir=pairs", "--export_dir=export", cwd=folder)
     assert result.returncode == 0, result.stderr.decode()
@@ -268,6 +270,67 @@ def test_what_does_not_fit_is_refused_at_once(folder, given, expected):
     (folder / "commas.tsv").write_text("a,b\tx\nc\ty\n")
     result = program("--model_dir=new", *given, cwd=folder, modules=programs.WITHOUT_TENSORFLOW)
     assert result.returncode == 1 and result.stderr.decode().startswith(f"Error: {expected}"), result.stderr.decode()
+
+
+@pytest.mark.parametrize("architecture", ["classifier", "transformer"])
+@pytest.mark.parametrize(("option", "value"), [("num_heads", 4), ("activation", "relu"), ("norm", "pre"), ("learned_positions", 300)])
+def test_options_of_the_encoder_are_those_of_its_run(folder, tmp_path, architecture, option, value):
+    """Story: the weights of 2 heads were taken for 4, because their shapes are the same."""
+    given = {"architecture": architecture, "encoder_from": str(folder / "bert")}
+    theirs = getattr(run_folder.read(folder / "bert").model, option)
+    expected = f"Expected {option}={theirs}, of the encoder in {folder / 'bert'}. Received: {option}={value}."
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        run_folder.resolve(tmp_path / "new", given | {option: value})
+    free = {option: theirs, "dropout": 0.3, "vocab_size": 400, "parent_subwords": False}
+    assert run_folder.resolve(tmp_path / "new", given | free).model.dropout == 0.3
+
+
+@pytest.mark.parametrize("architecture", ["bert", "classifier"])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"subwords": "sentencepiece", "subwords_file": "x"}, "Received: subwords=sentencepiece."),
+        ({"keep_patterns": "urls"}, "Received: keep_patterns=urls."),
+        ({"source_tag": "<2de>"}, "Received: source_tag=<2de>."),
+        ({"max_length": 513}, "Expected `max_length` of at most the 512 learned positions. Received: max_length=513,"),
+        ({"learned_positions": 200}, "Received: max_length=256, learned_positions=200."),
+    ],
+)
+def test_options_that_do_not_fit_tasks_of_an_encoder_are_refused(tmp_path, architecture, given, expected):
+    of_text = {"architecture": architecture, "train_source": "x", "valid_source": "y"}
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        run_folder.resolve(tmp_path, of_text | given)
+    run_folder.resolve(tmp_path, of_text | {"learned_positions": 0, "max_length": 600})
+
+
+def test_labels_that_the_run_does_not_have_are_not_taken_for_errors(folder):
+    (folder / "unknown.tsv").write_text("same\ta ship\nneither\ta barn\n")
+    result = program("--model_dir=pairs", "--evaluate=unknown.tsv", cwd=folder, modules=programs.WITHOUT_TENSORFLOW)
+    expected = "Error: Expected labels of the run, other, same, in --evaluate. Received: neither."
+    assert result.returncode == 1 and result.stderr.decode().startswith(expected), result.stderr.decode()
+
+
+def test_scikit_learn_is_needed_before_a_model_is_loaded(folder, tmp_path):
+    """The run has no weights, which would be missed next."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.json").write_bytes((folder / "pairs/config.json").read_bytes())
+    (tmp_path / "sklearn.py").write_text("raise ModuleNotFoundError('sklearn')\n")
+    given = [f"--model_dir={tmp_path / 'run'}", "--evaluate=valid.tsv", "--bag_of_words=train.tsv"]
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    result = program(*given, cwd=folder, modules=programs.WITHOUT_TENSORFLOW, env=environment)
+    assert result.returncode == 1 and bag_of_words.MISSING in result.stderr.decode(), result.stderr.decode()
+
+
+def test_more_positions_than_the_encoder_has_from_training_are_told(folder, monkeypatch):
+    """The encoder was trained with max_length=24."""
+    monkeypatch.chdir(folder)
+    given = {name: TRAINING[name] for name in ("train_source", "valid_source")}
+    given |= {"architecture": "classifier", "labels": "other,same", "encoder_from": "bert", "train_steps": 1}
+    for length, number in ((40, 1), (24, 0)):
+        with logged() as said:
+            options = run_folder.resolve(folder / f"long_{length}", given | {"max_length": length})
+            run.train(folder / f"long_{length}", options, strategy=devices.make_strategy(), dry_run=True)
+        assert sum(f"max_length={length}; {folder / 'bert'} was trained with 24" in line for line in said) == number
 
 
 def test_labels_that_the_text_does_not_have_are_refused(folder, monkeypatch):

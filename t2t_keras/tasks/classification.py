@@ -14,6 +14,7 @@ class Classification(Task):
 
     name = "classification"
     texts = ("source",)
+    plain_text = True
     columns = (Column("tokens"), Column("label", counted=False, is_text=False))
     stored = (Column("tokens"), Column("name", counted=False, is_text=False))
     target = "label"
