@@ -227,10 +227,8 @@ def train(
         model, adam = _make_model(strategy, options)
         held = _start_embeddings(strategy, model_dir, model, tokenizer, config) if config.embeddings else None
         if config.starts_from and not checkpoint.kept(model_dir):
-            (theirs,) = run_folder.groups(pathlib.Path(config.starts_from), "data")
-            if getattr(options.model, "learned_positions", 0) and options.data.max_length > theirs.max_length:
-                received = f"max_length={options.data.max_length}; {config.starts_from} was trained with {theirs.max_length}"
-                logger.warning(f"Learned positions that the run does not have from training are used: {received}.")
+            if getattr(options.model, "learned_positions", 0):
+                parent.warn_of_positions(pathlib.Path(config.starts_from), options.data.max_length)
             which, own_optimizer = config.parent_checkpoint, adam if config.parent_optimizer else None
             parent.start(pathlib.Path(config.starts_from), which, model, tokenizer, own_optimizer)
         logger.info(f"Options:\n{options.table()}")
