@@ -10,7 +10,6 @@ import pathlib
 import re
 import reprlib
 import sys
-import zlib
 from collections.abc import Sequence
 
 from t2t_keras import patterns
@@ -380,7 +379,7 @@ class ClassifierConfig(_PairEncoderConfig):
     def __post_init__(self):
         super().__post_init__()
         names = self.names
-        different = len({code_of(name) for name in names}) == len(names)
+        different = len(set(names)) == len(names)
         _require(self, not self.labels or (len(names) > 1 and all(names) and different), "labels", "two different names or more")
 
     @property
@@ -392,11 +391,6 @@ class ClassifierConfig(_PairEncoderConfig):
     def num_weights(self) -> int:
         """Number of weights in all matrices and vectors."""
         return self._pair_weights + len(self.names) * (self.d_model + 1)
-
-
-def code_of(text: str | bytes) -> int:
-    """Returns a number of 1 to 65,535 that stands for a text, such as the name of a class, in a record of integers."""
-    return 1 + zlib.crc32(text.encode() if isinstance(text, str) else text) % (2**16 - 1)
 
 
 @dataclasses.dataclass(frozen=True)

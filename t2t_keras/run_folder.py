@@ -309,9 +309,13 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
             check_types(chosen[name])  # Of any architecture.
         except ValueError as error:
             raise ValueError(f"{error} Options not given are those of {model_dir / CONFIG}." if is_run else str(error)) from error
+        if name == "data":
+            _check_positions(before.task, chosen)
         if name == "data" and not own:
             chosen[name] = DataConfig()  # Without data options, a run uses its data folder and does not check the original text.
     _check_task(chosen, before.task)
+    if parent and not given.get("parent"):
+        _check_encoder(before.model, chosen["model"], parent)
     if parent:
         origins = dict.fromkeys({*vars(before.model), ARCHITECTURE}, "parent") | origins
     if is_run:
@@ -448,6 +452,23 @@ def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> O
         received = ", ".join(f"{name}={theirs[name]}" for name in differ)
         raise ValueError(f"Expected an encoder that architecture={architecture} can have. Received: {received} in {folder}.")
     return dataclasses.replace(defaults, model=model)
+
+
+def _check_encoder(before, after, folder: pathlib.Path) -> None:
+    """Raises `ValueError` where options of an encoder are not those of the run that its weights are from; the vocabulary may be another."""
+    names = set(ENCODER_OPTIONS) - {"vocab_size"}
+    differ = [name for name, value in vars(before).items() if name in names and getattr(after, name) != value]
+    if differ:
+        expected, received = (", ".join(f"{name}={getattr(model, name)}" for name in differ) for model in (before, after))
+        raise ValueError(f"Expected {expected}, of the encoder in {folder}. Received: {received}. Leave out what differs.")
+
+
+def _check_positions(task, groups: dict) -> None:
+    """Raises `ValueError` if texts may be longer than the learned positions of a network that never writes longer ones."""
+    longest, number = groups["data"].max_length, getattr(groups["model"], "learned_positions", 0)
+    if task.plain_text and 0 < number < longest:
+        expected = f"`max_length` of at most the {number} learned positions"
+        raise ValueError(f"Expected {expected}. Received: max_length={longest}, learned_positions={number}.")
 
 
 def _check_names(given: dict, architecture: str) -> None:

@@ -78,7 +78,9 @@ class Task:
         columns: the columns of a batch.
         stored: the columns of a record on disk, if they are not those of a batch; the counted ones are. `renewal` makes one of the other.
         target: the column whose tokens the loss is a sum over.
-        documents: whether a blank line of the text ends a document: `records` gets it as an empty line.
+        documents: whether a blank line of the text ends a document: `records` gets it as an empty line, and the last column of a record is
+            a number for its document.
+        plain_text: whether the text has neither tags nor text to keep, and UNK stands for none of it.
         separate_subwords: whether the source may have sub-words of its own, which `records` then takes from `tokenizer.source`.
         bpe_dropout: whether `renewal` follows the option `bpe_dropout`.
         sums: names of what `loss` returns.
@@ -95,6 +97,7 @@ class Task:
     stored: tuple[Column, ...] = ()
     target: str = "target"
     documents: bool = False
+    plain_text: bool = False
     separate_subwords: bool = False
     bpe_dropout: bool = False
     sums: tuple[str, ...] = ("loss",)
@@ -126,6 +129,25 @@ class Task:
             number of them.
         """
         raise NotImplementedError
+
+    def sentences(self, line: bytes) -> tuple[bytes, ...]:
+        """Returns the sentences of a line of text, which sub-words are learned from."""
+        return (line,)
+
+    def check_documents(self, numbers: set[int], name: str) -> None:
+        """Checks the documents that a text has records of, with `documents`.
+
+        Args:
+            numbers: those of the documents.
+            name: what the message calls the text.
+
+        Raises:
+            ValueError: there are less than two.
+        """
+        if len(numbers) < 2:
+            received = "one such document" if numbers else "no document has two sentences"
+            expected = "two different documents of two sentences or more, with a blank line between them"
+            raise ValueError(f"Expected {expected}, in {name}. Received: {received}.")
 
     def renewal(self, tokenizer, options, training: bool) -> Renewal | None:
         """Returns what changes records anew each epoch, such as random masks or another segmentation; `None`, as here, changes none.
@@ -186,8 +208,13 @@ class Task:
         """Checks that `DataConfig` names the text that the task needs.
 
         Raises:
-            ValueError: a side of the text is missing, or one too many is given.
+            ValueError: a side of the text is missing, one too many is given, or an option has no effect in the task.
         """
+        own = {name: getattr(data, name) for name in ("source_tag", "keep_patterns", "subwords")}
+        if self.plain_text and (given := {name: value for name, value in own.items() if value not in ("", "bpe", "wordpiece", "word")}):
+            expected = "`subwords=bpe`, `wordpiece` or `word`, and neither `source_tag` nor `keep_patterns`"
+            received = ", ".join(f"{name}={value}" for name, value in given.items())
+            raise ValueError(f"Expected {expected}, for the task {self.name}. Received: {received}.")
         for split in ("train", "valid"):
             given = [side for side in ("source", "target") if getattr(data, f"{split}_{side}")]
             if given and tuple(given) != self.texts:

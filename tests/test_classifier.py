@@ -1,10 +1,12 @@
 """Classifiers of sentences and pairs: records, losses by hand, what they start from, and their exports."""
 
 import json
+import os
 import pathlib
 import random
 import re
 import sys
+import types
 
 import numpy as np
 import programs
@@ -15,11 +17,13 @@ from test_pretraining import GIVEN as PRETRAINING
 from test_pretraining import SUBJECTS, Letters, documents
 
 from t2t_keras import checkpoint, run_folder
-from t2t_keras.config import BOS, EOS, ClassifierConfig, ModelConfig, code_of
+from t2t_keras.config import BOS, EOS, ClassifierConfig, DataConfig, ModelConfig
+from t2t_keras.data import prepare
 from t2t_keras.evaluation import bag_of_words
 from t2t_keras.export import classifier
 from t2t_keras.model.bert import Classifier
 from t2t_keras.tasks import classification
+from t2t_keras.text import vocabulary
 from t2t_keras.training import devices, run
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -28,13 +32,35 @@ SMALL = ClassifierConfig(300, encoder_layers=1, d_model=8, d_ff=12, num_heads=2,
 # Records and losses.
 
 
-def test_a_record_has_the_sentences_between_separators_and_a_number_for_the_label():
+def test_a_record_has_the_sentences_between_separators_and_the_bytes_of_the_label():
     lines = [b"yes\tab c", b"no\t a \tbc ", b"yes\td"]
     found = [
         (["".join(map(chr, part[part > EOS])) for part in np.split(ids, np.flatnonzero(ids == EOS) + 1)], ids[0], label.tolist())
         for ids, label in classification.Classification().records(Letters(), lines)
     ]
-    assert found == [(["abc", ""], BOS, [code_of("yes")]), (["a", "bc", ""], BOS, [code_of("no")]), (["d", ""], BOS, [code_of("yes")])]
+    assert found == [(["abc", ""], BOS, [*b"yes"]), (["a", "bc", ""], BOS, [*b"no"]), (["d", ""], BOS, [*b"yes"])]
+
+
+def test_a_label_becomes_its_position_whatever_the_names_are():
+    """Story: of 300 labels two had the same number, and were refused as no different names."""
+    names = [f"label {number}" for number in range(3000)] + ["é", "ü"]
+    options = types.SimpleNamespace(model=ClassifierConfig(labels=",".join(names)))
+    task, given = classification.Classification(), ["label 2999", "é", "none", "label 0", "ü"]
+    ids, found = zip(*task.records(Letters(), [f"{name}\ta b".encode() for name in given]), strict=True)
+    columns = {name: [list(map(int, row)) for row in rows] for name, rows in zip(task.on_disk, (ids, found), strict=True)}
+    records = {name: tf.ragged.constant(rows, tf.int32) for name, rows in columns.items()}
+    renewed = task.renewal(None, options, training=True).change(records, [1, 2])
+    assert renewed["label"].to_list() == [[3000], [3001], [0], [1], [3002]] and renewed["tokens"] is records["tokens"]
+
+
+def test_sub_words_are_learned_from_the_sentences_alone(tmp_path):
+    """Story: with the tab before them, first words were without the mark of a word, and labels were sub-words."""
+    for split in ("train", "valid"):
+        (tmp_path / split).write_text("positive\tThe ship\tThe wave\nnegative\tThe barn\n" * 50)
+    data = DataConfig(train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"))
+    prepare.prepare(data, 290, 1, tmp_path / "data", classification.Classification())
+    pieces = vocabulary.load((tmp_path / "data/subwords.model").read_bytes()).pieces
+    assert "▁The" in pieces and not any("pos" in piece or "neg" in piece or "\t" in piece for piece in pieces)
 
 
 @pytest.mark.parametrize("line", ["only text", "yes\t", "\ttext", "yes\ta\tb\tc", "yes\ta\t"])
@@ -45,7 +71,7 @@ def test_a_line_of_other_fields_is_refused_with_its_number(line):
 
 def test_losses_are_those_of_the_probabilities():
     model, tokens = Classifier(SMALL), np.array([[BOS, 300 - 1, 7, EOS], [BOS, 8, EOS, 0], [BOS, 9, 11, EOS], [0, 0, 0, 0]])
-    label = np.array([[code_of("yes")], [code_of("perhaps")], [code_of("no")], [0]])
+    label = np.array([[2], [3], [1], [0]])
     log_probs = np.log(tf.nn.softmax(model.class_logits(tokens)).numpy())[:3]
     classes = np.array([1, 2, 0])
     of_class = log_probs[np.arange(3), classes]
@@ -190,7 +216,8 @@ def test_the_program_evaluates_predicts_and_exports(folder):
         assert each["label"] == max(each["probabilities"], key=each["probabilities"].get)
     right = np.mean([each["label"] == label for each, (label, *_) in zip(found, texts, strict=False)])
     assert figures["accuracy"] == pytest.approx(right) and figures["texts"] == 60
-    assert figures["most_frequent_label"] == pytest.approx(np.mean([label == "other" for label, *_ in texts]))
+    assert figures["most_frequent_label_here"] == pytest.approx(np.mean([label == "other" for label, *_ in texts]))
+    assert "most_frequent_label_of_training" not in figures
 
     result = program("--model_dir=pairs", "--export_dir=export", cwd=folder)
     assert result.returncode == 0, result.stderr.decode()
@@ -243,6 +270,67 @@ def test_what_does_not_fit_is_refused_at_once(folder, given, expected):
     (folder / "commas.tsv").write_text("a,b\tx\nc\ty\n")
     result = program("--model_dir=new", *given, cwd=folder, modules=programs.WITHOUT_TENSORFLOW)
     assert result.returncode == 1 and result.stderr.decode().startswith(f"Error: {expected}"), result.stderr.decode()
+
+
+@pytest.mark.parametrize("architecture", ["classifier", "transformer"])
+@pytest.mark.parametrize(("option", "value"), [("num_heads", 4), ("activation", "relu"), ("norm", "pre"), ("learned_positions", 300)])
+def test_options_of_the_encoder_are_those_of_its_run(folder, tmp_path, architecture, option, value):
+    """Story: the weights of 2 heads were taken for 4, because their shapes are the same."""
+    given = {"architecture": architecture, "encoder_from": str(folder / "bert")}
+    theirs = getattr(run_folder.read(folder / "bert").model, option)
+    expected = f"Expected {option}={theirs}, of the encoder in {folder / 'bert'}. Received: {option}={value}."
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        run_folder.resolve(tmp_path / "new", given | {option: value})
+    free = {option: theirs, "dropout": 0.3, "vocab_size": 400, "parent_subwords": False}
+    assert run_folder.resolve(tmp_path / "new", given | free).model.dropout == 0.3
+
+
+@pytest.mark.parametrize("architecture", ["bert", "classifier"])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"subwords": "sentencepiece", "subwords_file": "x"}, "Received: subwords=sentencepiece."),
+        ({"keep_patterns": "urls"}, "Received: keep_patterns=urls."),
+        ({"source_tag": "<2de>"}, "Received: source_tag=<2de>."),
+        ({"max_length": 513}, "Expected `max_length` of at most the 512 learned positions. Received: max_length=513,"),
+        ({"learned_positions": 200}, "Received: max_length=256, learned_positions=200."),
+    ],
+)
+def test_options_that_do_not_fit_tasks_of_an_encoder_are_refused(tmp_path, architecture, given, expected):
+    of_text = {"architecture": architecture, "train_source": "x", "valid_source": "y"}
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        run_folder.resolve(tmp_path, of_text | given)
+    run_folder.resolve(tmp_path, of_text | {"learned_positions": 0, "max_length": 600})
+
+
+def test_labels_that_the_run_does_not_have_are_not_taken_for_errors(folder):
+    (folder / "unknown.tsv").write_text("same\ta ship\nneither\ta barn\n")
+    result = program("--model_dir=pairs", "--evaluate=unknown.tsv", cwd=folder, modules=programs.WITHOUT_TENSORFLOW)
+    expected = "Error: Expected labels of the run, other, same, in --evaluate. Received: neither."
+    assert result.returncode == 1 and result.stderr.decode().startswith(expected), result.stderr.decode()
+
+
+def test_scikit_learn_is_needed_before_a_model_is_loaded(folder, tmp_path):
+    """The run has no weights, which would be missed next."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.json").write_bytes((folder / "pairs/config.json").read_bytes())
+    (tmp_path / "sklearn.py").write_text("raise ModuleNotFoundError('sklearn')\n")
+    given = [f"--model_dir={tmp_path / 'run'}", "--evaluate=valid.tsv", "--bag_of_words=train.tsv"]
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    result = program(*given, cwd=folder, modules=programs.WITHOUT_TENSORFLOW, env=environment)
+    assert result.returncode == 1 and bag_of_words.MISSING in result.stderr.decode(), result.stderr.decode()
+
+
+def test_more_positions_than_the_encoder_has_from_training_are_told(folder, monkeypatch):
+    """The encoder was trained with max_length=24."""
+    monkeypatch.chdir(folder)
+    given = {name: TRAINING[name] for name in ("train_source", "valid_source")}
+    given |= {"architecture": "classifier", "labels": "other,same", "encoder_from": "bert", "train_steps": 1}
+    for length, number in ((40, 1), (24, 0)):
+        with logged() as said:
+            options = run_folder.resolve(folder / f"long_{length}", given | {"max_length": length})
+            run.train(folder / f"long_{length}", options, strategy=devices.make_strategy(), dry_run=True)
+        assert sum(f"max_length={length}; {folder / 'bert'} was trained with 24" in line for line in said) == number
 
 
 def test_labels_that_the_text_does_not_have_are_refused(folder, monkeypatch):

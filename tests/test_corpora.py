@@ -58,6 +58,15 @@ def test_line_n_of_one_file_is_paired_with_line_n_of_the_other(file):
     assert report == corpora.Report(pairs=2)
 
 
+def test_documents_end_at_blank_lines_and_where_files_do(file):
+    names = ",".join([file("one\n\ntwo\n"), file("three\n"), file("four\n \n")])
+    for documents, expected in (
+        (True, [b"one", b"", b"two", b"", b"three", b"", b"four", b""]),
+        (False, [b"one", b"two", b"three", b"four"]),
+    ):
+        assert list(corpora.text_pairs(names, report=corpora.Report(), documents=documents)) == [(line,) for line in expected]
+
+
 def test_the_last_line_counts_without_its_newline(file):
     assert read(file("one\ntwo"), file("eins\nzwei\n")) == read(file("one\ntwo\n"), file("eins\nzwei"))
 

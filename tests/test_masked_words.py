@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 import sys
 
 import numpy as np
@@ -10,8 +11,9 @@ import programs
 import pytest
 from test_pretraining import GIVEN, documents
 
-from t2t_keras import run_folder
+from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.config import BOS, EOS, UNK
+from t2t_keras.data import shards
 from t2t_keras.experiments import masked_words
 from t2t_keras.training import devices, run
 
@@ -25,6 +27,15 @@ def test_counts_of_words_and_of_pairs():
     )
     assert unigram == 7
     assert following.tolist() == [7, 7, 7, 7, 7, 6, 7, 5, 7]
+
+
+def test_pairs_are_counted_across_the_ends_of_sentences(tmp_path):
+    """As they are guessed: two records, of sentences of 2 and 1, and 1 and 2 sub-words."""
+    task = registry.task("pretraining")
+    rows = [([BOS, 5, 6, 7, EOS, EOS], [2, 1]), ([BOS, 8, 7, 6, EOS, EOS], [1, 2])]
+    records = [(*map(np.array, row), np.array([number])) for number, row in enumerate(rows, 1)]
+    info = shards.write(tmp_path, iter(records), vocab_size=20, columns=task.on_disk, count=2, size=50, seed=1)
+    assert sorted(ids.tolist() for ids in masked_words._texts(tmp_path, info)) == [[5, 6, 7], [8, 7, 6]]
 
 
 def test_the_bigram_model_takes_the_word_after_the_one_before():
@@ -66,9 +77,36 @@ def test_the_program_prints_a_table_or_json(folder):
     assert f"| masked words | {100 * found['masked_words']:.1f}% | {found['words']:,} |" in shown.stdout.decode()
 
 
+def test_a_run_that_does_not_fit_is_refused_before_a_model_is_made(folder, tmp_path, monkeypatch):
+    shutil.copytree(folder / "bert", tmp_path / "bert")
+    monkeypatch.setattr(masked_words, "make", lambda *_: pytest.fail("a model is made"))
+    [own] = checkpoint.kept(tmp_path / "bert")
+    whole = own.read_bytes()
+    own.write_bytes(whole[:100])
+    with pytest.raises(checkpoint.DamagedError, match="damaged, or of another model"):
+        masked_words.evaluate(tmp_path / "bert", "latest", str(folder / "test.txt"), 1)
+    own.write_bytes(whole)
+    with (tmp_path / "bert/data/train" / shards.RECORDS).open("ab") as file:
+        file.write(b"\n")
+    with pytest.raises(ValueError, match="was trained on other records"):
+        masked_words.evaluate(tmp_path / "bert", "latest", str(folder / "test.txt"), 1)
+
+
+def test_arithmetic_is_that_of_the_run(folder, monkeypatch):
+    called = []
+    monkeypatch.setattr(masked_words.gpus, "share", lambda: called.append("share"))
+    monkeypatch.setattr(masked_words.gpus, "choose_float32", called.append)
+    masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 1)
+    assert called == ["share", True]
+
+
 def test_text_without_documents_and_runs_of_other_tasks_are_refused(folder, tmp_path):
     (tmp_path / "lines").write_text("the ship\nthe wave\n")
     with pytest.raises(ValueError, match=re.escape(f"Expected documents with a blank line between them in {tmp_path / 'lines'}.")):
         masked_words.evaluate(folder / "bert", "latest", str(tmp_path / "lines"), 1)
+    for text, received in (("the ship\n\nthe wave\n", "no document has two sentences"), ("the ship\nthe wave\n\n", "one such document")):
+        (tmp_path / "short").write_text(text)
+        with pytest.raises(ValueError, match=re.escape(f"in {tmp_path / 'short'}. Received: {received}.")):
+            masked_words.evaluate(folder / "bert", "latest", str(tmp_path / "short"), 1)
     with pytest.raises(ValueError, match=re.escape("Expected a run of `t2t-pretrain`. Received:")):
         masked_words.evaluate(ROOT / "tests/data/run_1", "latest", str(tmp_path / "lines"), 1)

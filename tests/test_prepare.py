@@ -529,6 +529,12 @@ def test_text_is_tokenized_and_sent_in_chunks_that_documents_fill_sooner():
     assert listed == [[1, 1, 1], [50], [1, 60], [1]]
 
 
+def test_chunks_of_documents_end_where_one_does():
+    pairs = [(b"x" * length,) for length in (1, 1, 1, 1, 0, 1, 0, 70, 70, 0, 1)]
+    listed = [[len(pair[0]) for pair in chunk] for chunk in prepare.chunks(iter(pairs), 3, 100, documents=True)]
+    assert listed == [[1, 1, 1, 1, 0], [1, 0, 70, 70, 0], [1]]
+
+
 def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(data, tmp_path):
     (tmp_path / "file").write_text("mine")
     for name, why in (("file", "a file"), ("file/data", "Not a directory")):

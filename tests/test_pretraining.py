@@ -1,12 +1,14 @@
 """BERT's pretraining (Devlin et al. 2019, section 3.1 and appendix A): pairs and masks, counted and by hand; a run on small documents."""
 
 import collections
+import dataclasses
 import itertools
 import json
 import pathlib
 import random
 import re
 import types
+import zlib
 
 import numpy as np
 import numpy_transformer as paper
@@ -16,8 +18,8 @@ from test_architecture import arrays, resumed
 from test_oracle import as_in_the_paper, randomized
 
 from t2t_keras import checkpoint, registry, run_folder
-from t2t_keras.config import BOS, EOS, UNK, BertConfig, DataConfig, code_of
-from t2t_keras.data import batching, masking, prepare, shards
+from t2t_keras.config import BOS, EOS, UNK, BertConfig, DataConfig
+from t2t_keras.data import batching, corpora, masking, prepare, shards
 from t2t_keras.model.bert import Bert
 from t2t_keras.reporting import curves
 from t2t_keras.tasks import pretraining
@@ -25,6 +27,7 @@ from t2t_keras.text import vocabulary
 from t2t_keras.training import devices, run
 
 SEED = tf.constant([5, 7], tf.int64)
+TASK = pretraining.Pretraining()
 
 
 class Letters:
@@ -37,7 +40,7 @@ class Letters:
 def records(text: str, max_length: int) -> list[tuple[str, list[int], int]]:
     """The sentences of each record as text, their lengths, and the number of the document."""
     found = []
-    for ids, lengths, [document] in pretraining.Pretraining().records(Letters(), text.encode().split(b"\n"), max_length=max_length):
+    for ids, lengths, [document] in TASK.records(Letters(), text.encode().split(b"\n"), max_length=max_length):
         assert ids[0] == BOS and ids[-2:].tolist() == [EOS, EOS] and len(ids) <= max_length
         found.append(("".join(map(chr, ids[1:-2])), lengths.tolist(), document))
     return found
@@ -48,13 +51,27 @@ def records(text: str, max_length: int) -> list[tuple[str, list[int], int]]:
 
 def test_a_record_has_as_many_sentences_of_a_document_as_fit():
     """By hand, with room for 8 sub-words: sentences of 5 are divided into 4 and 1; a last one alone comes with the one before it."""
-    one, two = code_of(b"abc"), code_of(b"rst")
+    one, two = (1 + zlib.crc32(text) % 65535 for text in (b"abc\nde\nfgh\nij", b"rst\nuvwxy\nz"))
     assert records("abc\nde\nfgh\nij\n\nrst\nuvwxy\nz\n", 11) == [
         ("abcdefgh", [3, 2, 3], one),
         ("fghij", [3, 2], one),
         ("rstuvwxy", [3, 4, 1], two),
         ("yz", [1, 1], two),
     ]
+
+
+def test_documents_that_begin_alike_are_two():
+    """Story: of papers that began with "abstract" no second sentence was another's, because a document was known by its first line."""
+    [one], [two] = (records(f"abstract\n{line}\n", 40) for line in ("ab", "cd"))
+    assert one[2] != two[2] and records("abstract\nab\n\n\nabstract\ncd\n", 40) == [one, two]
+
+
+def test_a_document_has_one_number_though_text_is_tokenized_in_parts(monkeypatch):
+    monkeypatch.setattr(prepare, "PAIRS_AT_ONCE", 2)
+    lines = [(line.encode(),) for line in "ab cd ef gh ij".split()] + [prepare.BLANK, (b"kl",), (b"mn",)]
+    report = corpora.Report()
+    found = [document for *_, [document] in prepare.encode(iter(lines), Letters(), 7, report, TASK)]
+    assert len(found) == 4 and len(set(found[:3])) == 1 and found[3] != found[0]
 
 
 def test_a_document_of_one_sentence_has_no_record_and_blank_lines_in_a_row_are_one():
@@ -301,7 +318,28 @@ def test_text_without_documents_is_refused(tmp_path, split):
     names = {"train": "training", "valid": "validation"}
     expected = f"Expected documents with a blank line between them. Received: {names[split]} text without one."
     with pytest.raises(ValueError, match=re.escape(expected)):
-        prepare.prepare(data, 300, 1, tmp_path / "data", pretraining.Pretraining())
+        prepare.prepare(data, 300, 1, tmp_path / "data", TASK)
+
+
+@pytest.mark.parametrize(
+    ("text", "received"),
+    [
+        ("a b\nc d\ne f\n\n", "one such document"),
+        ("a b\nc d\n\na b\nc d\n\n", "one such document"),
+        ("a b\n\nc d\n\ne f\n", "no document has two sentences"),
+    ],
+)
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_text_without_two_documents_is_refused(tmp_path, split, text, received):
+    """Story: of one document, and a blank line at its end, every second sentence followed."""
+    for name in ("train", "valid"):
+        (tmp_path / name).write_text(text if name == split else documents(20, seed=1))
+    data = DataConfig(train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"))
+    (tmp_path / "subwords.model").write_bytes(pathlib.Path(__file__).parent.joinpath("data/run_1/subwords.model").read_bytes())
+    size = vocabulary.load((tmp_path / "subwords.model").read_bytes()).vocab_size
+    expected = f"Expected two different documents of two sentences or more, with a blank line between them, in the {split} text. "
+    with pytest.raises(ValueError, match=re.escape(f"{expected}Received: {received}.")):
+        prepare.prepare(dataclasses.replace(data, subwords_file=str(tmp_path / "subwords.model")), size, 1, tmp_path / "data", TASK)
 
 
 # The network.

@@ -16,9 +16,11 @@ import sys
 
 from absl import flags
 
+from t2t_keras import run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import training
 from t2t_keras.data import corpora
+from t2t_keras.evaluation import bag_of_words
 from t2t_keras.tasks import classification
 
 _EVALUATE = flags.DEFINE_string("evaluate", "", "Text with labels to classify, in place of training.")
@@ -86,17 +88,20 @@ def train() -> None:
 def evaluate() -> None:
     texts = _read(_EVALUATE.value)
     known = _read(_BAG_OF_WORDS.value) if _BAG_OF_WORDS.value else []
+    names = getattr(run_folder.read(training.model_dir()).model, "names", [])
+    if names and (strange := sorted({label for label, *_ in texts} - set(names))):
+        raise ValueError(f"Expected labels of the run, {', '.join(names[:20])}, in `evaluate`. Received: {', '.join(strange[:20])}.")
+    of_words = {"bag_of_words": bag_of_words.accuracy(known, texts)} if known else {}
     with options.without_noise():
-        from t2t_keras.evaluation import bag_of_words
         from t2t_keras.export import classifier
 
         model, _ = classifier.load(training.model_dir(), training.checkpoint())
     labels = [label for label, *_ in texts]
     found = [each.label for each in model.predict("\t".join(own) for _, *own in texts)]
     right = sum(one == two for one, two in zip(labels, found, strict=True))
-    figures = {"accuracy": right / len(texts), "most_frequent_label": collections.Counter(labels).most_common(1)[0][1] / len(texts)}
-    if known:
-        figures["bag_of_words"] = bag_of_words.accuracy(known, texts)
+    [(most, _)] = collections.Counter(label for label, *_ in known or texts).most_common(1)
+    baseline = "most_frequent_label_of_training" if known else "most_frequent_label_here"
+    figures = {"accuracy": right / len(texts), baseline: labels.count(most) / len(texts), **of_words}
     if _JSON.value:
         print(json.dumps(figures | {"texts": len(texts)}))
         return

@@ -305,7 +305,8 @@ def text_pairs(
         skip_bad_lines: whether to leave out pairs that are not UTF-8 instead of raising an error.
         hashes: gets the SHA-256 of each file after its last line.
         tags: what each source line begins with, before a space: one tag for all, or one for each name of the source; "" is none.
-        documents: whether blank lines end documents, and become pairs of empty lines. Otherwise pairs with one are left out.
+        documents: whether blank lines and the ends of files end documents, and become pairs of empty lines. Otherwise pairs with a blank
+            line are left out.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -330,6 +331,8 @@ def _aligned(
             raise ValueError(_unequal(names, counts, *lines[1 - shorter][:2]))
         if lines[0][1] == 1:
             beginning = _beginning(next(tags))
+            if documents and number > 1:
+                yield (b"",) * len(lines)
         good = True
         for path, line_number, line in lines:
             try:

@@ -75,13 +75,13 @@ def _size(pair: corpora.Pair) -> int:
     return sum(map(len, pair))
 
 
-def chunks(pairs: Iterator[corpora.Pair], number: int, size: int) -> Iterator[list[corpora.Pair]]:
-    """Yields lists of pairs that end with pair `number`, or once they have `size` bytes of text."""
+def chunks(pairs: Iterator[corpora.Pair], number: int, size: int, documents: bool = False) -> Iterator[list[corpora.Pair]]:
+    """Yields lists of pairs that end with pair `number`, or once they have `size` bytes of text; with `documents`, where one ends then."""
     chunk, held = [], 0
     for pair in pairs:
         chunk.append(pair)
         held += _size(pair)
-        if len(chunk) == number or held >= size:
+        if (len(chunk) >= number or held >= size) and (pair == BLANK or not documents):
             yield chunk
             chunk, held = [], 0
     if chunk:
@@ -103,7 +103,7 @@ def encode(
     Yields:
         An id array for each column on disk, or `None` for a pair that is left out.
     """
-    for chunk in chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE):
+    for chunk in chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE, task.documents):
         limits = {"max_length": max_length} if task.documents else {}
         records = list(task.records(subwords, *map(list, zip(*chunk, strict=True)), **limits))
         wrong = [len(record) for record in records if len(record) != len(task.on_disk)]
@@ -120,11 +120,23 @@ def encode(
                 yield record
 
 
+def _checked(records: Iterator[tuple | None], task: Task, name: str) -> Iterator[tuple | None]:
+    """Yields records of documents, and checks these at the end; see `Task.check_documents`."""
+    numbers = set()
+    for record in records:
+        if record:
+            numbers.add(int(record[-1][0]))
+        yield record
+    task.check_documents(numbers, name)
+
+
 def write(
     folder: pathlib.Path, pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, report: corpora.Report, task: Task, **options
 ) -> dict:
     """Tokenizes pairs and writes them as shards in this process. See `encode` for the arguments and `shards.write` for `options`."""
     records = encode(pairs, subwords, max_length, report, task)
+    if task.documents:
+        records = _checked(records, task, f"the {folder.name} text")
     return shards.write(folder, records, vocab_size=subwords.largest, columns=task.on_disk, **options)
 
 
@@ -297,7 +309,7 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task, si
     logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
     sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
     pairs = corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts)
-    lines = (pair[number] for pair in pairs for number in sides)
+    lines = (sentence for pair in pairs for number in sides for sentence in task.sentences(pair[number]))
     of_pairs = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
     if side != "target" and data.subwords == "bpe":
         of_pairs["tags"] = sorted({tag for tag in data.tags if tag})

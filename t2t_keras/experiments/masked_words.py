@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import checkpoint, files, registry, run_folder
+from t2t_keras import checkpoint, files, gpus, registry, run_folder
 from t2t_keras.config import EOS
 from t2t_keras.data import corpora, masking, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
@@ -20,19 +20,19 @@ from t2t_keras.task import Task
 ROWS = 32  # Texts at once.
 
 
-def counts(sentences: list[np.ndarray], vocab_size: int) -> tuple[int, np.ndarray]:
+def counts(texts: list[np.ndarray], vocab_size: int) -> tuple[int, np.ndarray]:
     """Counts sub-words and pairs of them.
 
     Args:
-        sentences: ids of each.
+        texts: ids of each.
         vocab_size: number of sub-words, V.
 
     Returns:
         The most frequent sub-word; and the one that comes most often after each, [V], or the most frequent one where there is none. Of
         several, the first in the vocabulary.
     """
-    unigram = int(np.argmax(np.bincount(np.concatenate(sentences), minlength=vocab_size)))
-    pairs = np.concatenate([ids[:-1].astype(np.int64) * vocab_size + ids[1:] for ids in sentences])
+    unigram = int(np.argmax(np.bincount(np.concatenate(texts), minlength=vocab_size)))
+    pairs = np.concatenate([ids[:-1].astype(np.int64) * vocab_size + ids[1:] for ids in texts])
     pairs, numbers = np.unique(pairs, return_counts=True)
     order = np.lexsort((-pairs, numbers))  # The last one of each sub-word wins.
     following = np.full(vocab_size, unigram)
@@ -58,12 +58,11 @@ def guesses(tokens: np.ndarray, masked: np.ndarray, unigram: int, following: np.
     return np.where(known, following[tokens[before]], unigram)
 
 
-def _sentences(folder: pathlib.Path, info: dict) -> list[np.ndarray]:
-    """Returns the sentences of the records of a data folder."""
+def _texts(folder: pathlib.Path, info: dict) -> list[np.ndarray]:
+    """Returns the records of a data folder without special sub-words: sentences that follow one another."""
     read = shards.read(folder, list(range(len(info["shards"]))))
     rows = np.split(read["tokens_ids"].numpy(), np.cumsum(read["tokens_lengths"].numpy())[:-1])
-    lengths = np.split(read["lengths_ids"].numpy(), np.cumsum(read["lengths_lengths"].numpy())[:-1])
-    return [part for ids, own in zip(rows, lengths, strict=True) for part in np.split(ids[1:-2], np.cumsum(own)[:-1])]
+    return [ids[1:-2] for ids in rows]
 
 
 def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.RaggedTensor]:
@@ -71,9 +70,10 @@ def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.
     [lines] = zip(*corpora.text_pairs(path, report=corpora.Report(), documents=True), strict=True)
     if prepare.BLANK[0] not in lines:
         raise ValueError(f"Expected documents with a blank line between them in {path}. Received: one without.")
-    columns = zip(*task.records(tokenizer, list(lines), max_length=max_length), strict=True)
+    records = list(task.records(tokenizer, list(lines), max_length=max_length))
+    task.check_documents({int(document) for *_, [document] in records}, path)
     found = {}
-    for name, rows in zip(task.on_disk, columns, strict=True):
+    for name, rows in zip(task.on_disk, zip(*records, strict=True), strict=True):
         values, sizes = np.concatenate(rows).astype(np.int32), np.array(list(map(len, rows)), np.int64)
         found[name] = tf.RaggedTensor.from_row_lengths(values, sizes)
     return found
@@ -94,7 +94,7 @@ def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int) -> dict
 
     Raises:
         FileNotFoundError: the run, its data or the file is missing.
-        ValueError: the run is of another task, or the text has no documents.
+        ValueError: the run is of another task, its data are not those it was trained on, or the text has no two documents.
     """
     options = run_folder.read(model_dir)
     if options.task.name != "pretraining":
@@ -104,10 +104,14 @@ def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int) -> dict
         raise FileNotFoundError(f"{train} is missing. The baselines are counted on the training text: prepare it again.")
     for each in corpora.expand(path):
         files.check_ends(each)
+    run_folder.check_data(model_dir, train.parent / run_folder.SUBWORDS, train / shards.RECORDS)
+    checkpoint.check_size(model_dir, which, options.model.num_weights)
+    gpus.share()
+    gpus.choose_float32(options.train.tf32)
     tokenizer = read_tokenizer(model_dir, options.model)
     model = make(registry.architecture(options.architecture), options.model)
     checkpoint.load(model_dir, which, model)
-    unigram, following = counts(_sentences(train, shards.read_info(train)), tokenizer.vocab_size)
+    unigram, following = counts(_texts(train, shards.read_info(train)), tokenizer.vocab_size)
     records = _records(options.task, tokenizer, path, options.data.max_length)
     renewal = masking.renewal(tokenizer, options.model.mask_rate, options.model.whole_words)
     right = dict.fromkeys(("masked_words", "unigram", "bigram", "next_sentences"), 0)

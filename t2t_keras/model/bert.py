@@ -9,7 +9,7 @@ import dataclasses
 import keras
 from keras import ops
 
-from t2t_keras.config import EOS, PAD, BertConfig, ClassifierConfig, code_of
+from t2t_keras.config import EOS, PAD, BertConfig, ClassifierConfig
 from t2t_keras.layers.dense import Dense
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.embedding import SharedEmbedding
@@ -187,15 +187,15 @@ class Classifier(_PairModel):
 
         Args:
             tokens: [B, S] int.
-            label: `code_of` the name of the class, [B, 1] int; 0 in an empty row.
+            label: position of the class among the names, counted from 1, [B, 1] int; 0 in an empty row.
             label_smoothing: ε.
             training: whether to apply dropout.
 
         Returns:
             Sums, [] float32: "objective", what training minimises; "loss", in nats, and "right", the number of right classes.
         """
-        logits, codes = self.class_logits(tokens, training), ops.convert_to_tensor(list(map(code_of, self.config.names)), "int32")
-        is_class = ops.cast(ops.equal(label[:, :1], codes), "float32")  # [B, C]; no class in an empty row.
+        logits, classes = self.class_logits(tokens, training), ops.arange(1, len(self.config.names) + 1, dtype="int32")
+        is_class = ops.cast(ops.equal(label[:, :1], classes), "float32")  # [B, C]; no class in an empty row.
         log_probs, real = ops.log_softmax(logits), ops.sum(is_class, axis=1)
         loss = -ops.sum(is_class * log_probs, axis=1)
         objective = (1 - label_smoothing) * loss - label_smoothing * real * ops.mean(log_probs, axis=1)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from t2t_keras.config import BOS, code_of
-from t2t_keras.task import LOSS, Column, Metric, Task
+from t2t_keras.config import BOS
+from t2t_keras.task import LOSS, Column, Metric, Renewal, Task
 
 
 class Classification(Task):
@@ -14,7 +14,9 @@ class Classification(Task):
 
     name = "classification"
     texts = ("source",)
+    plain_text = True
     columns = (Column("tokens"), Column("label", counted=False, is_text=False))
+    stored = (Column("tokens"), Column("name", counted=False, is_text=False))
     target = "label"
     sums = ("objective", "loss", "right")
     objective = "objective"
@@ -26,11 +28,28 @@ class Classification(Task):
     defaults = types.MappingProxyType({"label_smoothing": 0.0, "learning_rate": 5e-5, "warmup_steps": 100, "clip_norm": 1.0})
 
     def records(self, tokenizer, lines: list[bytes]) -> Iterator[tuple]:
-        """See `Task.records`: [CLS] sentence [SEP], or [CLS] sentence [SEP] sentence [SEP]; and a number that stands for the label."""
+        """See `Task.records`: [CLS] sentence [SEP], or [CLS] sentence [SEP] sentence [SEP]; and the bytes of the label."""
         fields = [parse(line) for line in lines]
         sentences = iter(tokenizer.sentences([sentence for _, *own in fields for sentence in own]))
         for label, *own in fields:
-            yield np.concatenate([[BOS], *(next(sentences) for _ in own)]), np.array([code_of(label)])
+            yield np.concatenate([[BOS], *(next(sentences) for _ in own)]), np.frombuffer(label, np.uint8)
+
+    def sentences(self, line: bytes) -> tuple[bytes, ...]:
+        """See `Task.sentences`: the line without its label."""
+        return parse(line)[1:]
+
+    def renewal(self, tokenizer, options, training: bool) -> Renewal:
+        """See `Task.renewal`: a name becomes its position among the names of the model, counted from 1; 0 if it is none of them."""
+        import tensorflow as tf  # Here, because options are checked before TensorFlow is imported.
+
+        names = tf.constant([name.encode().decode("latin-1") for name in options.model.names])
+
+        def change(records: dict, seed) -> dict:
+            is_name = tf.strings.unicode_encode(records["name"], "UTF-8")[:, None] == names  # A character for each byte.
+            label = tf.where(tf.reduce_any(is_name, axis=1), tf.argmax(is_name, axis=1, output_type=tf.int32) + 1, 0)
+            return {"tokens": records["tokens"], "label": tf.RaggedTensor.from_tensor(label[:, None], ragged_rank=1)}
+
+        return Renewal(("tokens", "label"), change)
 
     def loss(self, model, batch: dict, *, label_smoothing: float, training: bool) -> dict:
         """See `Task.loss` and `Classifier.losses`."""

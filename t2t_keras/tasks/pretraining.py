@@ -4,11 +4,12 @@ The special ids of every vocabulary stand for BERT's special symbols: BOS for [C
 """
 
 import types
+import zlib
 from collections.abc import Iterator
 
 import numpy as np
 
-from t2t_keras.config import BOS, EOS, code_of
+from t2t_keras.config import BOS, EOS
 from t2t_keras.task import LOSS, Column, Metric, Renewal, Task
 
 SPECIALS = 3  # [CLS] and two [SEP] of a text.
@@ -23,6 +24,7 @@ class Pretraining(Task):
 
     name = "pretraining"
     texts = ("source",)
+    plain_text = True
     documents = True
     columns = (
         Column("tokens"),
@@ -70,18 +72,18 @@ class Pretraining(Task):
         if room < 2:
             raise ValueError(f"Expected room for two sentences and {SPECIALS} special sub-words. Received: max_length={max_length}.")
         sentences = iter([ids[:-1] for ids in tokenizer.sentences([line for line in lines if line])])
-        document, code = [], 0
+        document, text = [], []
         for line in [*lines, b""]:
             if line:
                 ids = next(sentences)
-                code = code or code_of(line)
+                text.append(line)
                 document += [ids[start : start + room // 2] for start in range(0, len(ids), room // 2)]
                 continue
-            found = _packed(document, room)
-            for group in found:
+            code = 1 + zlib.crc32(b"\n".join(text)) % (2**16 - 1)
+            for group in _packed(document, room):
                 ends = [np.array([EOS]), np.array([EOS])]
                 yield np.concatenate([[BOS], *group, *ends]), np.array(list(map(len, group))), np.array([code])
-            document, code = [], 0
+            document, text = [], []
 
     def renewal(self, tokenizer, options, training: bool) -> Renewal:
         """See `Task.renewal`: pairs and masks."""

@@ -43,6 +43,14 @@ def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Sub
             logger.warning(f"{len(names):,} {what}: {', '.join(names[:5])}{', …' * (len(names) > 5)}.")
 
 
+def warn_of_positions(parent: pathlib.Path, max_length: int) -> None:
+    """Warns if texts may be longer than those that a parent's learned positions were trained with."""
+    (data,) = run_folder.groups(parent, "data")
+    if max_length > data.max_length:
+        received = f"max_length={max_length}; {parent} was trained with {data.max_length}"
+        logger.warning(f"Some learned positions start as the parent had them before its training: {received}.")
+
+
 def _start_with_other_subwords(
     parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Subwords, before: Subwords
 ) -> tuple[str, Left]:

@@ -227,6 +227,8 @@ def train(
         model, adam = _make_model(strategy, options)
         held = _start_embeddings(strategy, model_dir, model, tokenizer, config) if config.embeddings else None
         if config.starts_from and not checkpoint.kept(model_dir):
+            if getattr(options.model, "learned_positions", 0):
+                parent.warn_of_positions(pathlib.Path(config.starts_from), options.data.max_length)
             which, own_optimizer = config.parent_checkpoint, adam if config.parent_optimizer else None
             parent.start(pathlib.Path(config.starts_from), which, model, tokenizer, own_optimizer)
         logger.info(f"Options:\n{options.table()}")
