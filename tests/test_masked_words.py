@@ -14,6 +14,7 @@ from test_pretraining import GIVEN, documents
 from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.config import BOS, EOS, UNK
 from t2t_keras.data import shards
+from t2t_keras.decoding import loading
 from t2t_keras.experiments import masked_words
 from t2t_keras.training import devices, run
 
@@ -79,7 +80,7 @@ def test_the_program_prints_a_table_or_json(folder):
 
 def test_a_run_that_does_not_fit_is_refused_before_a_model_is_made(folder, tmp_path, monkeypatch):
     shutil.copytree(folder / "bert", tmp_path / "bert")
-    monkeypatch.setattr(masked_words, "make", lambda *_: pytest.fail("a model is made"))
+    monkeypatch.setattr(loading, "make", lambda *_: pytest.fail("a model is made"))
     [own] = checkpoint.kept(tmp_path / "bert")
     whole = own.read_bytes()
     own.write_bytes(whole[:100])

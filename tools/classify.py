@@ -30,7 +30,7 @@ _EXPORT_DIR = flags.DEFINE_string("export_dir", "", "Folder of the versions of a
 _INPUT = flags.DEFINE_string("input", "", "Sentences, or pairs with a tab between them, one on each line; empty: standard input.")
 _OUTPUT = flags.DEFINE_string("output", "", "File for the labels, replaced when all lines are classified; empty: standard output.")
 _JSON = flags.DEFINE_boolean("json", False, "Print the figures of --evaluate as one JSON object, and each line of --predict as one.")
-training.define_checkpoint()
+options.define_checkpoint()
 training.define("classifier")
 
 # What the program can do beside training, and the flags that belong to it.

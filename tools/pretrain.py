@@ -18,7 +18,7 @@ from t2t_keras.cli import training
 _EVALUATE = flags.DEFINE_string("evaluate", "", "Documents in which to predict masked words and next sentences, in place of training.")
 _DRAWS = flags.DEFINE_integer("draws", 5, "How many times --evaluate draws masks and pairs.", lower_bound=1)
 _JSON = flags.DEFINE_boolean("json", False, "Print the figures of --evaluate as one JSON object.")
-training.define_checkpoint()
+options.define_checkpoint()
 training.define("bert")
 
 

@@ -118,19 +118,20 @@ def given_run() -> dict:
     return own | given(*run_folder.groups_of(chosen_architecture()).values())
 
 
+def define_checkpoint() -> None:
+    """Defines `--checkpoint`, the weights of a run to use."""
+    choices = "|".join(CHECKPOINTS)
+    flags.DEFINE_string("checkpoint", CHECKPOINTS[0], f"<{choices}|STEP>: Weights to use; STEP is the number of an update.")
+    flags.register_validator("checkpoint", is_checkpoint, message=f"Expected {choices} or the number of an update.")
+
+
 def define_trained_model(required: bool = True) -> None:
     """Defines the flags that `trained_model` reads: the run, its checkpoint, the precision, and the search options."""
     text = "Folder of a training run; or several that write the same sub-words, separated by commas, which translate together."
     flags.DEFINE_string("model_dir", None, text, required=required)
     flags.DEFINE_list("ensemble_weights", [], "Weights of several runs in their mean; empty: the same for each.")
     flags.DEFINE_enum("ensemble_mean", ENSEMBLE_MEANS[0], ENSEMBLE_MEANS, "Average the probabilities of several runs, or their logs.")
-    choices = "|".join(CHECKPOINTS)
-    flags.DEFINE_string("checkpoint", CHECKPOINTS[0], f"<{choices}|STEP>: Weights to use; STEP is the number of an update.")
-    flags.register_validator(
-        "checkpoint",
-        is_checkpoint,
-        message=f"Expected {choices} or the number of an update.",
-    )
+    define_checkpoint()
     flags.DEFINE_enum(
         "dtype", "float32", ["float32", "bfloat16"], "Type of weights and arithmetic; bfloat16 is faster if the processor supports it."
     )

@@ -10,7 +10,6 @@ from absl import flags
 from t2t_keras import run_folder
 from t2t_keras.checkpoint import kept
 from t2t_keras.cli import flags as options
-from t2t_keras.config import CHECKPOINTS, is_checkpoint
 from t2t_keras.data import corpora
 from t2t_keras.training import embeddings
 
@@ -28,13 +27,6 @@ def define(architecture: str = run_folder.TRANSFORMER) -> None:
     flags.DEFINE_integer("cpu_devices", 1, text, lower_bound=1)
     flags.DEFINE_boolean("dry_run", False, "Prepare the data, run the largest micro-batches without changing any weight, and exit.")
     options.define_run(architecture)
-
-
-def define_checkpoint() -> None:
-    """Defines the flag that `checkpoint` reads, for what a program does beside training."""
-    text = f"<{'|'.join(CHECKPOINTS)}|STEP>: Weights to use; STEP is the number of an update."
-    flags.DEFINE_string("checkpoint", CHECKPOINTS[0], text)
-    flags.register_validator("checkpoint", is_checkpoint, message=f"Expected {'|'.join(CHECKPOINTS)} or the number of an update.")
 
 
 def checkpoint() -> str:

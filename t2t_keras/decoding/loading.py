@@ -14,7 +14,7 @@ from t2t_keras.decoding.sub_batches import PARALLEL, limits_here
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.log import logger
 from t2t_keras.model.ensemble import Ensemble
-from t2t_keras.model.protocols import EncoderDecoder, make
+from t2t_keras.model.protocols import EncoderDecoder, SequenceModel, make
 from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.subwords import Subwords
 from t2t_keras.weights import assign
@@ -57,19 +57,31 @@ def _check_memory(model: EncoderDecoder, config: DecodeConfig) -> None:
         )
 
 
-def _make_model(model_dir: pathlib.Path, which: str, languages: tuple[str, str]) -> tuple[EncoderDecoder, Subwords]:
+def make_model(model_dir: pathlib.Path, which: str, languages: tuple[str, str] = ("", "")) -> tuple[SequenceModel, Subwords]:
     """Reads the sub-words of a run, and makes its model, with weights that are still to be loaded.
 
+    Args:
+        model_dir: the run's folder.
+        which: the weights that are to be loaded; see `checkpoint.load`.
+        languages: see `read_tokenizer`.
+
     Raises:
-        ValueError: the run does not translate, or a file cannot be its model's.
+        FileNotFoundError, ValueError: there are no such weights, or a file cannot be the model's.
     """
     (config,) = run_folder.groups(model_dir, "model")
     architecture = registry.architecture(run_folder.architecture_of(model_dir))
     run_folder.check_checkpoint(model_dir, which)
     checkpoint.check_size(model_dir, which, config.num_weights)
-    tokenizer, model = read_tokenizer(model_dir, config, languages), make(architecture, config)
+    tokenizer = read_tokenizer(model_dir, config, languages)
+    return make(architecture, config), tokenizer
+
+
+def _make_translating(model_dir: pathlib.Path, which: str, languages: tuple[str, str]) -> tuple[EncoderDecoder, Subwords]:
+    """Makes the model of a run as `make_model` does. Raises `ValueError` if the run does not translate."""
+    model, tokenizer = make_model(model_dir, which, languages)
     if not isinstance(model, EncoderDecoder):
-        raise ValueError(f"Expected a run that translates. Received: {model_dir}, whose architecture is {architecture.name}.")
+        name = run_folder.architecture_of(model_dir)
+        raise ValueError(f"Expected a run that translates. Received: {model_dir}, whose architecture is {name}.")
     return model, tokenizer
 
 
@@ -102,7 +114,7 @@ def load_with_states(
     decode_config = dataclasses.replace(decode_config, **decode_options)
     gpus.share()
     gpus.choose_float32(train_config.tf32)
-    trained, tokenizers = zip(*(_make_model(folder, which, (source_language, target_language)) for folder in folders), strict=True)
+    trained, tokenizers = zip(*(_make_translating(folder, which, (source_language, target_language)) for folder in folders), strict=True)
     for folder, other in zip(folders, tokenizers, strict=True):
         if other.model != tokenizers[0].model:
             expected = folders[0] / run_folder.SUBWORDS

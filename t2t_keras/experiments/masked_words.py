@@ -9,12 +9,11 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import checkpoint, files, gpus, registry, run_folder
+from t2t_keras import checkpoint, files, gpus, run_folder
 from t2t_keras.config import EOS
 from t2t_keras.data import corpora, masking, prepare, shards
-from t2t_keras.decoding.loading import read_tokenizer
+from t2t_keras.decoding.loading import make_model
 from t2t_keras.layers.inference import inference
-from t2t_keras.model.protocols import make
 from t2t_keras.task import Task
 
 ROWS = 32  # Texts at once.
@@ -105,11 +104,9 @@ def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int) -> dict
     for each in corpora.expand(path):
         files.check_ends(each)
     run_folder.check_data(model_dir, train.parent / run_folder.SUBWORDS, train / shards.RECORDS)
-    checkpoint.check_size(model_dir, which, options.model.num_weights)
     gpus.share()
     gpus.choose_float32(options.train.tf32)
-    tokenizer = read_tokenizer(model_dir, options.model)
-    model = make(registry.architecture(options.architecture), options.model)
+    model, tokenizer = make_model(model_dir, which)
     checkpoint.load(model_dir, which, model)
     unigram, following = counts(_texts(train, shards.read_info(train)), tokenizer.vocab_size)
     records = _records(options.task, tokenizer, path, options.data.max_length)

@@ -19,13 +19,13 @@ import tensorflow as tf
 import t2t_keras
 from t2t_keras import checkpoint, gpus, registry, run_folder
 from t2t_keras.config import BOS, EOS
-from t2t_keras.decoding.loading import read_tokenizer
-from t2t_keras.export.savedmodel import DESCRIPTION, next_version
-from t2t_keras.files import exclusive, making_folder, write_whole
+from t2t_keras.decoding.loading import make_model
+from t2t_keras.export.savedmodel import check_export_dir, write_version
+from t2t_keras.files import write_whole
 from t2t_keras.layers.inference import inference
 from t2t_keras.log import logger
 from t2t_keras.model.bert import Classifier
-from t2t_keras.model.protocols import make
+from t2t_keras.run_folder import DESCRIPTION, EXTRA
 from t2t_keras.text.subwords import Subwords
 
 BATCH = 32  # Texts at once.
@@ -127,11 +127,10 @@ def load(model_dir: pathlib.Path, which: str = "average") -> tuple[TextClassifie
     architecture = registry.architecture(run_folder.architecture_of(model_dir))
     if architecture.task != "classification":
         raise ValueError(f"Expected a run of `t2t-classify`. Received: {model_dir}, whose architecture is {architecture.name}.")
-    config, train, data = run_folder.groups(model_dir, "model", "train", "data")
-    checkpoint.check_size(model_dir, which, config.num_weights)
+    train, data = run_folder.groups(model_dir, "train", "data")
     gpus.share()
     gpus.choose_float32(train.tf32)
-    tokenizer, model = read_tokenizer(model_dir, config), make(architecture, config)
+    model, tokenizer = make_model(model_dir, which)
     loaded, state = checkpoint.load(model_dir, which, model)
     logger.info(f"Using the {loaded}.")
     return TextClassifier(model, tokenizer, data.max_length), state
@@ -154,8 +153,7 @@ def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "aver
         BlockingIOError: another process is exporting into the folder.
         ValueError: the folder is a run's. For other errors see `load`.
     """
-    if (export_dir / run_folder.CONFIG).exists():
-        raise ValueError(f"Expected a folder for exports. Received: {export_dir}, which holds a run. Give another `export_dir`.")
+    check_export_dir(export_dir)
     classifier, state = load(model_dir, which)
     # Only the objects that the signature uses. For a Keras model, TensorFlow would save functions of every layer.
     held = tf.Module()
@@ -171,11 +169,12 @@ def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "aver
         "update": state["step"],
         "versions": {"t2t_keras": t2t_keras.__version__, "tensorflow": tf.__version__},
     }
-    with exclusive(export_dir / ".lock", str(export_dir)):
-        folder = export_dir / str(next_version(export_dir))
-        with making_folder(folder) as unfinished:
-            tf.saved_model.save(held, str(unfinished), signatures={"serving_default": classifier.classify})
-            (unfinished / "assets.extra").mkdir()
-            write_whole(unfinished / "assets.extra" / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
+
+    def write(unfinished: pathlib.Path) -> None:
+        tf.saved_model.save(held, str(unfinished), signatures={"serving_default": classifier.classify})
+        (unfinished / EXTRA).mkdir()
+        write_whole(unfinished / EXTRA / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
+
+    folder = write_version(export_dir, write)
     logger.info(f"Exported to {folder}. A SavedModel is a program: serve only your own.")
     return folder

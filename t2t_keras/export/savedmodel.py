@@ -15,7 +15,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -94,6 +94,32 @@ def next_version(export_dir: pathlib.Path) -> int:
     return max(versions, default=0) + 1
 
 
+def check_export_dir(export_dir: pathlib.Path) -> None:
+    """Raises `ValueError` if the folder for exports is a run's."""
+    if (export_dir / run_folder.CONFIG).exists():
+        raise ValueError(f"Expected a folder for exports. Received: {export_dir}, which holds a run. Give another `export_dir`.")
+
+
+def write_version(export_dir: pathlib.Path, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """Writes the next version of an export, whole or not at all.
+
+    Args:
+        export_dir: folder of all versions.
+        write: writes its files into a new folder.
+
+    Returns:
+        The folder of the version.
+
+    Raises:
+        BlockingIOError: another process is exporting into the folder.
+    """
+    with exclusive(export_dir / ".lock", str(export_dir)):
+        folder = export_dir / str(next_version(export_dir))
+        with making_folder(folder) as unfinished:
+            write(unfinished)
+    return folder
+
+
 def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     """Writes all files of a version into a new folder."""
     translator.limits = limits_of_server(translator.config.search_rows, translator.config.search_cores)
@@ -149,8 +175,7 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
         BlockingIOError: another process is exporting into the folder.
         ValueError: the weights are too large for a graph, or the folder is a run's.
     """
-    if (export_dir / run_folder.CONFIG).exists():
-        raise ValueError(f"Expected a folder for exports. Received: {export_dir}, which holds a run. Give another `export_dir`.")
+    check_export_dir(export_dir)
     model = translator.model
     # The graph holds a shared matrix twice: for the encoder and for the decoder.
     shared = [each.embedding_matrix for each in getattr(model, "models", [model]) if each.source_embedding_matrix is None]
@@ -159,10 +184,7 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
     if size > MAX_BYTES:
         received = f"{size:,} bytes for {number:,} weights, with shared matrices twice"
         raise ValueError(f"Expected at most {MAX_BYTES:,} bytes of weights. Received: {received}. Use dtype=bfloat16 or `int8`.")
-    with exclusive(export_dir / ".lock", str(export_dir)):
-        folder = export_dir / str(next_version(export_dir))
-        with making_folder(folder) as unfinished:
-            _write(unfinished, translator, about)
+    folder = write_version(export_dir, lambda unfinished: _write(unfinished, translator, about))
     logger.info(f"Exported to {folder}. See serving/README.md for a server. A SavedModel is a program: serve only your own.")
     return folder
 
