@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import types
 
@@ -146,6 +147,7 @@ def _serve(requests: socket.socket) -> None:
         reading, writing = os.pipe()
         between = os.fork()
         if not between:
+            parent = os.getpid()
             process = os.fork()
             if process:
                 os.write(writing, str(process).encode())
@@ -153,8 +155,10 @@ def _serve(requests: socket.socket) -> None:
             requests.close()
             os.close(reading)
             os.close(writing)
+            while os.getppid() == parent:  # Until the process that asks is the parent.
+                time.sleep(1e-4)
             _end(_code_of(functools.partial(_run, **json.loads(request), streams=streams)))
-        os.waitpid(between, 0)  # Then the process that asks is the parent.
+        os.waitpid(between, 0)
         requests.send(os.read(reading, 20))
         for each in (reading, writing, *streams):
             os.close(each)
