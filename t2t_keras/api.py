@@ -318,7 +318,9 @@ def _signatures(export: pathlib.Path) -> tuple[Callable, object, int, Sequence[s
     model = tf.saved_model.load(str(export))
     missing = {"serving_default", "translate_with_options", "score"} - set(model.signatures)
     if missing:
-        raise ValueError(f"Expected an export of t2t_keras. Received: {export}, which lacks the signatures {', '.join(sorted(missing))}.")
+        outputs = getattr(model.signatures.get("serving_default"), "structured_outputs", {})
+        received = "a classifier" if "probabilities" in outputs else f"which lacks the signatures {', '.join(sorted(missing))}"
+        raise ValueError(f"Expected an export of a translator of t2t_keras. Received: {export}, {received}.")
 
     with_options = model.signatures["translate_with_options"]
 

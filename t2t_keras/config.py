@@ -328,6 +328,7 @@ class _PairEncoderConfig:
     d_ff: int = option(3072, "Inner width of the feed-forward networks, 4 H.", 2**20)
     num_heads: int = option(12, "Number of attention heads, A; each has the width H / A.", 2**12)
     dropout: float = option(0.1, "Dropout rate on sub-layer outputs and embedding sums.")
+    attention_dropout: float = option(0.1, "Dropout rate of the attention weights.")
     learned_positions: int = option(512, "Number of learned position embeddings; 0 uses sinusoids (section 3.5).", 2**20)
     attention_bias: bool = option(True, "Add biases to the projections of attention.")
     activation: str = option("gelu", "Activation of the feed-forward networks: relu, gelu or swish.")

@@ -16,6 +16,7 @@ from logged import logged
 from test_pretraining import GIVEN as PRETRAINING
 from test_pretraining import SUBJECTS, Letters, documents
 
+import t2t_keras
 from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import BOS, EOS, ClassifierConfig, DataConfig, ModelConfig
 from t2t_keras.data import prepare
@@ -233,6 +234,8 @@ def test_the_program_evaluates_predicts_and_exports(folder):
     np.testing.assert_allclose(probabilities, [list(each["probabilities"].values()) for each in found], atol=1e-5)
     description = json.loads((folder / "export/1/assets.extra/t2t_keras.json").read_text())
     assert description["labels"] == ["other", "same"] and description["update"] == 15
+    with pytest.raises(ValueError, match="Expected an export of a translator of t2t_keras. Received: .*/export/1, a classifier."):
+        t2t_keras.load(folder / "export")
 
 
 def test_the_words_of_a_prediction_are_those_of_training(folder):

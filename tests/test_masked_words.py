@@ -23,9 +23,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 def test_counts_of_words_and_of_pairs():
     """By hand: 7 comes five times; after 5 comes 6 twice and 7 once; after 7 come 5 and 7 once each, and the first wins."""
-    unigram, following = masked_words.counts(
-        [np.array([5, 6, 7]), np.array([5, 6]), np.array([5, 7, 7, 5]), np.array([7]), np.array([7])], 9
-    )
+    texts = [np.array([5, 6, 7]), np.array([5, 6]), np.array([5, 7, 7, 5]), np.array([7]), np.array([7])]
+    unigram, following = masked_words.counts(iter([texts[:1], texts[1:4], texts[4:]]), 9)
     assert unigram == 7
     assert following.tolist() == [7, 7, 7, 7, 7, 6, 7, 5, 7]
 
@@ -36,7 +35,7 @@ def test_pairs_are_counted_across_the_ends_of_sentences(tmp_path):
     rows = [([BOS, 5, 6, 7, EOS, EOS], [2, 1]), ([BOS, 8, 7, 6, EOS, EOS], [1, 2])]
     records = [(*map(np.array, row), np.array([number])) for number, row in enumerate(rows, 1)]
     info = shards.write(tmp_path, iter(records), vocab_size=20, columns=task.on_disk, count=2, size=50, seed=1)
-    assert sorted(ids.tolist() for ids in masked_words._texts(tmp_path, info)) == [[5, 6, 7], [8, 7, 6]]
+    assert [sorted(map(np.ndarray.tolist, texts)) for texts in masked_words._texts(tmp_path, info)] == [[[5, 6, 7], [8, 7, 6]]]
 
 
 def test_the_bigram_model_takes_the_word_after_the_one_before():
@@ -76,6 +75,12 @@ def test_the_program_prints_a_table_or_json(folder):
     found = json.loads(asjson.stdout)
     assert shown.stdout.decode() == masked_words.table(found) + "\n"
     assert f"| masked words | {100 * found['masked_words']:.1f}% | {found['words']:,} |" in shown.stdout.decode()
+
+
+def test_training_refuses_the_flags_of_evaluation():
+    command = [sys.executable, str(ROOT / "tools" / "pretrain.py"), "--model_dir=bert", "--draws=5", "--nojson", "--checkpoint=best"]
+    refused = programs.run(command, capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
+    assert (refused.returncode, refused.stderr) == (1, "Error: Expected no --draws, --json, --checkpoint in training.\n")
 
 
 def test_a_run_that_does_not_fit_is_refused_before_a_model_is_made(folder, tmp_path, monkeypatch):

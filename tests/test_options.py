@@ -138,7 +138,7 @@ def rates_of_dropout(name: str) -> Callable:
     """config → the rates of the dropout inside layers with this in their names."""
 
     def rates(lab, config) -> list:
-        layers = [each for each in Transformer(config)._flatten_layers() if name in each.name and "norm" not in each.name]
+        layers = [each for each in model_of(config)._flatten_layers() if name in each.name and "norm" not in each.name]
         return [each.dropout.rate for each in layers if getattr(each, "dropout", None)]
 
     return rates
@@ -672,7 +672,8 @@ OF_PAIRS = {
     "d_model": [Row(6, shape_of("embedding/matrix"), (20, 6)), Row(6, shape_of("pooler/kernel"), (6, 6))],
     "d_ff": [Row(7, shape_of("feed_forward/inner/kernel"), (8, 7))],
     "num_heads": [Row(4, heads_of_pairs, (4, 2))],
-    "dropout": [Row(0.5, dropout_rates, {0.5})],
+    "dropout": [Row(0.5, dropout_rates, {0.5, 0.1})],
+    "attention_dropout": [Row(0.5, rates_of_dropout("attention"), [0.5] * 2)],
     "learned_positions": [Row(9, positions, [(9, 8)]), Row(0, positions, [])],
     "attention_bias": [Row(False, biases_of("attention"), 0)],
     "activation": [Row(name, activations, [name]) for name in ("relu", "swish")],

@@ -37,6 +37,8 @@ def evaluate() -> None:
 def pretrain() -> None:
     if _EVALUATE.value:
         return evaluate()
+    if unused := [f"--{name}" for name in ("draws", "json", "checkpoint") if flags.FLAGS[name].present]:
+        raise ValueError(f"Expected no {', '.join(unused)} in training.")
     if training.train(options.given_run(), options.sources()):
         print(f"Trained. Evaluate with: {options.command('pretrain')} --model_dir={training.model_dir()} --evaluate=documents")
 

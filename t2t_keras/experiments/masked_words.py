@@ -5,6 +5,7 @@ before it, and that of the unigram model where this one is masked too or was nev
 """
 
 import pathlib
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -19,20 +20,26 @@ from t2t_keras.task import Task
 ROWS = 32  # Texts at once.
 
 
-def counts(texts: list[np.ndarray], vocab_size: int) -> tuple[int, np.ndarray]:
+def counts(parts: Iterable[list[np.ndarray]], vocab_size: int) -> tuple[int, np.ndarray]:
     """Counts sub-words and pairs of them.
 
     Args:
-        texts: ids of each.
+        parts: lists of texts, of which one at a time is in memory; ids of each text.
         vocab_size: number of sub-words, V.
 
     Returns:
         The most frequent sub-word; and the one that comes most often after each, [V], or the most frequent one where there is none. Of
         several, the first in the vocabulary.
     """
-    unigram = int(np.argmax(np.bincount(np.concatenate(texts), minlength=vocab_size)))
-    pairs = np.concatenate([ids[:-1].astype(np.int64) * vocab_size + ids[1:] for ids in texts])
-    pairs, numbers = np.unique(pairs, return_counts=True)
+    single, pairs, numbers = np.zeros(vocab_size, np.int64), np.array([], np.int64), np.array([], np.int64)
+    for texts in parts:
+        single += np.bincount(np.concatenate(texts), minlength=vocab_size)
+        new, times = np.unique(np.concatenate([ids[:-1].astype(np.int64) * vocab_size + ids[1:] for ids in texts]), return_counts=True)
+        pairs, places = np.unique(np.concatenate([pairs, new]), return_inverse=True)
+        sums = np.zeros(len(pairs), np.int64)
+        np.add.at(sums, places, np.concatenate([numbers, times]))
+        numbers = sums
+    unigram = int(np.argmax(single))
     order = np.lexsort((-pairs, numbers))  # The last one of each sub-word wins.
     following = np.full(vocab_size, unigram)
     following[pairs[order] // vocab_size] = pairs[order] % vocab_size
@@ -57,11 +64,12 @@ def guesses(tokens: np.ndarray, masked: np.ndarray, unigram: int, following: np.
     return np.where(known, following[tokens[before]], unigram)
 
 
-def _texts(folder: pathlib.Path, info: dict) -> list[np.ndarray]:
-    """Returns the records of a data folder without special sub-words: sentences that follow one another."""
-    read = shards.read(folder, list(range(len(info["shards"]))))
-    rows = np.split(read["tokens_ids"].numpy(), np.cumsum(read["tokens_lengths"].numpy())[:-1])
-    return [ids[1:-2] for ids in rows]
+def _texts(folder: pathlib.Path, info: dict) -> Iterator[list[np.ndarray]]:
+    """Yields the records of each shard of a data folder without special sub-words: sentences that follow one another."""
+    for shard in range(len(info["shards"])):
+        read = shards.read(folder, [shard])
+        rows = np.split(read["tokens_ids"].numpy(), np.cumsum(read["tokens_lengths"].numpy())[:-1])
+        yield [ids[1:-2] for ids in rows]
 
 
 def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.RaggedTensor]:
