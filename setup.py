@@ -8,7 +8,8 @@ import setuptools
 ROOT = pathlib.Path(__file__).parent
 PROGRAMS = (
     "train", "translate", "evaluate", "export", "prepare", "data_service", "workers", "client", "quickstart", "attention", "compare",
-    "curves", "demo", "parse", "pretrain", "classify", "table1", "table3", "attention_functions", "import_huggingface", "import_marian"
+    "curves", "demo", "filter", "parse", "pretrain", "classify", "table1", "table3", "grid", "attention_functions", "import_huggingface",
+    "import_marian"
 )  # fmt: skip
 
 setuptools.setup(
@@ -45,8 +46,9 @@ setuptools.setup(
         "beam": ["apache-beam>=2.77"],
         "client": ["requests>=2.32"],
         "ctranslate2": ["ctranslate2>=4.8"],
-        "bench": ["ctranslate2>=4.8", "keras-hub>=0.32", "torch>=2.6", "transformers>=4.56"],
+        "bench": ["ctranslate2>=4.8", "keras-hub>=0.32", "locust>=2.40", "torch>=2.6", "transformers>=4.56"],
         "embeddings": ["gensim>=4.4"],
+        "filter": ["py3langid>=0.4"],  # Earlier ones unpickle their model.
         "interop": ["huggingface_hub>=1", "safetensors>=0.6"],
         "mutation": ["cosmic-ray>=8.4,<9"],
         "classifiers": ["scikit-learn>=1.5"],  # The bag of words to compare with.
@@ -57,6 +59,10 @@ setuptools.setup(
             "gensim>=4.4",
             "huggingface_hub>=1",
             "import-linter>=2.13",
+            "py3langid>=0.4",
+            "ipykernel>=6.29",  # Runs the notebooks of the course.
+            "nbclient>=0.10",
+            "nbformat>=5.10",
             "pytest>=8",
             "pytest-xdist>=3.5",
             "pyyaml>=6",

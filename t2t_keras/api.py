@@ -78,7 +78,7 @@ class TextTranslator:
         texts, [prefix] = self._in_language(_listed(text), source_language), self._in_language([""], target_language)
 
         def into_language(lines) -> dict:
-            found = self._signatures.translate_with_options(**_inputs(lines, prefix=prefix))
+            found = self._signatures.translate_with_options(**option_inputs(lines, prefix=prefix))
             _checked(found, lines.numpy())
             return {"text": found["text"][:, 0]}
 
@@ -153,7 +153,7 @@ class TextTranslator:
 
     def _n_best(self, texts: list[str], n: int, alignment: bool, options: dict, phrases: dict) -> list[list[Translation]]:
         # Sub-words are returned only with the alignment.
-        inputs = _inputs(tf.constant(texts), **options, n_best=n, alignment=True) | phrases
+        inputs = option_inputs(tf.constant(texts), **options, n_best=n, alignment=True) | phrases
         outputs, rows = _checked(self._signatures.translate_with_options(**inputs), texts), len(texts)
 
         def translation(row: int, beam: int) -> Translation:
@@ -232,7 +232,7 @@ class TextTranslator:
         return found[0] if isinstance(source, str) else found
 
 
-def _inputs(text, **options) -> dict:
+def option_inputs(text, **options) -> dict:
     """Returns the inputs of `translate_with_options` for sentences [B] string, with the same options for all."""
     usual = {"alpha": OWN_ALPHA, "max_length": 0, "n_best": 1, "prefix": "", "alignment": False}
     usual |= {"constraints": "", "avoid": "", "ordered": False}
@@ -304,7 +304,7 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
     if options or checkpoint != "average":
         received = ", ".join(options) or f"checkpoint={checkpoint}"
         raise ValueError(f"Expected no options for the export {export}: they are fixed. Received: {received}.")
-    return TextTranslator(*_signatures(export))
+    return TextTranslator(*load_export(export))
 
 
 def _load_run(model_dir: pathlib.Path | list[pathlib.Path], checkpoint: str, **options) -> TextTranslator:
@@ -312,7 +312,7 @@ def _load_run(model_dir: pathlib.Path | list[pathlib.Path], checkpoint: str, **o
     return TextTranslator(translator, Signatures(translator), translator.limits.batch_size, translator.tokenizer.languages)
 
 
-def _signatures(export: pathlib.Path) -> tuple[Callable, object, int, Sequence[str]]:
+def load_export(export: pathlib.Path) -> tuple[Callable, object, int, Sequence[str]]:
     """Loads a SavedModel and returns the arguments of `TextTranslator`."""
     gpus.share()
     model = tf.saved_model.load(str(export))

@@ -30,6 +30,7 @@ FORMER_NAMES = {
 }
 # The special ids of every vocabulary. Padding (0) differs from unknown (1).
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
+REPEATED = ("pair", "source", "target", "none")  # What filtering compares with earlier text.
 ACTIVATIONS = ("relu", "gelu", "swish")
 NORMS = POST, PRE = "post", "pre"  # Where a sub-layer has its layer normalization: after the sum, or before it.
 SINUSOIDS = PAPER, TENSOR2TENSOR = "paper", "tensor2tensor"  # Forms of their frequencies; see `layers.positions`.
@@ -642,6 +643,41 @@ class SampleConfig:
         _require(self, MIN_TEMPERATURE <= self.temperature <= MAX_TEMPERATURE, "temperature", TEMPERATURES)
         _require(self, self.top_k >= 0, "top_k", "a number of sub-words, or 0 for all")
         _require(self, 0 < self.top_p <= 1, "top_p", "a probability in (0, 1]")
+
+
+@dataclasses.dataclass(frozen=True)
+class FilterConfig:
+    """Options of filtering parallel text. 0 and the empty text turn a rule off."""
+
+    max_characters: int = option(1000, "Reject pairs with more characters than this on either side; 0: none.")
+    max_length_ratio: float = option(
+        1.7,
+        "Reject pairs with one side this many times as long as the other one lets expect, in characters, after adding 10 to each; 0: none.",
+    )
+    length_ratio: float = option(0.0, "Expected characters of target for each of source; 0: the median of the first 20,000 pairs.")
+    min_letters: float = option(0.5, "Reject pairs with a smaller share of letters among the characters of a side, spaces aside; 0: none.")
+    source_script: str = option("", "Scripts of the source, separated by commas, such as Latin or Han,Hiragana,Katakana; empty: any.")
+    target_script: str = option("", "Scripts of the target, likewise.")
+    min_script: float = option(0.8, "Reject pairs with a smaller share of the expected scripts among the letters of a side.")
+    keep_copies: bool = option(False, "Keep pairs whose sides have the same text, but for case, digits, punctuation and spaces.")
+    source_language: str = option("", "Code of the language of the source, such as en, which py3langid identifies; empty: any.")
+    target_language: str = option("", "Code of the language of the target, likewise.")
+    min_language: float = option(0.05, "Reject pairs with a side whose language is the expected one with a smaller probability.")
+    duplicates: str = option("pair", "Reject what was there before: the pair, the source, whatever its target, the target, or none.")
+    near_duplicates: str = option("pair", "Likewise, for text that is the same but for case, digits, punctuation and spaces.")
+    max_cross_entropy: float = option(
+        5.0, "Reject pairs with a larger dual conditional cross-entropy (Junczys-Dowmunt 2018), in nats, of two runs; 0: none."
+    )
+
+    def __post_init__(self):
+        check_types(self)
+        for name in ("max_characters", "length_ratio", "max_cross_entropy"):
+            _require(self, getattr(self, name) >= 0, name, "0 or more")
+        _require(self, self.max_length_ratio > 1 or self.max_length_ratio == 0, "max_length_ratio", "more than 1, or 0 for none")
+        for name in ("min_letters", "min_script", "min_language"):
+            _require(self, 0 <= getattr(self, name) <= 1, name, "a share from 0 to 1")
+        for name in ("duplicates", "near_duplicates"):
+            _require(self, getattr(self, name) in REPEATED, name, f"one of {', '.join(REPEATED)}")
 
 
 @dataclasses.dataclass(frozen=True)

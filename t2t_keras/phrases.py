@@ -65,15 +65,19 @@ class Request:
                 raise ValueError(f"Expected characters of Unicode. Received: half of a surrogate pair in {text!r:.80}.")
 
 
-def read_requests(texts: Iterable[str]) -> Iterator[Request]:
+def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
     """Yields the request of each JSON line: {"text": …, "constraints": […], "avoid": […], "ordered": …}. Only "text" is required.
+
+    Args:
+        texts: the lines.
+        first: the number of the first.
 
     Raises:
         ValueError: a line is invalid; the message has its number.
     """
     names = [field.name for field in dataclasses.fields(Request)]
     expected = f"Expected a JSON object with {', '.join(names)} in each line."
-    for number, line in enumerate(texts, 1):
+    for number, line in enumerate(texts, first):
         try:
             given = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -131,6 +135,7 @@ def with_constraints(
     find: Callable[[str], Iterable[str]],
     warn: Callable[[str], None],
     fits: Callable[[str], bool] = lambda phrase: True,
+    first: int = 1,
 ) -> Iterator[Request]:
     """Adds constraints to sentences, except for phrases that a sentence has itself.
 
@@ -139,8 +144,9 @@ def with_constraints(
         find: finds the phrases of the text of a sentence.
         warn: is called with the number of a sentence and the phrases that are left out, because it has `MAX_PHRASES` or they are too long.
         fits: returns whether a phrase has at most `MAX_SUBWORDS`.
+        first: the number of the first sentence.
     """
-    for number, request in enumerate(requests, 1):
+    for number, request in enumerate(requests, first):
         own, constraints, left_out = {*request.constraints, *request.avoid}, list(request.constraints), []
         for phrase in find(request.text):
             if phrase not in own:

@@ -34,6 +34,7 @@ CURVES = ("curves.png", "curves.csv")
 SAVED_MODEL = "saved_model.pb"  # The file that makes a folder an export.
 EXTRA, DESCRIPTION = "assets.extra", "t2t_keras.json"  # Of an export: its further files, and what one of them says of the model.
 OF_RUN = "run: "  # In `Options.sources`, before where the resumed run has an option from.
+OF_PARENT = "parent: "  # The same of the run whose weights a new one starts from.
 EMBEDDINGS = "embeddings.txt"  # The sub-words of a run whose embeddings started as word vectors.
 LOCK = "lock"  # In the folder of a run and in a data folder.
 CORPUS = "corpus.json"  # What a data folder was prepared from. A folder that has it is complete.
@@ -81,8 +82,8 @@ class Options:
         data: group of options. If they name no corpus, they are those of the run or of the prepared data.
         data_dir: absolute path of the data folder; empty for `data` in the run's folder.
         architecture: its name; see `registry`.
-        sources: where values come from, by option: "command line", "flagfile NAME", "given", "data folder", "parent" or, in a resumed
-            run, "run: " and where the run had it from. An option that is missing here has its default.
+        sources: where values come from, by option: "command line", "flagfile NAME", "given" or "data folder"; "run: " or "parent: " and
+            where the resumed run, or the one that the weights are from, had it from. An option that is missing here has its default.
     """
 
     model: object = ModelConfig()
@@ -261,7 +262,9 @@ def _sources(model_dir: pathlib.Path) -> dict[str, str]:
     return sources
 
 
-def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: dict[str, str] | None = None) -> Options:
+def resolve(
+    model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: dict[str, str] | None = None, *, resumes: bool = True
+) -> Options:
     """Returns the options to start a run with: those given, then those of the run in the folder, then the defaults.
 
     Args:
@@ -269,11 +272,12 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
         given: values by option, "architecture" among them if it is given.
         data_dir: the data folder, if given.
         sources: where the given values come from, by option. The default is "given".
+        resumes: whether the run in the folder gives options. If not, they are those that a new run would have.
 
     Raises:
         ValueError: an option is invalid, or does not fit the others.
     """
-    is_run = check(model_dir)
+    is_run = check(model_dir) and resumes
     paths = ("parent", "encoder_from", "embeddings")
     given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in paths if given.get(name)}
     origin = given.get("parent") or given.get("encoder_from")
@@ -316,11 +320,8 @@ def resolve(model_dir: pathlib.Path, given: dict, data_dir: str = "", sources: d
     _check_task(chosen, before.task)
     if parent and not given.get("parent"):
         _check_encoder(before.model, chosen["model"], parent)
-    if parent:
-        origins = dict.fromkeys({*vars(before.model), ARCHITECTURE}, "parent") | origins
-    if is_run:
-        names = option_names(before.architecture) | {ARCHITECTURE, "data_dir"}
-        origins = {name: OF_RUN + before.sources.get(name, "default") for name in names} | origins
+    inherited = option_names(before.architecture) | {ARCHITECTURE, "data_dir"} if is_run else before.sources
+    origins = {name: (OF_RUN if is_run else OF_PARENT) + before.sources.get(name, "default") for name in inherited} | origins
     return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins)
 
 
@@ -410,8 +411,8 @@ def check_checkpoint(model_dir: pathlib.Path, which: str) -> None:
 
 
 def _child_of(parent: pathlib.Path, which: str, optimizer: bool = False, architecture: str = "") -> Options:
-    """Returns the defaults of a new run that starts from the weights of another one: its architecture and model or, of the given
-    architecture, the sizes of its encoder.
+    """Returns the defaults of a new run that starts from the weights of another one: its architecture, model and search or, of the given
+    architecture, the sizes of its encoder; with where the other run has them from.
 
     Raises:
         FileNotFoundError: the folder is not a run's, or has no checkpoint.
@@ -430,7 +431,8 @@ def _child_of(parent: pathlib.Path, which: str, optimizer: bool = False, archite
         raise kind(str(error).replace("`checkpoint", "`parent_checkpoint").replace("`model_dir`", name)) from error
     if architecture:
         return _with_encoder_of(run, parent, architecture)
-    return dataclasses.replace(Options.default(run.architecture), model=run.model)
+    inherited = {name: run.sources.get(name, "default") for name in (*vars(run.model), *vars(run.decode), ARCHITECTURE)}
+    return dataclasses.replace(Options.default(run.architecture), model=run.model, decode=run.decode, sources=inherited)
 
 
 def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> Options:
@@ -451,7 +453,7 @@ def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> O
     if differ := [name for name in theirs if getattr(getattr(model, "encoder", model), name) != theirs[name]]:
         received = ", ".join(f"{name}={theirs[name]}" for name in differ)
         raise ValueError(f"Expected an encoder that architecture={architecture} can have. Received: {received} in {folder}.")
-    return dataclasses.replace(defaults, model=model)
+    return dataclasses.replace(defaults, model=model, sources={name: run.sources.get(name, "default") for name in own})
 
 
 def _check_encoder(before, after, folder: pathlib.Path) -> None:
@@ -580,12 +582,12 @@ def write(
 
     Args:
         model_dir: the run's folder or a new one.
-        options: the options. The checkpoints of their `parent` are recorded when the run is new.
+        options: the options. The checkpoints of their `parent` are recorded until the run has some of its own.
         subwords: file of the sub-words; it is copied.
         records: index of the training records, which identifies the training data; `None` for a model that was trained elsewhere.
         source_subwords: file of the source's own sub-words, if it has some; it is copied.
     """
-    parent = read_json(model_dir / CONFIG).get("parent") if (model_dir / CONFIG).exists() else None
+    parent = read_json(model_dir / CONFIG).get("parent") if checkpoint.kept(model_dir) else None
     if options.train.starts_from and not parent:
         parent = {"checkpoints": checkpoint.identity(pathlib.Path(options.train.starts_from), options.train.parent_checkpoint)}
     described = {"data_dir": options.data_dir, "subwords": describe(subwords)}

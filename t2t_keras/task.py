@@ -55,10 +55,13 @@ class Renewal(NamedTuple):
         change: (records, seed) → records. Records are [N, (length)] int32, ragged, by name of the column: those of `Task.stored` become as
             many rows of `columns`, some thousands at a time. A seed is [2] int64, for TensorFlow's stateless random operations: a function
             of the seed of the run, the epoch, and the place of the records in it.
+        longest: length of the first column → about the largest lengths of those that are neither counted nor as long, by name. Memory is
+            planned with them.
     """
 
     columns: tuple[str, ...]
     change: Callable
+    longest: Callable[[int], dict[str, int]] = lambda length: {}
 
 
 LOSS = Metric(

@@ -2,6 +2,8 @@
 
 What it does as TensorFlow Serving does is written after `json_tensor.cc`, `http_rest_api_util.cc` and the REST guide of that project;
 `test_serving.py` asks both the same questions where the real server is installed.
+
+    python tests/loopback_server.py EXPORT_DIR [--batching]      # prints its addresses as JSON; ends when its standard input does
 """
 
 import concurrent.futures
@@ -11,6 +13,7 @@ import json
 import pathlib
 import re
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -26,6 +29,7 @@ HTTP_CODES = {
     tf.errors.INVALID_ARGUMENT: 400, tf.errors.DEADLINE_EXCEEDED: 504, tf.errors.NOT_FOUND: 404, tf.errors.RESOURCE_EXHAUSTED: 429,
     tf.errors.FAILED_PRECONDITION: 400, tf.errors.UNIMPLEMENTED: 501, tf.errors.INTERNAL: 500, tf.errors.UNAVAILABLE: 503,
 }  # fmt: skip
+BATCHING_FILE = pathlib.Path(__file__).parent.parent / "serving/batching_parameters.txt"
 GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -36,13 +40,21 @@ class Servable:
         export_dir: holds a folder for each version.
         name: of the model.
         before: called with the inputs of each request before it is run; may wait, or raise one of `tf.errors`.
+        batching: whether requests share batches, as `serving/batching_parameters.txt` says.
     """
 
-    def __init__(self, export_dir: pathlib.Path, name: str = "translate", before: Callable[[dict], None] = lambda inputs: None):
+    def __init__(
+        self,
+        export_dir: pathlib.Path,
+        name: str = "translate",
+        before: Callable[[dict], None] = lambda inputs: None,
+        batching: bool = False,
+    ):
         self.name, self.before = name, before
         self.version = max(int(path.name) for path in export_dir.iterdir() if path.name.isdecimal())
         self.folder = export_dir / str(self.version)
         self.model = tf.saved_model.load(str(self.folder))
+        self.functions = {name: batched(function) if batching else function for name, function in self.model.signatures.items()}
 
     def check(self, name: str, version: int) -> None:
         if name != self.name or version not in (0, self.version):
@@ -60,8 +72,29 @@ class Servable:
             extra, missing = sorted(set(inputs) - set(specs)), sorted(set(specs) - set(inputs))
             raise tf.errors.InvalidArgumentError(None, None, f"Sent extra: {extra}. Missing but required: {missing}.")
         self.before(inputs)
-        outputs = self.model.signatures[signature](**{name: tf.constant(inputs[name], specs[name].dtype) for name in specs})
+        outputs = self.functions[signature](**{name: tf.constant(inputs[name], specs[name].dtype) for name in specs})
         return {name: value.numpy() for name, value in outputs.items()}
+
+
+def batching_parameters() -> dict:
+    """The values of `serving/batching_parameters.txt`."""
+    return {name: json.loads(value) for name, value in re.findall(r"^(\w+) { value: (\w+) }", BATCHING_FILE.read_text(), re.MULTILINE)}
+
+
+def batched(signature: Callable) -> Callable:
+    """The same function, which joins the rows of calls at the same time to batches, with the scheduler that TensorFlow Serving has."""
+    inputs, outputs = (sorted(names) for names in (signature.structured_input_signature[1], signature.structured_outputs))
+
+    @tf.nondifferentiable_batch_function(autograph=False, **batching_parameters())
+    def run(*values):
+        found = signature(**dict(zip(inputs, values, strict=True)))
+        return [found[name] for name in outputs]
+
+    @tf.function(input_signature=[signature.structured_input_signature[1][name] for name in inputs], autograph=False)
+    def call(*values):
+        return dict(zip(outputs, run(*values), strict=True))
+
+    return lambda **values: call(*(values[name] for name in inputs))
 
 
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
@@ -110,6 +143,7 @@ def to_json(value):
 class Handler(http.server.BaseHTTPRequestHandler):
     servable: Servable
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # The end of an answer would wait 40 ms for the client's acknowledgement.
 
     def answer(self, code: int, body: dict) -> None:
         content = json.dumps(body, ensure_ascii=False).encode()
@@ -166,12 +200,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class RestServer(http.server.ThreadingHTTPServer):
+    request_queue_size = 128  # Of Python's 5, those of more clients at the same time would be dropped.
+
+
 @contextlib.contextmanager
 def served(servable: Servable, grpc_port: int = 0, tls: tuple[pathlib.Path, pathlib.Path] | None = None) -> Iterator[dict[str, str]]:
     """A running server's addresses: {"grpc": "grpc://…", "http": "http://…"}; with TLS, of a key and its certificate, grpcs and https."""
-    rpc = grpc.server(concurrent.futures.ThreadPoolExecutor(16))
+    rpc = grpc.server(concurrent.futures.ThreadPoolExecutor(64))
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(PredictionService(servable), rpc)
-    rest = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("BoundHandler", (Handler,), {"servable": servable}))
+    rest = RestServer(("127.0.0.1", 0), type("BoundHandler", (Handler,), {"servable": servable}))
     if tls:
         key, certificate = tls
         credentials = grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
@@ -190,3 +228,9 @@ def served(servable: Servable, grpc_port: int = 0, tls: tuple[pathlib.Path, path
         rest.shutdown()
         rest.server_close()
         rpc.stop(None)
+
+
+if __name__ == "__main__":
+    with served(Servable(pathlib.Path(sys.argv[1]), batching="--batching" in sys.argv)) as addresses:
+        print(json.dumps(addresses), flush=True)
+        sys.stdin.read()

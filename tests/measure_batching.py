@@ -1,4 +1,8 @@
-"""Measures writing shards and batching them: speed, share of real tokens, memory. Not a test: python tests/measure_batching.py"""
+"""Measures writing shards and batching them: speed, share of real tokens, memory. Not a test:
+
+python tests/measure_batching.py                # sentences
+python tests/measure_batching.py 100000 8192     # documents of up to 8,192 sub-words
+"""
 
 import pathlib
 import resource
@@ -12,17 +16,18 @@ import tensorflow as tf
 from t2t_keras.data import batching, shards
 
 
-def main(pairs: int) -> None:
-    """Writes made-up pairs with lengths like newstest's and reads an epoch of batches of 25,000 tokens a side."""
+def main(pairs: int = 1_200_000, longest: int = 255) -> None:
+    """Writes made-up pairs with lengths in proportion to newstest's and reads an epoch of batches of 25,000 tokens a side."""
     draw = np.random.default_rng(0)
-    source_lengths = np.clip(draw.lognormal(3.3, 0.5, pairs).astype(int), 2, 255)
-    target_lengths = np.clip((source_lengths * draw.normal(1.1, 0.15, pairs)).astype(int), 2, 255)
-    ids = draw.integers(4, 37_000, 256)
+    source_lengths = np.clip((draw.lognormal(3.3, 0.5, pairs) * longest / 255).astype(int), 2, longest)
+    target_lengths = np.clip((source_lengths * draw.normal(1.1, 0.15, pairs)).astype(int), 2, longest)
+    ids = draw.integers(4, 37_000, longest)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         started = time.monotonic()
         sentences = ((ids[:source], ids[:target]) for source, target in zip(source_lengths, target_lengths, strict=True))
-        shards.write(folder, sentences, count=pairs, vocab_size=37_000, seed=1)
+        size = 4 * int(source_lengths.sum() + target_lengths.sum())  # Bytes of text, roughly.
+        shards.write(folder, sentences, count=pairs, size=size, vocab_size=37_000, seed=1)
         print(f"writing: {pairs / (time.monotonic() - started):,.0f} pairs/s")
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         started, words, positions = time.monotonic(), 0, 0
@@ -35,4 +40,4 @@ def main(pairs: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_200_000)
+    main(*map(int, sys.argv[1:]))

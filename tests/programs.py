@@ -86,6 +86,11 @@ def run(command, *, input=None, capture_output=False, timeout=None, check=False,
     return result
 
 
+def without_this_package() -> dict[str, str]:
+    """Returns the environment of a process in which this project is not on the path."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 def alone(code: str, version: pathlib.Path, given):
     """Runs code in the folder of an export, with nothing of this project on its path.
 
@@ -97,9 +102,8 @@ def alone(code: str, version: pathlib.Path, given):
     Returns:
         What it prints.
     """
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-c", code, str(version)]
-    result = run(command, input=json.dumps(given).encode(), capture_output=True, env=environment, cwd=version, timeout=120)
+    result = run(command, input=json.dumps(given).encode(), capture_output=True, env=without_this_package(), cwd=version, timeout=120)
     assert result.returncode == 0, result.stderr.decode()
     return json.loads(result.stdout.decode().splitlines()[-1])
 
@@ -110,9 +114,8 @@ class _Server:
     def __init__(self, modules: tuple[str, ...], level: str):
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-P", __file__, str(theirs.fileno()), *modules]
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self.process = subprocess.Popen(
-            command, env={**environment, "TF_CPP_MIN_LOG_LEVEL": level}, pass_fds=[theirs.fileno()],
+            command, env={**without_this_package(), "TF_CPP_MIN_LOG_LEVEL": level}, pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
         )  # fmt: skip
         theirs.close()

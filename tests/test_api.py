@@ -273,7 +273,7 @@ def test_an_export_translates_as_the_run_does(translator, exported):
 
 
 def test_an_export_is_loaded_by_the_folder_of_its_versions_too(exported, monkeypatch):
-    monkeypatch.setattr(api, "_signatures", lambda export: (export, None))
+    monkeypatch.setattr(api, "load_export", lambda export: (export, None, 64, []))
     for path in (exported, exported.parent, str(exported), str(exported.parent)):
         assert t2t_keras.load(path)._translate == exported
 

@@ -163,10 +163,10 @@ def test_a_window_of_few_pairs_is_one_shard(batches, monkeypatch):
 
 
 def test_windows_of_documents_hold_fewer_pairs(folder, monkeypatch):
-    """And those of sentences as many as before: up to 256 sub-words a pair."""
+    """And those of sentences as many as before: up to 64 sub-words a pair."""
     info = {"shards": [""] * 512, "pairs": 2**23, "source_tokens": 0, "target_tokens": 0, "columns": shards.SIDES}
     sizes = (60, 256, 512, 2 * 8192)
-    assert [batching.windows_per_epoch({**info, "source_tokens": 2**23 * size}) for size in sizes] == [16, 16, 32, 512]
+    assert [batching.windows_per_epoch({**info, "source_tokens": 2**23 * size}) for size in sizes] == [16, 64, 128, 512]
 
 
 def test_offsets_in_a_window_of_more_than_two_thousand_million_tokens_are_right(folder, monkeypatch):

@@ -8,10 +8,14 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
+from importlib.util import find_spec
 
+import loopback_server
 import numpy as np
 import programs
 import pytest
+import stand_in
 import tensorflow as tf
 import toy
 
@@ -77,6 +81,56 @@ def test_all_systems_write_equally_much_and_float32_writes_the_same():
         assert row["sub_words_per_second"] == pytest.approx(6 * row["sentences_per_second"])
         if row["system"].endswith("float32"):
             assert row["equal"] == 1
+
+
+# The load of a model server. locust replaces Python's sockets, so it runs in a process of its own.
+
+
+@pytest.fixture
+def stand_in_server(tmp_path):
+    """A model server whose answers take 50 ms, and the requests that it has got."""
+    seen: list[dict] = []
+
+    def before(inputs: dict) -> None:
+        seen.append(inputs)
+        time.sleep(0.05)
+        if b"stop" in inputs["text"]:
+            raise tf.errors.InternalError(None, None, "Told to stop.")
+
+    servable = loopback_server.Servable(stand_in.write(tmp_path / "export"), before=before)
+    with loopback_server.served(servable) as addresses:
+        yield addresses, seen
+
+
+def load_of(addresses: list[str], source: pathlib.Path, *flags: str) -> subprocess.CompletedProcess:
+    if not find_spec("locust"):  # Importing it would replace the sockets of this process.
+        pytest.skip("locust is not installed: tests/peers.sh installs it and runs this test")
+    command = [sys.executable, str(ROOT / "benchmarks/serving.py"), f"--server={','.join(addresses)}", f"--source={source}"]
+    return subprocess.run([*command, "--warm_up=1", "--seconds=2", *flags], capture_output=True, text=True, cwd=ROOT, timeout=120)
+
+
+def test_users_share_a_server_and_wait_for_their_own_answers(stand_in_server, tmp_path):
+    """A user alone has 20 answers of 50 ms in a second, and four have 80, each still after 50 ms."""
+    addresses, seen = stand_in_server
+    (tmp_path / "source").write_text("one\n\ntwo\n")
+    result = load_of(list(addresses.values()), tmp_path / "source", "--users=1,4")
+    assert result.returncode == 0, result.stderr
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in result.stdout.splitlines() if "://" in line]
+    assert [(row[0], row[2]) for row in rows] == [(address, users) for address in addresses.values() for users in "14"]
+    for row in rows:
+        users, median, rate = float(row[2]), float(row[3]), float(row[6])
+        assert 50 <= median < 200 and float(row[4]) <= float(row[5])
+        assert 5 * users < rate <= 20.5 * users and row[7] == "0%"
+    assert {text for inputs in seen for text in inputs["text"].tolist()} == {b"one", b"two"}
+
+
+def test_requests_that_fail_are_counted_and_said(stand_in_server, tmp_path):
+    addresses, _ = stand_in_server
+    (tmp_path / "source").write_text("one\nstop\n")
+    result = load_of([addresses["grpc"]], tmp_path / "source", "--users=1")
+    [row] = [line.strip("|").split("|") for line in result.stdout.splitlines() if "://" in line]
+    assert 40 <= int(row[7].strip().removesuffix("%")) <= 60 and 4 < float(row[6]) <= 10.5  # Every second one.
+    assert "requests of 1 users failed: " in result.stderr and "Told to stop." in result.stderr
 
 
 # The rehearsal of WMT14. It has flags of the same names as decode.py, so it runs in a process of its own.

@@ -19,7 +19,7 @@ from test_pretraining import SUBJECTS, Letters, documents
 import t2t_keras
 from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import BOS, EOS, ClassifierConfig, DataConfig, ModelConfig
-from t2t_keras.data import prepare
+from t2t_keras.data import prepare, shards
 from t2t_keras.evaluation import bag_of_words
 from t2t_keras.export import classifier
 from t2t_keras.model.bert import Classifier
@@ -46,12 +46,26 @@ def test_a_label_becomes_its_position_whatever_the_names_are():
     """Story: of 300 labels two had the same number, and were refused as no different names."""
     names = [f"label {number}" for number in range(3000)] + ["é", "ü"]
     options = types.SimpleNamespace(model=ClassifierConfig(labels=",".join(names)))
-    task, given = classification.Classification(), ["label 2999", "é", "none", "label 0", "ü"]
-    ids, found = zip(*task.records(Letters(), [f"{name}\ta b".encode() for name in given]), strict=True)
+    records = records_of(given := ["label 2999", "é", "label 0", "ü"])
+    renewed = classification.Classification().renewal(None, options, training=True).change(records, [1, 2])
+    assert renewed["label"].to_list() == [[3000], [3001], [1], [3002]] and renewed["tokens"] is records["tokens"]
+    assert len(given) == 4
+
+
+def records_of(labels: list[str]) -> dict:
+    task = classification.Classification()
+    ids, found = zip(*task.records(Letters(), [f"{name}\ta b".encode() for name in labels]), strict=True)
     columns = {name: [list(map(int, row)) for row in rows] for name, rows in zip(task.on_disk, (ids, found), strict=True)}
-    records = {name: tf.ragged.constant(rows, tf.int32) for name, rows in columns.items()}
-    renewed = task.renewal(None, options, training=True).change(records, [1, 2])
-    assert renewed["label"].to_list() == [[3000], [3001], [0], [1], [3002]] and renewed["tokens"] is records["tokens"]
+    return {name: tf.ragged.constant(rows, tf.int32) for name, rows in columns.items()}
+
+
+def test_another_label_of_the_training_text_is_an_error():
+    """Story: such texts were left out without a message, in data that was prepared before."""
+    change = classification.Classification().renewal(None, types.SimpleNamespace(model=SMALL), training=True).change
+    records = records_of(["yes", "néutral", "no", "odd", "odd"])
+    expected = "Expected `labels` of the text. Received: labels=no,yes,perhaps, and in the text néutral, odd"
+    with pytest.raises(ValueError, match=f"{re.escape(expected)}$"), shards.plain_errors():
+        tf.data.Dataset.from_tensors(records).map(lambda records: change(records, [1, 2])).get_single_element()
 
 
 def test_sub_words_are_learned_from_the_sentences_alone(tmp_path):
@@ -146,7 +160,7 @@ def test_the_labels_are_those_of_the_training_text_and_the_sizes_and_sub_words_t
     options = run_folder.read(folder / "pairs")
     assert options.model == ClassifierConfig(**SIZES, dropout=0.0, labels="other,same")
     assert options.train.label_smoothing == 0.0 and options.train.best_metric == "accuracy"
-    assert options.sources["d_ff"] == "parent"
+    assert options.sources["d_ff"] == "parent: given" and options.sources["labels"] == "given"
     assert (folder / "pairs/subwords.model").read_bytes() == (folder / "bert/subwords.model").read_bytes()
     recorded = json.loads((folder / "pairs/config.json").read_text())
     assert recorded["parent"] == {"checkpoints": checkpoint.identity(folder / "bert", "average")}
@@ -260,7 +274,19 @@ def test_the_words_of_a_prediction_are_those_of_training(folder):
     [
         (["--predict", "--evaluate=x"], "Expected one of --evaluate, --predict, --export_dir. Received: --evaluate, --predict."),
         (["--predict", "--train_steps=5"], "Expected no --train_steps with --predict."),
+        (["--predict", "--dry_run", "--cpu_devices=2"], "Expected no --cpu_devices, --dry_run with --predict."),
+        (["--evaluate=valid.tsv", "--data_dir=x"], "Expected no --data_dir with --evaluate."),
         (["--bag_of_words=x"], "Expected no --bag_of_words in training."),
+        (["--train_source=bad.tsv", "--valid_source=valid.tsv"], "bad.tsv, line 3 is not UTF-8"),
+        (["--train_source=valid.tsv", "--valid_source=bad.tsv"], "bad.tsv, line 3 is not UTF-8"),
+        (
+            ["--train_source=bad.tsv", "--valid_source=strange.tsv", "--skip_bad_lines"],
+            "Expected labels of --train_source in --valid_source, a, b.",
+        ),
+        (
+            ["--train_source=strange.tsv", "--valid_source=bad.tsv", "--skip_bad_lines"],
+            "Expected labels of --train_source in --valid_source, neither. Received: a, b.",
+        ),
         (["--evaluate=valid.tsv", "--output=x"], "Expected no --output with --evaluate."),
         (["--train_source=train.tsv", "--valid_source=strange.tsv"], "Expected labels of --train_source in --valid_source, other, same. "),
         (["--train_source=train.tsv", "--valid_source=valid.tsv", "--labels=a,b"], "Expected --labels of the training text, other,same."),
@@ -271,6 +297,7 @@ def test_the_words_of_a_prediction_are_those_of_training(folder):
 def test_what_does_not_fit_is_refused_at_once(folder, given, expected):
     (folder / "strange.tsv").write_text("neither\ta\n")
     (folder / "commas.tsv").write_text("a,b\tx\nc\ty\n")
+    (folder / "bad.tsv").write_bytes(b"a\tx\n\nc\t\xff\nb\ty\n")
     result = program("--model_dir=new", *given, cwd=folder, modules=programs.WITHOUT_TENSORFLOW)
     assert result.returncode == 1 and result.stderr.decode().startswith(f"Error: {expected}"), result.stderr.decode()
 
@@ -321,7 +348,7 @@ def test_scikit_learn_is_needed_before_a_model_is_loaded(folder, tmp_path):
     given = [f"--model_dir={tmp_path / 'run'}", "--evaluate=valid.tsv", "--bag_of_words=train.tsv"]
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     result = program(*given, cwd=folder, modules=programs.WITHOUT_TENSORFLOW, env=environment)
-    assert result.returncode == 1 and bag_of_words.MISSING in result.stderr.decode(), result.stderr.decode()
+    assert result.returncode == 1 and result.stderr.decode() == f"Error: {bag_of_words.MISSING}\n"
 
 
 def test_more_positions_than_the_encoder_has_from_training_are_told(folder, monkeypatch):

@@ -10,7 +10,17 @@ import sys
 import pytest
 
 from t2t_keras import config, files
-from t2t_keras.config import BertConfig, ClassifierConfig, DataConfig, DecodeConfig, ModelConfig, RnnConfig, SampleConfig, TrainConfig
+from t2t_keras.config import (
+    BertConfig,
+    ClassifierConfig,
+    DataConfig,
+    DecodeConfig,
+    FilterConfig,
+    ModelConfig,
+    RnnConfig,
+    SampleConfig,
+    TrainConfig,
+)
 from t2t_keras.experiments import paper
 
 ROOT = pathlib.Path(config.__file__).parent.parent
@@ -23,6 +33,7 @@ GROUPS = {
     "train": TrainConfig,
     "decode": DecodeConfig,
     "data": DataConfig,
+    "filter": FilterConfig,
 }
 
 
@@ -168,6 +179,11 @@ INVALID = [
     *((SampleConfig, {"temperature": value}) for value in (0.0, -1.0, 0.009, 101.0, float("nan"))),
     (SampleConfig, {"top_k": -1}),
     *((SampleConfig, {"top_p": value}) for value in (0.0, -0.5, 1.1, float("nan"))),
+    *((FilterConfig, {name: -1.0}) for name in ("max_length_ratio", "length_ratio", "min_letters", "max_cross_entropy")),
+    *((FilterConfig, {name: 1.01}) for name in ("min_letters", "min_script", "min_language")),
+    *((FilterConfig, {name: "both"}) for name in ("duplicates", "near_duplicates")),
+    (FilterConfig, {"max_characters": -1}),
+    *((FilterConfig, {"max_length_ratio": value}) for value in (0.5, 1.0)),
     (DataConfig, {"max_length": 2**15}),
     (DataConfig, {"vocab_sample": 100}),
     (DataConfig, {"source_language": "en", "target_language": "en"}),
@@ -219,6 +235,8 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
         (DecodeConfig, {"diverse_groups": 6, "beam_size": 6, "diversity": 0.0, "no_repeat_ngram": 1}),
         (SampleConfig, {"draws": 1000, "seed": 0, "temperature": 0.01, "top_k": 1, "top_p": 1e-9}),
         (SampleConfig, {"temperature": 100.0, "top_p": 1.0}),
+        (FilterConfig, {"max_characters": 0, "max_length_ratio": 0.0, "min_letters": 1.0, "min_script": 1.0, "min_language": 1.0}),
+        (FilterConfig, {"max_length_ratio": 1.01, "min_letters": 0.0, "duplicates": "none", "near_duplicates": "source"}),
         (DataConfig, {"dataset": "builtin"}),
         (DataConfig, {"dataset": "builtin", "source_language": "en", "target_language": "de"}),
         (DataConfig, {"max_length": 2, "vocab_sample": 101, "builtin_pairs": 1, "character_coverage": 1.0}),

@@ -231,6 +231,27 @@ def test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is
     ]
 
 
+def test_columns_that_are_not_counted_are_as_long_as_the_first_or_as_the_renewal_says(folder, monkeypatch):
+    """Story: BERT's largest micro-batches had logits at all positions, where training has them at 15%."""
+    made = []
+
+    def train_step(batch, scale, apply):
+        made.append({name: tuple(ids.shape) for name, ids in batch.items()})
+        return {"target_tokens": 1.0}, scale
+
+    train_step.cost, train_step.build, strategy = toy.cost, lambda: None, strategy_of(1)
+    info = shards.read_info(folder) | {
+        "source_longest": 8,
+        "target_longest": 5,
+        "columns": {"source": True, "target": True, "masked": False},
+    }
+    for longest, expected in (({}, 5), ({"longest": lambda length: {"masked": length - 2}}, 3)):
+        device_memory.run_largest_micro_batches(strategy, train_step, info, TRAIN, 1, **longest)
+        shapes = made.pop()
+        assert (shapes["source"][2], shapes["target"][2], shapes["masked"][2]) == (5, 5, expected)
+        made.clear()
+
+
 def test_cost_grows_with_rows_and_lengths_and_faster_than_the_lengths():
     assert toy.cost(2, 10, 10) == 2 * toy.cost(1, 10, 10)
     assert toy.cost(1, 20, 20) > toy.cost(2, 10, 10)

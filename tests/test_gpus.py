@@ -80,6 +80,7 @@ def test_what_prepares_or_reads_data_sees_no_gpu(machine, monkeypatch, program):
     monkeypatch.setattr("t2t_keras.data.data_service.check_free", used)
     monkeypatch.setattr(prepare_program, "_DATA_DIR", types.SimpleNamespace(value="data"))
     monkeypatch.setattr(prepare_program, "_RUNNER", types.SimpleNamespace(value=""))
+    monkeypatch.setattr(prepare_program, "_PROCESSES", types.SimpleNamespace(value=0))
     groups = {name: group() for name, group in run_folder.groups_of().items()}
     groups["data"] = t2t_keras.config.DataConfig(dataset="builtin")
     monkeypatch.setattr(prepare_program.options, "read_run", lambda: groups)

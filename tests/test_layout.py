@@ -20,7 +20,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from t2t_keras import config
-from t2t_keras.experiments import table1, table3_report
+from t2t_keras.experiments import grid_report, table1, table3_report
 from t2t_keras.reporting import curves
 from t2t_keras.visualization import attention_pictures, figures
 
@@ -110,6 +110,18 @@ def of_table_3():
     return made.return_value
 
 
+def of_a_grid():
+    found = [
+        grid_report.Result(f"a_longer_name_{row}" if row else grid_report.BASE, {}, seed, 100, 10**6, 60.0, 1e9, scores, "nrefs:1", {}, {})
+        for row in range(5)
+        for seed in (1, 2, 3)
+        for scores in [{name: {"bleu": 40 + row / 2 - seed / 4} for name in ("valid", "test_2016_flickr", "test_2017_flickr")}]
+    ]
+    with mock.patch.object(figures, "new_figure", return_value=figures.new_figure()) as made:
+        assert grid_report.picture(grid_report.grouped(found)).startswith(b"\x89PNG")
+    return made.return_value
+
+
 FIGURES = {
     "lines": lambda: attention_pictures.line_picture(ATTENTION, "cross", 0),
     "one query": lambda: attention_pictures.line_picture(ATTENTION, "encoder", 1, query=2),
@@ -122,6 +134,7 @@ FIGURES = {
     "few points": lambda: curves.figure({"mine": scalars(bleu=False, points=3)}),
     "Table 1": of_table_1,
     "Table 3": of_table_3,
+    "a grid": of_a_grid,
     "four runs": lambda: curves.figure({f"run_{place}": scalars(points=20 + place, scale=1 + place) for place in range(4)}),
 }
 

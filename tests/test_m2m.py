@@ -63,6 +63,16 @@ def run(nllb):
     return nllb.parent / "run"
 
 
+@pytest.fixture(scope="module")
+def usual(run):
+    return t2t_keras.load(run)
+
+
+@pytest.fixture(scope="module")
+def french(run):
+    return t2t_keras.load(run, target_language="fra_Latn")
+
+
 def ids_of_ours(folder, pieces) -> list[int]:
     """The model's id for each of ours."""
     kind, ids = kind_of(folder), m2m_folder.pieces(folder)
@@ -122,24 +132,22 @@ def test_greedy_translations_are_those_of_the_model_in_the_chosen_language(impor
         found, _ = translator.search(rows, tf.zeros(len(LINES)), length, tf.ones(len(LINES), tf.int32))
         expected = [greedy(folder, line, source, target, int(most)) for line, most in zip(LINES, length, strict=True)]
         assert [[theirs[own] for own in row] for row in found.to_list()] == expected
-        texts = [text.decode() for text in translator(tf.constant(LINES))["text"].numpy()]
-        unknown = any(piece.startswith("<") for piece in "".join(texts))
-        assert unknown or texts == [text_of(folder, ids) for ids in expected]
+    texts = [text.decode() for text in translator(tf.constant(LINES))["text"].numpy()]
+    unknown = any(piece.startswith("<") for piece in "".join(texts))
+    assert unknown or texts == [text_of(folder, ids) for ids in expected]
 
 
 # What a run does.
 
 
-def test_a_blank_line_stays_blank_and_a_tag_alone_is_one(run):
-    translator = t2t_keras.load(run)
-    assert translator.translate(["", "  ", ">>fra_Latn<<"]) == ["", "", ""]
-    assert all(translator.translate(LINES))
-    assert [each.text for each in translator.sample("")] == [""] and translator.n_best("", 1)[0].score == 0
+def test_a_blank_line_stays_blank_and_a_tag_alone_is_one(usual):
+    assert usual.translate(["", "  ", ">>fra_Latn<<"]) == ["", "", ""]
+    assert all(usual.translate(LINES))
+    assert [each.text for each in usual.sample("")] == [""] and usual.n_best("", 1)[0].score == 0
 
 
-def test_a_language_may_be_chosen_for_a_call_and_for_a_line(run):
+def test_a_language_may_be_chosen_for_a_call_and_for_a_line(run, usual, french):
     """As if the run had it."""
-    usual, french = t2t_keras.load(run), t2t_keras.load(run, target_language="fra_Latn")
     expected = french.translate(LINES)
     assert expected != usual.translate(LINES) == usual.translate(LINES, target_language="deu_Latn")
     assert usual.translate(LINES, target_language="fra_Latn") == expected
@@ -150,8 +158,7 @@ def test_a_language_may_be_chosen_for_a_call_and_for_a_line(run):
     assert from_chinese == usual.translate([f">>zho_Hans<<{line}" for line in LINES])
 
 
-def test_scores_and_samples_are_of_the_languages(run):
-    usual, french = t2t_keras.load(run), t2t_keras.load(run, target_language="fra_Latn")
+def test_scores_and_samples_are_of_the_languages(usual, french):
     score = french.score("a dog", "ein hund")
     assert usual.score("a dog", "ein hund", target_language="fra_Latn") == pytest.approx(score, abs=1e-4)
     assert abs(usual.score("a dog", "ein hund") - score) > 1e-2
@@ -159,26 +166,24 @@ def test_scores_and_samples_are_of_the_languages(run):
     assert [each.text for each in usual.sample("a dog", **options)] != [each.text for each in french.sample("a dog", **options)]
 
 
-def test_a_prefix_and_phrases_come_after_the_language(run):
-    translator = t2t_keras.load(run)
-    [found] = translator.n_best("a dog runs", 1, prefix="ein", constraints=["hund", "￭s"], target_language="fra_Latn")
+def test_a_prefix_and_phrases_come_after_the_language(usual):
+    [found] = usual.n_best("a dog runs", 1, prefix="ein", constraints=["hund", "￭s"], target_language="fra_Latn")
     assert found.text.startswith("ein") and "hund" in found.text and found.constraints_met
     assert found.pieces[0] == ">>fra_Latn<<" and found.source_pieces[0] == ">>eng_Latn<<"
-    [plain] = translator.n_best("a dog runs", 1, prefix="ein", alignment=True)
+    [plain] = usual.n_best("a dog runs", 1, prefix="ein", alignment=True)
     assert plain.pieces[0] == ">>deu_Latn<<" and plain.alignment.shape == (len(plain.pieces), len(plain.source_pieces))
 
 
 @pytest.mark.parametrize("options", [{"source_language": "eng_Ltn"}, {"target_language": "eng_Ltn"}])
-def test_an_unknown_language_is_refused_with_those_like_it(run, options):
+def test_an_unknown_language_is_refused_with_those_like_it(run, usual, options):
     message = "one of the 5 languages of the model. Received: 'eng_Ltn'. Did you mean eng_Latn"
-    translator = t2t_keras.load(run)
-    for call in (translator.translate, translator.n_best, lambda text, **options: translator.score(text, text, **options)):
+    for call in (usual.translate, usual.n_best, lambda text, **options: usual.score(text, text, **options)):
         with pytest.raises(ValueError, match=message):
             call("a dog", **options)
     with pytest.raises(ValueError, match=f"`{next(iter(options))}`: Expected {message}"):
         t2t_keras.load(run, **options)
     with pytest.raises(ValueError, match="prefix: expected the tag of a language of the model. Received: >>eng_Ltn<<"):
-        translator.n_best("a dog", 1, prefix=">>eng_Ltn<<a")
+        usual.n_best("a dog", 1, prefix=">>eng_Ltn<<a")
 
 
 def test_without_a_default_the_languages_must_be_given(nllb, tmp_path):
@@ -227,13 +232,12 @@ print("\\n".join(text.decode() for text in [*found.numpy(), *other["text"][:, 0]
 """
 
 
-def test_an_export_translates_alike_in_a_process_without_this_package(run, tmp_path):
-    translator = t2t_keras.load(run)
+def test_an_export_translates_alike_in_a_process_without_this_package(run, usual, tmp_path):
     lines = [*LINES, ">>zho_Hans<<a dog"]
-    expected = translator.translate(lines) + translator.translate(lines, target_language="fra_Latn")
+    expected = usual.translate(lines) + usual.translate(lines, target_language="fra_Latn")
     export = t2t_keras.Run(run).export(tmp_path / "export")
     command = [sys.executable, "-c", LOAD, str(export), ">>fra_Latn<<", *lines]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    result = programs.run(command, capture_output=True, text=True, cwd=tmp_path, env=programs.without_this_package(), check=True)
     assert result.stdout.splitlines() == expected
     loaded = t2t_keras.load(tmp_path / "export")
     assert loaded.translate(lines) + loaded.translate(lines, target_language="fra_Latn") == expected
@@ -304,12 +308,12 @@ def tool(name: str, *arguments, text: str = "") -> subprocess.CompletedProcess:
     return programs.run(command, capture_output=True, text=True, input=text)
 
 
-def test_the_programs_translate_between_the_chosen_languages(nllb, run, tmp_path):
+def test_the_programs_translate_between_the_chosen_languages(nllb, usual, tmp_path):
     languages = ("--source_language=eng_Latn", "--target_language=fra_Latn")
     result = tool("import_marian", f"--from={nllb}", f"--model_dir={tmp_path}/run", *languages)
     assert result.returncode == 0, result.stderr
     assert languages_of(tmp_path / "run") == ("eng_Latn", "fra_Latn")
-    expected = t2t_keras.load(run).translate(LINES)
+    expected = usual.translate(LINES)
     result = tool("translate", f"--model_dir={tmp_path}/run", "--target_language=deu_Latn", text="".join(f"{line}\n" for line in LINES))
     assert result.returncode == 0 and result.stdout.splitlines() == expected, result.stderr
 

@@ -224,7 +224,8 @@ print("\\n".join(text.decode() for text in found["text"].numpy()))
 def test_an_export_translates_alike_in_a_process_without_this_package(run, tmp_path):
     expected = t2t_keras.load(run).translate(LINES)
     export = t2t_keras.Run(run).export(tmp_path / "export")
-    result = subprocess.run([sys.executable, "-c", LOAD, str(export), *LINES], capture_output=True, text=True, cwd=tmp_path, check=True)
+    command = [sys.executable, "-c", LOAD, str(export), *LINES]
+    result = programs.run(command, capture_output=True, text=True, cwd=tmp_path, env=programs.without_this_package(), check=True)
     assert result.stdout.splitlines() == expected
 
 

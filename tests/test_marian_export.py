@@ -234,6 +234,17 @@ def test_the_card_of_an_import_names_what_was_imported(tmp_path, source, base):
     assert f"Imported from {name} into" in card and f"--from={name}\n" in card and ("base_model" in card) == bool(base) and base in card
 
 
+def test_the_card_of_a_fine_tuned_import_names_its_base_model_and_its_own_command(run, tmp_path):
+    child = marian_run.make(tmp_path / "child", groups={"train": TrainConfig(parent=str(run), label_smoothing=0.2)})
+    config = parsed(child / "config.json")
+    config["sources"] = {"d_model": "parent: parent: import of the hub's Some/opus-mt", "label_smoothing": "given", "dropout": "given"}
+    (child / "config.json").write_text(json.dumps(config))
+    t2t_keras.export_marian(child, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert 'base_model: "Some/opus-mt"\n' in card and "Imported from" not in card
+    assert "--parent=run" in card and "--label_smoothing=0.2" in card and "--d_model" not in card and "--dropout=0.1" in card
+
+
 def test_a_hostile_name_is_no_markup(tmp_path):
     hostile = "x`\n---\nlicense: mit\n<script>.en"
     data = DataConfig(train_source=hostile, train_target="y.de", source_language="en: x", target_language="de")

@@ -68,6 +68,16 @@ def test_figures_are_shares_of_the_same_words(folder):
     assert found["masked_words"] > 0.1
 
 
+def test_the_data_may_be_in_another_place_and_must_be_those_of_the_run(folder, tmp_path):
+    test = str(folder / "test.txt")
+    expected = masked_words.evaluate(folder / "bert", "latest", test, 1)
+    shutil.copytree(folder / "bert", tmp_path / "bert")
+    (tmp_path / "bert/data").rename(tmp_path / "data")
+    with pytest.raises(FileNotFoundError, match="train is missing"):
+        masked_words.evaluate(tmp_path / "bert", "latest", test, 1)
+    assert masked_words.evaluate(tmp_path / "bert", "latest", test, 1, str(tmp_path / "data")) == expected
+
+
 def test_the_program_prints_a_table_or_json(folder):
     command = [sys.executable, str(ROOT / "tools" / "pretrain.py"), "--model_dir=bert", "--evaluate=test.txt", "--draws=1"]
     shown, asjson = (programs.run([*command, *more], capture_output=True, cwd=folder, timeout=120) for more in ([], ["--json"]))

@@ -54,6 +54,21 @@ def test_the_sub_words_of_the_parent_are_for_text_that_is_yet_to_be_prepared(fol
     assert named == DataConfig(dataset="builtin", subwords_file=str(folder / "parent" / run_folder.SUBWORDS))
 
 
+def test_a_child_has_the_model_and_the_search_of_its_parent_unless_they_are_given(folder, tmp_path):
+    path = tmp_path / "parent"
+    shutil.copytree(folder / "parent", path)
+    config = json.loads((path / "config.json").read_text())
+    config["decode"] |= {"alpha": 1.5, "beam_size": 3}
+    config["sources"] |= {"alpha": "command line", "d_ff": "import of a model"}
+    (path / "config.json").write_text(json.dumps(config))
+    child = run_folder.resolve(tmp_path / "child", {"parent": str(path), "beam_size": 2}, str(folder / "data"), {"beam_size": "flagfile a"})
+    assert (child.decode.alpha, child.decode.beam_size, child.model) == (1.5, 2, run_folder.read(path).model)
+    found = {name: child.sources[name] for name in ("alpha", "beam_size", "d_ff", "architecture")}
+    expected = {"alpha": "parent: command line", "beam_size": "flagfile a", "d_ff": "parent: import of a model"}
+    assert found == expected | {"architecture": "parent: default"}
+    assert "seed" not in child.sources
+
+
 def arrays(path: pathlib.Path) -> dict:
     with np.load(path) as archive:
         return {name: archive[name] for name in archive.files if name != "state"}
@@ -186,6 +201,19 @@ def test_a_parent_without_an_optimizer_for_all_weights_is_refused_before_anythin
         with pytest.raises(ValueError, match=re.escape(expected)):
             trained(tmp_path / "child", **CHILD | given)
     assert not (tmp_path / "child").exists()
+
+
+def test_the_folder_names_the_checkpoints_that_the_weights_are_from(folder, tmp_path):
+    """Story: a dry run had recorded those of a parent that then trained on, or of another parent."""
+    child, files = tmp_path / "child", (tmp_path / "some", tmp_path / "index")
+    child.mkdir()
+    for path in files:
+        path.write_text("")
+    for which in ("2", "4"):
+        given = {"parent": str(folder / "parent"), "parent_checkpoint": which}
+        run_folder.write(child, run_folder.resolve(child, given, str(folder / "data")), *files)
+        recorded = json.loads((child / "config.json").read_text())["parent"]
+        assert recorded == {"checkpoints": checkpoint.identity(folder / "parent", which)}
 
 
 def test_frozen_parts_keep_the_weights_of_the_parent_and_have_no_optimizer(folder, tmp_path):

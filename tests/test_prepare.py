@@ -1,16 +1,23 @@
 """From text to a data folder: whole or not there, and never another corpus than was asked for."""
 
+import contextlib
 import dataclasses
+import functools
 import gzip
 import hashlib
 import json
+import multiprocessing
 import os
 import pathlib
+import pickle
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,11 +27,12 @@ from logged import logged
 from test_lock import HOLDER
 
 from t2t_keras import files, registry, run_folder
-from t2t_keras.config import EOS, DataConfig
-from t2t_keras.data import builtin_corpus, corpora, prepare, shards
+from t2t_keras.config import EOS, TEXTS, DataConfig
+from t2t_keras.data import builtin_corpus, corpora, prepare, processes, shards
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
 
+ROOT = pathlib.Path(__file__).parent.parent
 ENGLISH = "the small big red house tree car is stands runs and under".split()
 GERMAN = "das kleine große rote Haus Baum Auto ist steht läuft und unter".split()
 VOCAB = 320
@@ -108,6 +116,108 @@ def test_the_chunks_that_text_is_encoded_in_leave_no_trace(data, folder, tmp_pat
     monkeypatch.setattr(prepare, "PAIRS_AT_ONCE", 7)
     run(data, tmp_path / "in chunks")
     assert contents(tmp_path / "in chunks") == contents(folder)
+
+
+def test_records_that_another_process_packs_leave_no_trace(data, folder, tmp_path, monkeypatch):
+    """Some records are too long; whole chunks of them too."""
+    data = dataclasses.replace(data, max_length=12)
+    run(data, folder)
+    assert 0 < shards.read_info(folder / "train")["pairs"] < 190
+    monkeypatch.setattr(prepare, "PAIRS_AT_ONCE", 7)
+    asked = []
+
+    def ordered(make, arguments, items, number):
+        asked.append(number)
+        function = pickle.loads(pickle.dumps(make))(*pickle.loads(pickle.dumps(arguments)))  # noqa: S301
+        return (pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(item))))) for item in items)  # noqa: S301
+
+    monkeypatch.setattr(processes, "ordered", ordered)
+    monkeypatch.setattr(tf.config, "threading", mock.Mock())
+    write = functools.partial(prepare.write, number=3)
+    prepare.prepare(data, VOCAB, 1, tmp_path / "packed", registry.task("translation"), write_train=write)
+    assert asked == [3] and contents(tmp_path / "packed") == contents(folder)
+    for some in ([None, None], [None, (np.array([5, 6]), np.array([7])), None, (np.array([8]), np.array([9, 3])), None]):
+        again = list(prepare._unpacked(prepare._packed(some)))
+        assert [record and [ids.tolist() for ids in record] for record in again] == [record and [*map(list, record)] for record in some]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 4])
+def test_every_number_of_processes_writes_the_same_bytes(data, folder, tmp_path, monkeypatch, number):
+    run(data, folder)
+    monkeypatch.setattr(prepare, "PAIRS_AT_ONCE", 7)
+    write = functools.partial(prepare.write, number=number)
+    prepare.prepare(data, VOCAB, 1, tmp_path / "again", registry.task("translation"), write_train=write)
+    assert contents(tmp_path / "again") == contents(folder)
+
+
+@pytest.mark.slow
+def test_a_folder_whose_worker_was_killed_is_made_again(data, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "PAIRS_AT_ONCE", 7)
+
+    def write(*arguments, **options):
+        def pairs():
+            for count, pair in enumerate(arguments[1]):
+                if count == 150:
+                    for child in multiprocessing.active_children():
+                        child.kill()
+                yield pair
+
+        return prepare.write(arguments[0], pairs(), *arguments[2:], number=2, **options)
+
+    with pytest.raises(OSError, match="^Expected 2 processes that share the work.*Give fewer `processes`"):
+        prepare.prepare(data, VOCAB, 1, folder, registry.task("translation"), write_train=write)
+    assert not (folder / prepare.CORPUS).exists()
+    run(data, folder)
+    run(data, tmp_path / "whole")
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def descendants(process: int) -> set[int]:
+    """The processes that a process has started, and those that they have."""
+    found, parents = {process}, {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {process}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_program_that_is_stopped_half_way_leaves_no_process_and_a_folder_that_is_made_again(data, folder, tmp_path, sent, code):
+    train = write_text(tmp_path, "train", sentences(50, seed=1) * 800)
+    flags = [f"--{name}={value}" for name, value in (vars(data) | train).items() if name in TEXTS and value]
+    command = [sys.executable, "tools/prepare.py", *flags, f"--vocab_size={VOCAB}", "--seed=1", "--processes=2"]
+    with subprocess.Popen(
+        [*command, f"--data_dir={folder}"], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        said = next(line for line in process.stderr if "Writing token ids" in line)
+        while not any(path.stat().st_size for path in folder.glob("train/*")):
+            assert process.poll() is None, said
+            time.sleep(0.01)
+        started = descendants(process.pid)
+        assert len(started) >= 2
+        (os.killpg if sent == signal.SIGINT else os.kill)(process.pid, sent)
+        said = process.stderr.read()
+    assert process.returncode == code and "Traceback" not in said, said
+    deadline = time.monotonic() + 20
+    while any(pathlib.Path(f"/proc/{child}").exists() for child in started):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert not (folder / prepare.CORPUS).exists() and not (folder / "train" / shards.INFO).exists()
+    data = dataclasses.replace(data, **train)
+    run(data, folder)
+    subprocess.run([*command, f"--data_dir={tmp_path / 'whole'}"], cwd=ROOT, check=True)
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def test_progress_is_told_from_time_to_time(messages, monkeypatch):
+    clock = iter(range(0, 1000, 20))
+    monkeypatch.setattr(prepare.time, "monotonic", lambda: next(clock))
+    assert list(prepare._with_progress(range(4097), 5000)) == list(range(4097))
+    assert messages == ["… 1,024 of 5,000 pairs, 26 pairs/s.", "… 3,072 of 5,000 pairs, 38 pairs/s."]
 
 
 def test_the_same_corpus_and_seed_give_the_same_bytes(data, folder, tmp_path):
@@ -525,13 +635,13 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_the
 
 def test_text_is_tokenized_and_sent_in_chunks_that_documents_fill_sooner():
     pairs = [(b"x" * length, b"y" * length) for length in (1, 1, 1, 50, 1, 60, 1)]
-    listed = [[len(pair[0]) for pair in chunk] for chunk in prepare.chunks(iter(pairs), 3, 100)]
+    listed = [[len(pair[0]) for pair in chunk] for chunk in corpora.chunks(iter(pairs), 3, 100)]
     assert listed == [[1, 1, 1], [50], [1, 60], [1]]
 
 
 def test_chunks_of_documents_end_where_one_does():
     pairs = [(b"x" * length,) for length in (1, 1, 1, 1, 0, 1, 0, 70, 70, 0, 1)]
-    listed = [[len(pair[0]) for pair in chunk] for chunk in prepare.chunks(iter(pairs), 3, 100, documents=True)]
+    listed = [[len(pair[0]) for pair in chunk] for chunk in corpora.chunks(iter(pairs), 3, 100, documents=True)]
     assert listed == [[1, 1, 1, 1, 0], [1, 0, 70, 70, 0], [1]]
 
 

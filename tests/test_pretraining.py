@@ -68,7 +68,7 @@ def test_documents_that_begin_alike_are_two():
 
 def test_a_document_has_one_number_though_text_is_tokenized_in_parts(monkeypatch):
     monkeypatch.setattr(prepare, "PAIRS_AT_ONCE", 2)
-    lines = [(line.encode(),) for line in "ab cd ef gh ij".split()] + [prepare.BLANK, (b"kl",), (b"mn",)]
+    lines = [(line.encode(),) for line in "ab cd ef gh ij".split()] + [corpora.BLANK, (b"kl",), (b"mn",)]
     report = corpora.Report()
     found = [document for *_, [document] in prepare.encode(iter(lines), Letters(), 7, report, TASK)]
     assert len(found) == 4 and len(set(found[:3])) == 1 and found[3] != found[0]
@@ -200,6 +200,15 @@ def test_masks_differ_by_seed_and_are_the_same_for_one():
     texts = [[BOS, *range(10, 60), EOS, 9, EOS]] * 50
     one, again, other = (masked(texts, seed=tf.constant(seed, tf.int64)) for seed in ([1, 2], [1, 2], [1, 3]))
     assert one == again and sum(a == b for a, b in zip(one, other, strict=True)) < 3
+
+
+def test_memory_is_planned_for_the_masked_words_alone():
+    tokenizer = types.SimpleNamespace(word_parts=None, vocab_size=9)
+    for whole_words, expected in ((False, {10: 2, 3: 1, 100: 15}), (True, {10: 10, 3: 3, 100: 31})):
+        longest = masking.renewal(tokenizer, 0.15, whole_words).longest
+        assert {length: longest(length) for length in expected} == {
+            length: {"masked": number, "target": number, "following": 1} for length, number in expected.items()
+        }
 
 
 def test_whole_words_are_masked_or_none_of_a_word():

@@ -3,6 +3,7 @@
 That both pass the same tests is what lets `test_client.py` trust the second.
 """
 
+import concurrent.futures
 import contextlib
 import pathlib
 import shutil
@@ -70,16 +71,32 @@ def tensorflow_serving(export_dir: pathlib.Path, folder: pathlib.Path):
         process.wait()
 
 
-@pytest.fixture(scope="module", params=["loopback_server", "tensorflow_model_server"])
+@pytest.fixture(scope="module", params=["loopback_server", "loopback_server batching", "tensorflow_model_server"])
 def servers(request, export_dir, tmp_path_factory):
-    if request.param == "loopback_server":
-        served = loopback_server.served(loopback_server.Servable(export_dir))
+    if request.param.startswith("loopback_server"):
+        served = loopback_server.served(loopback_server.Servable(export_dir, batching=request.param.endswith("batching")))
     elif shutil.which("tensorflow_model_server"):
         served = tensorflow_serving(export_dir, tmp_path_factory.mktemp("serving"))
     else:
         pytest.skip("tensorflow_model_server is not on PATH")
     with served as addresses:
         yield addresses
+
+
+def test_requests_at_the_same_time_share_a_batch_and_get_their_own_rows():
+    def sizes(*, text):
+        return {"text": tf.strings.upper(text), "size": tf.fill(tf.shape(text), tf.size(text))}
+
+    column = tf.TensorSpec([None], tf.string, name="text")
+    call = loopback_server.batched(tf.function(sizes).get_concrete_function(text=column))
+    texts = [[f"request {request}, row {row}" for row in range(request % 3 + 1)] for request in range(24)]
+    with concurrent.futures.ThreadPoolExecutor(len(texts)) as pool:
+        found = list(pool.map(lambda text: call(text=tf.constant(text)), texts))
+    assert [[row.decode().lower() for row in each["text"].numpy()] for each in found] == texts
+    assert max(each["size"].numpy().max() for each in found) > 3
+    most = loopback_server.batching_parameters()["max_batch_size"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="batch size"):
+        call(text=tf.constant(["a"] * (most + 1)))
 
 
 def post(servers, body: dict, path: str = "translate:predict") -> requests.Response:

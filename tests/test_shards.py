@@ -62,13 +62,13 @@ def test_records_and_shards_of_documents_hold_fewer_pairs_and_those_of_sentences
     documents = [(document, document)] * 70
     assert len([name for name in written("documents", documents, 5 * 2**20) if name.endswith(".tfrecord")]) == 5
     written("one", documents, 0)
-    assert column(tmp_path / "one", "pairs") == [32, 32, 6]  # 2^19 sub-words, and the rest.
+    assert column(tmp_path / "one", "pairs") == [8] * 8 + [6]  # 2^17 sub-words, and the rest.
     assert read_pairs(tmp_path / "one", shards.read_info(tmp_path / "one")) == as_tuples(documents)
 
 
 def test_the_number_of_shards_of_ordinary_text_is_that_of_its_pairs():
     assert [len(shards.names(count, count * 250)) for count in (0, 1, 2**16, 2**16 + 1, 4_500_000, 10**9)] == [1, 1, 1, 2, 69, 512]
-    assert len(shards.names(10_000, 10_000 * 80_000)) == 3  # Documents: 800 MB of text.
+    assert len(shards.names(10_000, 10_000 * 80_000)) == 12  # Documents: 800 MB of text.
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def trained(monkeypatch):
 
     rows = Trained()
 
-    def train(model_dir, options, *, strategy, quiet):
+    def train(model_dir, options, *, strategy, quiet, started):
         """As the real one, it makes no update of a run that has them all."""
         if model_dir.name == rows.stop:
             raise StoppedError("Stopped.")
@@ -133,13 +133,13 @@ def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, tr
     results = list(table3.train(options_of("base", "A1", "E", "B16"), tmp_path, strategy=None))
     assert trained == ["base", "A1", "E", "B16"]
     assert [result.row for result in results] == ["E", "B16"]
-    assert any("Row 3 of 4: E; about 2.0 h left for 2 row(s)." in message for message in messages)
+    assert any("Run 3 of 4: E; about 2.0 h left for 2 run(s)." in message for message in messages)
 
 
 def test_a_row_that_diverges_does_not_keep_the_others_from_training(tmp_path, trained, messages):
     """Story: the first such row ended a table of twenty."""
     trained.fail, results = "A1", []
-    with pytest.raises(ValueError, match="all rows but A1"):
+    with pytest.raises(ValueError, match="all runs but A1"):
         results.extend(table3.train(options_of("base", "A1", "E"), tmp_path, strategy=None))
     assert trained == ["base", "E"]
     assert any("A1: 20 updates in a row were not finite." in message for message in messages)

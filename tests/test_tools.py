@@ -27,9 +27,15 @@ from t2t_keras.evaluation import comparison, comparison_report
 from t2t_keras.visualization import comparison_page
 
 ROOT = pathlib.Path(__file__).parent.parent
-PROGRAMS = ("train", "translate", "evaluate", "compare", "export", "prepare", "data_service", "attention", "parse")
+PROGRAMS = ("train", "translate", "evaluate", "compare", "export", "prepare", "filter", "data_service", "attention", "parse")
 ALONE = {"ensemble_weights": [], "ensemble_mean": "probabilities"}  # Options of a model that is no ensemble.
-NEEDED = {"prepare": "data_dir", "data_service": "port", "evaluate": "reference", "compare": "reference"}  # Of the others: model_dir.
+NEEDED = {
+    "prepare": "data_dir",
+    "filter": "output_dir",
+    "data_service": "port",
+    "evaluate": "reference",
+    "compare": "reference",
+}  # Of the others: model_dir.
 LINES_THAT_TRY_IT = [
     b"two hundred and seven",
     b"",
@@ -76,9 +82,9 @@ class Translator:
     def truncated(self, line):
         return len(line) > self.config.max_input
 
-def translate_lines(translate, lines, *, batch_size, read_ahead, numbered):
+def translate_lines(translate, lines, *, batch_size, read_ahead, numbered, first):
     lines = iter(lines)
-    number = 0
+    number = first
     while ahead := [line for _, line in zip(range(read_ahead), lines)]:
         for line in ahead:
             yield translate(line, *([number] if numbered else []))
@@ -696,15 +702,16 @@ translator.translate_lines = translate_lines
     assert result.stderr.decode().splitlines() == ["load narrow 0 1"]
 
 
-@pytest.mark.parametrize(("weights", "versions"), [("float32", ["1", "2"]), ("int8", ["1"])])
-def test_an_export_translates_as_the_program_does(trained, tmp_path, weights, versions):
-    """And another export is another version, which a server takes from then on."""
+@pytest.mark.parametrize(("weights", "version"), [("float32", "2"), ("int8", "1")])
+def test_an_export_translates_as_the_program_does(trained, tmp_path, weights, version):
+    """And an export beside another is another version, which a server takes from then on."""
     model_dir, _ = trained
     flags = [f"--model_dir={model_dir}", "--checkpoint=latest", "--alpha=0.9", "--beam_size=3"]
-    for version in versions:
-        result = tool("export", *flags, f"--export_dir={tmp_path}", f"--int8={weights == 'int8'}")
-        assert result.returncode == 0, result.stderr.decode()
-        assert f"Exported to {tmp_path / version}." in result.stderr.decode()
+    if version == "2":
+        (tmp_path / "1").mkdir()
+    result = tool("export", *flags, f"--export_dir={tmp_path}", f"--int8={weights == 'int8'}")
+    assert result.returncode == 0, result.stderr.decode()
+    assert f"Exported to {tmp_path / version}." in result.stderr.decode()
     description = json.loads((tmp_path / version / "assets.extra/t2t_keras.json").read_text())
     assert (description["weights"], description["checkpoint"], description["update"]) == (weights, "latest", 3)
     assert (description["decode"]["alpha"], description["decode"]["beam_size"]) == (0.9, 3)
@@ -714,6 +721,9 @@ def test_an_export_translates_as_the_program_does(trained, tmp_path, weights, ve
     expected = tool("translate", *flags, f"--int8={weights == 'int8'}", stdin=b"\n".join(lines))
     texts = [text.decode("utf-8", "replace").replace("\n", " ") for text in found["text"].numpy()]
     assert texts == expected.stdout.decode().split("\n")[:-1]
+    if weights == "float32":
+        assert tool("translate", f"--model_dir={tmp_path}", stdin=b"\n".join(lines)).stdout == expected.stdout
+        assert "they are fixed. Received: --alpha." in complaint(tool("translate", f"--model_dir={tmp_path}", "--alpha=1"))
     assert np.isfinite(found["score"]).all() and len(texts) == len(lines)
 
 
@@ -890,6 +900,7 @@ def test_help_shows_the_program_and_every_option_with_its_default(name):
         "prepare": ["--data_dir", "--vocab_size", "37000"],
         "data_service": ["--port", "--host", "localhost", "--dispatcher"],
         "compare": ["--reference", "--source", "--bootstrap_samples", "10000"],
+        "filter": ["--output_dir", "--max_length_ratio", "1.7"],
     }
     assert all(word in shown for word in expected.get(name, ["--model_dir", "--checkpoint", "average|best|latest"]))
 
@@ -952,7 +963,31 @@ CALLS = {
     "translate": (
         "translator.translate_lines = lambda translate, lines, **options: told('lines', list(lines), **options) or []",
         [*OF_ENSEMBLE, "--batch_size=7"],
-        [["load", ENSEMBLE], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "numbered": False}]],
+        [["load", ENSEMBLE], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "numbered": False, "first": 0}]],
+    ),
+    "translate ": (
+        "module('beam', translate_files=lambda asked, *given, **options: told(dataclasses.asdict(asked), *given, **options))",
+        [*OF_MODEL, "--batch_size=7", "--n_best=2", "--terms={0}/terms.tsv", "--keep_patterns=tags", "--jsonl"]
+        + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--input=gs://in/*", "--output=gs://out"],
+        [
+            [
+                {"model": LOADED, "n_best": 2, "sample": None, "mbr": "", "rerank_with": "", "rerank_weight": 1.0}
+                | {"rerank_direction": "forward", "jsonl": True, "terms": "{0}/terms.tsv", "keep_patterns": "tags", "batch_size": 7},
+                *("gs://in/*", "gs://out", {"runner": "FlinkRunner", "options": "--a --b"}),
+            ]
+        ],
+    ),
+    "translate  ": (
+        "module('beam', translate_files=lambda asked, *given, **options: told(dataclasses.asdict(asked), *given, **options))",
+        ["--model_dir={0}", "--sample", "--draws=3", "--seed=4", "--mbr=chrf", "--beam_runner=DirectRunner", "--input=a", "--output=b"],
+        [
+            [
+                {"model": {"model_dir": ["{0}"], "which": "average", "dtype": "float32", "int8": False, **ALONE}, "n_best": 0}
+                | {"sample": {"draws": 3, "seed": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0}, "mbr": "chrf", "rerank_with": ""}
+                | {"rerank_weight": 1.0, "rerank_direction": "forward", "jsonl": False, "terms": "", "keep_patterns": "", "batch_size": 0},
+                *("a", "b", {"runner": "DirectRunner", "options": ""}),
+            ]
+        ],
     ),
     "parse": (
         "module('parsing.parser', parse_lines=lambda model, lines, **options: told('lines', list(lines), **options) or [])",
@@ -1009,8 +1044,8 @@ CALLS = {
     ),
     "pretrain": (
         "module('experiments.masked_words', evaluate=lambda *given: told(*given) or {}, table=lambda found: 'a table')",
-        ["--model_dir={0}", "--evaluate=test", "--draws=3", "--checkpoint=best"],
-        [["{0}", "best", "test", 3, {}]],
+        ["--model_dir={0}", "--evaluate=test", "--draws=3", "--checkpoint=best", "--data_dir={0}/data"],
+        [["{0}", "best", "test", 3, "{0}/data", {}]],
     ),
     **{
         f"{name} ": (
@@ -1043,6 +1078,22 @@ CALLS = {
             ["no GPU", {}],
             [50, 321, 9, "{0}/data", {"write_train": ["beam", "FlinkRunner", "--a --b", "gs://x"], "source_vocab_size": 322}],
         ],
+    ),
+    "prepare ": (
+        "module('gpus', hide=lambda: None)\n"
+        "module('data.prepare', write=lambda **options: told('write', **options), prepare=lambda *given, write_train, **_: write_train())",
+        ["--data_dir={0}/data", "--dataset=builtin", "--processes=3"],
+        [["write", {"number": 3}]],
+    ),
+    "filter": (
+        "module('data.filtering', check=lambda config, folder: told('check', config.min_letters, folder), table=lambda summary: summary,\n"
+        "    filter_text=lambda source, target, folder, config, scores, number, progress: "
+        "told(source, target, folder, config.min_letters, scores, number))\n"
+        "module('evaluation.dual_cross_entropy', dual_cross_entropy=lambda *models: [*models])\n"
+        "loading.load = lambda folder: f'run of {folder}'",
+        ["--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}", "--processes=3"]
+        + ["--min_letters=0.25"],
+        [["check", 0.25, "{0}/out", {}], ["a", "b", "{0}/out", 0.25, ["run of {0}", "run of {0}/../{0.name}"], 3, {}]],
     ),
     "attention": (
         "module('visualization.attention', check_attention=lambda model: None, "
@@ -1145,6 +1196,36 @@ CALLS = {
             ["write", "{0}", {}],
         ],
     ),
+    "grid": (
+        "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
+        "def train(rows, runs, output_dir, scoring, strategy, quiet):\n"
+        "    for name, each in runs.items():\n"
+        "        told(name, each.train.seed, each.train.train_steps, each.model.d_ff, each.model.vocab_size, each.data_dir)\n"
+        "    told(rows, output_dir, strategy, scoring.beam_size, scoring.tests, scoring.checkpoint, scoring.lowercase, scoring.tokenize)\n"
+        "    yield from rows\n"
+        "class Scoring(SimpleNamespace):\n"
+        "    def __init__(self, search, *scoring):\n"
+        "        names = ('tests', 'checkpoint', 'lowercase', 'tokenize')\n"
+        "        super().__init__(beam_size=search.beam_size, **dict(zip(names, scoring, strict=True)))\n"
+        "def write(folder, scoring):\n"
+        "    return told('write', folder, scoring.tests) or ['a']\n"
+        "module('experiments.grid', Scoring=Scoring, train=train, write=write)",
+        ["--row=wide --d_ff=24", "--row=small --vocab_size=500 --train_steps=9", "--seeds=3,1", "--dataset=builtin", "--output_dir={0}/g"]
+        + ["--cpu_devices=2", "--train_steps=5", "--beam_size=3", "--lowercase", "--tokenize=none", "--checkpoint=best"]
+        + ["--test_source={0}/terms.tsv", "--test_target={0}/terms.tsv"],
+        [
+            [f"{row}/seed{seed}", seed, steps, d_ff, size, f"{{0}}/g/data/{data}/seed{seed}", {}]
+            for seed in (3, 1)
+            for row, steps, d_ff, size, data in (
+                ("base", 5, 2048, 37000, "base"), ("wide", 5, 24, 37000, "base"), ("small", 9, 2048, 500, "small")
+            )
+        ]
+        + [
+            [{"base": {}, "wide": {"d_ff": 24}, "small": {"vocab_size": 500, "train_steps": 9}}, "{0}/g", [2, 5], 3]
+            + [{"terms": [["one\teins"], ["one\teins"]]}, "best", True, "none", {}]
+        ]
+        + [["write", "{0}/g", {"terms": [["one\teins"], ["one\teins"]]}, {}]] * 3,
+    ),
 }  # fmt: skip
 
 
@@ -1158,7 +1239,7 @@ def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     given = b'{"text": "one", "constraints": ["x"]}\n' if "--jsonl" in flags else b"one\n"
     result = run_stand_in(STAND_IN.format(TELLING + code), case.strip(), *(flag.format(tmp_path) for flag in flags), input=given)
     assert result.returncode == 0, result.stderr.decode()
-    if "--jsonl" in flags:
+    if "--jsonl" in flags and case.strip() == "client":
         assert result.stdout.splitlines()[-1].decode() == '{"text": "é", "score": -1.5, "constraints_met": true}'
     assert [json.loads(line) for line in result.stdout.splitlines() if line.startswith(b"[")] == filled(calls, tmp_path)
 

@@ -1,6 +1,7 @@
 """Section 3, Figure 1: what reaches which logit, one decoding path for training and search, sizes, and life as a Keras model."""
 
 import dataclasses
+import itertools
 
 import keras
 import numpy as np
@@ -153,13 +154,13 @@ def decoded_in_chunks(model, chunks, cache, positions=int):
 
 
 @WITH_OPTIONS
-@pytest.mark.parametrize("chunks", [(1,) * 6, (2, 4), (3, 1, 2), (6,)], ids=str)
-def test_decoding_step_by_step_equals_teacher_forcing(tiny, chunks, options):
+def test_decoding_step_by_step_equals_teacher_forcing(tiny, options):
     keras.utils.set_random_seed(7)
     model = Transformer(dataclasses.replace(tiny, **options))
     expected, whole = model.decode(TARGET, model.encode(SOURCE))
     assert_close(expected, model((SOURCE, TARGET)), 0)
-    for cache in (None, model.initial_state(model.encode(SOURCE), 1)):
+    caches, splits = (None, model.initial_state(model.encode(SOURCE), 1)), [(1,) * 6, (2, 4), (3, 1, 2), (6,)]
+    for cache, chunks in itertools.product(caches, splits):
         logits, grown = decoded_in_chunks(model, chunks, cache)
         assert_close(logits, expected)
         for pair, pair_whole in zip(grown, whole, strict=True):
@@ -221,15 +222,14 @@ def teacher_forced(model, tokens, ancestors):
 
 
 @WITH_OPTIONS
-@pytest.mark.parametrize("positions", [int, tf.constant], ids=["number", "tensor"])
-def test_beams_that_read_their_ancestors_equal_teacher_forcing_of_each_hypothesis(tiny, family, options, positions):
+def test_beams_that_read_their_ancestors_equal_teacher_forcing_of_each_hypothesis(tiny, family, options):
     """Random parents, so that beams die out and others have several children; the cache holds them all."""
     tokens, ancestors = family
     assert any(len(set(row)) < len(row) for each in ancestors[1:] for row in each[:, :, -2].tolist())
     keras.utils.set_random_seed(7)
     model = Transformer(dataclasses.replace(tiny, **options))
     expected = teacher_forced(model, tokens, ancestors)
-    for cache in (None, model.initial_state(model.encode(SOURCE), tokens.shape[1])):
+    for cache, positions in ((None, int), (model.initial_state(model.encode(SOURCE), tokens.shape[1]), tf.constant)):
         received = decoded_as_beams(model, tokens, ancestors, cache, positions)
         for step, step_expected in zip(received, expected, strict=True):
             assert_close(step, step_expected)

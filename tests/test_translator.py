@@ -328,7 +328,7 @@ def test_pairs_are_scored_a_few_at_a_time_by_their_longer_side(model, monkeypatc
 def test_perplexity_is_of_all_pairs_however_many_are_read_at_once(translator, monkeypatch):
     lines = english(300)[:14]
     whole = perplexity(translator, lines[:7], lines[7:])
-    monkeypatch.setattr("t2t_keras.evaluation.perplexity._PAIRS", 3)
+    monkeypatch.setattr("t2t_keras.evaluation.perplexity.PAIRS", 3)
     assert perplexity(translator, lines[:7], lines[7:]) == pytest.approx(whole, rel=1e-5)
 
 

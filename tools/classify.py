@@ -56,28 +56,30 @@ def _task() -> str:
     own = {name for names in _TASKS.values() for name in names} - {*_TASKS.get(task, ())}
     given = {name for name in own if flags.FLAGS[name].present}
     if task:
-        given |= options.given_run().keys() - {"architecture"}
+        given |= training.given()
     if given:
         raise ValueError(f"Expected no {', '.join(f'--{name}' for name in sorted(given))} {f'with --{task}' if task else 'in training'}.")
     return task
 
 
-def _read(names: str) -> list[tuple[str, ...]]:
+def _read(names: str, skip_bad_lines: bool = False) -> list[tuple[str, ...]]:
     """Returns the labels and sentences of text files."""
-    return classification.read(corpora.text(names), names)
+    return classification.read(corpora.text(names, skip_bad_lines), names)
 
 
 def train() -> None:
     given = options.given_run()
     if given.get("train_source") and given.get("valid_source"):
-        labels = sorted({label for label, *_ in _read(given["train_source"])})
-        if strange := sorted({label for label, *_ in _read(given["valid_source"])} - set(labels)):
+        texts = (_read(given[name], given.get("skip_bad_lines", False)) for name in ("train_source", "valid_source"))
+        labels, of_valid = (sorted({label for label, *_ in text}) for text in texts)
+        if strange := sorted(set(of_valid) - set(labels)):
             raise ValueError(
                 f"Expected labels of `train_source` in `valid_source`, {', '.join(labels[:20])}. Received: {', '.join(strange)}."
             )
         if wrong := [label for label in labels if "," in label]:
             raise ValueError(f"Expected labels without a comma. Received: {wrong[0]!r}.")
-        if sorted(given.get("labels", "").split(",")) != labels:
+        of_run = run_folder.read(training.model_dir()).model if run_folder.check(training.model_dir()) else None
+        if sorted(given.get("labels", "").split(",")) != labels and sorted(getattr(of_run, "names", [])) != labels:
             if "labels" in given:
                 raise ValueError(f"Expected `labels` of the training text, {','.join(labels)}. Received: labels={given['labels']}.")
             given["labels"] = ",".join(labels)

@@ -20,13 +20,7 @@ _REFERENCE = flags.DEFINE_multi_string(
     "reference", None, "Reference translation, one sentence per line; repeat the flag for several references.", required=True
 )
 _SOURCE = flags.DEFINE_string("source", "", "What was translated, one sentence per line. Runs translate it first.")
-_LOWERCASE = flags.DEFINE_boolean("lowercase", False, "Compute BLEU and chrF of lower-cased text.")
-_TOKENIZE = flags.DEFINE_enum(
-    "tokenize",
-    "13a",
-    ["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"],
-    "sacreBLEU's tokenisation; none if the text is already tokenised.",
-)
+_LOWERCASE, _TOKENIZE = options.define_scoring()
 _BOOTSTRAP_SAMPLES = flags.DEFINE_integer(
     "bootstrap_samples", 1000, "Number of samples for confidence intervals and the paired bootstrap test; 0: none.", lower_bound=0
 )

@@ -19,13 +19,7 @@ _REFERENCE = flags.DEFINE_multi_string(
     "reference", None, "Reference translation, one sentence per line; repeat the flag for several references.", required=True
 )
 _HYPOTHESIS = flags.DEFINE_string("hypothesis", "", "Existing translation to score. With --model_dir and --source, also perplexity.")
-_LOWERCASE = flags.DEFINE_boolean("lowercase", False, "Compute BLEU and chrF of lower-cased text.")
-_TOKENIZE = flags.DEFINE_enum(
-    "tokenize",
-    "13a",
-    ["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"],
-    "sacreBLEU's tokenisation; none if the text is already tokenised.",
-)
+_LOWERCASE, _TOKENIZE = options.define_scoring()
 _COMPOUND_SPLIT = flags.DEFINE_string(
     "compound_split", "", "Also compute BLEU as the paper's authors did: a Moses language code, such as de."
 )

@@ -2,10 +2,12 @@
 
 python tools/prepare.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de --data_dir=data/x
 
-Large corpora: --beam_runner=DirectRunner --beam_options="--direct_num_workers=8 --direct_running_mode=multi_processing"
+A large corpus takes all cores of the machine; Apache Beam has more machines: --beam_runner=FlinkRunner --beam_options=…
 """
 
+import functools
 import pathlib
+from multiprocessing import resource_tracker
 
 from absl import flags
 
@@ -14,6 +16,13 @@ from t2t_keras.cli import flags as options
 from t2t_keras.data import corpora
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder to prepare the data in.", required=True)
+_PROCESSES = flags.DEFINE_integer(
+    "processes",
+    0,
+    "Number of processes that divide the training text into sub-words; 0: one on each core, but fewer for a small corpus.",
+    lower_bound=0,
+    upper_bound=1024,
+)
 _RUNNER = flags.DEFINE_string(
     "beam_runner",
     "",
@@ -33,6 +42,11 @@ def prepare() -> None:
     chosen.task.check_text(chosen.data)
     if not _DATA_DIR.value:
         raise ValueError("Expected a folder as --data_dir. Received none.")
+    if _RUNNER.value and _PROCESSES.present:
+        raise ValueError(
+            f"Expected --processes or --beam_runner. Received: --processes={_PROCESSES.value} and --beam_runner={_RUNNER.value}. The "
+            "workers of Beam are counted in --beam_options."
+        )
     folder = pathlib.Path(_DATA_DIR.value).expanduser()
     if not (folder / run_folder.CORPUS).exists():
         corpora.check_files(chosen.data, chosen.task.texts)
@@ -41,13 +55,15 @@ def prepare() -> None:
         from t2t_keras.data import prepare
 
     gpus.hide()
-    write = prepare.write
     if _RUNNER.value:
         try:
             from t2t_keras.data import beam_pipeline
         except ImportError as error:
             raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
         write = beam_pipeline.writer(_RUNNER.value, _OPTIONS.value, _EXCHANGE.value)
+    else:
+        write = functools.partial(prepare.write, number=_PROCESSES.value)
+        resource_tracker.ensure_running()  # Lives as long as this program, which would wait for it if it wrote to `without_noise`.
     with options.without_noise():
         asked = chosen.data, chosen.model.vocab_size, chosen.train.seed, folder, chosen.task
         prepare.prepare(*asked, write_train=write, source_vocab_size=chosen.source_vocab_size)

@@ -23,14 +23,13 @@ training.define("bert")
 
 
 def evaluate() -> None:
-    given = options.given_run()
-    if others := sorted(given.keys() - {"architecture"}):
+    if others := sorted(training.given() - {"data_dir"}):
         raise ValueError(f"Expected no options of training with `evaluate`. Received: {', '.join(others)}.")
     which = training.checkpoint()
     with options.without_noise():
         from t2t_keras.experiments import masked_words
 
-        found = masked_words.evaluate(training.model_dir(), which, _EVALUATE.value, _DRAWS.value)
+        found = masked_words.evaluate(training.model_dir(), which, _EVALUATE.value, _DRAWS.value, flags.FLAGS["data_dir"].value)
     print(json.dumps(found) if _JSON.value else masked_words.table(found))
 
 

@@ -40,7 +40,7 @@ def _options(row: str, output_dir: pathlib.Path) -> run_folder.Options:
     given, sources = options.with_row(row, given, sources, f"table3/{row}")
     data_dir = os.path.expanduser(_DATA_DIR.value) or output_dir / "data"
     sources["data_dir"] = "command line" if _DATA_DIR.value else "output_dir"
-    return run_folder.resolve(output_dir / row, given, str(data_dir), sources)
+    return run_folder.resolve(output_dir / row, given, str(data_dir), sources, resumes=False)
 
 
 def train() -> None:

@@ -57,6 +57,7 @@ _NOISE = "|".join((
     r"^I[0-9]{4} .*\] oneDNN custom operations are on",
     r"^I[0-9]{4} .*\] Could not find cuda drivers on your machine",
     r"LOG\(INFO\) precompiled_charsmap is empty",  # TF.Text, for sub-words without normalization.
+    r"^W[0-9]{4} .*\] (apitools not found|Resource module is not available)|^INFO:(__main__|apache_beam[.\w]*):",  # Apache Beam.
 ))  # fmt: skip
 
 
@@ -125,6 +126,15 @@ def define_checkpoint() -> None:
     flags.register_validator("checkpoint", is_checkpoint, message=f"Expected {choices} or the number of an update.")
 
 
+def define_scoring() -> tuple[flags.FlagHolder[bool], flags.FlagHolder[str]]:
+    """Defines and returns `--lowercase` and `--tokenize`, how BLEU and chrF are computed."""
+    tokenizers = ["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"]
+    return (
+        flags.DEFINE_boolean("lowercase", False, "Compute BLEU and chrF of lower-cased text."),
+        flags.DEFINE_enum("tokenize", "13a", tokenizers, "sacreBLEU's tokenisation; none if the text is already tokenised."),
+    )
+
+
 def define_trained_model(required: bool = True) -> None:
     """Defines the flags that `trained_model` reads: the run, its checkpoint, the precision, and the search options."""
     text = "Folder of a training run; or several that write the same sub-words, separated by commas, which translate together."
@@ -164,6 +174,22 @@ def trained_model() -> dict:
         piece_file.with_languages(run_folder.read_subwords(folder), **languages)
     process_environment.choose(models, values["dtype"], values["int8"])
     return {"model_dir": folders, "which": values.pop("checkpoint"), "ensemble_weights": weights, **values, **languages, **search}
+
+
+def translating_model() -> dict:
+    """Returns what `line_translation.LineTranslation` takes as `model`: that of `trained_model`, or an export.
+
+    Raises:
+        ValueError: there are options of the model, and it is an export.
+    """
+    export = run_folder.export_in(pathlib.Path(flags.FLAGS["model_dir"].value).expanduser())
+    if export is None:
+        return trained_model()
+    fixed = ["checkpoint", "dtype", "int8", "ensemble_weights", "ensemble_mean", "source_language", "target_language"]
+    if present := [f"--{name}" for name in (*fixed, *given(DecodeConfig)) if flags.FLAGS[name].present]:
+        raise ValueError(f"Expected no options of the model for the export {export}: they are fixed. Received: {', '.join(present)}.")
+    process_environment.choose_threads()
+    return {"export": export}
 
 
 def define_sampling() -> None:
@@ -279,7 +305,7 @@ def _arguments() -> Iterator[tuple[str, str, str]]:
 
     Ends the program with a message if a flagfile cannot be read.
     """
-    arguments = [*_find_flagfiles(sys.argv[1:]), ""]
+    arguments = [*find_flagfiles(sys.argv[1:]), ""]
     while len(arguments) > 1:
         argument = arguments.pop(0)
         name, equals, value = argument.lstrip("-").partition("=")
@@ -313,7 +339,7 @@ def _find_flagfile(name: str) -> str:
     sys.exit(f"Error: Expected a flagfile or one of the configs {', '.join(known)}. Received: {name}.")
 
 
-def _find_flagfiles(arguments: list[str]) -> list[str]:
+def find_flagfiles(arguments: list[str]) -> list[str]:
     """Replaces config names by their paths, as in `--flagfile=wmt14_en_de_base` or `--flagfile wmt14_en_de_base`."""
     found = list(arguments)
     for index, argument in enumerate(arguments):
@@ -444,7 +470,7 @@ def run(main, operands: str = "") -> None:
     # `--help` shows the docstring of this module.
     sys.modules["__main__"].__doc__ = name_programs(program.__doc__ or "")
     flags.FLAGS.set_gnu_getopt(bool(operands))  # Flags may follow operands.
-    app.run(run_main, argv=[sys.argv[0], *_find_flagfiles(sys.argv[1:])], flags_parser=_parse)
+    app.run(run_main, argv=[sys.argv[0], *find_flagfiles(sys.argv[1:])], flags_parser=_parse)
 
 
 def exit_now() -> None:

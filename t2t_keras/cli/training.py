@@ -29,6 +29,12 @@ def define(architecture: str = run_folder.TRANSFORMER) -> None:
     options.define_run(architecture)
 
 
+def given() -> set[str]:
+    """Returns the names of the given flags of training, but of the architecture."""
+    others = {name for name in ("data_dir", "cpu_devices", "dry_run") if flags.FLAGS[name].present}
+    return options.given_run().keys() - {run_folder.ARCHITECTURE} | others
+
+
 def checkpoint() -> str:
     """Returns the weights to use, which the run may have; see `run_folder.check_checkpoint`."""
     which = flags.FLAGS["checkpoint"].value

@@ -23,7 +23,7 @@ from t2t_keras.config import PAD
 from t2t_keras.data import shards
 from t2t_keras.task import Renewal
 
-WINDOW_PAIRS, WINDOW_TOKENS = 2**19, 2**27  # Approximate size of a window, at the first of both limits. Documents reach that of tokens.
+WINDOW_PAIRS, WINDOW_TOKENS = 2**19, 2**25  # Approximate size of a window, at the first of both limits. Documents reach that of tokens.
 RENEWED_PAIRS, RENEWED_TOKENS = 2**13, 2**22  # Changed at once, likewise.
 
 
@@ -62,7 +62,7 @@ def sort_key(length, *others):
     return strip * 2**17 + tf.where(strip % 2 == 1, -target_length, target_length)
 
 
-@tf.function  # Compiles the loops, which `batches`, without AutoGraph, would not.
+@tf.function(autograph=False)
 def cut(longer, batch_tokens: int):
     """Cuts sorted pairs greedily into batches with rows × padded length ≤ batch_tokens on each side.
 
@@ -74,17 +74,22 @@ def cut(longer, batch_tokens: int):
         [batches + 1] int32: batch i has the rows from entry i up to, but not including, entry i + 1.
     """
     total = tf.size(longer)
-    first = tf.constant(0)
-    cuts = tf.TensorArray(tf.int32, 1, dynamic_size=True).write(0, first)
-    while first < total:
-        fewest, most = tf.constant(1), tf.minimum(batch_tokens // longer[first], total - first)
-        while fewest < most:
+
+    def rows_that_fit(first):
+        def halved(fewest, most):
             rows = (fewest + most + 1) // 2
             fits = rows * tf.reduce_max(longer[first : first + rows]) <= batch_tokens
-            fewest, most = tf.where(fits, rows, fewest), tf.where(fits, most, rows - 1)
-        first += fewest
-        cuts = cuts.write(cuts.size(), first)
-    return cuts.stack()
+            return tf.where(fits, rows, fewest), tf.where(fits, most, rows - 1)
+
+        most = tf.minimum(batch_tokens // longer[first], total - first)
+        return tf.while_loop(lambda fewest, most: fewest < most, halved, (1, most))[0]
+
+    def next_batch(first, cuts):
+        first += rows_that_fit(first)
+        return first, cuts.write(cuts.size(), first)
+
+    cuts = tf.TensorArray(tf.int32, 1, dynamic_size=True).write(0, 0)
+    return tf.while_loop(lambda first, _: first < total, next_batch, (0, cuts))[1].stack()
 
 
 def _permutation(size, seed):

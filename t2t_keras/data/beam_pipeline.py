@@ -8,7 +8,6 @@ the result is the same for every runner and number of workers.
 import functools
 import json
 import pathlib
-import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from t2t_keras import gpus
-from t2t_keras.data import corpora, prepare, shards
+from t2t_keras.data import beam_options, corpora, prepare, shards
 from t2t_keras.files import replacing
 from t2t_keras.task import Task
 from t2t_keras.text import vocabulary
@@ -35,7 +34,7 @@ def _chunks(pairs: Iterator[corpora.Pair], exchange: str) -> Iterator[tuple[int,
         The index of the first pair and the file of a chunk.
     """
     first = 0
-    for chunk in prepare.chunks(pairs, PAIRS_PER_CHUNK, BYTES_PER_CHUNK):
+    for chunk in corpora.chunks(pairs, PAIRS_PER_CHUNK, BYTES_PER_CHUNK):
         path = FileSystems.join(exchange, f"{first:012d}.text")
         with FileSystems.create(path) as file:
             file.write(b"".join(line + b"\n" for pair in chunk for line in pair))
@@ -154,16 +153,7 @@ def writer(runner: str, options: str = "", exchange: str = "") -> Callable:
     """Returns a `write_train` function for `prepare.prepare`. Checks the options of the pipeline before any text is read.
 
     Args:
-        runner: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner, …
-        options: other pipeline options, as on a command line.
+        runner, options: see `beam_options.read`; it raises its errors.
         exchange: see `write`.
-
-    Raises:
-        ValueError: the runner does not exist, needs other options, or its package is not installed.
     """
-    pipeline_options = PipelineOptions([f"--runner={runner}", *shlex.split(options)])
-    try:
-        beam.Pipeline(options=pipeline_options)
-    except ImportError as error:
-        raise ValueError(str(error)) from error
-    return functools.partial(write, options=pipeline_options, exchange=exchange)
+    return functools.partial(write, options=beam_options.read(runner, options), exchange=exchange)

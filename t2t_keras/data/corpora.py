@@ -28,6 +28,7 @@ from t2t_keras.text.lines import bounded
 Pair = tuple[bytes, ...]  # A line of each side; most often two.
 Hashes = dict[pathlib.Path, str]  # SHA-256 by file.
 BOM = b"\xef\xbb\xbf"
+BLANK = (b"",)  # The end of a document.
 
 _BUFFER = 2**20  # Bytes.
 _QUICKLY_COUNTED = 2**28  # Bytes of text whose lines are counted within a second or two.
@@ -71,6 +72,24 @@ class Report:
             "byte order marks removed": self.byte_order_marks,
         }
         return ", ".join([f"{self.pairs:,} pairs", *(f"{count:,} {text}" for text, count in notes.items() if count)])
+
+
+def size(pair: Pair) -> int:
+    """Returns the bytes of a pair."""
+    return sum(map(len, pair))
+
+
+def chunks(pairs: Iterator[Pair], number: int, most: int, documents: bool = False) -> Iterator[list[Pair]]:
+    """Yields lists of pairs that end with pair `number`, or once they have `most` bytes of text; with `documents`, where one ends then."""
+    chunk, held = [], 0
+    for pair in pairs:
+        chunk.append(pair)
+        held += size(pair)
+        if (len(chunk) >= number or held >= most) and (pair == BLANK or not documents):
+            yield chunk
+            chunk, held = [], 0
+    if chunk:
+        yield chunk
 
 
 def _weighted(names: str) -> list[tuple[pathlib.Path, int]]:
@@ -240,11 +259,12 @@ def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target"))
             raise ValueError(_unequal(names, counts, paths_of_sides[longer][place], left + 1))
 
 
-def text(names: str) -> list[str]:
+def text(names: str, skip_bad_lines: bool = False) -> list[str]:
     """Returns all lines of text files, including blank ones.
 
     Args:
         names: comma-separated file names or globs, or one pipe; gzip is detected.
+        skip_bad_lines: whether lines that are not UTF-8 become blank instead of raising an error.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -256,7 +276,9 @@ def text(names: str) -> list[str]:
         try:
             lines.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise ValueError(f"{_not_utf8(path, number, error)}.") from error
+            if not skip_bad_lines:
+                raise ValueError(f"{_not_utf8(path, number, error)}.") from error
+            lines.append("")
     return lines
 
 
@@ -317,10 +339,8 @@ def text_pairs(
     return _aligned(sides, lines, report, skip_bad_lines, _tags_of_files(sides[0], tags), documents)
 
 
-def _aligned(
-    names: tuple[str, ...], sides: list[Iterator], report: Report, skip_bad_lines: bool, tags: Iterator[str], documents: bool
-) -> Iterator[Pair]:
-    """Yields the pairs of iterators of `_lines`, with the tag of its file before each source line; see `text_pairs`."""
+def _together(names: tuple[str, ...], sides: list[Iterator]) -> Iterator[tuple]:
+    """Yields an item of each of the iterators of `_lines`. Raises `ValueError` if one ends before another."""
     both = itertools.zip_longest(*sides)
     for number, lines in enumerate(both, 1):
         if None in lines:
@@ -329,6 +349,23 @@ def _aligned(
             counts = [number - 1, number - 1]
             counts[1 - shorter] += rest
             raise ValueError(_unequal(names, counts, *lines[1 - shorter][:2]))
+        yield lines
+
+
+def all_pairs(*sides: str, report: Report) -> Iterator[Pair]:
+    """Returns an iterator over all pairs of lines of aligned text files: also those that are blank or not UTF-8.
+
+    See `text_pairs` for the arguments and errors.
+    """
+    lines = [_lines(paths, report, {}) for paths in _aligned_files(sides)]
+    return (tuple(line for _, _, line in both) for both in _together(sides, lines))
+
+
+def _aligned(
+    names: tuple[str, ...], sides: list[Iterator], report: Report, skip_bad_lines: bool, tags: Iterator[str], documents: bool
+) -> Iterator[Pair]:
+    """Yields the pairs of iterators of `_lines`, with the tag of its file before each source line; see `text_pairs`."""
+    for number, lines in enumerate(_together(names, sides), 1):
         if lines[0][1] == 1:
             beginning = _beginning(next(tags))
             if documents and number > 1:

@@ -14,6 +14,7 @@ from t2t_keras.task import Renewal
 from t2t_keras.text.subwords import Subwords
 
 RANDOM_SECOND, MASKED, REPLACED = 0.5, 0.8, 0.1  # Shares: of the records; and of the sub-words to predict.
+LONG_WORD = 16  # Sub-words.
 TRIES = 10  # At finding another document, as in BERT.
 
 
@@ -33,7 +34,11 @@ def renewal(tokenizer: Subwords, mask_rate: float, whole_words: bool) -> Renewal
         tokens, masked, target = mask(tokens, of_masks, tokenizer.vocab_size, mask_rate, parts)
         return {"tokens": tokens, "masked": masked, "target": target, "following": following}
 
-    return Renewal(("tokens", "masked", "target", "following"), change)
+    def longest(length: int) -> dict[str, int]:
+        masked = min(length, max(1, round(mask_rate * length)) + whole_words * LONG_WORD)
+        return {"masked": masked, "target": masked, "following": 1}
+
+    return Renewal(("tokens", "masked", "target", "following"), change, longest)
 
 
 def _column(values) -> tf.RaggedTensor:

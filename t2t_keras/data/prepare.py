@@ -8,17 +8,20 @@ folder; it stays there, empty.
 
 import contextlib
 import dataclasses
+import functools
+import itertools
 import json
 import pathlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 import tensorflow as tf
 
-from t2t_keras import files, patterns
+from t2t_keras import files, gpus, patterns
 from t2t_keras.config import TEXT_OPTIONS, TEXTS, DataConfig
-from t2t_keras.data import corpora, shards
+from t2t_keras.data import corpora, processes, shards
 from t2t_keras.files import write_whole
 from t2t_keras.log import logger
 from t2t_keras.run_folder import CORPUS, LOCK, SOURCE_SUBWORDS, SUBWORDS, recorded_options
@@ -27,8 +30,8 @@ from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders
 from t2t_keras.text.subwords import Subwords
 
-PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**24  # In one call of the tokenizer: about as much text as reaches the first of both limits.
-BLANK = (b"",)  # The end of a document.
+PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**22  # In one call of the tokenizer: about as much text as reaches the first of both limits.
+PROGRESS_SECONDS = 30  # Between two messages.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 _HASHED = re.compile(r" [0-9a-f]{64}'")  # The hash at the end of a file's record, see `corpora.identity`.
 # What TensorFlow raises if the disk is full, if a permission is missing, and at the system's limit of a file's size.
@@ -70,26 +73,48 @@ def _options(
     return {**corpora.identity(data, seed, hashes), **own, **{name: getattr(data, name) for name in TEXT_OPTIONS}}
 
 
-def _size(pair: corpora.Pair) -> int:
-    """Returns the bytes of a pair."""
-    return sum(map(len, pair))
+def _encode(subwords: Subwords, max_length: int, task: Task, chunk: list[corpora.Pair]) -> list[tuple | None]:
+    """Returns the records of a chunk, with `None` for one that is longer than `max_length`; see `encode`."""
+    limits = {"max_length": max_length} if task.documents else {}
+    records = list(task.records(subwords, *map(list, zip(*chunk, strict=True)), **limits))
+    wrong = [len(record) for record in records if len(record) != len(task.on_disk)]
+    if wrong or (len(records) != len(chunk) and not task.documents):
+        received = f"a record of {wrong[0]} columns" if wrong else f"{len(records):,} records of {len(chunk):,} lines"
+        expected = f"a record of {len(task.on_disk)} columns for each line ({', '.join(task.on_disk)})"
+        raise ValueError(f"Expected from the task {task.name} {expected}. Received: {received}.")
+    counted = [index for index, counts in enumerate(task.on_disk.values()) if counts]
+    return [None if max(len(record[index]) for index in counted) > max_length else record for record in records]
 
 
-def chunks(pairs: Iterator[corpora.Pair], number: int, size: int, documents: bool = False) -> Iterator[list[corpora.Pair]]:
-    """Yields lists of pairs that end with pair `number`, or once they have `size` bytes of text; with `documents`, where one ends then."""
-    chunk, held = [], 0
-    for pair in pairs:
-        chunk.append(pair)
-        held += _size(pair)
-        if (len(chunk) >= number or held >= size) and (pair == BLANK or not documents):
-            yield chunk
-            chunk, held = [], 0
-    if chunk:
-        yield chunk
+def _encoder(models: tuple[bytes, ...], max_length: int, task: Task) -> Callable:
+    """Returns `_encode` with packed results, for a process of its own."""
+    gpus.hide()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    encode_chunk = functools.partial(_encode, vocabulary.load_sides(*models), max_length, task)
+    return lambda chunk: _packed(encode_chunk(chunk))
+
+
+def _packed(records: list[tuple | None]) -> tuple[list[bool], list[tuple]]:
+    """Concatenates the arrays of each column, because many small ones take long to send.
+
+    Returns:
+        Whether each record is there; and of each column the numbers of those that are, and the length of each.
+    """
+    there = [record is not None for record in records]
+    columns = zip(*itertools.compress(records, there), strict=True)
+    return there, [(np.concatenate(column), [len(numbers) for numbers in column]) for column in columns]
+
+
+def _unpacked(packed: tuple[list[bool], list[tuple]]) -> Iterator[tuple | None]:
+    """Yields the records that `_packed` concatenated."""
+    there, columns = packed
+    records = zip(*(np.split(numbers, np.cumsum(lengths)[:-1]) for numbers, lengths in columns), strict=True)
+    return (next(records) if kept else None for kept in there)
 
 
 def encode(
-    pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, report: corpora.Report, task: Task
+    pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, report: corpora.Report, task: Task, number: int = 1
 ) -> Iterator[tuple | None]:
     """Tokenizes pairs.
 
@@ -99,25 +124,21 @@ def encode(
         max_length: longer pairs are left out and counted.
         report: counts the pairs; updated.
         task: makes a record of each pair, or records of documents.
+        number: of processes; see `processes.ordered`. With 1, this process alone tokenizes; TensorFlow's threads help it.
 
     Yields:
         An id array for each column on disk, or `None` for a pair that is left out.
     """
-    for chunk in chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE, task.documents):
-        limits = {"max_length": max_length} if task.documents else {}
-        records = list(task.records(subwords, *map(list, zip(*chunk, strict=True)), **limits))
-        wrong = [len(record) for record in records if len(record) != len(task.on_disk)]
-        if wrong or (len(records) != len(chunk) and not task.documents):
-            received = f"a record of {wrong[0]} columns" if wrong else f"{len(records):,} records of {len(chunk):,} lines"
-            expected = f"a record of {len(task.on_disk)} columns for each line ({', '.join(task.on_disk)})"
-            raise ValueError(f"Expected from the task {task.name} {expected}. Received: {received}.")
-        for record in records:
-            if max(len(ids) for ids, counts in zip(record, task.on_disk.values(), strict=True) if counts) > max_length:
-                report.too_long += 1
-                report.pairs -= 1
-                yield None
-            else:
-                yield record
+    listed = corpora.chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE, task.documents)
+    if number == 1:
+        encoded = map(functools.partial(_encode, subwords, max_length, task), listed)
+    else:
+        encoded = map(_unpacked, processes.ordered(_encoder, (subwords.models, max_length, task), listed, number))
+    for record in itertools.chain.from_iterable(encoded):
+        if record is None:
+            report.too_long += 1
+            report.pairs -= 1
+        yield record
 
 
 def _checked(records: Iterator[tuple | None], task: Task, name: str) -> Iterator[tuple | None]:
@@ -131,13 +152,44 @@ def _checked(records: Iterator[tuple | None], task: Task, name: str) -> Iterator
 
 
 def write(
-    folder: pathlib.Path, pairs: Iterator[corpora.Pair], subwords: Subwords, max_length: int, report: corpora.Report, task: Task, **options
+    folder: pathlib.Path,
+    pairs: Iterator[corpora.Pair],
+    subwords: Subwords,
+    max_length: int,
+    report: corpora.Report,
+    task: Task,
+    *,
+    number: int = 1,
+    size: int = 0,
+    **options,
 ) -> dict:
-    """Tokenizes pairs and writes them as shards in this process. See `encode` for the arguments and `shards.write` for `options`."""
-    records = encode(pairs, subwords, max_length, report, task)
-    if task.documents:
-        records = _checked(records, task, f"the {folder.name} text")
-    return shards.write(folder, records, vocab_size=subwords.largest, columns=task.on_disk, **options)
+    """Tokenizes pairs and writes them as shards.
+
+    The shards are the same for every number of processes.
+
+    Args:
+        folder, pairs, subwords, max_length, report, task: see `encode`.
+        number: of processes that tokenize, or 0; see `processes.number`. This one reads and writes.
+        size: bytes of text.
+        options: see `shards.write`.
+
+    Raises:
+        OSError: a process was killed.
+    """
+    with contextlib.closing(encode(pairs, subwords, max_length, report, task, processes.number(number, size))) as encoded:
+        records = _checked(encoded, task, f"the {folder.name} text") if task.documents else encoded
+        return shards.write(folder, records, size=size, vocab_size=subwords.largest, columns=task.on_disk, **options)
+
+
+def _with_progress(items: Iterable, total: int = 0) -> Iterator:
+    """Yields the items, which messages call pairs, and logs their number from time to time, and of how many in `total` if that is known."""
+    started = told = time.monotonic()
+    for count, item in enumerate(items):
+        if count % 1024 == 0 and (now := time.monotonic()) - told >= PROGRESS_SECONDS:
+            of_total = f" of {total:,}" if total else ""
+            logger.info(f"… {count:,}{of_total} pairs, {count / (now - started):,.0f} pairs/s.")
+            told = now
+        yield item
 
 
 def _write_text(folder: pathlib.Path, split: str, pairs: list[corpora.Pair], sides: tuple[str, ...]) -> None:
@@ -225,16 +277,16 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
     valid_pairs = corpora.pairs(data, "valid", seed, text.valid, text.hashes, task.texts, task.documents)
     logger.info("Reading and checking the text …")
     text.valid_pairs = list(valid_pairs)
-    held_out, repeated, identical, first_pairs = set(text.valid_pairs) - {BLANK}, set(), 0, []
+    held_out, repeated, identical, first_pairs = set(text.valid_pairs) - {corpora.BLANK}, set(), 0, []
     kept, sharing, blanks = patterns.Kept(data.keep_patterns), 0, 0
-    for pair in train_pairs:
-        blanks += pair == BLANK
+    for pair in _with_progress(train_pairs):
+        blanks += pair == corpora.BLANK
         if len(first_pairs) < COMPARED_PAIRS:
             first_pairs.append(pair)
         if pair in held_out:
             repeated.add(pair)
         identical += len(set(pair)) < len(pair)
-        text.train_size += _size(pair)
+        text.train_size += corpora.size(pair)
         if data.keep_patterns:
             sharing += kept.shared(*(side.decode() for side in (pair[0], pair[-1])))
     logger.info(f"Training text: {text.train}.")
@@ -247,8 +299,8 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
             raise ValueError(f"The {name} text has no usable pair: {report}.")
     if len(task.texts) == 2:
         corpora.check_sides(first_pairs, text.valid_pairs)
-    if task.documents and not (blanks and BLANK in text.valid_pairs):
-        names = " and ".join(name for name, there in (("training", blanks), ("validation", BLANK in text.valid_pairs)) if not there)
+    if task.documents and not (blanks and corpora.BLANK in text.valid_pairs):
+        names = " and ".join(name for name, there in (("training", blanks), ("validation", corpora.BLANK in text.valid_pairs)) if not there)
         raise ValueError(f"Expected documents with a blank line between them. Received: {names} text without one.")
     _warn_of_copies(text, repeated, identical)
     return text
@@ -309,7 +361,7 @@ def _learn_subwords(data: DataConfig, vocab_size: int, seed: int, task: Task, si
     logger.info(f"Learning {vocab_size:,} sub-words{f' of the {side}' if side else ''} …")
     sides = [number for number, name in enumerate(task.texts) if side in ("", name)]
     pairs = corpora.pairs(data, "train", seed, corpora.Report(), sides=task.texts)
-    lines = (sentence for pair in pairs for number in sides for sentence in task.sentences(pair[number]))
+    lines = (sentence for pair in _with_progress(pairs) for number in sides for sentence in task.sentences(pair[number]))
     of_pairs = {"pattern": pattern} if (pattern := patterns.parse(data.keep_patterns)) else {}
     if side != "target" and data.subwords == "bpe":
         of_pairs["tags"] = sorted({tag for tag in data.tags if tag})
@@ -339,10 +391,11 @@ def _write_shards(
     """
     logger.info("Writing token ids …")
     hashes = {}
-    train_pairs = corpora.pairs(data, "train", seed, corpora.Report(), hashes, task.texts, task.documents)
+    read = corpora.pairs(data, "train", seed, corpora.Report(), hashes, task.texts, task.documents)
+    train_pairs = _with_progress(read, text.train.pairs)
     for split, write_split, pairs, report, size in (
         ("train", write_train, train_pairs, text.train, text.train_size),
-        ("valid", write, iter(text.valid_pairs), text.valid, sum(map(_size, text.valid_pairs))),
+        ("valid", write, iter(text.valid_pairs), text.valid, sum(map(corpora.size, text.valid_pairs))),
     ):
         started = time.monotonic()
         info = write_split(folder / split, pairs, subwords, data.max_length, report, task, count=report.pairs, size=size, seed=seed)

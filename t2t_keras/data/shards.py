@@ -26,8 +26,8 @@ from t2t_keras.log import logger
 
 SIDES = {"source": True, "target": True}  # The columns of translation, and whether their lengths count against budgets of tokens.
 # A record and a shard are full at the first of both limits. Sentences reach that of pairs first; documents, the other one.
-PAIRS_PER_RECORD, TOKENS_PER_RECORD = 1024, 2**19
-PAIRS_PER_SHARD, BYTES_PER_SHARD = 2**16, 2**28  # Bytes of text: tokens are not counted yet, and each has a byte or more.
+PAIRS_PER_RECORD, TOKENS_PER_RECORD = 1024, 2**17
+PAIRS_PER_SHARD, BYTES_PER_SHARD = 2**16, 2**26  # Bytes of text: tokens are not counted yet, and each has a byte or more.
 MAX_SHARDS = 512  # All shards are open at once during writing.
 INFO = "info.json"
 RECORDS = "records.tsv"

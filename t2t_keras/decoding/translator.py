@@ -343,7 +343,7 @@ class Translator(tf.Module):
 
 
 def translate_lines(
-    translate: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096, numbered: bool = False
+    translate: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096, numbered: bool = False, first: int = 0
 ) -> Iterator[dict]:
     """Translates any number of lines, in bounded memory.
 
@@ -354,12 +354,13 @@ def translate_lines(
         lines: sentences.
         batch_size: number of sentences in a batch.
         read_ahead: number of lines to read ahead.
-        numbered: whether `translate` also takes the numbers of the lines, [B] int64, from 0.
+        numbered: whether `translate` also takes the numbers of the lines, [B] int64.
+        first: the number of the first line.
 
     Yields:
         A dictionary for each line: "text" (str, or list of str for `n_best`), "score" (float, or list of float), and the other outputs.
     """
-    lines, done = iter(lines), 0
+    lines, done = iter(lines), first
     while ahead := [line for _, line in zip(range(read_ahead), lines, strict=False)]:
         order = sorted(range(len(ahead)), key=lambda i: len(ahead[i]))
         results: list = [None] * len(ahead)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-MISSING = "scikit-learn is not installed. Install it with: pip install 'scikit-learn>=1.5'"
+MISSING = "The bag of words needs scikit-learn: pip install 't2t_keras[classifiers]', or '.[classifiers]' in a checkout."
 
 
 def accuracy(train: Sequence[tuple[str, ...]], test: Sequence[tuple[str, ...]]) -> float:
@@ -13,13 +13,13 @@ def accuracy(train: Sequence[tuple[str, ...]], test: Sequence[tuple[str, ...]]) 
         test: likewise, of the text to classify.
 
     Raises:
-        ModuleNotFoundError: scikit-learn is not installed.
+        ValueError: scikit-learn is not installed.
     """
     try:
         from sklearn.feature_extraction.text import CountVectorizer
         from sklearn.linear_model import LogisticRegression
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(MISSING) from error
+        raise ValueError(MISSING) from error
 
     def words(texts: Sequence[tuple[str, ...]]) -> list[list[str]]:
         return [[f"{side} {word}" for side, sentence in enumerate(own) for word in sentence.lower().split()] for _, *own in texts]

@@ -6,8 +6,16 @@ import tensorflow as tf
 
 from t2t_keras.decoding.translator import Translator
 
-_PAIRS = 512  # Pairs to tokenise at once.
+PAIRS = 512  # Pairs to tokenise at once.
 _LONGEST = 2**15  # Longer sentences are cut to this number of sub-words.
+
+
+def log_probs(translator: Translator, source, target) -> tf.RaggedTensor:
+    """Returns log P of each sub-word of targets given their sources, end tokens included: [B] string, [B] string → [B, (T)] float32."""
+    kept = translator.tokenizer.kept(source)
+    sources = translator.source_tokenizer.tokenize(source, max_length=_LONGEST, kept=kept)
+    targets = translator.tokenizer.tokenize(target, max_length=_LONGEST, kept=kept)
+    return translator.log_probs(sources, targets)
 
 
 def perplexity(translator: Translator, sources: list[str], *references: list[str]) -> float:
@@ -28,14 +36,11 @@ def perplexity(translator: Translator, sources: list[str], *references: list[str
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2, autograph=False)
     def sums(source, target):
-        kept = translator.tokenizer.kept(source)
-        sources = translator.source_tokenizer.tokenize(source, max_length=_LONGEST, kept=kept)
-        targets = translator.tokenizer.tokenize(target, max_length=_LONGEST, kept=kept)
-        log_probs = translator.log_probs(sources, targets).flat_values
-        return tf.reduce_sum(log_probs), tf.size(log_probs)
+        found = log_probs(translator, source, target).flat_values
+        return tf.reduce_sum(found), tf.size(found)
 
     total = tokens = 0
-    for first in range(0, len(pairs), _PAIRS):
-        log_prob, count = sums(*map(tf.constant, zip(*pairs[first : first + _PAIRS], strict=True)))
+    for first in range(0, len(pairs), PAIRS):
+        log_prob, count = sums(*map(tf.constant, zip(*pairs[first : first + PAIRS], strict=True)))
         total, tokens = total + float(log_prob), tokens + int(count)
     return math.exp(min(-total / tokens, 709.0))  # exp of more is not a finite float.

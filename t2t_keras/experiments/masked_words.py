@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from t2t_keras import checkpoint, files, gpus, run_folder
 from t2t_keras.config import EOS
-from t2t_keras.data import corpora, masking, prepare, shards
+from t2t_keras.data import corpora, masking, shards
 from t2t_keras.decoding.loading import make_model
 from t2t_keras.layers.inference import inference
 from t2t_keras.task import Task
@@ -75,7 +75,7 @@ def _texts(folder: pathlib.Path, info: dict) -> Iterator[list[np.ndarray]]:
 def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.RaggedTensor]:
     """Returns the records of documents, a ragged tensor for each column."""
     [lines] = zip(*corpora.text_pairs(path, report=corpora.Report(), documents=True), strict=True)
-    if prepare.BLANK[0] not in lines:
+    if corpora.BLANK[0] not in lines:
         raise ValueError(f"Expected documents with a blank line between them in {path}. Received: one without.")
     records = list(task.records(tokenizer, list(lines), max_length=max_length))
     task.check_documents({int(document) for *_, [document] in records}, path)
@@ -86,7 +86,7 @@ def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.
     return found
 
 
-def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int) -> dict:
+def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int, data_dir: str = "") -> dict:
     """Measures a run on held-out documents, with other masks and pairs in each of several draws.
 
     Args:
@@ -94,6 +94,7 @@ def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int) -> dict
         which: its weights; see `checkpoint.load`.
         path: file of documents.
         draws: how many times masks and pairs are drawn.
+        data_dir: folder of its data; empty for the one that the run names.
 
     Returns:
         Shares that are right: "masked_words", and those of the models "unigram" and "bigram"; "next_sentences", and "chance", that of the
@@ -106,7 +107,7 @@ def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int) -> dict
     options = run_folder.read(model_dir)
     if options.task.name != "pretraining":
         raise ValueError(f"Expected a run of `t2t-pretrain`. Received: {model_dir}, of the task {options.task.name}.")
-    train = options.data_folder(model_dir) / "train"
+    train = (pathlib.Path(data_dir).expanduser() if data_dir else options.data_folder(model_dir)) / "train"
     if not (train / shards.INFO).exists():
         raise FileNotFoundError(f"{train} is missing. The baselines are counted on the training text: prepare it again.")
     for each in corpora.expand(path):

@@ -1,4 +1,4 @@
-"""Trains rows of Table 3 (section 6.2) one after another and scores them. Interrupted, it resumes where it was."""
+"""Trains rows of Table 3 (section 6.2) and scores them."""
 
 import contextlib
 import dataclasses
@@ -8,22 +8,18 @@ import shutil
 import statistics
 from collections.abc import Callable, Iterator
 
-import keras
 import tensorflow as tf
 
 from t2t_keras import run_folder
 from t2t_keras.config import DecodeConfig
-from t2t_keras.data import prepare, shards
+from t2t_keras.data import prepare
 from t2t_keras.decoding.loading import load
 from t2t_keras.evaluation.evaluate import evaluate
-from t2t_keras.experiments import paper, table3_report
+from t2t_keras.experiments import paper, series, table3_report
 from t2t_keras.experiments.table3_report import Result
-from t2t_keras.files import read_json, write_whole
-from t2t_keras.log import logger
+from t2t_keras.files import write_whole
 from t2t_keras.reporting import hparams
 from t2t_keras.reporting.event_files import read_scalars
-from t2t_keras.training import run
-from t2t_keras.training.loop import NotFiniteError
 from t2t_keras.training.state import TrainState
 
 RESULT = "table3.json"  # In the run's folder of a row.
@@ -31,7 +27,7 @@ LOGS = "logs"  # In the folder of the table, for TensorBoard's HPARAMS tab.
 # Options of training that determine the result, beside those of the model.
 _DETERMINING = (
     *("train_steps", "warmup_steps", "learning_rate_factor", "label_smoothing", "clip_norm", "batch_tokens", "buckets_per_update", "dtype"),
-    *("seed", "patience", "best_metric", "cooldown_steps"),
+    *("seed", "patience", "best_metric", "cooldown_steps", "learning_rate", "bpe_dropout", "embeddings", "freeze_embeddings"),
 )
 
 
@@ -46,17 +42,11 @@ def read_result(folder: pathlib.Path) -> Result | None:
     Raises:
         ValueError: the file is damaged.
     """
-    path = folder / RESULT
-    if not path.exists():
-        return None
-    values, expected = read_json(path), {field.name: field.type for field in dataclasses.fields(Result)}
-    types = {name: (int, float) if kind is float else kind for name, kind in expected.items()}
-    whole = values.keys() == expected.keys() and all(isinstance(values[name], kind) for name, kind in types.items())
-    if whole:
-        values["options"] = {"cooldown_steps": 0} | values["options"]  # Version 0.1 began without this option.
-    if not whole or values["row"] not in paper.TABLE_3 or not {*paper.OPTIONS_OF_ROWS, *_DETERMINING} <= values["options"].keys():
-        raise ValueError(f"{path} is not the result of a row. Remove it, and run the same command again to score the row.")
-    return Result(**values)
+
+    def valid(values: dict) -> bool:
+        return values["row"] in paper.TABLE_3 and {*paper.OPTIONS_OF_ROWS} <= values["options"].keys()
+
+    return series.read_result(folder / RESULT, Result, valid)
 
 
 def _finished_result(row: str, folder: pathlib.Path, options: run_folder.Options) -> Result | None:
@@ -66,22 +56,9 @@ def _finished_result(row: str, folder: pathlib.Path, options: run_folder.Options
         ValueError: the result is of other options or of other data, or its file is damaged.
     """
     result = read_result(folder)
-    if result is None:
-        return None
-    wanted = _determining(options)
-    changed = {name for name in wanted if result.options.get(name) != wanted[name]}
-    if changed == {"train_steps"} and wanted["train_steps"] > result.options["train_steps"]:
-        return None
-    if changed or result.row != row:
-        received = ", ".join(f"{name}={wanted[name]} ({folder}: {result.options.get(name)})" for name in sorted(changed))
-        raise ValueError(
-            f"Expected the options that {result.row} was trained with. Received: {received or row}. Give another `output_dir`."
-        )
-    data = options.data_folder(folder)
-    if (data / prepare.CORPUS).exists():
-        own_source = run_folder.source_subwords_in(data)
-        run_folder.check_data(folder, data / prepare.SUBWORDS, data / "train" / shards.RECORDS, own_source)
-    return result
+    if result and result.row != row:
+        raise ValueError(f"Expected the result of {row} in {folder}. Received: that of {result.row}. Give another `output_dir`.")
+    return result if series.is_current(result, folder, options, _determining) else None
 
 
 def _score(row: str, folder: pathlib.Path, options: run_folder.Options, state: TrainState) -> Result:
@@ -107,7 +84,7 @@ def _score(row: str, folder: pathlib.Path, options: run_folder.Options, state: T
 def train(
     rows: dict[str, run_folder.Options], output_dir: pathlib.Path, *, strategy, quiet: Callable = contextlib.nullcontext
 ) -> Iterator[Result]:
-    """Trains and scores rows, except those that have their result. A row that fails does not keep the others from training.
+    """Trains and scores rows, except those that have their result; see `series.train`.
 
     Args:
         rows: the options of each row, by its name.
@@ -120,34 +97,14 @@ def train(
 
     Raises:
         ValueError: a finished row has other options or other data, or, after all other rows, the updates of a row were not finite.
-        StoppedError: the run of a row was stopped early and has saved its state.
-        FileNotFoundError, ValueError, BlockingIOError: see `run.train`.
+        StoppedError, FileNotFoundError, BlockingIOError: see `series.train`.
     """
     results = {row: _finished_result(row, output_dir / row, options) for row, options in rows.items()}
-    seconds, failed = [result.seconds for result in results.values() if result], []
-    for number, (row, options) in enumerate(rows.items(), 1):
-        result = results[row]
-        if result is None:
-            left = sum(result is None for result in list(results.values())[number - 1 :])
-            estimate = f"; about {left * statistics.mean(seconds) / 3600:.1f} h left for {left} row(s)" if seconds else ""
-            logger.info(f"Row {number} of {len(rows)}: {row}{estimate}.")
-            keras.backend.clear_session()  # Frees the graphs of the row before.
-            try:
-                state = run.train(output_dir / row, options, strategy=strategy, quiet=quiet)
-            except NotFiniteError as error:
-                logger.error(f"{row}: {error}")
-                failed.append(row)
-                continue
-            with quiet():
-                result = results[row] = _score(row, output_dir / row, options, state)
-            seconds.append(result.seconds)
-            yield result
-        logger.info(f"{row}: perplexity {result.perplexity:.2f}, BLEU {result.bleu:.2f}, {result.parameters:,} parameters.")
-    if failed:
-        raise ValueError(
-            f"Trained all rows but {', '.join(failed)}, whose updates were not finite; see the messages above. {output_dir} has the table "
-            "of the others. Lower the `learning_rate_factor` of all rows, in another `output_dir`."
-        )
+
+    def score(row: str, state: TrainState) -> Result:
+        return _score(row, output_dir / row, rows[row], state)
+
+    yield from series.train(rows, output_dir, results, score, strategy=strategy, quiet=quiet)
 
 
 def write(output_dir: pathlib.Path) -> list[str]:

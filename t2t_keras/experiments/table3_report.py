@@ -39,6 +39,9 @@ class Result:
     seconds: float
     options: dict
 
+    def __str__(self) -> str:
+        return f"perplexity {self.perplexity:.2f}, BLEU {self.bleu:.2f}, {self.parameters:,} parameters"
+
 
 def _changed(row: str) -> str:
     """The options in which a row differs from base, at the paper's size."""

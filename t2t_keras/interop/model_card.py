@@ -176,23 +176,25 @@ def _names(paths: str) -> str:
 def _origin(model_dir: pathlib.Path, options: run_folder.Options, state: dict) -> tuple[str, str, str]:
     """Returns a sentence on where the model is from, the command that made it, and the model of the hub that it was imported from."""
     source = options.sources.get("d_model", "")
+    _, imported, name = source.rpartition(IMPORT)  # By the run, or by the one that its weights started from.
+    base = name.removeprefix(OF_HUB) if imported and name.startswith(OF_HUB) else ""
     if source.startswith(IMPORT):
-        name = source.removeprefix(IMPORT)
-        base = name.removeprefix(OF_HUB) if name.startswith(OF_HUB) else ""
         name = _plain(base or _names(name))
         return f"Imported from {name} into t2t_keras.", f"python tools/import_marian.py --from={shlex.quote(name)}", base
     given = ["python tools/train.py"]
     for group in options.groups.values():
         for field in dataclasses.fields(group):
             value = getattr(group, field.name)
-            if value != field.default and options.sources.get(field.name) != "parent" and field.name not in _LOCAL:
+            source = options.sources.get(field.name, "")
+            changed = value != field.default or (options.train.parent and source)  # A child may set an option back to its default.
+            if changed and not source.startswith(run_folder.OF_PARENT) and field.name not in _LOCAL:
                 value = _names(value) if field.name in (*FILES, "parent", "encoder_from", "embeddings") else value
                 given.append(f"--{field.name}={_code(shlex.quote(str(value)))}")
     step = state.get("step")
     trained = f"Trained with t2t_keras for {step:,} updates." if type(step) is int else "Trained with t2t_keras."
     if origin := options.train.starts_from:
         trained += f" Its weights started from those of the run {_plain(_names(origin))}{_hashes(model_dir)}."
-    return trained, " ".join(given), ""
+    return trained, " ".join(given), base
 
 
 def _hashes(model_dir: pathlib.Path) -> str:

@@ -29,8 +29,8 @@ def _linear(rows, kernel, bias):
 
 def leading(x) -> tuple:
     """Returns all axes of x but the last, for a reshape. The first is -1 if the others are static, so a graph need not compute it."""
-    first, *others = ops.shape(x)[:-1]
-    return (-1 if others and all(isinstance(size, int) and size for size in others) else first), *others
+    others = x.shape[1:-1]
+    return (-1, *others) if others and all(others) else ops.shape(x)[:-1]
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

@@ -39,14 +39,19 @@ class Classification(Task):
         return parse(line)[1:]
 
     def renewal(self, tokenizer, options, training: bool) -> Renewal:
-        """See `Task.renewal`: a name becomes its position among the names of the model, counted from 1; 0 if it is none of them."""
+        """See `Task.renewal`: a name becomes its position among the names of the model, counted from 1. Another one is an error."""
         import tensorflow as tf  # Here, because options are checked before TensorFlow is imported.
 
-        names = tf.constant([name.encode().decode("latin-1") for name in options.model.names])
+        names, characters = tf.constant(list(options.model.names)), tf.constant([bytes([byte]) for byte in range(256)])
 
         def change(records: dict, seed) -> dict:
-            is_name = tf.strings.unicode_encode(records["name"], "UTF-8")[:, None] == names  # A character for each byte.
-            label = tf.where(tf.reduce_any(is_name, axis=1), tf.argmax(is_name, axis=1, output_type=tf.int32) + 1, 0)
+            labels = tf.strings.reduce_join(tf.gather(characters, records["name"]), axis=1)
+            is_name = labels[:, None] == names
+            strange = tf.unique(tf.boolean_mask(labels, ~tf.reduce_any(is_name, axis=1)))[0]
+            expected = f"Expected `labels` of the text. Received: labels={options.model.labels}, and in the text "
+            message = expected + tf.strings.reduce_join(strange[:20], separator=", ")
+            with tf.control_dependencies([tf.debugging.Assert(tf.size(strange) == 0, [message])]):
+                label = tf.argmax(is_name, axis=1, output_type=tf.int32) + 1
             return {"tokens": records["tokens"], "label": tf.RaggedTensor.from_tensor(label[:, None], ragged_rank=1)}
 
         return Renewal(("tokens", "label"), change)

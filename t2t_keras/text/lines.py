@@ -11,12 +11,13 @@ from typing import BinaryIO
 MAX_LINE = 2**20  # Bytes: 30 for each of 32,768 sub-words. A file without line ends would be one line, and take all memory.
 
 
-def bounded(stream: BinaryIO, name: str = "") -> Iterator[bytes]:
+def bounded(stream: BinaryIO, name: str = "", cut: bool = False) -> Iterator[bytes]:
     """Yields the lines of a file with their line ends.
 
     Args:
         stream: the file.
         name: its name for messages; by default the one that it was opened with.
+        cut: whether to yield the beginning of a line that is too long, one byte more than `MAX_LINE`, in place of the error.
 
     Raises:
         ValueError: a line has more than `MAX_LINE` bytes.
@@ -24,7 +25,11 @@ def bounded(stream: BinaryIO, name: str = "") -> Iterator[bytes]:
     number = 0
     while line := stream.readline(MAX_LINE + 1):
         number += 1
-        if len(line) > MAX_LINE:
+        if len(line) > MAX_LINE and cut:
+            rest = line
+            while rest and not rest.endswith(b"\n"):
+                rest = stream.readline(MAX_LINE)
+        elif len(line) > MAX_LINE:
             raise ValueError(
                 f"Expected lines of at most {MAX_LINE:,} bytes. Received: a longer one, line {number:,} of "
                 f"{name or getattr(stream, 'name', 'the text')}. End each sentence with a line feed."
@@ -38,9 +43,14 @@ def read_lines(stream: BinaryIO) -> Iterator[str]:
     Raises:
         ValueError: a line has more than `MAX_LINE` bytes.
     """
-    for number, line in enumerate(bounded(stream)):
-        line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
-        yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
+    for number, line in enumerate(bounded(stream), 1):
+        yield decoded(line, number)
+
+
+def decoded(line: bytes, number: int) -> str:
+    """Returns the text of a line of a file, where `number` is 1 for the first, which may begin with a byte order mark."""
+    line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+    return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
 
 
 def one_line(text: str) -> str:

@@ -134,7 +134,9 @@ class SplittingTrainStep:
         return batch
 
 
-def run_largest_micro_batches(strategy, train_step: SplittingTrainStep, info: dict, config: TrainConfig, replicas: int) -> None:
+def run_largest_micro_batches(
+    strategy, train_step: SplittingTrainStep, info: dict, config: TrainConfig, replicas: int, longest: Callable = lambda length: {}
+) -> None:
     """Builds the graph, and runs dummy micro-batches of each of the `largest_shapes` on every device, without changing any weight.
 
     There are as many of a shape as a device computes at a time. Those that do not fit are thus found and split before the first update.
@@ -144,13 +146,14 @@ def run_largest_micro_batches(strategy, train_step: SplittingTrainStep, info: di
         strategy: the strategy of `train_step`.
         train_step: the train step to run.
         info, config, replicas: see `largest_shapes`.
+        longest: lengths of columns that are not counted; see `task.Renewal`. Others are as long as the first.
     """
     train_step.build()
     counted = [name for name, counts in info["columns"].items() if counts]
     gpus = tf.config.list_logical_devices("GPU")
     at_once = min(devices.at_once(strategy, config), devices.of_update(config, replicas))
     for bound, (rows, *lengths) in largest_shapes(info, config, replicas, train_step.cost).items():
-        length_of = dict(zip(counted, lengths, strict=True))  # A column that is not counted is as long as the first.
+        length_of = dict(zip(counted, lengths, strict=True)) | longest(lengths[0])
         batch = _ones(strategy, {name: (at_once, rows, length_of.get(name, lengths[0])) for name in info["columns"]})
         started = time.monotonic()
         metrics, _ = train_step(batch, LossScale(), apply=False)

@@ -70,15 +70,18 @@ def _make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig
     return SplittingTrainStep(strategy, train_step, model.memory_cost, [column.name for column in task.columns if column.counted])
 
 
-def _run_largest(strategy, train_step: SplittingTrainStep, task: Task, config: TrainConfig, folder: pathlib.Path) -> None:
-    info = shards.read_info(folder) | {"columns": task.counted}
-    device_memory.run_largest_micro_batches(strategy, train_step, info, *_per_process(strategy, config))
+def _run_largest(
+    strategy, train_step: SplittingTrainStep, task: Task, config: TrainConfig, folder: pathlib.Path, renewal: Renewal | None
+) -> None:
+    info, longest = shards.read_info(folder) | {"columns": task.counted}, {"longest": renewal.longest} if renewal else {}
+    device_memory.run_largest_micro_batches(strategy, train_step, info, *_per_process(strategy, config), **longest)
 
 
 def dry_run(strategy, model, optimizer, task: Task, config: TrainConfig, *, folder: pathlib.Path, renewal: Renewal | None = None) -> None:
     """Runs the largest micro-batches, as `train` does before its first update, and nothing else. See `train` for the arguments."""
     batches = _make_batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START, renewal)
-    _run_largest(strategy, _make_train_step(strategy, model, optimizer, task, config, batches.element_spec), task, config, folder)
+    train_step = _make_train_step(strategy, model, optimizer, task, config, batches.element_spec)
+    _run_largest(strategy, train_step, task, config, folder, renewal)
 
 
 class _Update(NamedTuple):
@@ -130,7 +133,8 @@ class _Trainer:
         self._restore()
         with Interruption(self.config.max_hours, self.called_at) as self.interruption:
             if self.state.step < self.config.train_steps:
-                self._unless_stopped(lambda: _run_largest(self.strategy, self.train_step, self.task, self.config, self.folder))
+                run = (self.strategy, self.train_step, self.task, self.config, self.folder, self.renewal)
+                self._unless_stopped(lambda: _run_largest(*run))
             with (
                 ProgressBar(self.config.train_steps, self.state.step, shown=self.chief) as self.progress_bar,
                 Profiler(self.model_dir / run_folder.LOGS, self.config.profile_steps if self.chief else "") as self.profiler,

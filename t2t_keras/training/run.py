@@ -183,6 +183,7 @@ def train(
     strategy,
     dry_run: bool = False,
     quiet: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
+    started: float | None = None,
 ) -> TrainState | None:
     """Prepares the data if necessary, then trains or resumes the run in `model_dir`.
 
@@ -192,6 +193,7 @@ def train(
         strategy: from `devices.make_strategy`.
         dry_run: prepare the data, run the largest micro-batches, and return `None`. An existing run keeps its options.
         quiet: makes a context to prepare the data in and to load the sub-words, in which programs hide what native code says.
+        started: when the program started to train, of `time.monotonic`, from which `max_hours` counts; by default now.
 
     Returns:
         The state at the end of the run.
@@ -203,7 +205,7 @@ def train(
         interruption.StoppedError: the run was stopped early and has saved its state.
         interruption.OtherWorkerError: another worker has ended.
     """
-    started = time.monotonic()
+    started = time.monotonic() if started is None else started
     with warnings_only(not devices.is_chief(strategy)), devices.plain_errors(strategy), contextlib.ExitStack() as held:
 
         def prepare_folders() -> run_folder.Options:

@@ -1,0 +1,128 @@
+"""Measures what filtering finds: puts noise of known kinds and rates into clean parallel text, filters it, and counts what was rejected.
+
+python benchmarks/filter_noise.py --source=train.en --target=train.de --other=train.fr --source_language=en --target_language=de
+
+The options are those of tools/filter.py, too. Each kind of noise changes as many pairs, drawn with --seed, and no pair is changed twice.
+"""
+
+import bisect
+import collections
+import pathlib
+import random
+import sys
+import tempfile
+
+from absl import flags
+
+# `python benchmarks/filter_noise.py` puts only this folder there.
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+
+from t2t_keras.cli import flags as options
+from t2t_keras.config import FilterConfig
+from t2t_keras.data import corpora, filtering
+
+Pair = tuple[str, str]
+
+
+def _truncated(text: str, share: float) -> str:
+    words = text.split(" ")
+    return " ".join(words[: max(1, round(len(words) * share))])
+
+
+def noisy(pairs: list[Pair], others: list[str], rate: float, seed: int) -> tuple[list[Pair], list[str]]:
+    """Puts noise into clean pairs.
+
+    Args:
+        pairs: the clean pairs.
+        others: the sources in a third language.
+        rate: share of the pairs that each kind of noise changes.
+        seed: of the draws.
+
+    Returns:
+        As many pairs, and the kind of noise of each: "" for none.
+    """
+    draw, found, kinds = random.Random(seed), list(pairs), [""] * len(pairs)
+
+    def earlier(index: int) -> Pair:
+        return pairs[draw.choice(clean[: max(1, bisect.bisect(clean, index))])]
+
+    changes = {
+        "shuffled target": lambda index, next_index: (pairs[index][0], pairs[next_index][1]),
+        "copied source": lambda index, _: (pairs[index][0],) * 2,
+        "target in another language": lambda index, _: (pairs[index][0], others[index]),
+        "source in another language": lambda index, _: (others[index], pairs[index][1]),
+        "target truncated to 60%": lambda index, _: (pairs[index][0], _truncated(pairs[index][1], 0.6)),
+        "target truncated to 40%": lambda index, _: (pairs[index][0], _truncated(pairs[index][1], 0.4)),
+        "target truncated to 20%": lambda index, _: (pairs[index][0], _truncated(pairs[index][1], 0.2)),
+        "repeated pair": lambda index, _: earlier(index),
+        "repeated pair in capitals, without full stops": lambda index, _: tuple(side.strip(".").upper() for side in earlier(index)),
+    }
+    count = round(rate * len(pairs))
+    if len(changes) * count > len(pairs):
+        raise ValueError(f"Expected a --rate of at most {1 / len(changes):.3f}, for {len(changes)} kinds of noise. Received: {rate}.")
+    chosen = draw.sample(range(len(pairs)), len(changes) * count)
+    clean = sorted(set(range(len(pairs))) - set(chosen))
+    for number, (kind, change) in enumerate(changes.items()):
+        own = chosen[number * count : (number + 1) * count]
+        for index, next_index in zip(own, own[1:] + own[:1], strict=True):
+            found[index], kinds[index] = change(index, next_index), kind
+    return found, kinds
+
+
+def report(kinds: list[str], rejected: dict[int, str]) -> str:
+    """Returns two tables in Markdown: what was found of each kind of noise, and how right each rule was.
+
+    Args:
+        kinds: the kind of noise of each pair, "" for none.
+        rejected: the rule of each pair that was rejected, by its index.
+    """
+    totals, found, of_rules = collections.Counter(kinds), collections.Counter(), collections.defaultdict(collections.Counter)
+    for index, rule in rejected.items():
+        found[kinds[index]] += 1
+        of_rules[rule][kinds[index]] += 1
+    lines = ["| noise | pairs | found |", "|---|---:|---:|"]
+    for kind in sorted(set(kinds) - {""}):
+        lines.append(f"| {kind} | {totals[kind]:,} | {found[kind] / totals[kind]:.1%} |")
+    lines += [
+        f"| none | {totals['']:,} | {found[''] / totals['']:.2%} rejected |",
+        "",
+        "| rule | rejected | of these, noise |",
+        "|---|---:|---:|",
+    ]
+    for rule in filtering.RULES:
+        if total := of_rules[rule].total():
+            lines.append(f"| `{rule}` | {total:,} | {1 - of_rules[rule][''] / total:.1%} |")
+    lines.append(f"| all | {len(rejected):,} | {1 - found[''] / max(len(rejected), 1):.1%} |")
+    return "\n".join(lines)
+
+
+def define() -> None:
+    """Defines the flags. Here, because programs of the same process have flags of these names."""
+    flags.DEFINE_string("source", None, "Clean text, source side, one sentence per line.", required=True)
+    flags.DEFINE_string("target", None, "Its target side.", required=True)
+    flags.DEFINE_string("other", None, "The same sentences in a third language.", required=True)
+    flags.DEFINE_float("rate", 0.05, "Share of the pairs that each kind of noise changes.", lower_bound=0, upper_bound=0.1)
+    flags.DEFINE_integer("seed", 1, "Seed of the draws.")
+    options.define(FilterConfig)
+
+
+def measure() -> None:
+    source, target, other = corpora.texts([(f"--{name}", flags.FLAGS[name].value) for name in ("source", "target", "other")])
+    pairs, kinds = noisy(list(zip(source, target, strict=True)), other, flags.FLAGS.rate, flags.FLAGS.seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for side, lines in zip(filtering.SIDES, zip(*pairs, strict=True), strict=True):
+            (folder / side).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        output_dir = folder / "filtered"
+        filtering.filter_text(*(str(folder / side) for side in filtering.SIDES), output_dir, options.read(FilterConfig))
+        rows = [line.split("\t") for line in (output_dir / "rejected.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    print(report(kinds, {int(line) - 1: rule for line, rule, _ in rows}))
+
+
+def main() -> None:
+    define()
+    options.run(measure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,341 @@
+"""Filters parallel text before training: by rules about a single pair, by repetition, and by the scores of two models.
+
+Every pair that is rejected is put aside with its line number and the first of `RULES` that it breaks: the kept and the rejected lines,
+merged by these numbers, are the text that was read.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import pathlib
+import statistics
+import unicodedata
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from t2t_keras import files
+from t2t_keras.config import FilterConfig
+from t2t_keras.data import corpora, processes
+from t2t_keras.log import logger
+
+RULES = (
+    *("not_utf8", "empty", "characters", "length_ratio", "letters", "script", "copy", "language"),
+    *("duplicate", "near_duplicate", "cross_entropy"),
+)
+SIDES = ("source", "target")
+SUMMARY = "summary.json"
+
+PAIRS_AT_ONCE, BYTES_AT_ONCE = 4096, 2**21  # That a process gets, at the first of both limits.
+OF_RATIO = 20_000, 2**26  # The first pairs, of which `length_ratio` is the median, likewise.
+ADDED_CHARACTERS = 10  # To both sides before their ratio is taken: short text varies more.
+_SCRIPTS = {"CJK": "HAN", "IDEOGRAPHIC": "HAN"}  # By the first word of a character's name, where it is another.
+
+Verdict = tuple[str, float] | None  # The rule that a pair breaks, and what it measured.
+
+
+class _Characters(dict):
+    """A table for `str.translate` that keeps characters with a property and replaces others; filled as they come."""
+
+    def __init__(self, has: Callable[[str], bool], others: str = ""):
+        self._has, self._others = has, others
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        self[code] = character if self._has(character) else self._others
+        return self[code]
+
+
+_WORDS = _Characters(lambda character: unicodedata.category(character)[0] in "LM", " ")
+_LETTERS = _Characters(lambda character: unicodedata.category(character)[0] == "L")
+
+
+def normalized(text: str) -> str:
+    """Returns the words of a text without case, with a space between two, and without digits and punctuation."""
+    return " ".join(text.casefold().translate(_WORDS).split())
+
+
+def script(character: str) -> str:
+    """Returns the script of a letter by the first word of its name in Unicode, such as LATIN or HAN."""
+    name = unicodedata.name(unicodedata.normalize("NFKC", character)[0], "").replace("-", " ").partition(" ")[0]
+    return _SCRIPTS.get(name, name)
+
+
+def _scripts(option: str, names: str) -> set[str]:
+    """Returns the scripts of an option. Raises `ValueError` for one that Unicode does not have."""
+    wanted = {name.strip().upper() for name in names.split(",") if name.strip()}
+    if unknown := wanted - {script(character) for character in map(chr, range(2**17)) if unicodedata.category(character)[0] == "L"}:
+        shown = ", ".join(name.title() for name in sorted(unknown))
+        raise ValueError(
+            f"Expected scripts such as Latin, Cyrillic, Greek, Arabic, Devanagari, Han or Hangul as `{option}`. Received: {shown}."
+        )
+    return wanted
+
+
+def _identifier(languages: dict[str, str]):
+    """Returns what identifies languages; raises `ValueError` if it does not know one of these options' languages, or is not installed."""
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError as error:
+        raise ValueError(
+            f"`{next(iter(languages))}` requires py3langid: pip install 't2t_keras[filter]', or in a checkout '.[filter]'."
+        ) from error
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    for option, language in languages.items():
+        if language not in identifier.labels:
+            raise ValueError(
+                f"Expected a language of py3langid ({', '.join(sorted(identifier.labels))}) as `{option}`. Received: {language}."
+            )
+    return identifier
+
+
+class Rules:
+    """The rules that are functions of a pair.
+
+    Args:
+        config: the options.
+        length_ratio: expected characters of target for each of source.
+
+    Raises:
+        ValueError: a script or a language is not known.
+    """
+
+    def __init__(self, config: FilterConfig, length_ratio: float = 1.0):
+        self._config, self._length_ratio = config, length_ratio
+        scripts = [_scripts(f"{side}_script", getattr(config, f"{side}_script")) for side in SIDES]
+        self._scripts = [
+            _Characters(lambda character, wanted=wanted: script(character) in wanted) if wanted else None for wanted in scripts
+        ]
+        languages = {name: language for name in ("source_language", "target_language") if (language := getattr(config, name))}
+        self._languages = [getattr(config, f"{side}_language") for side in SIDES]
+        self._identifier = _identifier(languages) if languages else None
+
+    def verdict(self, source: str, target: str) -> Verdict:
+        """Returns the first rule that a pair breaks and what it measured, or `None`."""
+        config, pair = self._config, (source, target)
+        if not all(side.strip() for side in pair):
+            return "empty", 0
+        longest = max(map(len, pair))
+        if config.max_characters and longest > config.max_characters:
+            return "characters", longest
+        if config.max_length_ratio:
+            ratio = (len(target) / self._length_ratio + ADDED_CHARACTERS) / (len(source) + ADDED_CHARACTERS)
+            if max(ratio, 1 / ratio) > config.max_length_ratio:
+                return "length_ratio", ratio
+        words = [normalized(side) for side in pair]
+        share = min(len(side.replace(" ", "")) / len("".join(text.split())) for side, text in zip(words, pair, strict=True))
+        if share < config.min_letters:
+            return "letters", share
+        for side, table in zip(pair, self._scripts, strict=True):
+            letters = side.translate(_LETTERS)
+            if table is not None and letters and (share := len(letters.translate(table)) / len(letters)) < config.min_script:
+                return "script", share
+        if not config.keep_copies and words[0] == words[1]:
+            return "copy", 1
+        for side, language in zip(pair, self._languages, strict=True):
+            if language and (probability := dict(self._identifier.rank(side))[language]) < config.min_language:
+                return "language", probability
+        return None
+
+
+def _hash(lines: list[bytes]) -> int:
+    """Returns a hash of 8 bytes."""
+    return int.from_bytes(hashlib.blake2b(b"\n".join(lines), digest_size=8).digest())
+
+
+def _chosen(pair: list, repeated: str) -> list:
+    """Returns the sides of a pair whose repetition counts."""
+    return pair if repeated == "pair" else [pair[SIDES.index(repeated)]]
+
+
+def _judge(config: FilterConfig, length_ratio: float) -> Callable:
+    """Returns a function from pairs of bytes to the verdict of the rules about each, and to hashes of the others: [pairs, 2] uint64."""
+    rules = Rules(config, length_ratio)
+
+    def judge(chunk: list[corpora.Pair]) -> tuple[list[Verdict], np.ndarray]:
+        verdicts, hashes = [], np.zeros([len(chunk), 2], np.uint64)
+        for index, pair in enumerate(chunk):
+            try:
+                texts = [side.decode() for side in pair]
+            except UnicodeDecodeError:
+                verdicts.append(("not_utf8", 0))
+                continue
+            verdicts.append(rules.verdict(*texts))
+            if verdicts[-1] is None:
+                if config.duplicates != "none":
+                    hashes[index, 0] = _hash(_chosen(pair, config.duplicates))
+                if config.near_duplicates != "none":
+                    near = [normalized(side).encode() for side in _chosen(texts, config.near_duplicates)]
+                    hashes[index, 1] = _hash(near if any(near) else _chosen(pair, config.near_duplicates))
+        return verdicts, hashes
+
+    return judge
+
+
+class Seen:
+    """A set of hashes, 8 bytes each: sorted arrays, each more than twice as long as the next."""
+
+    def __init__(self):
+        self._arrays = []
+
+    def add(self, hashes: np.ndarray) -> np.ndarray:
+        """Adds hashes.
+
+        Args:
+            hashes: [N] uint64.
+
+        Returns:
+            [N] bool, whether each was there before, or is a repetition of one of these.
+        """
+        own, first = np.unique(hashes, return_index=True)
+        found = np.ones(len(hashes), bool)
+        found[first] = False
+        for array in self._arrays:
+            places = np.minimum(np.searchsorted(array, hashes), len(array) - 1)
+            found |= array[places] == hashes
+        own = np.sort(hashes[~found])
+        while self._arrays and len(self._arrays[-1]) <= 2 * len(own):
+            own = np.sort(np.concatenate([self._arrays.pop(), own]), kind="stable")  # Merges.
+        if len(own):
+            self._arrays.append(own)
+        return found
+
+
+def _median_ratio(pairs: list[corpora.Pair]) -> float:
+    """Returns the median of the characters of target for each of source; 1 if there is no usable pair."""
+    ratios = []
+    for pair in pairs:
+        with contextlib.suppress(UnicodeDecodeError):
+            source, target = (len(side.decode().strip()) for side in pair)
+            if source and target:
+                ratios.append(target / source)
+    return statistics.median(ratios) if ratios else 1.0
+
+
+def _judged(
+    pairs: Iterator[corpora.Pair], config: FilterConfig, length_ratio: float, scores: Callable | None, number: int
+) -> Iterator[tuple[list[corpora.Pair], list[Verdict], list[float]]]:
+    """Yields pairs, as many verdicts, and the scores of those that stay, some thousand at a time."""
+    given, seen = collections.deque(), [Seen(), Seen()]
+
+    def remembered():
+        for chunk in corpora.chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE):
+            given.append(chunk)
+            yield chunk
+
+    repeated = {"duplicate": config.duplicates, "near_duplicate": config.near_duplicates}
+    with contextlib.closing(processes.ordered(_judge, (config, length_ratio), remembered(), number)) as judged:
+        for verdicts, hashes in judged:
+            chunk, found = given.popleft(), []
+            for column, (rule, sides) in enumerate(repeated.items()):
+                left = [index for index, verdict in enumerate(verdicts) if verdict is None]
+                if sides != "none":
+                    for index in itertools.compress(left, seen[column].add(hashes[left, column])):
+                        verdicts[index] = rule, 1
+            if scores and (left := [index for index, verdict in enumerate(verdicts) if verdict is None]):
+                for index, score in zip(left, scores(*zip(*(map(bytes.decode, chunk[index]) for index in left), strict=True)), strict=True):
+                    if not (config.max_cross_entropy == 0 or score <= config.max_cross_entropy):  # NaN is not, too.
+                        verdicts[index] = "cross_entropy", score
+                    else:
+                        found.append(score)
+            yield chunk, verdicts, found
+
+
+def check(config: FilterConfig, output_dir: pathlib.Path) -> None:
+    """Checks what can be known before any text is read; see `filter_text` for the errors."""
+    if output_dir.exists() or output_dir.is_symlink():
+        raise FileExistsError(f"Expected a new folder as `output_dir`. Received: {output_dir}, which exists.")
+    Rules(config)
+
+
+def filter_text(
+    source: str,
+    target: str,
+    output_dir: pathlib.Path,
+    config: FilterConfig,
+    *,
+    scores: Callable | None = None,
+    number: int = 0,
+    progress: Callable[[int], None] = lambda count: None,
+) -> dict:
+    """Divides parallel text into what is kept and what is rejected. The result is the same for every number of processes.
+
+    Args:
+        source, target: comma-separated file names or globs; see `corpora.text_pairs`.
+        output_dir: a new folder. It gets `kept.source.txt` and `kept.target.txt`; `rejected.source.txt` and `rejected.target.txt`;
+            `rejected.tsv`, with the line number, the rule and what the rule measured of each rejected pair; `kept.cross_entropy.txt`, if
+            there are `scores`; and `summary.json`. It appears when all are whole.
+        config: the rules.
+        scores: lists of sources and targets → the dual conditional cross-entropy of each pair, in nats.
+        number: of processes; 0: see `processes.number`.
+        progress: called with a number of pairs after each part.
+
+    Returns:
+        The content of `summary.json`: the number of `pairs`, how many are `kept`, how many each rule `rejected`, and more.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        FileExistsError: the folder exists.
+        ValueError: the text is not usable; see `corpora.text_pairs`.
+        OSError: a file cannot be read or written, or a process was killed.
+    """
+    check(config, output_dir)
+    report = corpora.Report()
+    pairs = corpora.all_pairs(source, target, report=report)
+    size = sum(path.stat().st_size for names in (source, target) for path in corpora.expand(names))
+    first = []
+    if config.max_length_ratio and not config.length_ratio:
+        first = next(corpora.chunks(pairs, *OF_RATIO), [])
+    length_ratio = config.length_ratio or _median_ratio(first)
+    rejected, line = collections.Counter(), 0
+    with files.making_folder(output_dir) as folder, contextlib.ExitStack() as opened:
+
+        def new(name: str):
+            return opened.enter_context((folder / name).open("xb"))
+
+        texts = {name: [new(f"{name}.{side}.txt") for side in SIDES] for name in ("kept", "rejected")}
+        reasons, entropies = new("rejected.tsv"), new("kept.cross_entropy.txt") if scores else None
+        reasons.write(b"line\trule\tvalue\n")
+        chained = itertools.chain(first, pairs)
+        judged = _judged(chained, config, length_ratio, scores, processes.number(number, size))
+        for chunk, verdicts, found in opened.enter_context(contextlib.closing(judged)):
+            for pair, verdict in zip(chunk, verdicts, strict=True):
+                line += 1
+                for file, text in zip(texts["rejected" if verdict else "kept"], pair, strict=True):
+                    file.write(text + b"\n")
+                if verdict:
+                    rejected[verdict[0]] += 1
+                    reasons.write(f"{line}\t{verdict[0]}\t{verdict[1]:.6g}\n".encode())
+            if entropies:
+                entropies.write("".join(f"{score:.6g}\n" for score in found).encode())
+            progress(len(chunk))
+        summary = {
+            "pairs": line,
+            "kept": line - rejected.total(),
+            "rejected": {rule: rejected[rule] for rule in RULES},
+            "length_ratio": round(length_ratio, 4),
+            "carriage_returns": report.carriage_returns,
+            "byte_order_marks": report.byte_order_marks,
+            "source": [str(path) for path in corpora.expand(source)],
+            "target": [str(path) for path in corpora.expand(target)],
+            "options": dataclasses.asdict(config),
+        }
+        files.write_whole(folder / SUMMARY, (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode())
+    if not summary["kept"]:
+        logger.warning("Every pair was rejected.")
+    return summary
+
+
+def table(summary: dict) -> str:
+    """Returns the summary of `filter_text` as lines of text."""
+    rows = [
+        *((rule, count) for rule, count in summary["rejected"].items() if count),
+        ("kept", summary["kept"]),
+        ("pairs", summary["pairs"]),
+    ]
+    width, total = max(len(f"{summary['pairs']:,}"), 5), max(summary["pairs"], 1)
+    return "\n".join(f"{name:<15}{count:>{width},}{math.floor(10_000 * count / total + 0.5) / 100:>8.2f}%" for name, count in rows)

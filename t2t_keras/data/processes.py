@@ -1,0 +1,92 @@
+"""Applies a function to the parts of a corpus in several processes, with the results in the order of the parts.
+
+Processes, because the Python between two operations of TensorFlow runs in one thread of a process at a time.
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+
+from t2t_keras import machine
+
+# A process of its own pays from so much text on, which takes as long as its start; and needs so much memory.
+BYTES_PER_PROCESS, MEMORY_PER_PROCESS = 2**24, 2**30
+
+_function: Callable  # Of a process that `ordered` has started.
+
+
+def number(wanted: int, size: int) -> int:
+    """Returns how many processes share the work.
+
+    Args:
+        wanted: this number; 0 for one on each core, but fewer if there is little text or memory.
+        size: bytes of text.
+    """
+    return wanted or max(1, min(machine.cores(), size // BYTES_PER_PROCESS, int(min(machine.free_memory(), 2**62) // MEMORY_PER_PROCESS)))
+
+
+def _end_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def _set_up(make: Callable, arguments: tuple) -> None:
+    global _function
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _function = make(*arguments)
+
+
+def _apply(item):
+    return _function(item)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Holds back Ctrl-C inside a `with` block; processes that are started there never get it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ordered(make: Callable, arguments: tuple, items: Iterable, processes: int) -> Iterator:
+    """Yields function(item) for each item, in the order of the items. Reads at most two items for each process ahead.
+
+    Args:
+        make: function(*arguments) → the function; called once in each process. A module must have it, not a script.
+        arguments: its arguments. They, the items and the results are pickled.
+        items: the items.
+        processes: their number. With 1, the function runs in this process.
+
+    Raises:
+        OSError: a process was killed.
+    """
+    if processes == 1:
+        yield from map(make(*arguments), items)
+        return
+    pool = concurrent.futures.ProcessPoolExecutor(
+        processes, multiprocessing.get_context("spawn"), initializer=_set_up, initargs=(make, arguments)
+    )
+    pending = collections.deque()
+    try:
+        for item in items:
+            with _uninterrupted():
+                pending.append(pool.submit(_apply, item))
+            if len(pending) == 2 * processes:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool as error:
+        raise OSError(
+            f"Expected {processes} processes that share the work. Received: one that ended before it was done, as when memory is short. "
+            "Give fewer `processes`, and run the same command again."
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,166 @@
+"""Results of variants with several seeds each: as Markdown, as CSV and as a picture."""
+
+import csv
+import dataclasses
+import io
+import math
+import shlex
+import statistics
+from collections.abc import Iterable
+
+from t2t_keras.visualization import figures
+
+BASE = "base"  # The row that changes nothing.
+VALID = "valid"  # The name of the validation set.
+METRICS = ("bleu", "chrf", "perplexity")
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A trained run.
+
+    Attributes:
+        row: name of the variant.
+        changes: the options that the variant changes, by name.
+        seed: its seed.
+        updates: number of updates.
+        parameters: number of parameters.
+        seconds: time of training, validation and saving.
+        flops: floating-point operations of the training; NaN if unknown.
+        scores: value by metric for each set, by the set's name.
+        signature: sacreBLEU's signature.
+        options: options that determine the weights, by name.
+        scoring: how it was scored.
+    """
+
+    row: str
+    changes: dict
+    seed: int
+    updates: int
+    parameters: int
+    seconds: float
+    flops: float
+    scores: dict
+    signature: str
+    options: dict
+    scoring: dict
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: BLEU {scores['bleu']:.2f}" for name, scores in self.scores.items())
+
+
+def grouped(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """Returns the results of each row, by seed: base first, then the rows by their validation BLEU, the best first."""
+    rows = {}
+    for result in sorted(results, key=lambda result: result.seed):
+        rows.setdefault(result.row, []).append(result)
+    return dict(sorted(rows.items(), key=lambda row: (row[0] != BASE, -statistics.mean(_values(row[1], VALID, "bleu")))))
+
+
+def flags(changes: dict) -> str:
+    """Returns options as a command line has them."""
+    return " ".join(f"--{name}={shlex.quote(str(value))}" for name, value in changes.items())
+
+
+def _values(results: list[Result], name: str, metric: str) -> list[float]:
+    return [result.scores[name][metric] for result in results]
+
+
+def mean_and_deviation(values: list[float], form: str = ".1f") -> str:
+    """Formats the mean of the seeds with their standard deviation, which one value does not have."""
+    deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):{form}}{deviation}"
+
+
+def difference(values: list[float], of_base: list[float]) -> str:
+    """Formats the difference of two means with its standard error; bold if it is more than two of them. One value has no standard error."""
+    found = f"{statistics.mean(values) - statistics.mean(of_base):+.1f}"
+    if len(values) == 1 or len(of_base) == 1:
+        return found
+    error = math.sqrt(statistics.variance(values) / len(values) + statistics.variance(of_base) / len(of_base))
+    bold = "**" if abs(statistics.mean(values) - statistics.mean(of_base)) > 2 * error else ""
+    return f"{bold}{found} ± {error:.1f}{bold}"
+
+
+def as_markdown(groups: dict[str, list[Result]]) -> str:
+    """Returns the table with a note that explains it.
+
+    Args:
+        groups: from `grouped`.
+    """
+    names = list(next(iter(groups.values()))[0].scores)
+    header = ["row", "changes", "seeds", *(f"{name}: BLEU" for name in names)]
+    header += ["difference from base", "perplexity", "parameters", "updates", "hours"]
+    rows = []
+    for row, results in groups.items():
+        own = _values(results, VALID, "bleu")
+        rows.append([
+            row, f"`{flags(results[0].changes)}`" if results[0].changes else "–", ", ".join(str(result.seed) for result in results),
+            *(mean_and_deviation(_values(results, name, "bleu")) for name in names),
+            difference(own, _values(groups[BASE], VALID, "bleu")) if BASE in groups and row != BASE else "",
+            mean_and_deviation(_values(results, VALID, "perplexity"), ".2f"), f"{results[0].parameters:,}",
+            f"{statistics.mean(result.updates for result in results):,.0f}",
+            f"{statistics.mean(result.seconds for result in results) / 3600:.2f}",
+        ])  # fmt: skip
+    lines = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
+    signatures = sorted({result.signature for results in groups.values() for result in results})
+    scoring = next(iter(groups.values()))[0].scoring
+    note = (
+        f"Each value is the mean of the seeds ± their standard deviation. BLEU is sacreBLEU ({', '.join(signatures)}), of "
+        f"--checkpoint={scoring['checkpoint']} with beam {scoring['search']['beam_size']} and α {scoring['search']['alpha']:g}. The "
+        "difference is that of validation BLEU ± its standard error, bold where it is more than two of them. Perplexity is per sub-word of "
+        "the validation set: rows with other sub-words do not compare. Hours are those of a run."
+    )
+    return "\n".join([*lines, "", note]) + "\n"
+
+
+def as_csv(groups: dict[str, list[Result]]) -> str:
+    """Returns one line for each run, with all scores.
+
+    Args:
+        groups: from `grouped`.
+    """
+    text = io.StringIO()
+    fields = ("row", "seed", "updates", "parameters", "seconds", "flops", "signature")
+    names = list(next(iter(groups.values()))[0].scores)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*fields, "changes", *(f"{name}_{metric}" for name in names for metric in METRICS)])
+    for result in (result for results in groups.values() for result in results):
+        writer.writerow([
+            *(getattr(result, field) for field in fields), flags(result.changes),
+            *(result.scores[name][metric] for name in names for metric in METRICS),
+        ])  # fmt: skip
+    return text.getvalue()
+
+
+def picture(groups: dict[str, list[Result]]) -> bytes:
+    """Draws the BLEU of each run and the mean of each row, with a panel for each set, as a PNG.
+
+    Args:
+        groups: from `grouped`.
+    """
+    names = list(next(iter(groups.values()))[0].scores)
+    with figures.drawing():
+        figure = figures.new_figure()
+        figure.set_size_inches(2.5 + 3 * len(names), 1.4 + 0.34 * len(groups))
+        figure.set_layout_engine("constrained")
+        panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+        for name, axes in zip(names, panels, strict=True):
+            for place, (row, results) in enumerate(groups.items()):
+                values = _values(results, name, "bleu")
+                if row == BASE:
+                    axes.axvline(statistics.mean(values), color="#666666", linewidth=0.8)
+                label = {"label": "a seed"} if place == 0 else {}
+                axes.plot(values, [place] * len(values), "o", color=figures.PALETTE[5], markersize=5, **label)
+                label = {"label": "mean"} if place == 0 else {}
+                axes.plot([statistics.mean(values)], [place], "|", color=figures.PALETTE[0], markersize=14, markeredgewidth=2, **label)
+            axes.set_title(name, fontsize=10)
+            axes.set_xlabel("BLEU")
+            axes.spines[["top", "right", "left"]].set_visible(False)
+            axes.tick_params(left=False)
+        panels[0].set_yticks(range(len(groups)), list(groups))
+        panels[0].invert_yaxis()
+        panels[0].legend(frameon=False, fontsize=8, loc="best")
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=130)
+    return content.getvalue()

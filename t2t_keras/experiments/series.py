@@ -1,0 +1,140 @@
+"""Trains runs one after another and scores each. Interrupted, it resumes where it was."""
+
+import contextlib
+import dataclasses
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import keras
+
+from t2t_keras import checkpoint, run_folder
+from t2t_keras.config import ModelConfig, TrainConfig
+from t2t_keras.data import prepare, shards
+from t2t_keras.files import read_json
+from t2t_keras.log import logger
+from t2t_keras.training import run
+from t2t_keras.training.loop import NotFiniteError
+from t2t_keras.training.state import TrainState
+
+_DEFAULTS = dataclasses.asdict(ModelConfig()) | dataclasses.asdict(TrainConfig())
+
+
+class Scored(Protocol):
+    """The result of a run: the seconds that it took, and the options that determine the result. Its text has the scores."""
+
+    seconds: float
+    options: dict
+
+
+def read_result(path: pathlib.Path, kind: type, valid: Callable[[dict], bool] = lambda values: True):
+    """Reads the result of a run from its file; `None` if there is none.
+
+    Args:
+        path: the file.
+        kind: the dataclass of the result.
+        valid: whether values of the right types make one.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    if not path.exists():
+        return None
+    values, types = read_json(path), {field.name: (int, float) if field.type is float else field.type for field in dataclasses.fields(kind)}
+    if values.keys() != types.keys() or not all(isinstance(values[name], types[name]) for name in types) or not valid(values):
+        raise ValueError(f"{path} is not the result of a run. Remove it, and run the same command again to score the run.")
+    return kind(**values)
+
+
+def is_current(result: Scored | None, folder: pathlib.Path, options: run_folder.Options, determining: Callable) -> bool:
+    """Returns whether a run has its result, and needs no further updates.
+
+    Args:
+        result: of the run, if there is one.
+        folder: its folder.
+        options: those wanted.
+        determining: `Options` → those that determine the result, by name. One that the result does not have had its default.
+
+    Raises:
+        ValueError: the run, finished or not, has other options or other data.
+    """
+    if not result and not checkpoint.kept(folder):
+        return False
+    wanted, before = determining(options), result.options if result else determining(run_folder.read(folder))
+    before = {name: before.get(name, _DEFAULTS.get(name)) for name in wanted}
+    changed = [name for name in sorted(wanted) if before[name] != wanted[name]]
+    if changed == ["train_steps"] and (not result or wanted["train_steps"] > before["train_steps"]):
+        return False
+    if changed:
+        received = ", ".join(f"{name}={wanted[name]} ({folder}: {before[name]})" for name in changed)
+        raise ValueError(f"Expected the options that {folder.name} was trained with. Received: {received}. Give another `output_dir`.")
+    data = options.data_folder(folder)
+    if result and (data / prepare.CORPUS).exists():
+        own_source = run_folder.source_subwords_in(data)
+        run_folder.check_data(folder, data / prepare.SUBWORDS, data / "train" / shards.RECORDS, own_source)
+        model, task = options.model, options.task
+        prepare.check_folder(data, options.data, model.vocab_size, options.train.seed, task, options.source_vocab_size)
+    return bool(result)
+
+
+def _is_trained(folder: pathlib.Path, options: run_folder.Options) -> bool:
+    """Returns whether a run has had all its updates, and only its scores are missing."""
+    return any(checkpoint.step_of(path) >= options.train.train_steps for path in checkpoint.kept(folder))
+
+
+def train(
+    runs: dict[str, run_folder.Options],
+    output_dir: pathlib.Path,
+    results: dict[str, Scored | None],
+    score: Callable[[str, TrainState], Scored],
+    *,
+    strategy,
+    quiet: Callable = contextlib.nullcontext,
+) -> Iterator[Scored]:
+    """Trains and scores runs, except those that have their result. A run that fails does not keep the others from training.
+
+    Args:
+        runs: the options of each run, by its folder in `output_dir`.
+        output_dir: the folder of all.
+        results: the result of each run, or `None`; those of the runs that are trained are added.
+        score: scores the run of a name, given its state.
+        strategy: from `devices.make_strategy`.
+        quiet: see `run.train`.
+
+    Yields:
+        The result of each run that was trained, in the order of `runs`.
+
+    Raises:
+        ValueError: after all other runs, the updates of a run were not finite.
+        StoppedError: a run was stopped early and has saved its state.
+        FileNotFoundError, ValueError, BlockingIOError: see `run.train`.
+    """
+    started, failed = time.monotonic(), []
+    seconds = [result.seconds for result in results.values() if result]
+    left = [name for name, options in runs.items() if not results[name] and not _is_trained(output_dir / name, options)]
+    for number, (name, options) in enumerate(runs.items(), 1):
+        if results[name] is None:
+            estimate = ""
+            if left and seconds:
+                estimate = f"; about {len(left) * statistics.mean(seconds) / 3600:.1f} h left for {len(left)} run(s)"
+            logger.info(f"Run {number} of {len(runs)}: {name}{estimate}.")
+            keras.backend.clear_session()  # Frees the graphs of the run before.
+            try:
+                state = run.train(output_dir / name, options, strategy=strategy, quiet=quiet, started=started)
+            except NotFiniteError as error:
+                logger.error(f"{name}: {error}")
+                failed.append(name)
+                continue
+            with quiet():
+                results[name] = score(name, state)
+            seconds.append(results[name].seconds)
+            left = [each for each in left if each != name]
+            yield results[name]
+        logger.info(f"{name}: {results[name]}.")
+    if failed:
+        raise ValueError(
+            f"Trained all runs but {', '.join(failed)}, whose updates were not finite; see the messages above. {output_dir} has the table "
+            "of the others. Lower the `learning_rate_factor` of all runs, in another `output_dir`."
+        )

@@ -1,0 +1,305 @@
+"""Translates lines as `translate.py` does: what is asked for each line, and what is written for it. Workers of Apache Beam use it too."""
+
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+
+from t2t_keras import checkpoint, patterns, phrases, run_folder
+from t2t_keras.config import DecodeConfig, SampleConfig
+from t2t_keras.decoding import process_environment
+
+READ_AHEAD = 4096  # Lines that are sorted by length together.
+DIRECTIONS = ("forward", "right_to_left", "backward")  # Those of `decoding.reranking`, which needs TensorFlow.
+
+
+@dataclasses.dataclass(frozen=True)
+class LineTranslation:
+    """What is asked for each line. Making one imports no TensorFlow.
+
+    Args:
+        model: arguments of `decoding.loading.load`, with a list of folders as `model_dir`; or {"export": folder}.
+        n_best: number of translations of a line, with their scores; 0 is the best, as text only.
+        sample: options of sampling, in place of a search.
+        mbr: "chrf" to choose by minimum Bayes risk, or empty.
+        rerank_with: folder of another run, or empty; with `rerank_weight` and `rerank_direction`, see `decoding.reranking`.
+        jsonl: whether lines are JSON objects.
+        terms: file of terms, or empty.
+        keep_patterns: see `patterns.parse`.
+        batch_size: number of sentences translated at once; 0 is what fills the machine.
+
+    Raises:
+        FileNotFoundError: `rerank_with` is not a run.
+        ValueError: an option is invalid, or options contradict each other.
+    """
+
+    model: dict
+    n_best: int = 0
+    sample: SampleConfig | None = None
+    mbr: str = ""
+    rerank_with: str = ""
+    rerank_weight: float = 1.0
+    rerank_direction: str = DIRECTIONS[0]
+    jsonl: bool = False
+    terms: str = ""
+    keep_patterns: str = ""
+    batch_size: int = 0
+
+    def __post_init__(self):
+        beam_size, groups, reordered, with_phrases = self.search.beam_size, self.search.diverse_groups, self.reordered, self.with_phrases
+        if self.n_best > beam_size:
+            raise ValueError(f"Expected `n_best` of at most `beam_size`, {beam_size}. Received: n_best={self.n_best}.")
+        if with_phrases and reordered:
+            raise ValueError(f"Expected {with_phrases} without {reordered}, which may choose translations without a phrase.")
+        if with_phrases and groups > 1:
+            raise ValueError(f"Expected one group of beams with {with_phrases}. Received: diverse_groups={groups}.")
+        name, candidates = ("draws", self.sample.draws) if self.sample else ("beam_size", beam_size)
+        if reordered and candidates == 1:
+            raise ValueError(f"Expected a `{name}` of at least 2 with {reordered}. Received: {name}=1.")
+        if self.sample and self.mbr and self.rerank_with:
+            raise ValueError(f"Expected one of {reordered} with `sample`. Received both.")
+        if not self.rerank_weight < math.inf:  # NaN is not, too.
+            raise ValueError(f"Expected a finite `rerank_weight`. Received: {self.rerank_weight}.")
+        if self.rerank_with:
+            run_folder.groups(self.other, "model")
+        patterns.Kept(self.keep_patterns)
+
+    @functools.cached_property
+    def search(self) -> DecodeConfig:
+        """The options of the search."""
+        names = {field.name for field in dataclasses.fields(DecodeConfig)}
+        if "export" in self.model:
+            described = run_folder.description(self.model["export"]).get("decode", {})
+            return DecodeConfig(**{name: value for name, value in described.items() if name in names})
+        [own] = run_folder.groups(self.model["model_dir"][0], "decode")
+        return dataclasses.replace(own, **{name: value for name, value in self.model.items() if name in names})
+
+    @property
+    def other(self) -> pathlib.Path:
+        """The folder of the run that reranks."""
+        return pathlib.Path(self.rerank_with).expanduser()
+
+    @property
+    def reordered(self) -> str:
+        """The options that choose among the translations of a line, for messages."""
+        return " and ".join(f"`{name}={value}`" for name in ("mbr", "rerank_with") if (value := getattr(self, name)))
+
+    @property
+    def with_phrases(self) -> str:
+        """The options that give a line phrases of its own, for messages."""
+        return " and ".join(f"`{name}`" for name in ("jsonl", "terms", "keep_patterns") if getattr(self, name))
+
+    def absolute(self) -> "LineTranslation":
+        """Returns the same with paths that hold in a process of another folder."""
+        folders = {"export": self.model["export"].absolute()} if "export" in self.model else None
+        folders = folders or {"model_dir": [folder.absolute() for folder in self.model["model_dir"]]}
+        return dataclasses.replace(self, model=self.model | folders, rerank_with=str(self.other.absolute()) if self.rerank_with else "")
+
+    def choose_environment(self) -> None:
+        """Sets the environment that the model decodes in. TensorFlow must not be imported before."""
+        if "export" in self.model:
+            process_environment.choose_threads()
+        else:
+            models = [run_folder.groups(folder, "model")[0] for folder in self.model["model_dir"]]
+            process_environment.choose(models, self.model["dtype"], self.model["int8"])
+
+    def identity(self) -> dict:
+        """Describes as JSON what the translations depend on: every option, and the weights by their hashes."""
+
+        def run(folder: pathlib.Path, which: str) -> dict:
+            return {"weights": checkpoint.identity(folder, which), "config": json.loads((folder / run_folder.CONFIG).read_bytes())}
+
+        found = {**dataclasses.asdict(self), "terms": self.read_terms().translations}
+        del found["batch_size"]  # A translation does not depend on the other sentences.
+        if "export" in self.model:
+            export = self.model["export"]
+            found["model"] = {"export": run_folder.description(export), "bytes": (export / run_folder.SAVED_MODEL).stat().st_size}
+        else:
+            found["model"] |= {"model_dir": [run(folder, self.model["which"]) for folder in self.model["model_dir"]]}
+        if self.rerank_with:
+            found["rerank_with"] = run(self.other, "average")
+        return json.loads(json.dumps(found))
+
+    def read_terms(self) -> phrases.Terms:
+        """Reads the file of terms, if there is one. Raises `OSError` or `ValueError` if it cannot be used."""
+        from t2t_keras.text import lines
+
+        if not self.terms:
+            return phrases.Terms({})
+        with lines.opened(self.terms) as file:
+            return phrases.Terms.read(lines.read_lines(file), self.terms)
+
+    def load(self, terms: phrases.Terms, by_text: bool = False) -> "LineTranslator":
+        """Loads the model; see `LineTranslator`. `terms` are those of `read_terms`, which a worker may not be able to read."""
+        if "export" in self.model:
+            return LineTranslator(self, terms, _Export(self.model["export"], self.search), by_text)
+        from t2t_keras.decoding.loading import load
+
+        return LineTranslator(self, terms, load(**self.model), by_text)
+
+
+class LineTranslator:
+    """Translates lines with a loaded model.
+
+    Args:
+        asked: what is asked for each line.
+        terms: translations of terms.
+        translator: a `Translator` or an `_Export`.
+        by_text: whether samples depend on the text of a line in place of its number.
+    """
+
+    def __init__(self, asked: LineTranslation, terms: phrases.Terms, translator, by_text: bool = False):
+        self.asked, self.terms, self.translator, self.by_text = asked, terms, translator, by_text
+        self.kept = patterns.Kept(asked.keep_patterns)
+        self._function = translator.n_best if asked.n_best or asked.reordered else translator
+        if asked.sample:
+            self._function = translator.sampler(asked.sample)
+        if asked.rerank_with:
+            from t2t_keras.decoding.loading import load
+            from t2t_keras.decoding.reranking import reranked
+
+            other = load(asked.other, dtype=asked.model.get("dtype", "float32"))
+            alpha = 0.0 if asked.sample else translator.config.alpha
+            options = {"weight": asked.rerank_weight, "alpha": alpha, "direction": asked.rerank_direction}
+            self._function = reranked(self._function, other, **options)
+        self._signatures = None
+        if asked.with_phrases:
+            from t2t_keras.export.signatures import Signatures
+
+            self._signatures = translator if isinstance(translator, _Export) else Signatures(translator)
+
+    def results(self, texts: Iterable[str], warn: Callable[[str], None], first: int = 1, read_ahead: int = READ_AHEAD) -> Iterator[dict]:
+        """Translates lines, in order and in bounded memory.
+
+        Args:
+            texts: the lines.
+            warn: is called with messages about a line, which begin with its number.
+            first: the number of the first line.
+            read_ahead: number of lines to read ahead.
+
+        Yields:
+            "text", "score" and other outputs for each line; see `decoding.translator.translate_lines`.
+        """
+        from t2t_keras.decoding.translator import translate_lines
+
+        asked, function = self.asked, self._translated
+        if asked.with_phrases:
+            requests = phrases.read_requests(texts, first) if asked.jsonl else map(phrases.Request, texts)
+            find, fits = (lambda text: [*self.terms.of(text), *self.kept.of(text)]), self._signatures.fits
+            texts = (json.dumps(dataclasses.asdict(request)) for request in phrases.with_constraints(requests, find, warn, fits, first))
+            function = self._translated_requests
+        results = translate_lines(
+            function,
+            texts,
+            batch_size=asked.batch_size or self.translator.limits.batch_size,
+            read_ahead=read_ahead,
+            numbered=asked.sample is not None,
+            first=first - 1,
+        )
+        if asked.mbr:
+            from t2t_keras.decoding.minimum_bayes_risk import by_mbr
+
+            results = (by_mbr(result, weighted=not asked.sample) for result in results)
+        for number, result in enumerate(results, first):
+            if result["truncated"]:
+                warn(f"Line {number}: only the first {self.translator.config.max_input:,} sub-words are translated (`max_input`).")
+            met = result.get("constraints_met", True)
+            if not asked.jsonl and not (met if isinstance(met, bool) else all(met)):
+                warn(f"Line {number}: a translation lacks a phrase ({asked.with_phrases}).")
+            yield result
+
+    def source_subwords(self, texts: list[str]) -> int:
+        """Counts the sub-words of lines, with end tokens; 0 for an export, which does not tell them."""
+        if isinstance(self.translator, _Export) or not texts:
+            return 0
+        sentences = [json.loads(text)["text"] for text in texts] if self.asked.jsonl else texts
+        return int(self.translator.source_tokenizer.tokenize(sentences).flat_values.shape[0])
+
+    def _translated(self, text, *number) -> dict:
+        if number and self.by_text:
+            number = [_hashes(text)]
+        found = self._function(text, *number)
+        return found if "truncated" in found else {**found, "truncated": self.translator.truncated(text)}
+
+    def _translated_requests(self, text) -> dict:
+        requests = [phrases.Request(**json.loads(line)) for line in text.numpy()]
+        return self._signatures.translate_requests(requests, self.asked.n_best)
+
+    def written(self, number: int, result: dict) -> bytes:
+        """Returns the lines to write for the result of line `number`."""
+        asked = self.asked
+        if asked.jsonl:
+            answer = {name: value for name, value in result.items() if name != "truncated"}
+            return f"{json.dumps(answer, ensure_ascii=False)}\n".encode()
+        wanted = (0 if asked.reordered else asked.sample.draws) if asked.sample else asked.n_best
+        if not wanted:
+            return f"{result['text'][0] if asked.reordered else result['text']}\n".encode()
+        best = list(zip(result["text"], result["score"], strict=True))[:wanted]
+        text_only = asked.sample and asked.sample.draws == 1
+        return b"".join((f"{text}\n" if text_only else f"{number}\t{score:.4f}\t{text}\n").encode() for text, score in best)
+
+
+def _hashes(text):
+    """Returns a hash of each line: [B] string → [B] int64, at least 0 and less than 2³²."""
+    import tensorflow as tf
+
+    return tf.constant([zlib.crc32(line) for line in text.numpy()], tf.int64)
+
+
+class _Export:
+    """Translates with an export, as a `Translator` does, and requests with phrases, as its `Signatures` do."""
+
+    def __init__(self, export: pathlib.Path, config: DecodeConfig):
+        from t2t_keras import api
+        from t2t_keras.decoding.sub_batches import Limits
+
+        _, self._signatures, _, _ = api.load_export(export)
+        self.config, self.limits, self._inputs = config, Limits(), api.option_inputs
+
+    def _checked(self, outputs: dict, text) -> dict:
+        for line, error in zip(text.numpy(), outputs["error"].numpy(), strict=True):
+            if error:
+                raise ValueError(f"{error.decode().strip()} The sentence is: {line.decode('utf-8', 'replace')[:80]!r}.")
+        return outputs
+
+    def _found(self, text, n_best: int, **options) -> dict:
+        outputs = self._signatures.translate_with_options(**{**self._inputs(text, n_best=n_best), **options})
+        return self._checked(outputs, text)
+
+    def __call__(self, text) -> dict:
+        found = self._found(text, 1)
+        return {"text": found["text"][:, 0], "score": found["score"][:, 0], "truncated": found["truncated"]}
+
+    def n_best(self, text) -> dict:
+        found = self._found(text, self.config.beam_size)
+        return {name: found[name] for name in ("text", "score", "truncated")}
+
+    def sampler(self, config: SampleConfig) -> Callable:
+        import tensorflow as tf
+
+        from t2t_keras.decoding.sampling import seed_of_line
+
+        def sample(text, number) -> dict:
+            fill = functools.partial(tf.fill, tf.shape(text))
+            given = {"temperature": fill(float(config.temperature)), "top_k": fill(config.top_k), "top_p": fill(float(config.top_p))}
+            given |= {"seed": tf.constant(seed_of_line(config.seed, number.numpy())), "draws": fill(config.draws), "max_length": fill(0)}
+            found = self._checked(self._signatures.sample(text=text, **given), text)
+            return {name: found[name] for name in ("text", "score", "truncated")}
+
+        return sample
+
+    def fits(self, phrase: str) -> bool:
+        """Phrases that are too long are errors of the export."""
+        return True
+
+    def translate_requests(self, requests: list[phrases.Request], n_best: int) -> dict:
+        import tensorflow as tf
+
+        given = {name: tf.constant([phrases.joined(getattr(each, name), name) for each in requests]) for name in ("constraints", "avoid")}
+        text, ordered = tf.constant([each.text for each in requests]), tf.constant([each.ordered for each in requests])
+        found = self._found(text, n_best or 1, ordered=ordered, **given)
+        chosen = {name: found[name][:, :n_best] if n_best else found[name][:, 0] for name in ("text", "score", "constraints_met")}
+        return chosen | {"truncated": found["truncated"]}

@@ -1,0 +1,468 @@
+"""Files that Apache Beam translates are those of `translate.py`, line for line, however the work is cut, shared out and killed."""
+
+import dataclasses
+import gzip
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import sys
+
+import programs
+import pytest
+
+pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
+
+import apache_beam
+from apache_beam.testing.util import assert_that
+
+from t2t_keras import api, beam, run_folder  # api before a test replaces what it imports.
+from t2t_keras.config import SampleConfig
+from t2t_keras.line_translation import LineTranslation, LineTranslator, _Export
+from t2t_keras.text import lines
+
+ROOT = pathlib.Path(__file__).parent.parent
+RUN = ROOT / "tests/data/run_1"
+MODEL = {"model_dir": [RUN], "which": "average", "dtype": "float32", "int8": False}
+TEXTS = {
+    "many": b"".join(b"line %d\n" % number for number in range(1, 24)) + b"no end",
+    "empty": b"",
+    "blank": b"\n\n  \nx\n\n",
+    "marked": b"\xef\xbb\xbfone\r\n\xff\xfe is not UTF-8\n\xef\xbb\xbfnot the first\none\xe2\x80\xa8line\rof\x85text\n5\n6\n7\n"
+    b"\xef\xbb\xbf8, the first of a chunk\n",
+    "one_chunk": b"a\nb\nc\nd\ne\nf\ng\n",
+}
+
+
+class Shouting:
+    """Stands in for a translator. It makes letters large, which takes no time, and fails at a line with "stop"."""
+
+    def __init__(self, seen: list[bytes] | None = None, fails_at: bytes = b"stop", end=None):
+        self.seen, self.fails_at, self.end = [] if seen is None else seen, fails_at, end
+        self.limits = self.config = self.source_tokenizer = self
+        self.batch_size, self.max_input = 3, 40
+
+    def __call__(self, text) -> dict:
+        import tensorflow as tf
+
+        if any(self.fails_at in line for line in text.numpy()):
+            raise (self.end or RuntimeError)("Told to stop.")
+        self.seen += list(text.numpy())
+        return {"text": tf.strings.upper(text), "score": tf.zeros(tf.shape(text))}
+
+    def truncated(self, text):
+        import tensorflow as tf
+
+        return tf.strings.length(text) > self.max_input
+
+    def tokenize(self, texts):
+        import tensorflow as tf
+
+        return tf.strings.split(texts)
+
+
+class AskedToShout(LineTranslation):
+    def load(self, terms, by_text=False) -> LineTranslator:
+        return LineTranslator(self, terms, Shouting(), by_text)
+
+
+ASKED = AskedToShout(MODEL)
+WORKERS = [("threading", 2), ("threading", 4), ("processing", 2)]
+
+
+@pytest.fixture(autouse=True)
+def seven_lines_in_a_chunk(monkeypatch):
+    monkeypatch.setattr(beam, "LINES_PER_CHUNK", 7)
+
+
+@pytest.fixture
+def source(tmp_path) -> pathlib.Path:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name, text in TEXTS.items():
+        (folder / f"{name}.txt").write_bytes(text)
+    (folder / "packed.txt.gz").write_bytes(gzip.compress(TEXTS["many"]))
+    return folder
+
+
+def translate(source: pathlib.Path, asked: LineTranslation = ASKED, options: str = "", pattern: str = "*") -> dict[str, bytes]:
+    """What the folder beside `source` holds after a job."""
+    output = source.parent / "out"
+    beam.translate_files(asked, f"{source}/{pattern}", str(output), options=options)
+    return {path.name: path.read_bytes() for path in output.iterdir() if path.name not in (beam.JOB, beam.LOCK)}
+
+
+def shouted(text: bytes) -> bytes:
+    import io
+
+    return b"".join(line.encode().upper() + b"\n" for line in lines.read_lines(io.BytesIO(text)))
+
+
+def instead(monkeypatch, translator) -> None:
+    """A translator for all jobs of this process."""
+    monkeypatch.setattr(AskedToShout, "load", lambda asked, terms, by_text=False: LineTranslator(asked, terms, translator, by_text))
+
+
+EXPECTED = {f"{name}.txt": shouted(text) for name, text in TEXTS.items()} | {"packed.txt": shouted(TEXTS["many"])}
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["", *(f"--direct_num_workers={workers} --direct_running_mode=multi_{kind}" for kind, workers in WORKERS)],
+    ids=["one worker", *(f"{workers} {kind}" for kind, workers in WORKERS)],
+)
+def test_each_file_becomes_a_file_of_as_many_lines_in_their_order(source, monkeypatch, messages, options):
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT}/tests")  # For processes.
+    assert translate(source, options=options) == EXPECTED
+    number, subwords = (sum(map(count, EXPECTED.values())) for count in (lambda text: text.count(b"\n"), lambda text: len(text.split())))
+    said = f"Translated {number:,} lines ({subwords:,} sub-words) of 6 files in "
+    assert any(message.startswith(said) and "0 failures and 0 warnings" in message for message in messages)
+
+
+def test_a_line_that_cannot_be_translated_is_put_aside_with_its_place_and_reason(source, monkeypatch, messages):
+    """A line that is too long, and one at which the search fails; a blank line takes their place. One that is cut is told too."""
+    for module in (lines, beam):
+        monkeypatch.setattr(module, "MAX_LINE", 60)
+    text = b"a\n" * 8 + b"x" * 60 + b"\n" + b"y" * 200 + b"\n" + b"b\nplease stop\nc\n" + b"z" * 61 + b"\nend"
+    (source / "hard.txt").write_bytes(text)
+    found = translate(source, pattern="hard.txt")
+    expected = [b"A"] * 8 + [b"X" * 60, b"", b"B", b"", b"C", b"", b"END"]  # 60 bytes with the line's end would fit, and 61 do not.
+    expected[8] = b""
+    problems = found.pop("hard.txt.problems").decode().splitlines()
+    assert found["hard.txt"].split(b"\n")[:-1] == expected
+    assert [problem.split(": ", 2)[:2] for problem in problems] == [[f"Line {number}", "not translated"] for number in (9, 10, 12, 14)]
+    assert "at most 60 bytes" in problems[0] and problems[2].endswith("RuntimeError: Told to stop.")
+    assert any("with 4 failures and 0 warnings" in message for message in messages)
+
+
+def test_a_line_that_is_cut_is_told_with_its_place(source):
+    (source / "long.txt").write_bytes(b"a\n" * 9 + b"x" * 41 + b"\n")
+    found = translate(source, pattern="long.txt")
+    assert found["long.txt.problems"] == b"Line 10: only the first 40 sub-words are translated (`max_input`).\n"
+
+
+def test_a_model_that_fails_at_every_line_ends_the_job(source, monkeypatch):
+    instead(monkeypatch, Shouting(fails_at=b""))
+    with pytest.raises(Exception, match="Told to stop"):
+        translate(source)
+    assert not [path for path in (source.parent / "out").glob("*.txt") if path.name != "empty.txt"]
+
+
+def test_a_job_that_ended_is_finished_by_the_same_command(source, monkeypatch, messages):
+    """Chunks and files that were whole are not translated again, and what was begun is removed."""
+    instead(monkeypatch, Shouting(fails_at=b"line 15", end=KeyboardInterrupt))
+    with pytest.raises(BaseException, match="Told to stop"):
+        translate(source, pattern="many.txt")
+    left = source.parent / "out" / beam.EXCHANGE
+    (left / "part.0123456789abcdef.tmp").write_bytes(b"begun")
+    done = [path.relative_to(left).as_posix() for path in sorted(left.rglob("*.part"))]
+    assert done == ["many.txt/7-00000000.part", "many.txt/7-00000001.part"]
+    seen: list[bytes] = []
+    instead(monkeypatch, Shouting(seen))
+    assert translate(source) == EXPECTED
+    assert (seen.count(b"line 14"), seen.count(b"line 15")) == (1, 2)  # packed.txt has them too.
+    (source.parent / "out" / "blank.txt").unlink()
+    seen.clear()
+    assert translate(source) == EXPECTED
+    assert sorted(seen) == [b"", b"", b"", b"  ", b"x"]
+    assert any(message.startswith("Skipping 5 finished: empty.txt, many.txt, ") for message in messages)
+
+
+def test_chunks_of_a_file_that_changed_are_translated_again(source, monkeypatch):
+    instead(monkeypatch, Shouting(fails_at=b"line 15", end=KeyboardInterrupt))
+    with pytest.raises(BaseException, match="Told to stop"):
+        translate(source, pattern="many.txt")
+    (source / "many.txt").write_bytes(TEXTS["many"].replace(b"line", b"other"))
+    instead(monkeypatch, Shouting())
+    assert translate(source, pattern="many.txt") == {"many.txt": EXPECTED["many.txt"].replace(b"LINE", b"OTHER")}
+
+
+def test_a_killed_job_is_finished_by_the_same_command(source, monkeypatch):
+    """SIGKILL while the third chunk of a file is translated."""
+    code = f"""
+import os, signal, sys
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+import test_beam
+from t2t_keras import beam
+beam.LINES_PER_CHUNK = 7
+end = lambda message: os.kill(os.getpid(), signal.SIGKILL)
+load = lambda asked, terms, by_text: test_beam.LineTranslator(asked, terms, test_beam.Shouting(fails_at=b"line 15", end=end))
+test_beam.AskedToShout.load = load
+beam.translate_files(test_beam.ASKED, "{source}/many.txt", "{source.parent}/out")
+"""
+    assert programs.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ""}).returncode == -signal.SIGKILL
+    output = source.parent / "out"
+    assert not list(output.glob("*.txt")) and len(list(output.rglob("*.part"))) == 2
+    seen: list[bytes] = []
+    instead(monkeypatch, Shouting(seen))
+    assert translate(source, pattern="many.txt") == {"many.txt": EXPECTED["many.txt"]}
+    assert len(seen) == 10
+
+
+def test_a_file_whose_chunks_are_all_translated_is_joined(source, monkeypatch):
+    """It was killed just before."""
+    with monkeypatch.context() as patch, pytest.raises(BaseException, match="killed"):
+        patch.setattr(beam._Folder, "join", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt("killed")))
+        translate(source, pattern="one_chunk.txt")
+    instead(monkeypatch, Shouting(fails_at=b""))
+    assert translate(source, pattern="one_chunk.txt") == {"one_chunk.txt": EXPECTED["one_chunk.txt"]}
+
+
+def test_a_damaged_file_is_told_and_the_others_are_finished(source, monkeypatch):
+    packed = source / "packed.txt.gz"
+    whole = packed.read_bytes()
+    packed.write_bytes(whole[:-9])
+    totals = beam._totals
+    seen: dict[str, int] = {}
+    monkeypatch.setattr(beam, "_totals", lambda result: seen.update(totals(result)) or seen)
+    with pytest.raises(OSError, match=r"1 of 6 files could not be read, such as .*packed.txt.gz: see .*\*.problems"):
+        translate(source)
+    assert {name: seen[name] for name in ("chunks", "lines", "unreadable_files")} == {"chunks": 8, "lines": 44, "unreadable_files": 1}
+    output = source.parent / "out"
+    assert (output / "many.txt").read_bytes() == EXPECTED["many.txt"]
+    assert b"packed.txt.gz cannot be read: Compressed file ended" in (output / "packed.txt.problems").read_bytes()
+    packed.write_bytes(whole)
+    assert translate(source) == EXPECTED  # And no file of problems.
+
+
+def test_what_is_refused_is_told_before_anything_is_written(source, tmp_path):
+    translate(source, pattern="blank.txt")
+    with pytest.raises(ValueError, match="options and the model that .*out was begun with. Received others: jsonl, keep_patterns. Give"):
+        translate(source, dataclasses.replace(ASKED, keep_patterns="tags", jsonl=True))
+    (source / "blank.txt").write_bytes(b"other\n")
+    with pytest.raises(
+        ValueError, match="as they were translated. Received: .*in/blank.txt, changed since. Give another folder as `output`"
+    ):
+        translate(source)
+    (tmp_path / "out" / "many.txt").write_bytes(b"mine")
+    with pytest.raises(ValueError, match="without files of these names. Received: .*out with many.txt. Give another"):
+        translate(source, pattern="many.txt")
+    with pytest.raises(ValueError, match="patterns of files as `input`. Received: .*absent.\\*, which matches none"):
+        translate(source, pattern="absent.*")
+    with pytest.raises(ValueError, match="Received: .*in, which matches none"):  # A folder.
+        beam.translate_files(ASKED, str(source), str(tmp_path / "out"))
+    with pytest.raises(ValueError, match="without files of these names. Received: .*in with empty.txt"):
+        beam.translate_files(ASKED, f"{source}/empty.txt", str(source))
+    with pytest.raises(ValueError, match="NoSuchRunner"):
+        beam.translate_files(ASKED, f"{source}/*", str(tmp_path / "new"), runner="NoSuchRunner")
+    assert not (tmp_path / "new").exists() and (tmp_path / "out" / "many.txt").read_bytes() == b"mine"
+    (source / "packed.txt").touch()
+    with pytest.raises(ValueError, match=r"different names. Received: .*packed.txt and .*packed.txt.gz. Rename one"):
+        translate(source, pattern="packed*")
+    (source / "empty.txt.problems").touch()
+    with pytest.raises(ValueError, match="other names than this program writes. Received: empty.txt.problems"):
+        translate(source, pattern="empty*")
+
+
+def test_a_description_of_another_program_is_refused(source, tmp_path):
+    (tmp_path / "out").mkdir()
+    for content in ("not JSON", "[]", '{"asked": 3}'):
+        (tmp_path / "out" / beam.JOB).write_text(content)
+        with pytest.raises(ValueError, match="of this program. Received: .*out/translate.json, another file. Give another folder"):
+            translate(source)
+        assert (tmp_path / "out" / beam.JOB).read_text() == content
+
+
+def test_an_exchange_that_is_a_link_is_refused(source, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / beam.EXCHANGE).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="that are no links"):
+        translate(source)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.fixture(scope="module")
+def translator():
+    from t2t_keras.decoding.loading import load
+
+    return load(RUN)
+
+
+@pytest.fixture(scope="module")
+def signatures(translator):
+    """They are traced once."""
+    from t2t_keras.export.signatures import Signatures
+
+    return Signatures(translator)
+
+
+@pytest.fixture
+def real(translator, signatures, monkeypatch) -> None:
+    monkeypatch.setattr("t2t_keras.export.signatures.Signatures", lambda _: signatures)
+    monkeypatch.setattr(LineTranslation, "load", lambda asked, terms, by_text=False: LineTranslator(asked, terms, translator, by_text))
+
+
+def shortened(text: bytes) -> bytes:
+    """Scores with fewer digits: the last ones differ with the batch."""
+    return re.sub(rb"-?\d+\.\d+", lambda found: b"%.3f" % float(found[0]), text)
+
+
+def plainly(asked: LineTranslation, texts: list[str]) -> bytes:
+    """What `translate.py` writes."""
+    translator = asked.load(asked.read_terms())
+    results = translator.results(iter(texts), lambda message: None)
+    return b"".join(translator.written(number, result) for number, result in enumerate(results, 1))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_best": 2},
+        {"sample": SampleConfig(draws=2, seed=3)},
+        {"sample": SampleConfig(draws=3, seed=3), "mbr": "chrf"},
+        {"keep_patterns": "/t\\w+/"},
+        {"jsonl": True},
+    ],
+    ids=str,
+)
+def test_the_options_of_the_search_are_those_of_translate(source, real, options):
+    """Draws and numbers of lines go on from chunk to chunk."""
+    asked = LineTranslation(MODEL, **options)
+    texts = [f"two hundred and {number}" for number in ("one", "two", "seven")] * 3
+    if asked.jsonl:
+        texts = [json.dumps({"text": text, "avoid": ["und"]}) for text in texts]
+    (source / "real.txt").write_text("".join(f"{text}\n" for text in texts))
+    found = translate(source, asked, pattern="real.txt")
+    assert shortened(found["real.txt"]) == shortened(plainly(asked, texts))
+    assert len(set(found["real.txt"].splitlines())) > 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"n_best": 2}, {"sample": SampleConfig(draws=2, seed=3)}, {"keep_patterns": "/t\\w+/"}, {"jsonl": True, "n_best": 1}],
+    ids=str,
+)
+def test_an_export_writes_what_its_run_writes(real, signatures, translator, tmp_path, monkeypatch, options):
+    export = tmp_path / "export"
+    (export / run_folder.EXTRA).mkdir(parents=True)
+    description = {"decode": dataclasses.asdict(translator.config)}
+    (export / run_folder.EXTRA / run_folder.DESCRIPTION).write_text(json.dumps(description))
+    monkeypatch.setattr(api, "load_export", lambda path: (None, signatures, 64, []) if path == export else None)
+    texts = ["two hundred and seven", "", "one", "x" * 5000]
+    if options.get("jsonl"):
+        both = (["zwei", "ein"], ["ein", "zwei"])
+        texts = [json.dumps({"text": text, "constraints": each, "avoid": ["und"], "ordered": True}) for text in texts for each in both]
+    warnings: dict[str, list[str]] = {"run": [], "export": []}
+
+    def written(name: str, translator: LineTranslator) -> bytes:
+        results = enumerate(translator.results(iter(texts), warnings[name].append), 1)
+        return shortened(b"".join(translator.written(number, result) for number, result in results))
+
+    own = LineTranslation(MODEL, **options)
+    asked = LineTranslation({"export": export}, **options)
+    assert asked.search == translator.config
+    exported = LineTranslator(asked, own.read_terms(), _Export(export, asked.search))
+    assert written("export", exported) == written("run", own.load(own.read_terms()))
+    assert warnings["export"] == warnings["run"] and f"Line {len(texts)}: only the first" in warnings["run"][-1]
+
+
+def test_an_option_that_an_export_refuses_is_told_with_its_sentence(real, signatures, monkeypatch, tmp_path):
+    monkeypatch.setattr(api, "load_export", lambda path: (None, signatures, 64, []))
+    asked = LineTranslation({"export": tmp_path}, n_best=3)
+    with pytest.raises(ValueError, match="n_best.* The sentence is: 'one'"):
+        list(LineTranslator(asked, asked.read_terms(), _Export(tmp_path, asked.search)).results(["one"], lambda message: None))
+
+
+def test_a_line_that_is_not_json_is_answered_by_a_blank_one(source, real):
+    asked = LineTranslation(MODEL, jsonl=True)
+    texts = ['{"text": "one"}', '{"text": 3}', "{", '{"text": "seven"}']
+    (source / "real.jsonl").write_text("\n".join(texts))
+    found = translate(source, asked, pattern="real.jsonl")
+    answers, blank = [json.loads(line) for line in found["real.jsonl"].splitlines()], '{"text": ""}'
+    reasons = [answer.pop("error", None) for answer in answers]
+    expected = [json.loads(line) for line in plainly(asked, [texts[0], blank, blank, texts[3]]).splitlines()]
+    assert answers == [{**each, "score": pytest.approx(each["score"])} for each in expected]
+    assert reasons[::3] == [None, None] and reasons[1] == "Line 2: text: expected a sentence. Received: 3."
+    problems = found["real.jsonl.problems"].decode().splitlines()
+    assert problems == [f"Line {number}: not translated: {reasons[number - 1]}" for number in (2, 3)]
+
+
+def test_another_checkpoint_is_another_job(source, real, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(RUN, run)
+    (source / "real.txt").write_text("one\n")
+    asked = LineTranslation({**MODEL, "model_dir": [run]})
+    translate(source, asked, pattern="real.txt")
+    [manifest] = (run / "checkpoints").glob("*.json")
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "sha256": "0" * 64}))
+    with pytest.raises(ValueError, match="Received others: model"):
+        translate(source, asked, pattern="real.txt")
+
+
+def test_a_transform_translates_the_lines_of_a_pipeline(real, translator):
+    texts = ["two hundred and seven", "", "one"]
+    expected = [
+        {"source": text, "text": [each.decode() for each in found], "truncated": False}
+        for text, found in zip(texts, translator.n_best(texts)["text"].numpy(), strict=True)
+    ]
+    assert expected[0]["text"] != expected[2]["text"]
+
+    def check(results: list[dict]) -> None:
+        assert sorted(map(str, expected)) == sorted(str({name: each[name] for name in expected[0]}) for each in results)
+        assert all(len(each["score"]) == 2 for each in results)
+
+    with apache_beam.Pipeline() as pipeline:
+        assert_that(pipeline | apache_beam.Create(texts) | beam.Translate(RUN, n_best=2), check)
+
+
+def test_a_line_of_a_pipeline_that_cannot_be_translated_has_its_reason(real):
+    long = "x" * 2**20 + "y"
+
+    def check(results: list[dict]) -> None:
+        found = {str(each["source"])[:9]: each for each in results}
+        assert "error" not in found["one"] and found["one"]["text"]
+        assert found["3"]["error"] == "text: expected a sentence. Received: 3." and found["3"]["text"] == ""
+        assert "at most 1,048,576 bytes" in found["xxxxxxxxx"]["error"] and found["xxxxxxxxx"]["text"] == ""
+
+    with apache_beam.Pipeline() as pipeline:
+        assert_that(pipeline | apache_beam.Create(["one", 3, long]) | beam.Translate(RUN), check)
+
+
+def test_the_draws_of_a_line_in_a_pipeline_depend_on_its_text_alone(real):
+    """In whatever order and batches the lines come."""
+    sampled = beam.Translate(RUN, sample=SampleConfig(draws=4, seed=1))
+    translator = sampled.asked.load(sampled.terms, by_text=True)
+    expected = {text: next(translator.results([text], lambda message: None))["text"] for text in ("two hundred", "one", "seven")}
+    assert len(set(map(str, expected.values()))) == 3
+    for texts in (["two hundred", "one", "seven"], ["seven", "two hundred", "one", "one"]):
+
+        def check(results: list[dict], texts=texts) -> None:
+            assert sorted(each["source"] for each in results) == sorted(texts)
+            assert all(each["text"] == expected[each["source"]] for each in results)
+
+        with apache_beam.Pipeline() as pipeline:
+            assert_that(pipeline | apache_beam.Create(texts) | sampled, check)
+
+
+def test_workers_in_another_folder_find_the_model(monkeypatch):
+    monkeypatch.chdir(ROOT / "tests")
+    other = pathlib.Path("data/run_1")
+    asked = LineTranslation({**MODEL, "model_dir": [other, RUN]}, rerank_with=str(other))
+    found = beam._Handler(asked, asked.read_terms()).asked
+    assert (found.model, found.rerank_with) == ({**MODEL, "model_dir": [RUN, RUN]}, str(RUN))
+
+
+def test_a_transform_tells_what_is_wrong_before_the_pipeline_runs(tmp_path):
+    with pytest.raises(ValueError, match="Expected `n_best` of at most `beam_size`, 2. Received: n_best=3"):
+        beam.Translate(RUN, n_best=3, beam_size=2)
+    with pytest.raises(FileNotFoundError, match="absent"):
+        beam.Translate(tmp_path / "absent")
+
+
+@pytest.mark.slow
+def test_the_program_with_two_processes_writes_what_it_writes_without_beam(source, tmp_path):
+    texts = "".join(f"{number} hundred and {other}\n" for number in ("two", "three") for other in ("one", "seven", "nine"))
+    for name in ("first", "second"):
+        (source / f"{name}.en").write_text(texts)
+    program = [sys.executable, str(ROOT / "tools/translate.py"), f"--model_dir={RUN}", "--n_best=2", "--beam_size=3", "--alpha=0.9"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    expected = programs.run(program, input=texts.encode(), capture_output=True, env=environment).stdout
+    workers = "--beam_options=--direct_num_workers=2 --direct_running_mode=multi_processing"
+    flags = ["--beam_runner=DirectRunner", workers, f"--input={source}/*.en", f"--output={tmp_path}/out"]
+    assert programs.run([*program, *flags], capture_output=True, env=environment).returncode == 0
+    assert [(tmp_path / "out" / f"{name}.en").read_bytes() for name in ("first", "second")] == [expected] * 2
+    assert expected.count(b"\n") == 12

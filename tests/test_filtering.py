@@ -1,0 +1,366 @@
+"""Every pair is kept, or rejected by the rule that it breaks; nothing is lost, and nobody sees how the work was divided."""
+
+import dataclasses
+import gzip
+import itertools
+import json
+import math
+import pathlib
+import random
+import re
+import sys
+
+import numpy as np
+import pytest
+from test_tools import complaint, tool
+
+from t2t_keras.config import FilterConfig
+from t2t_keras.data import filtering
+
+GOOD = ("A man plays the guitar on a stage.", "Ein Mann spielt auf einer Bühne Gitarre.")
+CYRILLIC = "Мужчина играет на гитаре на сцене."
+FRENCH = "Un homme joue de la guitare sur une scène devant le public."
+# For a pair: the options, and the rule that it breaks or "".
+PAIRS = [
+    (GOOD, {}, ""),
+    (("", "Gut."), {}, "empty"),
+    (("Good.", " \t\u3000"), {}, "empty"),
+    ((GOOD[0], "x" * 1001), {"max_length_ratio": 0.0}, "characters"),
+    ((GOOD[0], "x" * 1000), {"max_length_ratio": 0.0}, ""),
+    ((GOOD[0], "x" * 1001), {"max_length_ratio": 0.0, "max_characters": 0}, ""),
+    (("a" * 10, "b" * 24), {}, ""),  # 34 / 20 = 1.7.
+    (("a" * 10, "b" * 25), {}, "length_ratio"),
+    (("a" * 25, "b" * 10), {}, "length_ratio"),
+    (("a" * 25, "b" * 10), {"max_length_ratio": 2.0}, ""),
+    (("a" * 25, "b" * 10), {"max_length_ratio": 0.0}, ""),
+    (("a" * 25, "b" * 10), {"length_ratio": 0.4}, ""),
+    (("a" * 20, "b" * 20), {"length_ratio": 0.4}, "length_ratio"),  # 60 / 30.
+    (("12 345 a", "67 890 b"), {}, "letters"),
+    (("ab 12", "ab c3"), {}, ""),  # Two of four are half.
+    (("ab 12", "ab c3"), {"min_letters": 0.51}, "letters"),
+    (("12 345", "67 890"), {"min_letters": 0.0}, "copy"),
+    (("12 345", "67 890"), {"min_letters": 0.0, "keep_copies": True}, ""),
+    (("हिन्दी में", "in Hindi"), {"min_letters": 1.0}, ""),  # Vowel signs belong to letters.
+    ((CYRILLIC, GOOD[1]), {}, ""),
+    ((CYRILLIC, GOOD[1]), {"source_script": "Cyrillic", "target_script": "Latin"}, ""),
+    ((CYRILLIC, GOOD[1]), {"source_script": "Latin"}, "script"),
+    ((CYRILLIC, GOOD[1]), {"target_script": "cyrillic, greek"}, "script"),
+    ((CYRILLIC, GOOD[1]), {"source_script": "Latin,Cyrillic"}, ""),
+    (
+        ("Wir sehen 東京タワー und 人々です", "ＡＢＣ 東京タワー ﾀﾜｰ 人々です, too"),
+        {"target_script": "Han,Hiragana,Katakana", "min_script": 0.6},
+        "",
+    ),
+    (("Wir sehen 東京タワー und 人々です", "ＡＢＣ 東京タワー ﾀﾜｰ 人々です, too"), {"target_script": "Han,Hiragana,Katakana"}, "script"),
+    (("aaaaaaaaдд", "bbbbbbbbbb"), {"source_script": "Latin"}, ""),  # Exactly 0.8.
+    (("aaaaaaaддд", "bbbbbbbbbb"), {"source_script": "Latin"}, "script"),
+    (("123 !!!", "abc def"), {"source_script": "Latin", "min_letters": 0.0}, ""),  # No letter of another script.
+    (("The Straße, 2 km.", "THE STRASSE 3 KM"), {}, "copy"),
+    (("The Straße, 2 km.", "THE STRASSE 3 KM"), {"keep_copies": True}, ""),
+    (GOOD, {"source_language": "en", "target_language": "de"}, ""),
+    ((GOOD[0], FRENCH), {"source_language": "en"}, ""),
+    ((GOOD[0], FRENCH), {"target_language": "de"}, "language"),
+    ((GOOD[0], FRENCH), {"target_language": "de", "min_language": 0.0}, ""),
+    ((FRENCH, GOOD[1]), {"source_language": "en", "target_language": "de"}, "language"),
+    ((FRENCH, GOOD[1]), {"source_language": "fr", "target_language": "de", "min_language": 1.0}, "language"),
+]
+
+
+@pytest.mark.parametrize(("pair", "options", "rule"), PAIRS, ids=str)
+def test_a_pair_is_rejected_by_the_rule_that_it_breaks(pair, options, rule):
+    verdict = filtering.Rules(FilterConfig(**options), options.get("length_ratio", 1.0)).verdict(*pair)
+    assert (verdict[0] if verdict else "") == rule
+
+
+@pytest.mark.parametrize(
+    ("pair", "options", "expected"),
+    [
+        (("a" * 10, "b" * 30), {}, ("length_ratio", 2.0)),
+        (("a" * 30, "b" * 10), {}, ("length_ratio", 0.5)),
+        (("abcd", "a1 23"), {}, ("letters", 0.25)),
+        (("abcd", "abдд"), {"target_script": "Latin"}, ("script", 0.5)),
+        ((GOOD[0], "x" * 1002), {"max_length_ratio": 0.0}, ("characters", 1002)),
+    ],
+)
+def test_what_a_rule_measured_is_told(pair, options, expected):
+    assert filtering.Rules(FilterConfig(**options)).verdict(*pair) == expected
+
+
+def test_the_text_without_case_digits_and_punctuation_is_words():
+    assert filtering.normalized(" The  Straße—2 km, l'été_x! ") == "the strasse km l été x"
+    assert filtering.normalized("12 + 3 = 15 …") == ""
+
+
+def write(folder: pathlib.Path, pairs: list[tuple[str, str]], name: str = "text") -> list[str]:
+    paths = []
+    for side, lines in zip(filtering.SIDES, zip(*pairs, strict=True), strict=True):
+        path = folder / f"{name}.{side}"
+        path.write_bytes(b"".join(line if isinstance(line, bytes) else line.encode() + b"\n" for line in lines))
+        paths.append(str(path))
+    return paths
+
+
+def lines_of(path: pathlib.Path) -> list[bytes]:
+    return path.read_bytes().split(b"\n")[:-1]
+
+
+def rejected(folder: pathlib.Path) -> list[tuple[int, str]]:
+    rows = [line.decode().split("\t") for line in lines_of(folder / "rejected.tsv")]
+    assert rows[0] == ["line", "rule", "value"]
+    return [(int(line), rule) for line, rule, _ in rows[1:]]
+
+
+def restored(folder: pathlib.Path, side: str) -> list[bytes]:
+    """The text that was read."""
+    kept, others = (iter(lines_of(folder / f"{name}.{side}.txt")) for name in ("kept", "rejected"))
+    places = {line for line, _ in rejected(folder)}
+    total = json.loads((folder / filtering.SUMMARY).read_text())["pairs"]
+    found = [next(others if line in places else kept) for line in range(1, total + 1)]
+    assert not [*kept, *others]
+    return found
+
+
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def noise(count: int) -> list[tuple[str, str]]:
+    """Good pairs, some of them again, and some that break each rule."""
+    draw, words = random.Random(4), "tree house street river mountain bird summer winter".split()
+    bad = [("", "x"), ("same text", "Same text."), ("12 34", "56 78"), ("a" * 60, "b c"), ("x\ty", "\u2028"), ("y" * 1100, "z" * 1100)]
+    good = [[" ".join(draw.choices(words, k=draw.randint(3, 6))) for _ in range(2)] for _ in range(count // 3)]
+    return [
+        tuple(draw.choice(bad)) if draw.random() < 0.3 else tuple(side + draw.choice(["", "", " 7", "!"]) for side in draw.choice(good))
+        for _ in range(count)
+    ]
+
+
+def test_the_kept_and_the_rejected_lines_are_the_text_that_was_read(tmp_path):
+    pairs = [*noise(200), ("caf\u00e9 au lait".encode("latin-1") + b"\n", "kaffee"), *noise(57)]
+    source, target = write(tmp_path, pairs)
+    summary = filtering.filter_text(source, target, tmp_path / "out", FilterConfig())
+    for side, path in zip(filtering.SIDES, (source, target), strict=True):
+        assert restored(tmp_path / "out", side) == lines_of(pathlib.Path(path))
+    assert (201, "not_utf8") in rejected(tmp_path / "out")
+    rules = [rule for _, rule in rejected(tmp_path / "out")]
+    assert summary["rejected"] == {rule: rules.count(rule) for rule in filtering.RULES}
+    assert set(filtering.RULES) - set(rules) == {"script", "language", "cross_entropy"}
+    assert summary["pairs"] == 258 == summary["kept"] + len(rules)
+    assert json.loads((tmp_path / "out" / "summary.json").read_text()) == summary
+
+
+def test_what_is_kept_is_kept_when_it_is_filtered_again(tmp_path):
+    filtering.filter_text(*write(tmp_path, noise(200)), tmp_path / "out", FilterConfig(length_ratio=1.0))
+    again = [str(tmp_path / "out" / f"kept.{side}.txt") for side in filtering.SIDES]
+    assert not filtering.filter_text(*again, tmp_path / "again", FilterConfig(length_ratio=1.0))["rejected"]["duplicate"]
+    assert rejected(tmp_path / "again") == []
+
+
+def test_several_files_plain_and_compressed_without_a_last_line_end_are_one_text(tmp_path):
+    pairs = noise(60)
+    whole = write(tmp_path, pairs, "whole")
+    for side, path in zip(filtering.SIDES, whole, strict=True):
+        lines = lines_of(pathlib.Path(path))
+        (tmp_path / f"part1.{side}").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines[:20]))  # As some editors write it.
+        (tmp_path / f"part2.{side}").write_bytes(gzip.compress(b"\n".join(lines[20:])))
+    filtering.filter_text(*whole, tmp_path / "one", FilterConfig())
+    parts = (str(tmp_path / f"part*.{side}") for side in filtering.SIDES)
+    summary = filtering.filter_text(*parts, tmp_path / "two", FilterConfig())
+    assert [pathlib.Path(path).name for path in summary["source"]] == ["part1.source", "part2.source"]
+    assert summary["byte_order_marks"] == 2 and summary["carriage_returns"] == 38
+    one, two = (contents(tmp_path / name) for name in ("one", "two"))
+    assert {name: one[name] for name in set(one) - {"summary.json"}} == {name: two[name] for name in set(two) - {"summary.json"}}
+
+
+def test_the_parts_that_pairs_are_judged_in_leave_no_trace(tmp_path, monkeypatch):
+    text = write(tmp_path, noise(300))
+    filtering.filter_text(*text, tmp_path / "whole", FilterConfig())
+    monkeypatch.setattr(filtering, "PAIRS_AT_ONCE", 7)
+    progress = []
+    filtering.filter_text(*text, tmp_path / "parts", FilterConfig(), progress=progress.append)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    assert sum(progress) == 300 and max(progress) == 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 4])
+def test_every_number_of_processes_writes_the_same_bytes(tmp_path, monkeypatch, number):
+    text, config = write(tmp_path, noise(300)), FilterConfig(source_language="en", source_script="Latin")
+    filtering.filter_text(*text, tmp_path / "one", config, number=1)
+    monkeypatch.setattr(filtering, "PAIRS_AT_ONCE", 7)
+    filtering.filter_text(*text, tmp_path / "several", config, number=number)
+    assert contents(tmp_path / "several") == contents(tmp_path / "one")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_set_of_hashes_knows_what_was_there(seed):
+    """Beside Python's set, and with few arrays."""
+    draw, seen, expected = np.random.default_rng(seed), filtering.Seen(), set()
+    for _ in range(60):
+        hashes = draw.integers(0, 2000, draw.integers(0, 90)).astype(np.uint64) * np.uint64(2**53)
+        found = seen.add(hashes)
+        for value, known in zip(hashes.tolist(), found.tolist(), strict=True):
+            assert known == (value in expected)
+            expected.add(value)
+    lengths = [len(array) for array in seen._arrays]
+    assert sum(lengths) == len(expected) and all(longer > 2 * shorter for longer, shorter in itertools.pairwise(lengths))
+
+
+TEXT = [("a cat", "eine Katze"), ("a cat", "die Katze"), ("the cat", "die Katze"), ("a cat", "eine Katze"), ("A cat 2!", "Eine Katze.")]
+
+
+@pytest.mark.parametrize(
+    ("exact", "near", "expected"),
+    [
+        ("pair", "pair", [(4, "duplicate"), (5, "near_duplicate")]),
+        ("pair", "none", [(4, "duplicate")]),
+        ("none", "pair", [(4, "near_duplicate"), (5, "near_duplicate")]),
+        ("none", "none", []),
+        ("source", "none", [(2, "duplicate"), (4, "duplicate")]),
+        ("target", "none", [(3, "duplicate"), (4, "duplicate")]),
+        ("none", "source", [(2, "near_duplicate"), (4, "near_duplicate"), (5, "near_duplicate")]),
+        ("none", "target", [(3, "near_duplicate"), (4, "near_duplicate"), (5, "near_duplicate")]),
+    ],
+)
+def test_repetitions_of_what_was_asked_for_are_rejected_but_not_the_first(tmp_path, exact, near, expected):
+    config = FilterConfig(duplicates=exact, near_duplicates=near, max_length_ratio=0.0)
+    filtering.filter_text(*write(tmp_path, TEXT), tmp_path / "out", config)
+    assert rejected(tmp_path / "out") == expected
+
+
+def test_text_without_a_word_is_near_nothing_but_itself(tmp_path):
+    pairs = [("1 + 1", "2"), ("2 + 2", "4"), ("1 + 1", "2")]
+    config = FilterConfig(min_letters=0.0, keep_copies=True, duplicates="none", max_length_ratio=0.0)
+    filtering.filter_text(*write(tmp_path, pairs), tmp_path / "out", config)
+    assert rejected(tmp_path / "out") == [(3, "near_duplicate")]
+
+
+def test_the_expected_ratio_of_lengths_is_the_median_of_the_first_pairs(tmp_path, monkeypatch):
+    pairs = [(f"{'a' * 40}{chr(97 + n)}", chr(98 + n) * size) for n, size in enumerate((10, 11, 200, 12, 10, 10))]
+    monkeypatch.setattr(filtering, "OF_RATIO", (5, 2**20))
+    summary = filtering.filter_text(*write(tmp_path, [("", "x"), *pairs]), tmp_path / "out", FilterConfig())
+    assert summary["length_ratio"] == round(11.5 / 41, 4)  # Of the first four that are not empty: 10, 11, 200, 12.
+    assert rejected(tmp_path / "out") == [(1, "empty"), (4, "length_ratio")]
+    given = filtering.filter_text(*write(tmp_path, pairs), tmp_path / "given", FilterConfig(length_ratio=1.0))
+    assert given["length_ratio"] == 1.0 and given["rejected"]["length_ratio"] == 6
+
+
+def test_pairs_that_no_other_rule_rejects_are_scored(tmp_path, monkeypatch):
+    monkeypatch.setattr(filtering, "PAIRS_AT_ONCE", 2)
+    pairs = [("a1", "b"), ("b2", "c"), ("", "d"), ("d4", "e"), ("d4", "e"), ("e5", "f")]
+    asked, values = [], {"a1": 1.5, "b2": 5.25, "d4": 5.0, "e5": math.nan}
+
+    def scores(sources, targets):
+        asked.extend(zip(sources, targets, strict=True))
+        return [values[source] for source in sources]
+
+    text, config = write(tmp_path, pairs), FilterConfig(near_duplicates="none")
+    summary = filtering.filter_text(*text, tmp_path / "out", config, scores=scores)
+    assert asked == [pairs[index] for index in (0, 1, 3, 5)]
+    assert rejected(tmp_path / "out") == [(2, "cross_entropy"), (3, "empty"), (5, "duplicate"), (6, "cross_entropy")]
+    assert (tmp_path / "out" / "rejected.tsv").read_text().splitlines()[1] == "2\tcross_entropy\t5.25"
+    assert (tmp_path / "out" / "kept.cross_entropy.txt").read_text() == "1.5\n5\n"
+    assert summary["kept"] == 2
+    everything = dataclasses.replace(config, max_cross_entropy=0.0)
+    assert filtering.filter_text(*text, tmp_path / "all", everything, scores=scores)["kept"] == 4
+    filtering.filter_text(*text, tmp_path / "none", config)
+    assert not (tmp_path / "none" / "kept.cross_entropy.txt").exists()
+
+
+def test_a_summary_is_a_table_of_the_rules_that_were_broken():
+    summary = {"pairs": 12_000, "kept": 11_995, "rejected": {"empty": 0, "copy": 5}}
+    assert filtering.table(summary).splitlines() == [
+        "copy                5    0.04%",
+        "kept           11,995   99.96%",
+        "pairs          12,000  100.00%",
+    ]
+
+
+def refused(folder: pathlib.Path, *text: str, **options) -> str:
+    """The message of an error that leaves nothing behind."""
+    before = sorted(folder.iterdir())
+    with pytest.raises((ValueError, OSError)) as raised:
+        filtering.filter_text(*text, folder / "out", FilterConfig(**options))
+    assert sorted(folder.iterdir()) == before
+    return str(raised.value)
+
+
+def test_what_cannot_be_filtered_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+    text = write(tmp_path, noise(20))
+    (tmp_path / "empty").touch()
+    write(tmp_path, noise(19), "shorter")
+    assert "No such file: 'absent'" in refused(tmp_path, text[0], "absent")
+    assert "is empty. Expected a sentence on each line." in refused(tmp_path, text[0], str(tmp_path / "empty"))
+    assert "Received: 20 in" in refused(tmp_path, text[0], str(tmp_path / "shorter.target"))
+    assert re.search("as `target_script`. Received: Latn.$", refused(tmp_path, *text, target_script="Latn,Latin"))
+    assert re.search("as `source_language`. Received: english.$", refused(tmp_path, *text, source_language="english"))
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    assert "`target_language` requires py3langid: pip install 't2t_keras[filter]'" in refused(tmp_path, *text, target_language="de")
+    (tmp_path / "out").mkdir()
+    assert "Expected a new folder as `output_dir`. Received: " in refused(tmp_path, *text)
+
+
+def test_text_of_which_nothing_is_kept_is_told(tmp_path, messages):
+    summary = filtering.filter_text(*write(tmp_path, [("", "x"), ("y", "")]), tmp_path / "out", FilterConfig())
+    assert summary["kept"] == 0 and messages == ["Every pair was rejected."]
+    assert (tmp_path / "out" / "kept.source.txt").read_bytes() == b""
+
+
+def flags(text: list[str], folder: pathlib.Path) -> list[str]:
+    return [f"--source={text[0]}", f"--target={text[1]}", f"--output_dir={folder}"]
+
+
+def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
+    text = write(tmp_path, noise(100))
+    result = tool("filter", *flags(text, tmp_path / "out"), "--min_letters=0")
+    assert result.returncode == 0 and result.stderr.decode().splitlines()[-1] == f"Wrote {tmp_path / 'out'}."
+    summary = json.loads((tmp_path / "out" / filtering.SUMMARY).read_text())
+    assert result.stdout.decode() == filtering.table(summary) + "\n" and summary["rejected"]["letters"] == 0
+    result = tool("filter", *flags(text, tmp_path / "again"), "--min_letters=0", "--json")
+    assert json.loads(result.stdout) == summary
+    assert "Expected a new folder as --output_dir. Received: " in complaint(tool("filter", *flags(text, tmp_path / "out")))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--forward_run=x"], "Expected both of --forward_run and --backward_run, or neither. Received: --forward_run=x."),
+        (["--max_cross_entropy=2"], "Expected --forward_run and --backward_run with --max_cross_entropy. Received neither."),
+        (["--forward_run=x", "--backward_run=y"], "x"),
+        (["--source_script=Latn"], "as --source_script. Received: Latn."),
+        (["--duplicates=both"], "Expected one of pair, source, target, none. Received: --duplicates='both'."),
+    ],
+)
+def test_options_that_do_not_fit_are_told_before_any_text_is_read(tmp_path, given, said):
+    assert said in complaint(tool("filter", *flags(["absent", "absent"], tmp_path / "out"), *given))
+
+
+def test_noise_is_put_in_at_its_rate_and_found(tmp_path):
+    """The benchmark: each kind changes as many pairs, and only those."""
+    from benchmarks import filter_noise
+
+    draw = random.Random(2)
+    words = [["".join(draw.choices("abcdefghij", k=6)) for _ in range(10)] for _ in range(300)]
+    pairs = [(" ".join(line), " ".join(word[::-1] for word in line) + ".") for line in words]
+    others = [f"other {number}" for number in range(300)]
+    found, kinds = filter_noise.noisy(pairs, others, 0.1, seed=3)
+    assert len(set(kinds)) == 10 and all(kinds.count(kind) == 30 for kind in kinds)
+    for index, (pair, kind) in enumerate(zip(found, kinds, strict=True)):
+        source, target = pairs[index]
+        expected = {
+            "": [pairs[index]],
+            "shuffled target": [(source, other) for _, other in pairs if other != target],
+            "copied source": [(source, source)],
+            "target in another language": [(source, others[index])],
+            "source in another language": [(others[index], target)],
+            **{f"target truncated to {n}0%": [(source, " ".join(target.split()[:n]))] for n in (2, 4, 6)},
+            "repeated pair": pairs[: max(index, 31)],
+            "repeated pair in capitals, without full stops": [(a.upper(), b.upper()[:-1]) for a, b in pairs[: max(index, 31)]],
+        }
+        assert pair in expected[kind]
+    with pytest.raises(ValueError, match="^Expected a --rate of at most"):
+        filter_noise.noisy(pairs, others, 0.2, seed=3)
+    index = {kind: kinds.index(kind) for kind in set(kinds)}
+    text = filter_noise.report(kinds, {index["copied source"]: "copy", index["repeated pair"]: "copy", index[""]: "letters"})
+    assert "| copied source | 30 | 3.3% |" in text and "| none | 30 | 3.33% rejected |" in text
+    assert "| `copy` | 2 | 100.0% |" in text and "| `letters` | 1 | 0.0% |" in text and "| all | 3 | 66.7% |" in text

@@ -1,0 +1,379 @@
+"""Grids of variants and seeds: runs are trained and scored once, and the table has means, their noise and differences."""
+
+import csv
+import dataclasses
+import io
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+import programs
+import pytest
+
+from t2t_keras import run_folder
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.experiments import grid, grid_report, series
+from t2t_keras.experiments.grid import Scoring
+from t2t_keras.experiments.grid_report import Result
+from t2t_keras.training import run
+from t2t_keras.training.interruption import StoppedError
+from t2t_keras.training.state import TrainState
+
+ROOT = pathlib.Path(__file__).parent.parent
+# BLEU on the validation set and on a test set.
+BLEU = {"base": {1: (40.0, 30.0), 2: (41.0, 32.0)}, "b": {1: (40.7, 31.5), 2: (41.1, 32.5)}, "a": {1: (43.0, 33.0), 2: (43.4, 34.0)}}
+
+
+def results(rows=BLEU) -> list[Result]:
+    """One for each seed of rows, the second seed first."""
+    signature, scoring = "nrefs:1|case:lc", {"checkpoint": "ema", "search": {"beam_size": 5, "alpha": 1.25}}
+    return [
+        Result(
+            *(row, {} if row == "base" else {"dropout": 0.3, "parent": f"my {row}"}, seed, 100 * seed, 1234567, 3600.0 * seed, 5e9),
+            scores={
+                name: {"bleu": bleu, "chrf": bleu + 20, "perplexity": bleu / 8} for name, bleu in zip(("valid", "news"), both, strict=True)
+            },
+            signature=signature,
+            options={},
+            scoring=scoring,
+        )
+        for row, seeds in rows.items()
+        for seed, both in sorted(seeds.items(), reverse=True)
+    ]
+
+
+def cells(groups: dict) -> list[list[str]]:
+    lines = [line for line in grid_report.as_markdown(groups).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_table_has_means_deviations_and_differences_from_base_best_row_first():
+    header, _, base, a, b = cells(grid_report.grouped(results()))
+    assert header[:6] == ["row", "changes", "seeds", "valid: BLEU", "news: BLEU", "difference from base"]
+    # The deviation of 40 and 41 is 1/√2, that of 30 and 32 is √2; the error of a difference is √(0.5/2 + 0.08/2).
+    assert base == ["base", "–", "1, 2", "40.5 ± 0.7", "31.0 ± 1.4", "", "5.06 ± 0.09", "1,234,567", "150", "1.50"]
+    assert a[:6] == ["a", "`--dropout=0.3 --parent='my a'`", "1, 2", "43.2 ± 0.3", "33.5 ± 0.7", "**+2.7 ± 0.5**"]
+    assert b[5] == "+0.4 ± 0.5"
+    text = grid_report.as_markdown(grid_report.grouped(results()))
+    assert "sacreBLEU (nrefs:1|case:lc)" in text and "--checkpoint=ema with beam 5 and α 1.25" in text
+
+
+def test_one_seed_has_no_deviation_and_no_error_and_rows_without_base_no_difference():
+    _, _, base, a = cells(grid_report.grouped(results({"base": {3: (40.0, 30.0)}, "a": {3: (39.0, 31.0)}})))
+    assert (base[2:5], a[3:6]) == (["3", "40.0", "30.0"], ["39.0", "31.0", "-1.0"])
+    assert cells(grid_report.grouped(results({"a": {3: (39.0, 31.0)}})))[2][5] == ""
+
+
+def test_a_fall_of_more_than_two_standard_errors_is_bold_as_a_rise_is():
+    assert grid_report.difference([38.0, 38.2], [40.0, 40.2]) == "**-2.0 ± 0.1**"
+    assert grid_report.difference([40.0, 40.2], [40.0, 40.2]) == "+0.0 ± 0.1"
+
+
+def test_the_csv_file_has_a_line_for_each_run_with_all_scores():
+    rows = list(csv.DictReader(io.StringIO(grid_report.as_csv(grid_report.grouped(results())))))
+    assert [(row["row"], row["seed"]) for row in rows] == [("base", "1"), ("base", "2"), ("a", "1"), ("a", "2"), ("b", "1"), ("b", "2")]
+    assert (rows[3]["changes"], rows[3]["updates"], rows[3]["parameters"]) == ("--dropout=0.3 --parent='my a'", "200", "1234567")
+    assert (rows[3]["seconds"], rows[3]["flops"], rows[3]["signature"]) == ("7200.0", "5000000000.0", "nrefs:1|case:lc")
+    assert [rows[3][f"valid_{metric}"] for metric in ("bleu", "chrf", "perplexity")] == ["43.4", "63.4", "5.425"]
+    assert [rows[3][f"news_{metric}"] for metric in ("bleu", "chrf", "perplexity")] == ["34.0", "54.0", "4.25"]
+
+
+def test_the_picture_has_a_point_for_each_run_and_a_line_for_each_mean(monkeypatch):
+    drawn, new_figure = [], grid_report.figures.new_figure
+    monkeypatch.setattr(grid_report.figures, "new_figure", lambda: drawn.append(new_figure()) or drawn[-1])
+    assert grid_report.picture(grid_report.grouped(results())).startswith(b"\x89PNG")
+    valid, news = drawn[0].axes
+    assert (valid.get_title(), news.get_title()) == ("valid", "news")
+    assert [label.get_text() for label in valid.get_yticklabels()] == ["base", "a", "b"]
+    lines = {tuple(line.get_xdata()): list(line.get_ydata()) for line in news.lines}
+    assert lines[33.0, 34.0] == [1, 1] and lines[31.5, 32.5] == [2, 2] and lines[(33.5,)] == [1]
+    assert lines[31.0, 31.0] == [0, 1]  # The mean of base, over the height of the panel.
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Stands in for training and scoring. The runs that were trained and those that were scored, in their order."""
+
+    class Calls(list):
+        stop = None
+        scored = []
+
+    calls = Calls()
+    calls.scored = []
+
+    def train(model_dir, options, *, strategy, quiet, started):
+        name = f"{model_dir.parent.name}/{model_dir.name}"
+        if name == calls.stop:
+            raise StoppedError("Stopped.")
+        model_dir.mkdir(parents=True, exist_ok=True)
+        (model_dir / "some").write_text("")
+        run_folder.write(model_dir, options, model_dir / "some", model_dir / "some")
+        calls.append(name)
+        return TrainState(step=options.train.train_steps, seconds=60.0, flops=7.0)
+
+    def load(folder, checkpoint, **search):
+        calls.scored.append((f"{folder.parent.name}/{folder.name}", checkpoint, search["alpha"]))
+        return folder
+
+    def evaluate(folder, sources, references, **options):
+        row, seed = folder.parent.name, int(folder.name.removeprefix("seed"))
+        bleu = BLEU[row][seed][0 if sources == ["valid text"] else 1] + options["lowercase"]
+        return [], {"bleu": bleu, "chrf": 50.0, "perplexity": 5.0, "signature": f"tok:{options['tokenize']}", "loss": 1.0}
+
+    monkeypatch.setattr(run, "train", train)
+    monkeypatch.setattr(grid, "load", load)
+    monkeypatch.setattr(grid, "evaluate", evaluate)
+    monkeypatch.setattr(grid.prepare, "read_text", lambda data, split: ([f"{split} text"], ["ref"]))
+    return calls
+
+
+ROWS = {"base": {}, "a": {"dropout": 0.3}}
+SCORING = Scoring(DecodeConfig(alpha=1.5), {"news": (["a b"], ["c d"])}, "best", False, "none")
+
+
+def runs(*seeds: int, **changed) -> dict[str, run_folder.Options]:
+    of_training = {field.name for field in dataclasses.fields(TrainConfig)}
+    of_models = {name: changed.pop(name) for name in list(changed) if name not in of_training}
+    models = {"base": ModelConfig(**of_models), "a": ModelConfig(dropout=0.3, **of_models)}
+    return {
+        f"{row}/seed{seed}": run_folder.Options(
+            model=model, train=TrainConfig(**{"train_steps": 10, "seed": seed, **changed}), data=DataConfig(dataset="builtin")
+        )
+        for seed in seeds
+        for row, model in models.items()
+    }
+
+
+def train(output_dir, *seeds, scoring=SCORING, **options) -> list[Result]:
+    return list(grid.train(ROWS, runs(*seeds, **options), output_dir, scoring, strategy=None))
+
+
+def test_each_run_is_trained_and_scored_once_and_its_result_has_all_sets(tmp_path, trained):
+    trained.stop = "base/seed2"
+    with pytest.raises(StoppedError):
+        train(tmp_path, 1, 2)
+    trained.stop = None
+    found = train(tmp_path, 1, 2)
+    assert trained == ["base/seed1", "a/seed1", "base/seed2", "a/seed2"]
+    assert trained.scored[2:] == [("base/seed2", "best", 1.5), ("a/seed2", "best", 1.5)]
+    assert [(result.row, result.seed, result.changes) for result in found] == [("base", 2, {}), ("a", 2, {"dropout": 0.3})]
+    result = grid.read_result(tmp_path / "a" / "seed2")
+    assert result == found[1]
+    assert result.scores == {
+        name: {"bleu": bleu, "chrf": 50.0, "perplexity": 5.0} for name, bleu in zip(("valid", "news"), BLEU["a"][2], strict=True)
+    }
+    assert (result.updates, result.seconds, result.flops, result.parameters) == (10, 60.0, 7.0, ModelConfig().num_weights)
+    assert result.signature == "tok:none" and result.options["dropout"] == 0.3 and result.options["seed"] == 2
+    assert train(tmp_path, 1, 2) == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"checkpoint": "average"}, {"lowercase": True}, {"tokenize": "13a"}, {"search": DecodeConfig()}]
+    + [{"tests": {}}, {"tests": {"news": (["a b"], ["c e"])}}],
+    ids=str,
+)
+def test_runs_that_were_scored_in_another_way_are_scored_again_and_do_not_mix_in_the_table(tmp_path, trained, messages, changed):
+    train(tmp_path, 1)
+    other = dataclasses.replace(SCORING, **changed)
+    again = {name: options for name, options in runs(1).items() if name == "base/seed1"}
+    assert [result.row for result in grid.train({"base": {}}, again, tmp_path, other, strategy=None)] == ["base"]
+    assert grid.read_result(tmp_path / "base" / "seed1").scoring == other.described()
+    assert grid.write(tmp_path, other) == ["grid.md", "grid.csv", "grid.png"]
+    assert [row["row"] for row in csv.DictReader((tmp_path / "grid.csv").open())] == ["base"]
+    assert any("leaves out a/seed1" in message for message in messages)
+
+
+def test_the_table_has_all_rows_and_seeds_of_the_folder(tmp_path, trained):
+    assert grid.write(tmp_path, SCORING) == []
+    for seed in (2, 1):
+        train(tmp_path, seed)
+    grid.write(tmp_path, SCORING)
+    rows = [(row["row"], row["seed"], row["news_bleu"]) for row in csv.DictReader((tmp_path / "grid.csv").open())]
+    assert rows == [("base", "1", "30.0"), ("base", "2", "32.0"), ("a", "1", "33.0"), ("a", "2", "34.0")]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"r_drop": 1.0}, {"d_ff": 8}, {"warmup_steps": 7}, {"bpe_dropout": 0.1}, {"ema_decay": 0.9}, {"freeze": "encoder"}]
+    + [{"checkpoint_steps": 3}, {"checkpoint_minutes": 3.0}, {"keep_checkpoints": 2}, {"train_steps": 5}],
+    ids=str,
+)
+def test_a_result_of_other_options_is_refused(tmp_path, trained, changed):
+    train(tmp_path, 1)
+    with pytest.raises(ValueError, match=f"trained with. Received: {next(iter(changed))}=.* Give another `output_dir`"):
+        train(tmp_path, 1, **changed)
+    assert len(trained) == 2
+
+
+@pytest.mark.parametrize("changed", [{"d_ff": 8}, {"warmup_steps": 7}, {"train_steps": 20}], ids=str)
+def test_further_seeds_with_other_options_are_refused(tmp_path, trained, changed):
+    """Story: the second command had lost a flag, and the table had the mean of two different models."""
+    train(tmp_path, 1)
+    with pytest.raises(ValueError, match=f"Received: {next(iter(changed))}=.* Give another `output_dir`"):
+        grids = grid.train({"base": {}}, {"base/seed2": runs(2, **changed)["base/seed2"]}, tmp_path, SCORING, strategy=None)
+        list(grids)
+    assert len(trained) == 2
+
+
+def test_a_row_keeps_its_options(tmp_path, trained):
+    train(tmp_path, 1)
+    other = {"base/seed2": runs(2)["base/seed2"], "a/seed2": runs(2)["a/seed2"]}
+    with pytest.raises(ValueError, match=r"--r_drop=5 for a \(.*a/seed1: --dropout=0.3\). Give the row another name"):
+        list(grid.train({"base": {}, "a": {"r_drop": 5}}, other, tmp_path, SCORING, strategy=None))
+    assert len(list(grid.train({"base": {}}, {"base/seed2": other["base/seed2"]}, tmp_path, SCORING, strategy=None))) == 1
+
+
+def test_an_unfinished_run_is_not_resumed_with_other_options(tmp_path, trained):
+    train(tmp_path, 1)
+    (tmp_path / "base/seed1" / grid.RESULT).unlink()
+    (tmp_path / "base/seed1/checkpoints").mkdir()
+    (tmp_path / "base/seed1/checkpoints/step-000000005.json").touch()
+    with pytest.raises(ValueError, match="Received: warmup_steps=7 .*base/seed1: 4000"):
+        train(tmp_path, 1, warmup_steps=7)
+    assert [result.updates for result in train(tmp_path, 1, train_steps=10)] == [10]
+
+
+def test_a_finished_run_of_other_text_is_refused(tmp_path, trained, monkeypatch):
+    """Story: the figures of the text before were printed."""
+    train(tmp_path, 1)
+    calls = []
+    monkeypatch.setattr(series.run_folder, "check_data", lambda *given: None)
+    monkeypatch.setattr(series.prepare, "check_folder", lambda *given: calls.append(given))
+    data = tmp_path / "base/seed1/data"
+    data.mkdir()
+    (data / "corpus.json").touch()
+    train(tmp_path, 1)
+    options = runs(1)["base/seed1"]
+    assert calls == [(data, options.data, options.model.vocab_size, 1, options.task, 0)]
+
+
+@pytest.mark.parametrize("scored_again", [False, True])
+def test_the_time_left_is_that_of_runs_without_all_their_updates(tmp_path, trained, messages, scored_again):
+    train(tmp_path, 1)
+    for name in ("base/seed2", "a/seed2"):
+        folder = tmp_path / name / "checkpoints"
+        folder.mkdir(parents=True)
+        run_folder.write(folder.parent, runs(2)[name], tmp_path / "a/seed1/some", tmp_path / "a/seed1/some")
+        (folder / f"step-{10 if scored_again else 9:09d}.json").touch()
+    train(tmp_path, 1, 2)
+    [message] = [message for message in messages if message.startswith("Run 3 of 4")]
+    assert message == ("Run 3 of 4: base/seed2." if scored_again else "Run 3 of 4: base/seed2; about 0.0 h left for 2 run(s).")
+
+
+def test_max_hours_counts_from_the_first_run(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(run, "train", lambda folder, options, **others: given.append(others["started"]) or TrainState(step=10))
+    monkeypatch.setattr(grid, "load", lambda *args, **options: None)
+    monkeypatch.setattr(grid, "evaluate", lambda *args, **options: ([], {"bleu": 1.0, "chrf": 1.0, "perplexity": 1.0, "signature": ""}))
+    monkeypatch.setattr(grid.prepare, "read_text", lambda *args: ([], []))
+    monkeypatch.setattr(grid, "write_whole", lambda *args: None)
+    before = time.monotonic()
+    train(tmp_path, 1)
+    assert len(given) == 2 and given[0] == given[1] and before <= given[0] <= time.monotonic()
+
+
+def test_more_updates_train_on_and_options_without_effect_on_the_result_change_nothing(tmp_path, trained):
+    train(tmp_path, 1)
+    assert train(tmp_path, 1, log_steps=7, device_tflops=0.5, max_hours=3.0, micro_batch_tokens=9) == []
+    assert [result.updates for result in train(tmp_path, 1, train_steps=20)] == [20, 20]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"row": "base"}', None], ids=str)
+def test_a_damaged_result_is_named_in_a_sentence(tmp_path, trained, content):
+    train(tmp_path, 1)
+    path = tmp_path / "a" / "seed1" / grid.RESULT
+    path.write_text(content if content is not None else path.read_text().replace('"seed": 1,', '"seed": "1",', 1))
+    with pytest.raises(ValueError, match=grid.RESULT):
+        train(tmp_path, 1)
+
+
+def grid_py(*flags: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "tools/grid.py"), *flags]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--row=base --dropout=0.1"], "Expected --row="),
+        (["--row=data --dropout=0.1"], "Expected --row="),
+        (["--row=../up --dropout=0.1"], "Expected --row="),
+        (["--row=a --dropout=0.1", "--row=a"], "Expected --row="),
+        (["--row=a --dropuot=0.1"], "--row=a: .*dropuot"),
+        (["--row=a --dropout=much"], "--row=a: .*dropout"),
+        (["--row=a --dropout='0.1"], "--row=a: No closing quotation"),
+        (["--row=a 0.1"], "Expected options of training and of the model in --row=a. Received: 0.1"),
+        (["--row=a --alpha=1"], "Received: --alpha"),
+        (["--row=a --seed=2"], "Received: --seed"),
+        (["--row=a --seeds=2"], "Received: --seeds"),
+        (["--row=a --num_heads=0"], "num_heads"),
+        (["--seed=3"], "Expected --seeds. Received: --seed=3"),
+        (["--seeds=1,x"], "Expected --seeds to be different whole numbers, as in 1,2,3. Received: 1,x"),
+        (["--seeds=1,1"], "Received: 1,1"),
+        (["--architecture=bert"], "Expected an architecture that translates"),
+        (["--test_source=a.en"], "as many --test_source as --test_target. Received: 1 and 0"),
+        (["--test_source=nope.en", "--test_target=nope.de"], "No such file: 'nope.en'"),
+        (["--checkpoint=ema", "--row=a --ema_decay=0.99"], "Received: base without it"),
+        (["--row=a --embeddings=no.vec"], "no.vec"),
+        (["--row=a --parent=no_run"], "no_run"),
+        (["--row=a --rate_factor=-1"], "learning_rate_factor=-1"),
+        (["--row=a --flagfile=quickstart --num_heads=0"], "num_heads=0"),
+        (["--row=a --flagfile=nope"], "nope"),
+    ],
+    ids=str,
+)
+def test_wrong_rows_seeds_and_tests_are_refused_in_a_line(tmp_path, flags, message):
+    result = grid_py("--dataset=builtin", f"--output_dir={tmp_path}/grid", *flags)
+    assert result.returncode == 1 and re.search(message, result.stderr) and "Traceback" not in result.stderr, result.stderr
+    assert not (tmp_path / "grid").exists()
+
+
+def test_two_test_sets_of_one_name_are_refused(tmp_path):
+    for name in ("news.en", "news.de", "news.fr", "valid.en"):
+        (tmp_path / name).write_text("text\n")
+    for first, second in (("news.en", "news.fr"), ("valid.en", "news.en")):
+        sides = [f"--test_source={tmp_path / name}" for name in (first, second)] + [f"--test_target={tmp_path}/news.de"] * 2
+        result = grid_py("--dataset=builtin", f"--output_dir={tmp_path}/grid", *sides)
+        assert result.returncode == 1 and "a name of its own" in result.stderr
+
+
+def test_missing_text_is_reported_before_tensorflow_is_imported(tmp_path):
+    result = grid_py(f"--output_dir={tmp_path}/grid")
+    assert result.returncode == 1 and "--train_source" in result.stderr and not (tmp_path / "grid").exists()
+
+
+@pytest.mark.slow
+def test_the_program_trains_scores_and_compares_variants_and_seeds(tmp_path):
+    (tmp_path / "news.en").write_text("a dog\nthe cat\n")
+    (tmp_path / "news.de").write_text("ein Hund\ndie Katze\n")
+    flags = (
+        "--dataset=builtin --builtin_pairs=600 --vocab_size=400 --encoder_layers=1 --decoder_layers=1 --d_model=16 --d_ff=32 --num_heads=2 "
+        "--d_k=8 --d_v=8 --train_steps=4 --batch_tokens=400 --valid_steps=4 --valid_sentences=20 --log_steps=2 --checkpoint_steps=2 "
+        "--beam_size=2 --seeds=1,2"
+    ).split()
+    flags += [f"--output_dir={tmp_path}/grid", f"--test_source={tmp_path}/news.en", f"--test_target={tmp_path}/news.de"]
+    flags += ["--row=wide --d_model=32", "--row=small_vocabulary --vocab_size=330 --bpe_dropout=0.1"]
+    result = grid_py(*flags)
+    assert result.returncode == 0, result.stderr
+    rows = list(csv.DictReader((tmp_path / "grid/grid.csv").open()))
+    assert sorted((row["row"], row["seed"]) for row in rows) == [
+        (row, seed) for row in ("base", "small_vocabulary", "wide") for seed in ("1", "2")
+    ]
+    expected = {"base": (16, 400, 0.0), "wide": (32, 400, 0.0), "small_vocabulary": (16, 330, 0.1)}
+    for row in rows:
+        folder = tmp_path / "grid" / row["row"] / f"seed{row['seed']}"
+        options = run_folder.read(folder)
+        assert (options.model.d_model, options.model.vocab_size, options.train.bpe_dropout) == expected[row["row"]]
+        assert options.train.seed == int(row["seed"]) and int(row["parameters"]) == options.model.num_weights
+        assert float(row["valid_perplexity"]) > 1 and float(row["news_perplexity"]) > 1 and float(row["seconds"]) > 0
+    assert len({row["valid_perplexity"] for row in rows}) == len(rows)
+    assert sorted(path.name for path in (tmp_path / "grid/data").iterdir()) == ["base", "small_vocabulary"]
+    again = grid_py(*flags)
+    assert again.returncode == 0 and "Options" not in again.stderr
+    assert statistics.mean(float(row["valid_bleu"]) for row in rows) >= 0

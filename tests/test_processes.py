@@ -1,0 +1,102 @@
+"""Several processes give what one gives, in its order, and never hang: whoever is killed or interrupted."""
+
+import itertools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from t2t_keras import machine
+from t2t_keras.data import processes
+
+HERE = pathlib.Path(__file__).parent
+
+
+def make_square(offset: int):
+    """The first item takes longest."""
+
+    def square(item: int) -> int:
+        time.sleep(0.3 * (item == 0))
+        return item * item + offset
+
+    return square
+
+
+def make_harmful():
+    def harm(item):
+        if item == "raise":
+            raise ValueError("Expected a number.")
+        os.kill(os.getpid(), item)
+        return item
+
+    return harm
+
+
+def make_pid():
+    return lambda item: os.getpid()
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_results_come_in_the_order_of_the_items(number):
+    assert list(processes.ordered(make_square, (5,), iter(range(20)), number)) == [item * item + 5 for item in range(20)]
+
+
+def test_several_processes_share_the_work_and_end_with_it():
+    pids = set(processes.ordered(make_pid, (), range(50), 2))
+    assert 1 <= len(pids) <= 2 and os.getpid() not in pids
+    assert not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_only_a_few_items_are_read_ahead():
+    items = itertools.count()
+    results = processes.ordered(make_square, (0,), items, 2)
+    assert [next(results) for _ in range(3)] == [0, 1, 4]
+    assert next(items) == 2 * 2 + 2
+    results.close()
+
+
+def test_a_process_that_is_killed_ends_the_work_with_advice():
+    with pytest.raises(OSError, match="^Expected 2 processes .* Give fewer `processes`"):
+        list(processes.ordered(make_harmful, (), [signal.SIGKILL] * 9, 2))
+
+
+def test_an_error_in_a_process_is_that_of_the_function():
+    with pytest.raises(ValueError, match="^Expected a number.$"):
+        list(processes.ordered(make_harmful, (), ["raise"], 2))
+
+
+def test_ctrl_c_reaches_the_first_process_alone():
+    assert list(processes.ordered(make_harmful, (), [signal.SIGINT] * 2, 2)) == [signal.SIGINT] * 2
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_processes_end_when_the_first_one_is_killed():
+    code = """
+import os, signal, itertools
+from test_processes import make_pid, processes
+results = processes.ordered(make_pid, (), itertools.repeat(0), 2)
+print(next(results), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    result = subprocess.run([sys.executable, "-c", code], cwd=HERE, env=environment, capture_output=True, timeout=60)
+    pid = int(result.stdout)
+    assert result.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while pathlib.Path(f"/proc/{pid}").exists() and b"Z" not in pathlib.Path(f"/proc/{pid}/stat").read_bytes().split()[2]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "size", "free", "number"),
+    [(3, 10, 0, 3), (0, 2**40, 2**40, 8), (0, 2**24 * 3, 2**40, 3), (0, 10, 2**40, 1), (0, 2**40, 2**31, 2), (0, 2**40, float("inf"), 8)],
+)
+def test_as_many_processes_as_pay(monkeypatch, wanted, size, free, number):
+    monkeypatch.setattr(machine, "cores", lambda: 8)
+    monkeypatch.setattr(machine, "free_memory", lambda: free)
+    assert processes.number(wanted, size) == number

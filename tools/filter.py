@@ -1,0 +1,76 @@
+"""Filters parallel text before training: keeps the pairs that break no rule, and puts the others aside with the rule and their line number.
+
+python tools/filter.py --source=a.en --target=a.de --source_language=en --target_language=de --output_dir=filtered
+python tools/filter.py --source='x/*.ru.gz' --target='x/*.en.gz' --source_script=Cyrillic --target_script=Latin --output_dir=filtered
+python tools/filter.py --source=a.en --target=a.de --forward_run=runs/en_de --backward_run=runs/de_en --output_dir=filtered
+"""
+
+import json
+import pathlib
+
+from absl import flags
+
+from t2t_keras import run_folder
+from t2t_keras.cli import flags as options
+from t2t_keras.config import FilterConfig
+from t2t_keras.data import filtering
+from t2t_keras.decoding import process_environment
+from t2t_keras.log import logger
+
+_SOURCE = flags.DEFINE_string(
+    "source", None, "Text to filter, source side, one sentence per line: comma-separated files or globs, plain or gzip.", required=True
+)
+_TARGET = flags.DEFINE_string("target", None, "Target side; line n translates line n of --source.", required=True)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "New folder for the pairs that are kept and those that are rejected.", required=True)
+_FORWARD_RUN = flags.DEFINE_string("forward_run", "", "Folder of a run from the source to the target, for --max_cross_entropy.")
+_BACKWARD_RUN = flags.DEFINE_string("backward_run", "", "Folder of a run from the target to the source, likewise.")
+_PROCESSES = flags.DEFINE_integer(
+    "processes",
+    0,
+    "Number of processes that judge single pairs; 0: one on each core, but fewer for a small corpus.",
+    lower_bound=0,
+    upper_bound=1024,
+)
+_JSON = flags.DEFINE_boolean("json", False, "Print the summary as one JSON object.")
+options.define(FilterConfig)
+
+
+def _scores(folders: list[pathlib.Path]):
+    """Loads two runs and returns what scores pairs."""
+    with options.without_noise():
+        from t2t_keras.decoding.loading import load
+        from t2t_keras.evaluation.dual_cross_entropy import dual_cross_entropy
+
+        return dual_cross_entropy(*map(load, folders))
+
+
+def filter_pairs() -> None:
+    config = options.read(FilterConfig)
+    output_dir = pathlib.Path(_OUTPUT_DIR.value).expanduser()
+    given = [flag for flag in (_FORWARD_RUN, _BACKWARD_RUN) if flag.value]
+    if len(given) == 1:
+        raise ValueError(f"Expected both of --forward_run and --backward_run, or neither. Received: --{given[0].name}={given[0].value}.")
+    if not given and "max_cross_entropy" in options.given(FilterConfig):
+        raise ValueError("Expected --forward_run and --backward_run with --max_cross_entropy. Received neither.")
+    folders = [pathlib.Path(flag.value).expanduser() for flag in given]
+    models = [model for folder in folders for model in run_folder.groups(folder, "model")]
+    filtering.check(config, output_dir)
+    if models:
+        process_environment.choose(models, "float32", int8=False)
+    import tqdm
+
+    scores = _scores(folders) if folders else None
+    with tqdm.tqdm(unit=" pairs", disable=None) as bar:  # None: unless a terminal.
+        summary = filtering.filter_text(
+            _SOURCE.value, _TARGET.value, output_dir, config, scores=scores, number=_PROCESSES.value, progress=bar.update
+        )
+    print(json.dumps(summary) if _JSON.value else filtering.table(summary))
+    logger.info(f"Wrote {output_dir}.")
+
+
+def main() -> None:
+    options.run(filter_pairs)
+
+
+if __name__ == "__main__":
+    main()

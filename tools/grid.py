@@ -1,0 +1,153 @@
+"""Trains variants of a model with several seeds each, and compares them: BLEU with the noise of the seeds. Run again, it resumes.
+
+python tools/grid.py --flagfile=multi30k_en_de --train_source=train.en --train_target=train.de --valid_source=val.en --valid_target=val.de
+    --seeds=1,2,3 --row="one_head --num_heads=1 --d_k=128 --d_v=128" --row="r_drop --r_drop=5" --output_dir=runs/grid
+    --test_source=test.en --test_target=test.de
+"""
+
+import copy
+import dataclasses
+import pathlib
+import re
+import shlex
+
+from absl import flags
+
+from t2t_keras import registry, run_folder
+from t2t_keras.cli import flags as options
+from t2t_keras.config import DataConfig, DecodeConfig, with_current_names
+from t2t_keras.data import corpora
+from t2t_keras.experiments.grid_report import BASE, VALID
+from t2t_keras.log import logger
+from t2t_keras.training import embeddings
+
+_ROW = flags.DEFINE_multi_string(
+    "row", [], 'A variant: "NAME --option=value …", options of training and of the model beside those of all; repeat the flag. '
+    "The row base, without such options, is always there."
+)  # fmt: skip
+_SEEDS = flags.DEFINE_list("seeds", "1", "Seeds of each row, separated by commas. All rows have the first one before one has the second.")
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", "runs/grid", "Folder of the table. A run has the folder ROW/seedN there.")
+_TEST_SOURCE = flags.DEFINE_multi_string("test_source", [], "Source of a test set; repeat the flag for several sets.")
+_TEST_TARGET = flags.DEFINE_multi_string("test_target", [], "Reference translation of each --test_source, in the same order.")
+_LOWERCASE, _TOKENIZE = options.define_scoring()
+_CPU_DEVICES = flags.DEFINE_integer("cpu_devices", 1, "Number of virtual CPU devices to train on without a GPU.", lower_bound=1)
+options.define_checkpoint()
+options.define_run()
+
+# Rows with one of these need a data folder of their own; those with a parent, for its sub-words.
+_OF_DATA = {field.name for field in dataclasses.fields(DataConfig)} | {"vocab_size", "source_vocab_size"}
+_OF_DATA |= {"parent", "parent_subwords", "encoder_from"}
+
+
+def _rows() -> dict[str, str]:
+    """Returns what each row changes, by its name.
+
+    Raises:
+        ValueError: two rows have one name, or a name is not one of a folder.
+    """
+    found = {BASE: ""}
+    for row in _ROW.value:
+        name, _, changes = row.strip().partition(" ")
+        if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name, re.ASCII) or name.startswith("-") or name in (*found, "data"):
+            raise ValueError(
+                f'Expected --row="NAME --option=value …", each NAME of letters, digits and _.+- and different from the others, from {BASE} '
+                f"and from data. Received: --row={row!r}."
+            )
+        found[name] = changes.strip()
+    return found
+
+
+def _seeds() -> list[int]:
+    try:
+        seeds = [int(seed) for seed in _SEEDS.value]
+    except ValueError:
+        seeds = []
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"Expected --seeds to be different whole numbers, as in 1,2,3. Received: {','.join(_SEEDS.value)}.")
+    return seeds
+
+
+def _changes(row: str, changes: str) -> dict:
+    """Returns the options that a row sets, by name.
+
+    Raises:
+        ValueError: the flags of the row are invalid, or they are none of a run.
+    """
+    own = copy.deepcopy(flags.FLAGS)
+    own.unparse_flags()
+    for name in own:
+        own[name].present = 0
+    try:
+        operands = own([row, *options.find_flagfiles(shlex.split(changes))])[1:]
+    except (flags.Error, ValueError) as error:
+        raise ValueError(f"--row={row}: {' '.join(str(error).split())}") from error
+    given = with_current_names({name: own[name].value for name in own if own[name].present and name != "flagfile"})
+    of_runs = run_folder.option_names(options.chosen_architecture()) - {field.name for field in dataclasses.fields(DecodeConfig)} - {"seed"}
+    if wrong := [*operands, *(f"--{name}" for name in given if name not in of_runs)]:
+        raise ValueError(f"Expected options of training and of the model in --row={row}. Received: {', '.join(wrong)}.")
+    return given
+
+
+def _tests() -> dict[str, tuple[list[str], list[str]]]:
+    """Returns the sources and references of the test sets, by the names of the source files."""
+    if len(_TEST_SOURCE.value) != len(_TEST_TARGET.value):
+        received = f"{len(_TEST_SOURCE.value)} and {len(_TEST_TARGET.value)}"
+        raise ValueError(f"Expected as many --test_source as --test_target. Received: {received}.")
+    found = {}
+    for source, target in zip(_TEST_SOURCE.value, _TEST_TARGET.value, strict=True):
+        name = pathlib.Path(source).name.partition(".")[0]
+        if name in (*found, VALID):
+            raise ValueError(f"Expected each --test_source to have a name of its own, other than {VALID}. Received: two of {name}.")
+        found[name] = tuple(corpora.texts([(f"--test_source={source}", source), (f"--test_target={target}", target)]))
+    return found
+
+
+def train() -> None:
+    from t2t_keras.evaluation import scores
+
+    output_dir, rows, seeds = pathlib.Path(_OUTPUT_DIR.value).expanduser(), _rows(), _seeds()
+    given, sources = options.given_run(), options.sources()
+    task = registry.task_of(options.chosen_architecture()).name
+    if task != "translation":
+        raise ValueError(f"Expected an architecture that translates. Received: {options.chosen_architecture()}, of the task {task}.")
+    if "seed" in given:
+        raise ValueError(f"Expected --seeds. Received: --seed={given['seed']}.")
+    scores.require(tokenize=_TOKENIZE.value)
+    checkpoint = flags.FLAGS["checkpoint"].value
+    tests, changed, runs = _tests(), {row: _changes(row, changes) for row, changes in rows.items()}, {}
+    for seed in seeds:
+        for row, own in changed.items():
+            data = output_dir / "data" / (row if _OF_DATA & own.keys() else BASE)
+            chosen = given | own | {"seed": seed}
+            if chosen.get("dataset") == "builtin":
+                data /= f"seed{seed}"  # This corpus depends on the seed.
+            where = sources | dict.fromkeys(own, f"--row={row}") | {"seed": "--seeds", "data_dir": "--output_dir"}
+            folder = output_dir / row / f"seed{seed}"
+            runs[f"{row}/seed{seed}"] = found = run_folder.resolve(folder, chosen, str(data), where, resumes=False)
+            run_folder.check_has_text(folder, found)
+            if checkpoint == "ema" and not found.train.ema_decay:
+                raise ValueError(f"Expected `ema_decay` in all rows with --checkpoint=ema. Received: {row} without it.")
+            if found.data.train_source:
+                corpora.check_files(found.data, found.task.texts)
+            if found.train.embeddings:
+                embeddings.check(found)
+    with options.without_noise():  # After the options, so that an invalid one is reported at once.
+        from t2t_keras.experiments import grid
+        from t2t_keras.training import devices
+
+    first = next(iter(runs.values()))
+    scoring = grid.Scoring(first.decode, tests, checkpoint, _LOWERCASE.value, _TOKENIZE.value)
+    strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
+    for _ in grid.train(changed, runs, output_dir, scoring, strategy=strategy, quiet=options.without_noise):
+        files = grid.write(output_dir, scoring)
+    files = files or grid.write(output_dir, scoring)  # Nothing was left to train.
+    print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")
+    logger.info(f"Compare the runs in TensorBoard's HPARAMS tab: tensorboard --logdir {output_dir}")
+
+
+def main() -> None:
+    options.run(train)
+
+
+if __name__ == "__main__":
+    main()
