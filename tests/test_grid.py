@@ -6,7 +6,6 @@ import io
 import os
 import pathlib
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -54,7 +53,8 @@ def cells(groups: dict) -> list[list[str]]:
 def test_the_table_has_means_deviations_and_differences_from_base_best_row_first():
     header, _, base, a, b = cells(grid_report.grouped(results()))
     assert header[:6] == ["row", "changes", "seeds", "valid: BLEU", "news: BLEU", "difference from base"]
-    # The deviation of 40 and 41 is 1/√2, that of 30 and 32 is √2; the error of a difference is √(0.5/2 + 0.08/2).
+    # The deviation of 40 and 41 is 1/√2, that of 30 and 32 is √2. The pooled variance is (0.5 + 0.08 + 0.08) / 3 = 0.22, the error √0.22 of
+    # two means of two, and t 3.18.
     assert base == ["base", "–", "1, 2", "40.5 ± 0.7", "31.0 ± 1.4", "", "5.06 ± 0.09", "1,234,567", "150", "1.50"]
     assert a[:6] == ["a", "`--dropout=0.3 --parent='my a'`", "1, 2", "43.2 ± 0.3", "33.5 ± 0.7", "**+2.7 ± 0.5**"]
     assert b[5] == "+0.4 ± 0.5"
@@ -68,9 +68,38 @@ def test_one_seed_has_no_deviation_and_no_error_and_rows_without_base_no_differe
     assert cells(grid_report.grouped(results({"a": {3: (39.0, 31.0)}})))[2][5] == ""
 
 
-def test_a_fall_of_more_than_two_standard_errors_is_bold_as_a_rise_is():
-    assert grid_report.difference([38.0, 38.2], [40.0, 40.2]) == "**-2.0 ± 0.1**"
-    assert grid_report.difference([40.0, 40.2], [40.0, 40.2]) == "+0.0 ± 0.1"
+def test_the_noise_of_the_seeds_is_pooled_over_rows_of_any_number():
+    noise = grid_report.Noise.of([[1.0, 3.0], [5.0, 6.0, 10.0], [7.0]])
+    assert (noise.variance, noise.degrees) == (pytest.approx((2 + 14) / 3), 3)
+    assert grid_report.Noise.of([[7.0], [8.0]]).degrees == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "of_base", "expected"),
+    [
+        ([38.0, 38.2], [40.0, 40.2], "**-2.0 ± 0.3**"),
+        ([41.0], [40.0, 40.2], "**+0.9 ± 0.4**"),
+        ([40.74], [40.0], "+0.7 ± 0.4"),  # 0.74 / (0.3 √2) = 1.74.
+        ([40.97], [40.0], "**+1.0 ± 0.4**"),  # 2.29.
+        ([40.0, 40.2], [40.0, 40.2], "+0.0 ± 0.3"),
+    ],
+)
+def test_a_difference_is_bold_where_the_t_test_rejects_that_the_rows_are_alike(values, of_base, expected):
+    """11 degrees of freedom: 2.2."""
+    assert grid_report.Noise(0.09, 11).difference(values, of_base) == expected
+
+
+def test_few_seeds_need_a_larger_difference():
+    for degrees, factor in ((1, 12.706), (2, 4.303), (10, 2.228), (50, 2.228)):
+        noise = grid_report.Noise(0.5, degrees)
+        assert noise.difference([1.001 * factor], [0.0]).startswith("**") and not noise.difference([0.999 * factor], [0.0]).startswith("**")
+    assert grid_report.Noise(0.0, 2).difference([40.04], [40.0]) == "+0.0 ± 0.0"
+
+
+def test_a_bar_in_an_option_is_no_cell_of_the_table():
+    found = results({"base": {1: (40.0, 30.0)}, "a": {1: (39.0, 31.0)}})
+    found[1] = dataclasses.replace(found[1], changes={"keep_patterns": "/a|b/"})
+    assert r"| `--keep_patterns='/a\|b/'` |" in grid_report.as_markdown(grid_report.grouped(found))
 
 
 def test_the_csv_file_has_a_line_for_each_run_with_all_scores():
@@ -185,7 +214,31 @@ def test_runs_that_were_scored_in_another_way_are_scored_again_and_do_not_mix_in
     assert grid.read_result(tmp_path / "base" / "seed1").scoring == other.described()
     assert grid.write(tmp_path, other) == ["grid.md", "grid.csv", "grid.png"]
     assert [row["row"] for row in csv.DictReader((tmp_path / "grid.csv").open())] == ["base"]
-    assert any("leaves out a/seed1" in message for message in messages)
+    [message] = [message for message in messages if "leaves out" in message]
+    assert "leaves out a/seed1, scored" in message
+
+
+def test_the_table_never_mixes_results_of_this_command_with_those_before(tmp_path, trained):
+    """Story: between two runs of 20 updates the table had the mean of 20 and 10."""
+    train(tmp_path, 1, 2)
+    tables = []
+    for _ in grid.train(ROWS, runs(1, 2, train_steps=20), tmp_path, SCORING, strategy=None):
+        grid.write(tmp_path, SCORING)
+        tables.append([row["updates"] for row in csv.DictReader((tmp_path / "grid.csv").open())])
+    assert tables == [["20"] * number for number in (1, 2, 3, 4)]
+
+
+def test_no_run_is_left_out_with_a_warning_that_is_scored_again_next(tmp_path, trained, messages):
+    train(tmp_path, 1)
+    assert len(train(tmp_path, 1, scoring=dataclasses.replace(SCORING, lowercase=True))) == 2
+    assert not any("leaves out" in message for message in messages)
+
+
+def test_further_seeds_with_another_number_of_builtin_pairs_are_refused(tmp_path, trained):
+    train(tmp_path, 1)
+    fewer = dataclasses.replace(runs(2)["base/seed2"], data=DataConfig(dataset="builtin", builtin_pairs=77))
+    with pytest.raises(ValueError, match="Received: builtin_pairs=77 "):
+        list(grid.train({"base": {}}, {"base/seed2": fewer}, tmp_path, SCORING, strategy=None))
 
 
 def test_the_table_has_all_rows_and_seeds_of_the_folder(tmp_path, trained):
@@ -303,6 +356,8 @@ def grid_py(*flags: str) -> subprocess.CompletedProcess:
     [
         (["--row=base --dropout=0.1"], "Expected --row="),
         (["--row=data --dropout=0.1"], "Expected --row="),
+        (["--row=grid.md --dropout=0.1"], "from base, data, grid.csv, grid.md, grid.png. Received: --row='grid.md"),
+        (["--checkpoint=999"], "Expected --checkpoint=average, best, latest or ema, which every run has. Received: 999"),
         (["--row=../up --dropout=0.1"], "Expected --row="),
         (["--row=a --dropout=0.1", "--row=a"], "Expected --row="),
         (["--row=a --dropuot=0.1"], "--row=a: .*dropuot"),
@@ -344,7 +399,11 @@ def test_two_test_sets_of_one_name_are_refused(tmp_path):
 
 
 def test_missing_text_is_reported_before_tensorflow_is_imported(tmp_path):
-    result = grid_py(f"--output_dir={tmp_path}/grid")
+    code = "import runpy, sys\nsys.modules['tensorflow'] = sys.modules['keras'] = None\ndel sys.argv[0]\n"
+    code += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    command = [sys.executable, "-c", code, str(ROOT / "tools/grid.py"), f"--output_dir={tmp_path}/grid"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
     assert result.returncode == 1 and "--train_source" in result.stderr and not (tmp_path / "grid").exists()
 
 
@@ -376,4 +435,4 @@ def test_the_program_trains_scores_and_compares_variants_and_seeds(tmp_path):
     assert sorted(path.name for path in (tmp_path / "grid/data").iterdir()) == ["base", "small_vocabulary"]
     again = grid_py(*flags)
     assert again.returncode == 0 and "Options" not in again.stderr
-    assert statistics.mean(float(row["valid_bleu"]) for row in rows) >= 0
+    assert list(csv.DictReader((tmp_path / "grid/grid.csv").open())) == rows

@@ -36,8 +36,20 @@ def make_harmful():
     return harm
 
 
-def make_pid():
+def make_own_pid():
     return lambda item: os.getpid()
+
+
+def make_pid(folder: pathlib.Path, number: int):
+    """The first item of each process waits until as many have one."""
+
+    def pid_of(item: int) -> int:
+        (folder / str(os.getpid())).touch()
+        while len(os.listdir(folder)) < number:
+            time.sleep(0.01)
+        return os.getpid()
+
+    return pid_of
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -45,9 +57,9 @@ def test_results_come_in_the_order_of_the_items(number):
     assert list(processes.ordered(make_square, (5,), iter(range(20)), number)) == [item * item + 5 for item in range(20)]
 
 
-def test_several_processes_share_the_work_and_end_with_it():
-    pids = set(processes.ordered(make_pid, (), range(50), 2))
-    assert 1 <= len(pids) <= 2 and os.getpid() not in pids
+def test_several_processes_share_the_work_and_end_with_it(tmp_path):
+    pids = set(processes.ordered(make_pid, (tmp_path, 2), range(4), 2))
+    assert len(pids) == 2 and os.getpid() not in pids
     assert not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids)
 
 
@@ -77,8 +89,8 @@ def test_ctrl_c_reaches_the_first_process_alone():
 def test_processes_end_when_the_first_one_is_killed():
     code = """
 import os, signal, itertools
-from test_processes import make_pid, processes
-results = processes.ordered(make_pid, (), itertools.repeat(0), 2)
+from test_processes import make_own_pid, processes
+results = processes.ordered(make_own_pid, (), itertools.repeat(0), 2)
 print(next(results), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

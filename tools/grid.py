@@ -17,7 +17,7 @@ from t2t_keras import registry, run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DataConfig, DecodeConfig, with_current_names
 from t2t_keras.data import corpora
-from t2t_keras.experiments.grid_report import BASE, VALID
+from t2t_keras.experiments.grid_report import BASE, FILES, VALID
 from t2t_keras.log import logger
 from t2t_keras.training import embeddings
 
@@ -45,13 +45,13 @@ def _rows() -> dict[str, str]:
     Raises:
         ValueError: two rows have one name, or a name is not one of a folder.
     """
-    found = {BASE: ""}
+    found, taken = {BASE: ""}, {"data", *FILES}
     for row in _ROW.value:
         name, _, changes = row.strip().partition(" ")
-        if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name, re.ASCII) or name.startswith("-") or name in (*found, "data"):
+        if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name, re.ASCII) or name.startswith("-") or name in (*found, *taken):
             raise ValueError(
-                f'Expected --row="NAME --option=value …", each NAME of letters, digits and _.+- and different from the others, from {BASE} '
-                f"and from data. Received: --row={row!r}."
+                f'Expected --row="NAME --option=value …", each NAME of letters, digits and _.+- and different from the others and from '
+                f"{', '.join((BASE, *sorted(taken)))}. Received: --row={row!r}."
             )
         found[name] = changes.strip()
     return found
@@ -114,6 +114,8 @@ def train() -> None:
         raise ValueError(f"Expected --seeds. Received: --seed={given['seed']}.")
     scores.require(tokenize=_TOKENIZE.value)
     checkpoint = flags.FLAGS["checkpoint"].value
+    if checkpoint.isdecimal():
+        raise ValueError(f"Expected --checkpoint=average, best, latest or ema, which every run has. Received: {checkpoint}.")
     tests, changed, runs = _tests(), {row: _changes(row, changes) for row, changes in rows.items()}, {}
     for seed in seeds:
         for row, own in changed.items():

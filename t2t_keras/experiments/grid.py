@@ -69,7 +69,8 @@ def _read_results(output_dir: pathlib.Path) -> dict[str, Result]:
 
 def _determining(options: run_folder.Options) -> dict:
     """Returns the options that determine the scores of a run."""
-    return dataclasses.asdict(options.model) | {name: getattr(options.train, name) for name in _DETERMINING}
+    of_data = {"builtin_pairs": options.data.builtin_pairs} if options.data.dataset == "builtin" else {}  # Files are in the data folder.
+    return dataclasses.asdict(options.model) | {name: getattr(options.train, name) for name in _DETERMINING} | of_data
 
 
 def _check_alike(name: str, result: Result, rows: dict[str, dict], base: run_folder.Options, folder: pathlib.Path) -> None:
@@ -101,6 +102,8 @@ def train(
     quiet: Callable = contextlib.nullcontext,
 ) -> Iterator[Result]:
     """Trains and scores runs, except those that have their result. Runs that are trained, but were scored otherwise, are scored again.
+
+    A result that is not the wanted one is removed first, so that the table does not mix the two.
 
     Args:
         rows: the options that each row changes, by its name; base changes none.
@@ -148,10 +151,15 @@ def train(
         return result
 
     base = next(options for name, options in runs.items() if name.startswith(f"{BASE}/"))
-    for name, result in _read_results(output_dir).items():
-        if name not in runs:
-            _check_alike(name, result, rows, base, output_dir)
+    others = {name: result for name, result in _read_results(output_dir).items() if name not in runs}
+    for name, result in others.items():
+        _check_alike(name, result, rows, base, output_dir)
     results = {name: finished(name) for name in runs}
+    for name, result in results.items():
+        if not result:
+            (output_dir / name / RESULT).unlink(missing_ok=True)
+    if left_out := [name for name, result in others.items() if result.scoring != described]:
+        logger.warning(f"The table leaves out {', '.join(left_out)}, scored in another way. Name their rows and seeds to score them again.")
     yield from series.train(runs, output_dir, results, score, strategy=strategy, quiet=quiet)
 
 
@@ -163,19 +171,17 @@ def write(output_dir: pathlib.Path, scoring: Scoring) -> list[str]:
         scoring: the way.
 
     Returns:
-        The names of the files: `grid.md`, `grid.csv` and `grid.png`; none without such a run.
+        The names of the files; none without such a run.
     """
-    found, described = _read_results(output_dir), scoring.described()
-    results = [result for result in found.values() if result.scoring == described]
-    if others := [name for name, result in found.items() if result not in results]:
-        logger.warning(f"The table leaves out {', '.join(others)}, scored in another way. Name their rows and seeds again to score them.")
+    described = scoring.described()
+    results = [result for result in _read_results(output_dir).values() if result.scoring == described]
     if not results:
         return []
     groups = grid_report.grouped(results)
     files = {
-        "grid.md": grid_report.as_markdown(groups).encode(),
-        "grid.csv": grid_report.as_csv(groups).encode(),
-        "grid.png": grid_report.picture(groups),
+        grid_report.TABLE: grid_report.as_markdown(groups).encode(),
+        grid_report.CSV: grid_report.as_csv(groups).encode(),
+        grid_report.PICTURE: grid_report.picture(groups),
     }
     for name, content in files.items():
         write_whole(output_dir / name, content)

@@ -13,6 +13,9 @@ from t2t_keras.visualization import figures
 BASE = "base"  # The row that changes nothing.
 VALID = "valid"  # The name of the validation set.
 METRICS = ("bleu", "chrf", "perplexity")
+FILES = TABLE, CSV, PICTURE = "grid.md", "grid.csv", "grid.png"
+# The 97.5% quantiles of Student's t for 1 to 10 degrees of freedom; for more, the last is slightly too large.
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,14 +75,34 @@ def mean_and_deviation(values: list[float], form: str = ".1f") -> str:
     return f"{statistics.mean(values):{form}}{deviation}"
 
 
-def difference(values: list[float], of_base: list[float]) -> str:
-    """Formats the difference of two means with its standard error; bold if it is more than two of them. One value has no standard error."""
-    found = f"{statistics.mean(values) - statistics.mean(of_base):+.1f}"
-    if len(values) == 1 or len(of_base) == 1:
-        return found
-    error = math.sqrt(statistics.variance(values) / len(values) + statistics.variance(of_base) / len(of_base))
-    bold = "**" if abs(statistics.mean(values) - statistics.mean(of_base)) > 2 * error else ""
-    return f"{bold}{found} ± {error:.1f}{bold}"
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    """The noise of the seeds, pooled over the rows.
+
+    Attributes:
+        variance: of the values of a row.
+        degrees: of freedom: the seeds beyond the first of each row.
+    """
+
+    variance: float
+    degrees: int
+
+    @classmethod
+    def of(cls, rows: Iterable[list[float]]) -> "Noise":
+        """Returns the noise of rows, each with the values of its seeds."""
+        rows = list(rows)
+        degrees = sum(len(values) - 1 for values in rows)
+        squares = sum((value - statistics.mean(values)) ** 2 for values in rows for value in values)
+        return cls(squares / degrees if degrees else 0.0, degrees)
+
+    def difference(self, values: list[float], of_base: list[float]) -> str:
+        """Formats the difference of two means with its standard error; bold if Student's t-test rejects at 5% that the rows are alike."""
+        found = statistics.mean(values) - statistics.mean(of_base)
+        if not self.degrees:
+            return f"{found:+.1f}"
+        error = math.sqrt(self.variance * (1 / len(values) + 1 / len(of_base)))
+        bold = "**" if abs(found) > _T[min(self.degrees, len(_T)) - 1] * error > 0 else ""
+        return f"{bold}{found:+.1f} ± {error:.1f}{bold}"
 
 
 def as_markdown(groups: dict[str, list[Result]]) -> str:
@@ -91,13 +114,14 @@ def as_markdown(groups: dict[str, list[Result]]) -> str:
     names = list(next(iter(groups.values()))[0].scores)
     header = ["row", "changes", "seeds", *(f"{name}: BLEU" for name in names)]
     header += ["difference from base", "perplexity", "parameters", "updates", "hours"]
-    rows = []
+    rows, noise = [], Noise.of(_values(results, VALID, "bleu") for results in groups.values())
     for row, results in groups.items():
         own = _values(results, VALID, "bleu")
+        changes = flags(results[0].changes).replace("|", "\\|")
         rows.append([
-            row, f"`{flags(results[0].changes)}`" if results[0].changes else "–", ", ".join(str(result.seed) for result in results),
+            row, f"`{changes}`" if changes else "–", ", ".join(str(result.seed) for result in results),
             *(mean_and_deviation(_values(results, name, "bleu")) for name in names),
-            difference(own, _values(groups[BASE], VALID, "bleu")) if BASE in groups and row != BASE else "",
+            noise.difference(own, _values(groups[BASE], VALID, "bleu")) if BASE in groups and row != BASE else "",
             mean_and_deviation(_values(results, VALID, "perplexity"), ".2f"), f"{results[0].parameters:,}",
             f"{statistics.mean(result.updates for result in results):,.0f}",
             f"{statistics.mean(result.seconds for result in results) / 3600:.2f}",
@@ -108,8 +132,9 @@ def as_markdown(groups: dict[str, list[Result]]) -> str:
     note = (
         f"Each value is the mean of the seeds ± their standard deviation. BLEU is sacreBLEU ({', '.join(signatures)}), of "
         f"--checkpoint={scoring['checkpoint']} with beam {scoring['search']['beam_size']} and α {scoring['search']['alpha']:g}. The "
-        "difference is that of validation BLEU ± its standard error, bold where it is more than two of them. Perplexity is per sub-word of "
-        "the validation set: rows with other sub-words do not compare. Hours are those of a run."
+        "difference is that of validation BLEU ± its standard error, bold where a t-test rejects at 5% that the rows are alike (noise of the "
+        f"seeds pooled over the rows, {noise.degrees} degrees of freedom): of 20 rows without effect, one is bold by chance. Perplexity is "
+        "per sub-word of the validation set: rows with other sub-words do not compare. Hours are those of a run."
     )
     return "\n".join([*lines, "", note]) + "\n"
 

@@ -1,15 +1,16 @@
-"""BPE-dropout (Provilkov et al. 2020, https://aclanthology.org/2020.acl-main.170): byte-pair encoding that skips merges at random."""
+"""BPE-dropout (Provilkov et al. 2020, https://aclanthology.org/2020.acl-main.170): byte-pair encoding that skips merges at random.
 
-import threading
+SentencePiece can sample, too, but one seed gives other sub-words in each process. So all words of a batch are merged in NumPy.
+"""
 
 import numpy as np
 import sentencepiece
 import tensorflow as tf
 
-from t2t_keras.config import EOS
 from t2t_keras.text.byte_pairs import BytePairs
+from t2t_keras.text.sentencepiece_model import UNDERSCORE
 
-_SEED = threading.Lock()  # SentencePiece has one seed for all threads that it starts.
+_NEVER = np.iinfo(np.int64).max  # The rank of a pair that is not merged.
 
 
 class BpeDropout:
@@ -26,14 +27,14 @@ class BpeDropout:
     def __init__(self, subwords: BytePairs, rate: float):
         if type(subwords) is not BytePairs:  # A vocabulary of words is a kind of byte pairs without merges.
             raise ValueError(f"Expected byte-pair encoding (`subwords=bpe`) with `bpe_dropout`. Received: {type(subwords).__name__}.")
-        self.rate, self._processor = rate, sentencepiece.SentencePieceProcessor(model_proto=subwords.model)
+        self.rate, self._merges = rate, _Merges(subwords)
 
     def __call__(self, ids: tf.RaggedTensor, seed) -> tf.RaggedTensor:
         """Divides sentences anew. One that would become longer than the longest of them keeps its sub-words, so that no batch grows.
 
         Args:
             ids: [B, (length)] int32, ragged, each ending in EOS.
-            seed: [2] int64. The same seed gives the same sub-words.
+            seed: [2] int64. The same seed gives the same sub-words, in any process.
 
         Returns:
             As `ids`, for the same text.
@@ -42,12 +43,106 @@ class BpeDropout:
         return tf.RaggedTensor.from_row_lengths(tf.ensure_shape(values, [None]), tf.ensure_shape(lengths, [None]), validate=False)
 
     def _sample(self, values: np.ndarray, lengths: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows = [row.tolist() for row in np.split(values, np.cumsum(lengths)[:-1])]
-        texts = self._processor.decode([row[:-1] for row in rows])
-        with _SEED:
-            sentencepiece.set_random_generator_seed(int(np.random.SeedSequence(seed.view(np.uint64)).generate_state(1)[0]))
-            # The one thread that this starts takes the seed.
-            drawn = self._processor.encode(texts, enable_sampling=True, alpha=self.rate, nbest_size=-1, num_threads=1)
-        longest = lengths.max(initial=0)
-        rows = [[*new, EOS] if len(new) < longest else row for new, row in zip(drawn, rows, strict=True)]
-        return np.array([id for row in rows for id in row], np.int32), np.array([len(row) for row in rows], np.int64)
+        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed.view(np.uint64).tolist())))
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        drawn, drawn_rows = self._merges.drawn(values, rows, self.rate, draw)
+        fits = np.bincount(drawn_rows, minlength=len(lengths)) <= lengths.max(initial=0)
+        drawn, drawn_rows, values, rows = (
+            *(each[fits[drawn_rows]] for each in (drawn, drawn_rows)),
+            *(each[~fits[rows]] for each in (values, rows)),
+        )
+        rows = np.concatenate([drawn_rows, rows])
+        chosen = np.concatenate([drawn, values])[np.argsort(rows, kind="stable")]
+        return chosen.astype(np.int32), np.bincount(rows, minlength=len(lengths)).astype(np.int64)
+
+
+def _normal(subwords: BytePairs) -> dict[str, int]:
+    """Returns the ids of the pieces that merges make, the best score first, and of their characters. Others, such as tags, stay whole."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=subwords.model)
+    special = (processor.is_byte, processor.is_control, processor.is_unknown, processor.is_unused)
+    found = [index for index in range(len(subwords.pieces)) if not any(kind(index) for kind in special)]
+    texts = [subwords.pieces[index].replace(UNDERSCORE, " ") for index in found]
+    # With a rate of 1, nothing is merged, and what is still there is not of merges.
+    unmerged = processor.encode(texts, enable_sampling=True, alpha=1.0, nbest_size=-1)
+    found = [index for index, left in zip(found, unmerged, strict=True) if len(subwords.pieces[index]) == 1 or index not in left]
+    return {subwords.pieces[index]: index for index in sorted(found, key=processor.get_score, reverse=True)}
+
+
+class _Merges:
+    """The merges of a byte-pair encoding: two neighbours become one piece if there is a piece of this text, best score first.
+
+    Args:
+        subwords: the sub-words.
+    """
+
+    def __init__(self, subwords: BytePairs):
+        pieces, normal = subwords.pieces, _normal(subwords)
+        spelled = [
+            [normal[character] for character in piece] if piece in normal and normal.keys() >= set(piece) else [index]
+            for index, piece in enumerate(pieces)
+        ]
+        self._characters = np.concatenate(spelled)
+        self._counts = np.array([len(each) for each in spelled])
+        self._starts = np.cumsum(self._counts) - self._counts
+        # Merges of two words are possible if a piece has a space inside; then a sentence is treated as one word.
+        of_words = not any(UNDERSCORE in piece[1:] for piece in normal)
+        self._begins_word = np.array([of_words and piece.startswith(UNDERSCORE) for piece in pieces])
+        self._size, merges = len(pieces), {}
+        for rank, piece in enumerate(normal):
+            for cut in range(1, len(piece)):
+                if piece[:cut] in normal and piece[cut:] in normal:
+                    merges[normal[piece[:cut]] * self._size + normal[piece[cut:]]] = rank, normal[piece]
+        self._pairs = np.array([*sorted(merges), _NEVER])
+        self._ranks, self._merged = np.array([*(merges[pair] for pair in sorted(merges)), (_NEVER, 0)]).T
+
+    def drawn(self, values: np.ndarray, rows: np.ndarray, rate: float, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Divides sentences anew.
+
+        Args:
+            values: ids of the sub-words of all sentences, [N].
+            rows: the number of the sentence of each, ascending, [N].
+            rate: probability of skipping a merge.
+            draw: draws random numbers.
+
+        Returns:
+            As `values` and `rows`, for the same text.
+        """
+        counts = self._counts[values]
+        own = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        symbols, rows = self._characters[np.repeat(self._starts[values], counts) + own], np.repeat(rows, counts)
+        first = np.flatnonzero(self._begins_word[symbols] | (np.diff(rows, prepend=-1) > 0))
+        lengths = np.diff(first, append=len(symbols))
+        merged = np.full(len(symbols), -1)
+        groups = np.ceil(np.log2(lengths))  # Words of similar lengths are merged together.
+        for group in np.unique(groups):
+            chosen = groups == group
+            columns = np.arange(lengths[chosen].max())
+            places, within = first[chosen][:, None] + columns, columns < lengths[chosen][:, None]
+            words = np.where(within, symbols[np.where(within, places, 0)], -1)
+            merged[places[within]] = self._merge(words, rate, draw)[within]
+        return merged[merged >= 0], rows[merged >= 0]
+
+    def _merge(self, words: np.ndarray, rate: float, draw: np.random.Generator) -> np.ndarray:
+        """Merges as algorithm 1 of the paper: each time, the best of the possible merges that are not skipped; ends where there is none.
+
+        Args:
+            words: ids of characters, with -1 after the end, [words, length].
+
+        Returns:
+            Ids of sub-words, likewise.
+        """
+        left = np.arange(len(words) if words.shape[1] > 1 else 0)  # Words that may have further merges.
+        columns = np.arange(words.shape[1] - 1)
+        while len(left):
+            current = words[left]
+            pairs = np.where(current[:, 1:] < 0, -1, current[:, :-1] * self._size + current[:, 1:])
+            places = np.searchsorted(self._pairs, pairs)
+            possible = (self._pairs[places] == pairs) & (draw.random(pairs.shape) >= rate)
+            ranks = np.where(possible, self._ranks[places], _NEVER)
+            best = ranks.argmin(axis=1)
+            merges = ranks[np.arange(len(left)), best] < _NEVER
+            left, current, best, places = left[merges], current[merges], best[merges], places[merges]
+            current[np.arange(len(left)), best] = self._merged[places[np.arange(len(left)), best]]
+            words[left, :-1] = np.take_along_axis(current, columns + (columns > best[:, None]), axis=1)
+            words[left, -1] = -1
+        return words
