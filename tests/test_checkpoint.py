@@ -678,7 +678,7 @@ def test_a_full_disk_is_told_and_leaves_the_last_checkpoint(tmp_path, monkeypatc
     weights = write_run(tmp_path, [1])
     toy.fill_disk(monkeypatch, "step-000000002.npz.*")
     model = new_model()
-    with pytest.raises(OSError, match="step-000000002.npz.*No space left on device.*make room"):
+    with pytest.raises(OSError, match="step-000000002.npz.*No space left on device.*free space"):
         checkpoint.write(checkpoint.path_of(tmp_path, 2), model, new_adam(model), STATE)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000000001.json", "step-000000001.npz"]
     checkpoint.load(tmp_path, "latest", model)

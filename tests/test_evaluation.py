@@ -190,7 +190,7 @@ def test_every_reference_has_as_many_lines():
         ({"tokenize": "ko-mecab"}, r"tokenize=ko-mecab .* pip install sacrebleu\[ko\]$"),
         ({"tokenize": "mosses"}, "one of .*13a.* Received: mosses"),
         ({"compound_split": "german"}, "code of Moses: .*de, .* Received: german"),
-        ({"rouge": True}, "pip install rouge-score"),
+        ({"rouge": True}, r"pip install 't2t_keras\[rouge\]'"),
     ],
 )
 def test_what_cannot_be_counted_here_is_told_before_there_is_anything_to_count(monkeypatch, wanted, named):

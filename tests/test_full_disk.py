@@ -50,7 +50,7 @@ def test_a_file_that_does_not_fit_is_named_in_a_sentence_and_stays_as_it_was(tmp
         with pytest.raises(files.WriteError) as raised:
             write(tmp_path, 5)
     assert str(raised.value) == (
-        f"Could not write {path} (No space left on device). What was there before is unchanged: make room, or give permission, and run "
+        f"Could not write {path} (No space left on device). The earlier content is unchanged: free space, or give permission, and run "
         "the same command again."
     )
     assert path.read_bytes() == before and not list(tmp_path.rglob("*.tmp"))

@@ -622,7 +622,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_the
     with (
         monkeypatch.context() as patched,
         pytest.raises(
-            OSError, match=r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: make room"
+            OSError, match=r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: free space"
         ),
     ):
         toy.fill_disk(patched, f"{pathlib.Path(name).name}*")

@@ -11,7 +11,7 @@ import pytest
 
 from t2t_keras.interop import word_vectors
 
-gensim = pytest.importorskip("gensim", reason="gensim is not installed: pip install .[embeddings]")
+gensim = pytest.importorskip("gensim", reason="the extra 'embeddings' is not installed: pip install -e '.[embeddings]'")
 from gensim.models import KeyedVectors, Word2Vec  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -149,7 +149,7 @@ def test_a_header_of_another_width_than_the_rows_is_refused(tmp_path):
 def test_a_file_that_is_cut_off_is_refused(file, request, learned):
     content = file.read_bytes()
     file.write_bytes(content[:-9])
-    with pytest.raises(ValueError, match="cut off|damaged|as its header says"):
+    with pytest.raises(ValueError, match="truncated|damaged|as its header says"):
         word_vectors.read(file, WIDTH, ["dog"])
     if request.node.callspec.params["file"] != "binary":
         file.write_bytes(content[: content.rindex(b" ")] + b"\n")  # A row is short of a number.
