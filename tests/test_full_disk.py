@@ -67,7 +67,7 @@ def no_room():
 
 
 @pytest.mark.parametrize(("size", "why"), [(1, "{path}; File too large"), (100_000, "No space left on device")], ids=["small", "large"])
-def test_points_that_do_not_fit_are_told_and_those_before_them_stay(tmp_path, no_room, size, why):
+def test_points_that_do_not_fit_are_reported_and_those_before_them_stay(tmp_path, no_room, size, why):
     """Story: TensorFlow wrote a part of a large one, without a word, and nothing behind it could be read."""
     board = train_points(tmp_path, [1, 2])
     [path] = (tmp_path / "logs").iterdir()

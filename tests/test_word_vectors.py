@@ -36,7 +36,7 @@ def file(request, learned, tmp_path) -> pathlib.Path:
     return tmp_path / "vectors.txt"
 
 
-def test_the_contents_tell_the_format(file, request):
+def test_the_contents_determine_the_format(file, request):
     expected = {"text": (WIDTH, False, True), "binary": (WIDTH, True, True), "glove": (WIDTH, False, False)}
     assert word_vectors.check(file, WIDTH) == expected[request.node.callspec.params["file"]]
 
@@ -164,7 +164,7 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path):
         word_vectors.read(tmp_path / "v", 2, ["a", "b", "c"])
 
 
-def test_a_missing_file_and_a_missing_gensim_are_told(tmp_path, monkeypatch):
+def test_a_missing_file_and_a_missing_gensim_are_reported(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="No such file of word vectors: '.*nowhere'"):
         word_vectors.check(tmp_path / "nowhere", 2)
     (tmp_path / "v").write_text("a 1 2\n")
