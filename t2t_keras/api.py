@@ -65,7 +65,7 @@ class TextTranslator:
 
         Args:
             text: a sentence, or a list of sentences. A line break within a sentence counts as a space.
-            batch_size: number of sentences translated at once; 0 is what fills the cores or the GPU, and 64 for an export.
+            batch_size: number of sentences translated at once; 0 chooses it by the cores or the GPU, and is 64 for an export.
             source_language, target_language: codes of a model of many languages; empty for those that it was loaded with.
 
         Returns:
@@ -172,7 +172,7 @@ class TextTranslator:
         Args:
             text: a sentence, or a list of sentences.
             seeds: a seed for each sentence, in place of those made of `seed` and the place in the list.
-            batch_size: number of sentences translated at once; 0 is what fills the cores or the GPU, and 64 for an export.
+            batch_size: number of sentences translated at once; 0 chooses it by the cores or the GPU, and is 64 for an export.
             options: fields of `SampleConfig`: `draws`, `seed`, `temperature`, `top_k` and `top_p`.
 
         Returns:

@@ -438,7 +438,7 @@ def translate_files(asked: LineTranslation, patterns: str, output: str, *, runne
     A file that has its name is finished: the next call skips it. Messages about lines are beside it, in NAME.problems.
 
     Args:
-        asked: what is asked for each line. The workers read the model from the same path.
+        asked: the options. The workers read the model from the same path.
         patterns: the files, as patterns with commas between them, on any file system of Beam.
         output: folder of the translations, likewise.
         runner, options: see `beam_options.read`.

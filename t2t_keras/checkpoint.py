@@ -101,7 +101,7 @@ def write(path: pathlib.Path, model, optimizer, state: dict) -> None:
         _sync_names(path.parent)
     except OSError as error:
         raise OSError(
-            f"Could not write {path} ({error.strerror or error}). Earlier checkpoints are unchanged: make room, or give "
+            f"Could not write {path} ({error.strerror or error}). Earlier checkpoints are unchanged: free space, or give "
             "permission, and run the same command again."
         ) from error
 

@@ -156,7 +156,9 @@ def connect(model: Model) -> Predict:
     try:
         return _grpc(model) if model.server.startswith("grpc") else _rest(model)
     except ImportError as error:
-        raise ValueError(f"The client needs more packages: pip install 't2t_keras[client]'. ({error})") from error
+        raise ValueError(
+            f"The client needs more packages: pip install 't2t_keras[client]', or -e '.[client]' in a checkout. ({error})"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Private names of Keras, TensorFlow and TF.Text, which a new version may change without notice. No other module uses one.
 
-They were seen in TensorFlow 2.21, TF.Text 2.21 and Keras 3.15.1; `tests/test_compat.py` tells which has changed since. TF.Text is
+They were seen in TensorFlow 2.21, TF.Text 2.21 and Keras 3.15.1; `tests/test_compat.py` shows which have changed since. TF.Text is
 imported inside a function, because the network needs Keras only.
 """
 

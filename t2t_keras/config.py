@@ -424,7 +424,7 @@ class TrainConfig:
         0, "Number of micro-batches that a device computes at a time; 0: one on a GPU, and on a CPU as cores and memory allow.", 64
     )
     device_tflops: float = option(
-        0.0, "Sustained TFLOPS of one device, for the paper's estimate of the training cost (Table 2: 9.5 for a P100); 0 makes none."
+        0.0, "Sustained TFLOPS of one device, for the paper's estimate of the training cost (Table 2: 9.5 for a P100); 0 makes no estimate."
     )
     dtype: str = option("float32", "Type of the layers' arithmetic: float32, bfloat16, or float16 with loss scaling. Weights stay float32.")
     tf32: bool = option(
@@ -465,7 +465,7 @@ class TrainConfig:
         "File of word vectors of Word2Vec (text or binary) or GloVe, as wide as the embeddings: the rows of sub-words that are whole words "
         "start as these; empty for none.",
     )
-    freeze_embeddings: int = option(0, "Number of first updates in which the rows of --embeddings keep their values.")
+    freeze_embeddings: int = option(0, "Number of updates before the rows of --embeddings are trained.")
     seed: int = option(1, "Seed of the initial weights, the order of the data, and dropout.")
     deterministic: bool = option(False, "Make runs with the same seed on the same machine bit-identical; slower.")
     data_service: str = option(
@@ -591,11 +591,11 @@ class DecodeConfig:
     )
     diverse_groups: int = option(
         1,
-        "Number of groups that the beams are divided into, each of which avoids the sub-words of others (Vijayakumar et al. 2016).",
+        "Number of groups of beams, each of which avoids the sub-words of earlier groups (Vijayakumar et al. 2016).",
         2**12,
     )
     diversity: float = option(
-        0.5, "What --diverse_groups take from the score of a sub-word for each beam of the groups before that writes it at its position."
+        0.5, "Penalty of --diverse_groups on the score of a sub-word, for each beam of earlier groups that chose it at the same position."
     )
     search_rows: int = option(
         0, "Maximum number of sentences in a step of the search; 0: 256 on a GPU, otherwise 32. In an export 0 is 32.", 2**12
@@ -652,19 +652,19 @@ class FilterConfig:
     max_characters: int = option(1000, "Reject pairs with more characters than this on either side; 0: none.")
     max_length_ratio: float = option(
         1.7,
-        "Reject pairs with one side this many times as long as the other one lets expect, in characters, after adding 10 to each; 0: none.",
+        "Reject pairs with one side this many times as long as expected from the other, in characters, after adding 10 to each; 0: none.",
     )
-    length_ratio: float = option(0.0, "Expected characters of target for each of source; 0: the median of the first 20,000 pairs.")
+    length_ratio: float = option(0.0, "Expected ratio of the characters of target and source; 0: the median of the first 20,000 pairs.")
     min_letters: float = option(0.5, "Reject pairs with a smaller share of letters among the characters of a side, spaces aside; 0: none.")
     source_script: str = option("", "Scripts of the source, separated by commas, such as Latin or Han,Hiragana,Katakana; empty: any.")
     target_script: str = option("", "Scripts of the target, likewise.")
     min_script: float = option(0.8, "Reject pairs with a smaller share of the expected scripts among the letters of a side.")
-    keep_copies: bool = option(False, "Keep pairs whose sides have the same text, but for case, digits, punctuation and spaces.")
+    keep_copies: bool = option(False, "Keep pairs whose sides have the same text, ignoring case, digits, punctuation and spaces.")
     source_language: str = option("", "Code of the language of the source, such as en, which py3langid identifies; empty: any.")
     target_language: str = option("", "Code of the language of the target, likewise.")
     min_language: float = option(0.05, "Reject pairs with a side whose language is the expected one with a smaller probability.")
-    duplicates: str = option("pair", "Reject what was there before: the pair, the source, whatever its target, the target, or none.")
-    near_duplicates: str = option("pair", "Likewise, for text that is the same but for case, digits, punctuation and spaces.")
+    duplicates: str = option("pair", "Reject what occurred before: pair, source (with any target), target (with any source), or none.")
+    near_duplicates: str = option("pair", "The same, ignoring case, digits, punctuation and spaces.")
     max_cross_entropy: float = option(
         5.0, "Reject pairs with a larger dual conditional cross-entropy (Junczys-Dowmunt 2018), in nats, of two runs; 0: none."
     )

@@ -29,7 +29,7 @@ class WriteError(OSError):
 
     def __str__(self) -> str:
         return (
-            f"Could not write {self.filename} ({self.strerror}). What was there before is unchanged: make room, or give permission, and "
+            f"Could not write {self.filename} ({self.strerror}). The earlier content is unchanged: free space, or give permission, and "
             "run the same command again."
         )
 

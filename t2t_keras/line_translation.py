@@ -1,4 +1,4 @@
-"""Translates lines as `translate.py` does: what is asked for each line, and what is written for it. Workers of Apache Beam use it too."""
+"""Translates lines of text with the options of `translate.py`, which workers of Apache Beam share."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ DIRECTIONS = ("forward", "right_to_left", "backward")  # Those of `decoding.rera
 
 @dataclasses.dataclass(frozen=True)
 class LineTranslation:
-    """What is asked for each line. Making one imports no TensorFlow.
+    """Options of translating lines. Making one imports no TensorFlow.
 
     Args:
         model: arguments of `decoding.loading.load`, with a list of folders as `model_dir`; or {"export": folder}.
@@ -29,7 +29,7 @@ class LineTranslation:
         jsonl: whether lines are JSON objects.
         terms: file of terms, or empty.
         keep_patterns: see `patterns.parse`.
-        batch_size: number of sentences translated at once; 0 is what fills the machine.
+        batch_size: number of sentences translated at once; 0 chooses it by the cores or the GPU.
 
     Raises:
         FileNotFoundError: `rerank_with` is not a run.
@@ -145,7 +145,7 @@ class LineTranslator:
     """Translates lines with a loaded model.
 
     Args:
-        asked: what is asked for each line.
+        asked: the options.
         terms: translations of terms.
         translator: a `Translator` or an `_Export`.
         by_text: whether samples depend on the text of a line in place of its number.

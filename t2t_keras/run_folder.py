@@ -508,7 +508,7 @@ def stored(model_dir: pathlib.Path, data_dir: str | os.PathLike) -> str:
 
 def check_given(model_dir: pathlib.Path, options: Options, names: Iterable[str], purpose: str) -> None:
     """Checks options that name something outside of a run's folder: only those given in this start are used, because a folder, with its
-    options, may come from somebody else.
+    options, may come from someone else.
 
     Args:
         model_dir: the run's folder.
@@ -523,8 +523,8 @@ def check_given(model_dir: pathlib.Path, options: Options, names: Iterable[str],
     unknown = [f"`{name}={values[name]}`" for name in names if values[name] and options.sources.get(name, "").startswith(OF_RUN)]
     if unknown:
         raise ValueError(
-            f"Expected {', '.join(unknown)} to be given again, or other values, to {purpose}. Received only the values in "
-            f"{model_dir / CONFIG}, which may be somebody else's."
+            f"Expected {', '.join(unknown)} to be given again, or other values, to {purpose}. Received them only from "
+            f"{model_dir / CONFIG}, which may be someone else's."
         )
 
 

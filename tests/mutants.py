@@ -157,14 +157,14 @@ MUTANTS = (
         "t2t_keras/run_folder.py",
         '            sources={name: source for name, source in sources.items() if source != "default"},\n',
         "            sources={},\n",
-        ("tests/test_run_folder.py::test_the_table_of_options_tells_where_each_value_comes_from",),
+        ("tests/test_run_folder.py::test_the_table_of_options_shows_where_each_value_comes_from",),
     ),
     Mutant(
         "training starts TensorFlow before it looks for its text",
         "t2t_keras/cli/training.py",
         "        corpora.check_files(chosen.data, chosen.task.texts)\n",
         "        pass\n",
-        ("tests/test_tools.py::test_text_of_unequal_length_is_told_at_once[train]",),
+        ("tests/test_tools.py::test_text_of_unequal_length_is_reported_at_once[train]",),
     ),
     Mutant(
         "workers wait for a chief that has failed",
@@ -178,7 +178,7 @@ MUTANTS = (
         "tools/workers.py",
         "if workers[0].returncode != 1:",
         "if True:",
-        ("tests/test_workers.py::test_the_launcher_tells_the_cause_alone[both]",),
+        ("tests/test_workers.py::test_the_launcher_reports_the_cause_alone[both]",),
     ),
     Mutant(
         "a column of the HPARAMS tab is missing",
@@ -566,7 +566,7 @@ MUTANTS = (
         "t2t_keras/training/device_memory.py",
         "(at_once, rows, length_of",
         "(1, rows, length_of",
-        ("tests/test_device_memory.py::test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is_told",),
+        ("tests/test_device_memory.py::test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is_reported",),
     ),
     Mutant(
         "a loaded run takes all memory of the GPUs",
@@ -1020,7 +1020,7 @@ MUTANTS = (
         "t2t_keras/data/shards.py",
         "            if not (follows and",
         "            if False and not (follows and",
-        ("tests/test_shards.py::test_a_number_that_cannot_be_in_the_index_is_told_with_its_line",),
+        ("tests/test_shards.py::test_a_number_that_cannot_be_in_the_index_is_reported_with_its_line",),
     ),
     # Data: corpora, preparing, the data service.
     Mutant(
@@ -1213,7 +1213,7 @@ MUTANTS = (
         ("tests/test_run.py::test_a_run_keeps_what_its_data_was_prepared_with",),
     ),
     Mutant(
-        "a data folder of an older version is told to be of another corpus",
+        "a data folder of an older version is taken for one of another corpus",
         "t2t_keras/data/prepare.py",
         "not _HASHED.search(",
         "False and _HASHED.search(",
@@ -1224,7 +1224,7 @@ MUTANTS = (
         "t2t_keras/run_folder.py",
         '    if not isinstance(options, dict):\n        raise ValueError(f"{path} is damaged',
         '    if options is None:\n        raise ValueError(f"{path} is damaged',
-        ("tests/test_prepare.py::test_a_folder_whose_corpus_json_is_damaged_is_told",),
+        ("tests/test_prepare.py::test_a_folder_whose_corpus_json_is_damaged_is_reported",),
     ),
     Mutant(
         "preparing overwrites other files",
@@ -1238,14 +1238,14 @@ MUTANTS = (
         "t2t_keras/data/prepare.py",
         "(OSError, *_WRITE_ERRORS)",
         "OSError",
-        ("tests/test_prepare.py::test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_there_is_room",),
+        ("tests/test_prepare.py::test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when_there_is_room",),
     ),
     Mutant(
         "a folder counts as whole before it is",
         "t2t_keras/data/prepare.py",
         "        write_whole(folder / name, model)\n",
         '        write_whole(folder / name, model)\n    (folder / CORPUS).write_text("{}")\n',
-        ("tests/test_prepare.py::test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_there_is_room",),
+        ("tests/test_prepare.py::test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when_there_is_room",),
     ),
     Mutant(
         "each validation pair in the training text counts once",
@@ -1266,7 +1266,7 @@ MUTANTS = (
         "t2t_keras/data/corpora.py",
         "                _check_is_text(path, file.peek(max(map(len, _NOT_TEXT))))\n",
         "",
-        ("tests/test_corpora.py::test_a_file_that_is_not_text_or_is_in_utf16_is_told_with_what_makes_text_of_it",),
+        ("tests/test_corpora.py::test_a_file_that_is_not_text_or_is_in_utf16_is_reported_with_what_makes_text_of_it",),
     ),
     Mutant(
         'too small a vocabulary is answered by "give more text"',
@@ -1421,7 +1421,7 @@ MUTANTS = (
         "t2t_keras/data/corpora.py",
         "if len(set(map(len, found))) > 1:",
         "if False:",
-        ("tests/test_tools.py::test_scored_files_of_unequal_length_are_told_by_their_flags",),
+        ("tests/test_tools.py::test_scored_files_of_unequal_length_are_reported_by_their_flags",),
     ),
     Mutant(
         "evaluate.py has no samples by default",
@@ -1680,7 +1680,7 @@ MUTANTS = (
         "t2t_keras/data/corpora.py",
         'raise ValueError(f"{_not_utf8(path, number, error)}.")',
         'raise ValueError(f"{_not_utf8(path, number, error)}, or leave such lines out with `skip_bad_lines`.")',
-        ("tests/test_tools.py::test_a_scored_line_that_is_not_utf_8_is_told_without_advice_that_cannot_be_taken",),
+        ("tests/test_tools.py::test_a_scored_line_that_is_not_utf_8_is_reported_without_advice_that_cannot_be_taken",),
     ),
     Mutant(
         "a link is replaced by the file that is written",
@@ -1690,11 +1690,11 @@ MUTANTS = (
         ("tests/test_lines.py::test_what_a_link_points_to_is_written_and_the_link_stays",),
     ),
     Mutant(
-        "a file that cannot be written is told at the end",
+        "a file that cannot be written is reported at the end",
         "t2t_keras/text/lines.py",
         'open(partial, "wb", opener',
         'open("/dev/null", "wb", opener',
-        ("tests/test_lines.py::test_a_file_that_cannot_be_written_is_told_before_it_is",),
+        ("tests/test_lines.py::test_a_file_that_cannot_be_written_is_reported_before_it_is",),
     ),
     Mutant(
         "the draws of a chunk begin anew",
@@ -1757,7 +1757,7 @@ MUTANTS = (
         "t2t_keras/line_translation.py",
         'warn(f"Line {number}: only',
         'warn(f"Line {number - 1}: only',
-        ("tests/test_tools.py::test_a_line_that_is_cut_is_told_by_its_number",),
+        ("tests/test_tools.py::test_a_line_that_is_cut_is_reported_by_its_number",),
     ),
     Mutant(
         "translate.py shows progress between translations on a terminal",
@@ -1774,11 +1774,11 @@ MUTANTS = (
         ("tests/test_config.py::test_an_invalid_option_is_refused_with_its_name_and_value",),
     ),
     Mutant(
-        "wrong options are told after TensorFlow is imported",
+        "wrong options are reported after TensorFlow is imported",
         "t2t_keras/cli/flags.py",
         '    dataclasses.replace(*run_folder.groups(folders[0], "decode"), **search)\n',
         "",
-        ("tests/test_tools.py::test_a_wrong_option_is_told_in_one_line_and_at_once",),
+        ("tests/test_tools.py::test_a_wrong_option_is_reported_in_one_line_and_at_once",),
     ),
     Mutant(
         "help of the installed launcher names the file of a checkout",
@@ -1799,7 +1799,7 @@ MUTANTS = (
         "tools/workers.py",
         'if sys.argv[1:2] == ["--version"]:',
         "if False:",
-        ("tests/test_tools.py::test_every_program_tells_its_version_without_tensorflow[workers]",),
+        ("tests/test_tools.py::test_every_program_prints_its_version_without_tensorflow[workers]",),
     ),
     # The built-in corpus and the quick start.
     Mutant(
@@ -2238,7 +2238,7 @@ MUTANTS = (
         "tools/parse.py",
         "if flags.FLAGS[name].present):",
         "if not flags.FLAGS):",
-        ("tests/test_parse.py::test_flags_that_do_not_fit_together_are_told_before_anything_is_written",),
+        ("tests/test_parse.py::test_flags_that_do_not_fit_together_are_reported_before_anything_is_written",),
     ),
     Mutant(
         "a word of more than 100 bytes is unknown",
@@ -2625,18 +2625,18 @@ MUTANTS = (
         ("tests/test_renewal.py::test_a_data_service_changes_them_likewise",),
     ),
     Mutant(
-        "nine in ten of the words to be told are masked",
+        "nine in ten of the words to be predicted are masked",
         "t2t_keras/data/masking.py",
         "RANDOM_SECOND, MASKED, REPLACED = 0.5, 0.8, 0.1",
         "RANDOM_SECOND, MASKED, REPLACED = 0.5, 0.9, 0.05",
-        ("tests/test_pretraining.py::test_of_the_sub_words_a_share_is_told_of_which_80_percent_are_masked_and_10_are_replaced",),
+        ("tests/test_pretraining.py::test_of_the_sub_words_a_share_is_predicted_of_which_80_percent_are_masked_and_10_are_replaced",),
     ),
     Mutant(
         "separators are masked",
         "t2t_keras/data/masking.py",
         "& (ids != BOS) & (ids != EOS)",
         "& (ids != BOS)",
-        ("tests/test_pretraining.py::test_of_the_sub_words_a_share_is_told_of_which_80_percent_are_masked_and_10_are_replaced",),
+        ("tests/test_pretraining.py::test_of_the_sub_words_a_share_is_predicted_of_which_80_percent_are_masked_and_10_are_replaced",),
     ),
     Mutant(
         "a second sentence that does not follow is of the same document",
@@ -2650,7 +2650,7 @@ MUTANTS = (
         "t2t_keras/data/masking.py",
         "tf.minimum(ends[:, -1] - of_first, tf.gather(ends[:, -1], other) - of_before)",
         "ends[:, -1] - of_first",
-        ("tests/test_pretraining.py::test_lengths_do_not_tell_which_second_sentences_follow",),
+        ("tests/test_pretraining.py::test_lengths_do_not_reveal_which_second_sentences_follow",),
     ),
     Mutant(
         "the first separator is of the second sentence",

@@ -137,7 +137,7 @@ def test_a_line_that_cannot_be_translated_is_put_aside_with_its_place_and_reason
     assert any("with 4 failures and 0 warnings" in message for message in messages)
 
 
-def test_a_line_that_is_cut_is_told_with_its_place(source):
+def test_a_line_that_is_cut_is_reported_with_its_place(source):
     (source / "long.txt").write_bytes(b"a\n" * 9 + b"x" * 41 + b"\n")
     found = translate(source, pattern="long.txt")
     assert found["long.txt.problems"] == b"Line 10: only the first 40 sub-words are translated (`max_input`).\n"
@@ -210,7 +210,7 @@ def test_a_file_whose_chunks_are_all_translated_is_joined(source, monkeypatch):
     assert translate(source, pattern="one_chunk.txt") == {"one_chunk.txt": EXPECTED["one_chunk.txt"]}
 
 
-def test_a_damaged_file_is_told_and_the_others_are_finished(source, monkeypatch):
+def test_a_damaged_file_is_reported_and_the_others_are_finished(source, monkeypatch):
     packed = source / "packed.txt.gz"
     whole = packed.read_bytes()
     packed.write_bytes(whole[:-9])
@@ -227,7 +227,7 @@ def test_a_damaged_file_is_told_and_the_others_are_finished(source, monkeypatch)
     assert translate(source) == EXPECTED  # And no file of problems.
 
 
-def test_what_is_refused_is_told_before_anything_is_written(source, tmp_path):
+def test_what_is_refused_is_reported_before_anything_is_written(source, tmp_path):
     translate(source, pattern="blank.txt")
     with pytest.raises(ValueError, match="options and the model that .*out was begun with. Received others: jsonl, keep_patterns. Give"):
         translate(source, dataclasses.replace(ASKED, keep_patterns="tags", jsonl=True))
@@ -360,7 +360,7 @@ def test_an_export_writes_what_its_run_writes(real, signatures, translator, tmp_
     assert warnings["export"] == warnings["run"] and f"Line {len(texts)}: only the first" in warnings["run"][-1]
 
 
-def test_an_option_that_an_export_refuses_is_told_with_its_sentence(real, signatures, monkeypatch, tmp_path):
+def test_an_option_that_an_export_refuses_is_reported_with_its_sentence(real, signatures, monkeypatch, tmp_path):
     monkeypatch.setattr(api, "load_export", lambda path: (None, signatures, 64, []))
     asked = LineTranslation({"export": tmp_path}, n_best=3)
     with pytest.raises(ValueError, match="n_best.* The sentence is: 'one'"):
@@ -446,7 +446,7 @@ def test_workers_in_another_folder_find_the_model(monkeypatch):
     assert (found.model, found.rerank_with) == ({**MODEL, "model_dir": [RUN, RUN]}, str(RUN))
 
 
-def test_a_transform_tells_what_is_wrong_before_the_pipeline_runs(tmp_path):
+def test_a_transform_reports_what_is_wrong_before_the_pipeline_runs(tmp_path):
     with pytest.raises(ValueError, match="Expected `n_best` of at most `beam_size`, 2. Received: n_best=3"):
         beam.Translate(RUN, n_best=3, beam_size=2)
     with pytest.raises(FileNotFoundError, match="absent"):

@@ -83,7 +83,7 @@ def test_the_exchange_is_emptied_before_and_after(data, tmp_path):
         ("DirectRunner", "'unclosed", "quotation"),
     ],
 )
-def test_what_beam_does_not_take_is_told_before_any_text_is_read(runner, options, told):
+def test_what_beam_does_not_take_is_reported_before_any_text_is_read(runner, options, told):
     with pytest.raises(ValueError, match=told):
         beam_pipeline.writer(runner, options)
 

@@ -613,7 +613,7 @@ def test_the_manifest_is_the_size_and_the_sha_256(written):
     assert json.loads(written.with_suffix(".json").read_text()) == expected
 
 
-def test_the_newest_whole_checkpoint_is_restored_and_newer_ones_are_told_of(tmp_path, messages):
+def test_the_newest_whole_checkpoint_is_restored_and_newer_ones_are_reported(tmp_path, messages):
     """Truncated, flipped or missing: with each, the one before is as good as it was."""
     weights = write_run(tmp_path, [1, 2, 3, 4])
     paths = checkpoint.kept(tmp_path)
@@ -674,18 +674,18 @@ def test_the_best_are_kept_apart_from_the_newest(tmp_path):
     ]
 
 
-def test_a_full_disk_is_told_and_leaves_the_last_checkpoint(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     weights = write_run(tmp_path, [1])
     toy.fill_disk(monkeypatch, "step-000000002.npz.*")
     model = new_model()
-    with pytest.raises(OSError, match="step-000000002.npz.*No space left on device.*make room"):
+    with pytest.raises(OSError, match="step-000000002.npz.*No space left on device.*free space"):
         checkpoint.write(checkpoint.path_of(tmp_path, 2), model, new_adam(model), STATE)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000000001.json", "step-000000001.npz"]
     checkpoint.load(tmp_path, "latest", model)
     assert_equal(arrays(model), weights[1])
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path, trained):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path, trained):
     (tmp_path / "checkpoints").write_bytes(b"a file where a folder should be")
     with pytest.raises(OSError, match="Could not write .*permission"):
         checkpoint.write(checkpoint.path_of(tmp_path, 1), *trained, STATE)

@@ -108,7 +108,7 @@ def test_labels_are_different_names(labels):
         ClassifierConfig(labels=labels)
 
 
-def test_a_bag_of_words_tells_sides_apart():
+def test_a_bag_of_words_distinguishes_sides():
     pytest.importorskip("sklearn")
     texts = [("a", "cat dog", "cow"), ("b", "cow", "cat dog")] * 10
     assert bag_of_words.accuracy(texts, texts[:2]) == 1
@@ -351,7 +351,7 @@ def test_scikit_learn_is_needed_before_a_model_is_loaded(folder, tmp_path):
     assert result.returncode == 1 and result.stderr.decode() == f"Error: {bag_of_words.MISSING}\n"
 
 
-def test_more_positions_than_the_encoder_has_from_training_are_told(folder, monkeypatch):
+def test_more_positions_than_the_encoder_has_from_training_are_reported(folder, monkeypatch):
     """The encoder was trained with max_length=24."""
     monkeypatch.chdir(folder)
     given = {name: TRAINING[name] for name in ("train_source", "valid_source")}

@@ -190,7 +190,7 @@ def test_each_request_has_its_own_phrases_and_says_whether_they_are_there(server
         client.translate_batch(predict_of(servers, "grpc"), [Request("one"), Request("two", avoid=["x"])])
 
 
-def test_a_server_that_goes_away_again_is_told_again(messages):
+def test_a_server_that_goes_away_again_is_reported_again(messages):
     away = iter([True, False, True, False])
 
     def predict(signature, inputs):
@@ -236,7 +236,7 @@ def test_an_answer_that_takes_too_long_is_asked_for_again(servers, requests, sch
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(("options", "named"), [({"alpha": -2.0}, "alpha"), ({"alpha": float("nan")}, "alpha"), ({"n_best": 3}, "n_best")])
-def test_an_option_that_is_refused_is_told_and_not_repeated(servers, requests, scheme, options, named):
+def test_an_option_that_is_refused_is_reported_and_not_repeated(servers, requests, scheme, options, named):
     predict = client.retrying(predict_of(servers, scheme), 5, sleep=lambda seconds: pytest.fail("waited"))
     with pytest.raises(client.ServerError, match=f"refused 1 of 1 lines, such as 'one': {named}: expected"):
         list(client.translate_lines(predict, ["one"], client.Options(**options)))
@@ -250,7 +250,7 @@ def test_one_line_that_is_refused_is_named():
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_request_that_is_refused_is_told_and_not_repeated(servers, requests, scheme):
+def test_a_request_that_is_refused_is_reported_and_not_repeated(servers, requests, scheme):
     requests.before = fail(1, tf.errors.InvalidArgumentError)
     predict = client.retrying(predict_of(servers, scheme), 5, sleep=lambda seconds: pytest.fail("waited"))
     with pytest.raises(client.ServerError, match="refused the request: come back later"):
@@ -280,7 +280,7 @@ def test_a_version_that_the_server_has_is_found(servers, scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_server_that_is_not_there_is_told_after_the_last_attempt(scheme):
+def test_a_server_that_is_not_there_is_reported_after_the_last_attempt(scheme):
     predict = client.retrying(
         client.connect(client.Model(f"{scheme}://127.0.0.1:9", "translate", timeout=2.0)), 2, sleep=lambda seconds: None
     )
@@ -304,7 +304,7 @@ def test_a_server_that_starts_late_is_found(servable):
         assert list(client.translate_lines(predict, ["one"]))[0]["text"] == ["ONE"]
 
 
-def test_something_else_that_answers_is_told_in_its_own_words(servers):
+def test_something_else_that_answers_is_reported_in_its_own_words(servers):
     predict = client.connect(client.Model(servers["http"] + "/proxy", "translate"))
     with pytest.raises(client.ServerError, match=r"Malformed request.*HTTP 400"):
         predict("serving_default", {"text": ["a"]})
@@ -443,7 +443,7 @@ def test_no_lines_give_no_translations_and_need_no_server():
         (["--alpha=-2", "--server={grpc}"], "alpha: expected"),
     ],
 )
-def test_the_program_tells_what_went_wrong_in_a_line(servers, arguments, expected):
+def test_the_program_reports_what_went_wrong_in_a_line(servers, arguments, expected):
     result = program(*(argument.format(**servers) for argument in arguments), stdin=b"one\n")
     assert result.returncode == 1 and result.stdout == b""
     [said] = result.stderr.decode().splitlines()
@@ -481,7 +481,7 @@ def test_a_client_imports_no_tensorflow_and_leaves_it_to_be_imported():
 
 
 @pytest.mark.parametrize(("scheme", "package"), [("grpc", "tensorflow_serving"), ("grpc", "grpc"), ("http", "requests")])
-def test_a_missing_package_is_told_with_what_to_install(monkeypatch, scheme, package):
+def test_a_missing_package_is_reported_with_what_to_install(monkeypatch, scheme, package):
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)

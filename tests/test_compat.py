@@ -179,7 +179,7 @@ def test_every_function_of_the_module_has_a_check_and_says_what_is_private():
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_name_that_changes_its_meaning_is_told(monkeypatch, check, owner, name, meaning):
+def test_a_name_that_changes_its_meaning_is_reported(monkeypatch, check, owner, name, meaning):
     monkeypatch.setattr(owner, name, meaning)
     with pytest.raises(
         pytest.fail.Exception, match=f"compat.{check.__name__} uses has gone or changed its meaning .*Keras {keras.__version__}"

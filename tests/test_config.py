@@ -45,7 +45,7 @@ def test_the_defaults_are_the_base_model_and_its_training_and_search():
     assert (decode.beam_size, decode.alpha, decode.extra_length) == (4, 0.6, 50)  # 6.1
 
 
-def test_other_defaults_are_those_that_the_documentation_tells():
+def test_other_defaults_are_those_of_the_documentation():
     names = ("micro_batch_tokens", "buckets_per_update", "seed", "dtype", "damaged_records", "best_metric", "deterministic")
     train, decode, data = TrainConfig(), DecodeConfig(), DataConfig()
     assert [getattr(train, name) for name in names] == [8192, 4, 1, "float32", "stop", "bleu", False]

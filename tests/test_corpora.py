@@ -157,7 +157,7 @@ def test_text_that_is_scored_keeps_its_blank_lines(file):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_unequal_numbers_of_lines_are_told_with_the_first_line_that_has_no_partner(file, swapped):
+def test_unequal_numbers_of_lines_are_reported_with_the_first_line_that_has_no_partner(file, swapped):
     short, first, second = file("a\nb\nc\n"), file("A\nB\n"), file("C\nD\nE\nF\n")
     sides = (f"{first},{second}", short) if swapped else (short, f"{first},{second}")
     message = refusal(*sides)
@@ -180,7 +180,7 @@ def test_unequal_numbers_of_lines_are_found_by_counting_with_the_same_message(fi
         assert str(refused.value) == message
 
 
-def test_counting_is_told_of_where_it_takes_long(file, monkeypatch, messages):
+def test_counting_reports_progress_where_it_takes_long(file, monkeypatch, messages):
     texts = [str(file("a\nb\n")) for _ in range(4)]
     for limit, expected in ((16, []), (15, ["Counting the lines of the text …"])):
         monkeypatch.setattr(corpora, "_QUICKLY_COUNTED", limit)
@@ -316,7 +316,7 @@ OTHER_FILES = {
 
 @pytest.mark.parametrize("skip_bad_lines", [False, True])
 @pytest.mark.parametrize("told", OTHER_FILES)
-def test_a_file_that_is_not_text_or_is_in_utf16_is_told_with_what_makes_text_of_it(file, told, skip_bad_lines):
+def test_a_file_that_is_not_text_or_is_in_utf16_is_reported_with_what_makes_text_of_it(file, told, skip_bad_lines):
     """Story: they were "not UTF-8: byte 0x81 at column 11", or, with --skip_bad_lines, left out line by line."""
     content, mark = OTHER_FILES[told]
     name = file(mark + content)
@@ -324,7 +324,7 @@ def test_a_file_that_is_not_text_or_is_in_utf16_is_told_with_what_makes_text_of_
     assert re.match(rf"{name} is {told}", message)
 
 
-def test_utf16_in_gzip_is_told_too(file):
+def test_utf16_in_gzip_is_reported_too(file):
     assert "UTF-16" in refusal(file(gzip.compress("one\n".encode("utf-16"))), file("one\n"))
 
 

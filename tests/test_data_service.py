@@ -193,7 +193,7 @@ def test_trainers_of_one_job_share_an_epoch_out(batches):
     assert composition(batch for batch in received if epoch_of(batch) == 0) == composition(local(epochs=1))
 
 
-def test_an_address_where_nothing_answers_is_told_within_seconds_with_what_to_start():
+def test_an_address_where_nothing_answers_is_reported_within_seconds_with_what_to_start():
     [port] = free_ports(1)
     began = time.monotonic()
     with pytest.raises(
@@ -390,7 +390,7 @@ def test_a_trainer_whose_dispatcher_is_lost_waits_and_a_second_start_with_a_new_
     assert reached() == end
 
 
-def test_a_damaged_record_that_a_worker_finds_is_told_in_the_same_sentence(service, places, monkeypatch):
+def test_a_damaged_record_that_a_worker_finds_is_reported_in_the_same_sentence(service, places, monkeypatch):
     monkeypatch.chdir(places / "trainer")
     monkeypatch.setattr(shards, "_fingerprints", lambda contents: tf.ones(tf.shape(contents), tf.int64))
     with (

@@ -227,7 +227,7 @@ def test_the_peak_memory_is_that_of_the_fullest_gpu(folder, messages, monkeypatc
     assert scalars.peak_memory()["utilization/peak_gpu_memory_gib"] == 2.5
 
 
-def test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is_told(folder, messages, monkeypatch):
+def test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is_reported(folder, messages, monkeypatch):
     """Story: on a CPU an update computed two micro-batches at a time, and --dry_run told the memory of none."""
     train = dataclasses.replace(TRAIN, batch_tokens=180, buckets_per_update=3, micro_batches_at_once=2)
     info, made = {**shards.read_info(folder), "source_longest": 16, "target_longest": 5}, []

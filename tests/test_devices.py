@@ -94,7 +94,7 @@ def test_what_the_chief_cannot_do_ends_the_other_workers_in_a_sentence(worker):
     assert devices.chief_first(None, lambda: pytest.fail("only the chief prepares")) is None
 
 
-def test_an_end_of_another_worker_is_told_in_a_sentence_and_other_errors_stay(worker, monkeypatch):
+def test_an_end_of_another_worker_is_reported_in_a_sentence_and_other_errors_stay(worker, monkeypatch):
     worker(chief=True)
     with pytest.raises(OtherWorkerError, match="Another worker has ended"), devices.plain_errors(None):
         raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: Socket closed")

@@ -50,7 +50,7 @@ def test_the_first_layer_with_such_an_output_is_named_not_those_it_spoils(monkey
     assert diagnosis.first_not_finite(transformer, TASK, TRAIN, COLUMNS, **PLACE) == f"the output of transformer/{path}"
 
 
-def test_what_is_spoiled_between_layers_is_told_as_an_input(monkeypatch, transformer):
+def test_what_is_spoiled_between_layers_is_reported_as_an_input(monkeypatch, transformer):
     """Attention itself is a function, not a layer: what it makes is the input of the projection after it."""
     from t2t_keras.layers import attention
 

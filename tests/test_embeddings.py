@@ -18,7 +18,7 @@ from t2t_keras.text import vocabulary
 from t2t_keras.training import embeddings
 from t2t_keras.training.train_step import make_train_step
 
-gensim = pytest.importorskip("gensim", reason="gensim is not installed: pip install .[embeddings]")
+gensim = pytest.importorskip("gensim", reason="the extra 'embeddings' is not installed: pip install -e '.[embeddings]'")
 from gensim.models import Word2Vec  # noqa: E402
 
 PIECES = ("<pad>", "<unk>", "<s>", "</s>", "<0x00>", "▁dog", "dog", "▁", "▁cat", "▁do")

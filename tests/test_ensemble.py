@@ -379,7 +379,7 @@ def test_a_folder_with_a_comma_in_its_name_is_one_run(runs, tmp_path):
         ("demo", [f"--model_dir={RUN_1},nowhere"], "nowhere is not a model folder"),
     ],
 )  # fmt: skip
-def test_mistakes_are_told_before_tensorflow_is_imported(program, flags, message):
+def test_mistakes_are_reported_before_tensorflow_is_imported(program, flags, message):
     given = flags if any(flag.startswith("--model_dir") for flag in flags) else [f"--model_dir={RUN_1}", *flags]
     said = tool(program, *given)
     assert said.returncode == 1 and message in said.stderr.decode(), said.stderr.decode()

@@ -83,7 +83,7 @@ def test_a_pair_is_rejected_by_the_rule_that_it_breaks(pair, options, rule):
         ((GOOD[0], "x" * 1002), {"max_length_ratio": 0.0}, ("characters", 1002)),
     ],
 )
-def test_what_a_rule_measured_is_told(pair, options, expected):
+def test_what_a_rule_measured_is_reported(pair, options, expected):
     assert filtering.Rules(FilterConfig(**options)).verdict(*pair) == expected
 
 
@@ -286,7 +286,7 @@ def refused(folder: pathlib.Path, *text: str, **options) -> str:
     return str(raised.value)
 
 
-def test_what_cannot_be_filtered_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+def test_what_cannot_be_filtered_is_reported_and_leaves_nothing(tmp_path, monkeypatch):
     text = write(tmp_path, noise(20))
     (tmp_path / "empty").touch()
     write(tmp_path, noise(19), "shorter")
@@ -301,7 +301,7 @@ def test_what_cannot_be_filtered_is_told_and_leaves_nothing(tmp_path, monkeypatc
     assert "Expected a new folder as `output_dir`. Received: " in refused(tmp_path, *text)
 
 
-def test_text_of_which_nothing_is_kept_is_told(tmp_path, messages):
+def test_text_of_which_nothing_is_kept_is_reported(tmp_path, messages):
     summary = filtering.filter_text(*write(tmp_path, [("", "x"), ("y", "")]), tmp_path / "out", FilterConfig())
     assert summary["kept"] == 0 and messages == ["Every pair was rejected."]
     assert (tmp_path / "out" / "kept.source.txt").read_bytes() == b""
@@ -332,7 +332,7 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
         (["--duplicates=both"], "Expected one of pair, source, target, none. Received: --duplicates='both'."),
     ],
 )
-def test_options_that_do_not_fit_are_told_before_any_text_is_read(tmp_path, given, said):
+def test_options_that_do_not_fit_are_reported_before_any_text_is_read(tmp_path, given, said):
     assert said in complaint(tool("filter", *flags(["absent", "absent"], tmp_path / "out"), *given))
 
 

@@ -88,7 +88,7 @@ def test_flags_are_read_with_the_type_of_their_field():
     assert data == dataclasses.asdict(config.DataConfig())
 
 
-def test_what_was_given_is_told_from_what_was_left_also_where_it_equals_the_default():
+def test_what_was_given_differs_from_what_was_left_also_where_it_equals_the_default():
     """`translate` takes the model's own decoding options unless the command line says otherwise."""
     *_, decode, data = told("--beam_size=4", "--max_length=256")["given"]
     assert decode == {"beam_size": 4} and data == {"max_length": 256}
@@ -222,7 +222,7 @@ def test_what_a_person_did_wrong_is_one_line_without_a_traceback(error):
     assert (result.returncode, result.stdout, result.stderr) == (1, "", "Error: This and that. Do so.\n")
 
 
-def test_that_another_worker_has_ended_is_told_in_a_line_with_a_code_of_its_own():
+def test_that_another_worker_has_ended_is_reported_in_a_line_with_a_code_of_its_own():
     main = 'from t2t_keras.training.interruption import OtherWorkerError; raise OtherWorkerError("Another worker has ended.")'
     result = program(main=main)
     assert (result.returncode, result.stdout, result.stderr) == (69, "", "Error: Another worker has ended.\n")

@@ -50,7 +50,7 @@ def test_a_file_that_does_not_fit_is_named_in_a_sentence_and_stays_as_it_was(tmp
         with pytest.raises(files.WriteError) as raised:
             write(tmp_path, 5)
     assert str(raised.value) == (
-        f"Could not write {path} (No space left on device). What was there before is unchanged: make room, or give permission, and run "
+        f"Could not write {path} (No space left on device). The earlier content is unchanged: free space, or give permission, and run "
         "the same command again."
     )
     assert path.read_bytes() == before and not list(tmp_path.rglob("*.tmp"))
@@ -67,7 +67,7 @@ def no_room():
 
 
 @pytest.mark.parametrize(("size", "why"), [(1, "{path}; File too large"), (100_000, "No space left on device")], ids=["small", "large"])
-def test_points_that_do_not_fit_are_told_and_those_before_them_stay(tmp_path, no_room, size, why):
+def test_points_that_do_not_fit_are_reported_and_those_before_them_stay(tmp_path, no_room, size, why):
     """Story: TensorFlow wrote a part of a large one, without a word, and nothing behind it could be read."""
     board = train_points(tmp_path, [1, 2])
     [path] = (tmp_path / "logs").iterdir()

@@ -77,7 +77,7 @@ def test_work_that_may_be_thrown_away_ends_at_the_signal():
         assert stop.unless_stopped(lambda: "done") is None  # Told already.
 
 
-def test_work_that_is_not_told_to_end_gives_its_result_and_its_errors():
+def test_work_that_is_not_stopped_gives_its_result_and_its_errors():
     with Interruption() as stop:
         assert stop.unless_stopped(lambda: "done") == "done"
         with pytest.raises(ZeroDivisionError):

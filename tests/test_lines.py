@@ -15,7 +15,7 @@ def test_only_a_line_feed_ends_a_line_and_a_byte_order_mark_is_dropped():
 
 
 @pytest.mark.parametrize("read", [lambda file: list(lines.read_lines(file)), lines.count])
-def test_a_line_too_long_to_be_a_sentence_is_told_before_all_of_it_is_in_memory(tmp_path, read):
+def test_a_line_too_long_to_be_a_sentence_is_reported_before_all_of_it_is_in_memory(tmp_path, read):
     """Story: a file without line ends was one endless line."""
     path = tmp_path / "text"
     path.write_bytes(b"short\n" + b"x" * (lines.MAX_LINE - 1) + b"\n")
@@ -104,6 +104,6 @@ def test_what_is_no_regular_file_is_written_directly():
 
 
 @pytest.mark.parametrize("name", ["", "missing/out"])
-def test_a_file_that_cannot_be_written_is_told_before_it_is(tmp_path, name):
+def test_a_file_that_cannot_be_written_is_reported_before_it_is(tmp_path, name):
     with pytest.raises(OSError, match=f"{tmp_path / name} cannot be written"), lines.written_whole(tmp_path / name):
         pytest.fail("the block ran")

@@ -90,7 +90,7 @@ def test_a_pipe_or_a_folder_called_lock_is_refused(tmp_path):
             pass
 
 
-def test_a_file_in_place_of_a_folder_is_told_in_a_sentence(tmp_path):
+def test_a_file_in_place_of_a_folder_is_reported_in_a_sentence(tmp_path):
     (tmp_path / "run").write_text("")
     for path in (tmp_path / "run" / "lock", tmp_path / "run" / "deeper" / "lock"):
         with (
@@ -101,7 +101,7 @@ def test_a_file_in_place_of_a_folder_is_told_in_a_sentence(tmp_path):
         assert raised.value.errno is None
 
 
-def test_a_folder_that_cannot_be_written_to_is_told_in_a_sentence():
+def test_a_folder_that_cannot_be_written_to_is_reported_in_a_sentence():
     """/proc takes no file, from root either."""
     for folder in (pathlib.Path("/proc"), pathlib.Path("/proc/run")):
         with (

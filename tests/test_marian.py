@@ -149,7 +149,7 @@ def changed(folder, name: str, **values) -> None:
         ({"min_length": 0, "do_sample": False, "repetition_penalty": 1.0, "renormalize_logits": True, "forced_eos_token_id": 0}, {}, ""),
     ],
 )
-def test_options_of_the_search_are_taken_over_or_told(opus, tmp_path, search, expected, left):
+def test_options_of_the_search_are_taken_over_or_reported(opus, tmp_path, search, expected, left):
     folder = shutil.copytree(opus, tmp_path / "model")
     (folder / "generation_config.json").write_text(json.dumps(search))
     config = marian_config.read(huggingface_folder.Folder(folder))

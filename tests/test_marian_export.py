@@ -406,7 +406,7 @@ def test_the_program_needs_no_tensorflow(run, tmp_path):
         (["--diverse_groups=2", "--beam_size=3"], "divides"),
     ],
 )
-def test_what_the_program_cannot_do_is_told_in_one_sentence(run, tmp_path, options, message):
+def test_what_the_program_cannot_do_is_reported_in_one_sentence(run, tmp_path, options, message):
     result = tool(f"--model_dir={run}", f"--export_dir={tmp_path}/out", *(option.format(run=run) for option in options))
     *_, last = result.stderr.splitlines()
     assert result.returncode == 1 and last.startswith("Error: ") and message in last and "Traceback" not in result.stderr, result.stderr

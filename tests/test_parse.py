@@ -233,7 +233,7 @@ def test_files_that_cannot_be_compared_are_an_error(tmp_path, gold, parsed, mess
         (("--model_dir=/nowhere",), "/nowhere"),
     ],
 )
-def test_flags_that_do_not_fit_together_are_told_before_anything_is_written(arguments, message):
+def test_flags_that_do_not_fit_together_are_reported_before_anything_is_written(arguments, message):
     assert message in complaint(parse(*arguments))
     assert not list(pathlib.Path("/tmp").glob("never_*"))
 

@@ -55,7 +55,7 @@ def test_a_request_is_what_its_line_says():
         ('{"text": "a", "avoid": [""]}', "^Line 3: avoid: expected phrases of one or more words"),
     ],
 )
-def test_a_line_that_is_no_request_is_told_with_its_number(line, message):
+def test_a_line_that_is_no_request_is_reported_with_its_number(line, message):
     requests = read_requests(['{"text": "a"}'] * 2 + [line])
     assert [next(requests), next(requests)] == [Request("a")] * 2
     with pytest.raises(ValueError, match=message):
@@ -128,6 +128,6 @@ def test_a_file_of_terms_has_a_term_and_its_translation_in_each_line():
         ("boat\tKahn", "Expected one translation for each term. Received: line 2 of terms.tsv, 'Kahn' for 'boat', which has 'Boot'."),
     ],
 )
-def test_a_line_that_is_no_term_is_told_with_its_number(line, message):
+def test_a_line_that_is_no_term_is_reported_with_its_number(line, message):
     with pytest.raises(ValueError, match=message):
         Terms.read(["boat\tBoot", line], "terms.tsv")

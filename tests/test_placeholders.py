@@ -248,7 +248,7 @@ def test_prepared_data_have_placeholders_and_say_in_how_many_pairs(data, tmp_pat
         prepared(dataclasses.replace(given, keep_patterns="urls"), tmp_path / "third")
 
 
-def test_patterns_that_no_pair_shares_and_that_re2_does_not_know_are_told(data, tmp_path):
+def test_patterns_that_no_pair_shares_and_that_re2_does_not_know_are_reported(data, tmp_path):
     with logged() as messages:
         prepared(dataclasses.replace(data, keep_patterns="printf"), tmp_path / "data")
     assert any(message.startswith("No training pair has text to keep on both sides (keep_patterns=printf)") for message in messages)

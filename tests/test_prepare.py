@@ -213,7 +213,7 @@ def test_a_program_that_is_stopped_half_way_leaves_no_process_and_a_folder_that_
     assert contents(folder) == contents(tmp_path / "whole")
 
 
-def test_progress_is_told_from_time_to_time(messages, monkeypatch):
+def test_progress_is_reported_from_time_to_time(messages, monkeypatch):
     clock = iter(range(0, 1000, 20))
     monkeypatch.setattr(prepare.time, "monotonic", lambda: next(clock))
     assert list(prepare._with_progress(range(4097), 5000)) == list(range(4097))
@@ -287,7 +287,7 @@ def test_a_text_without_a_usable_pair_is_refused(data, folder, tmp_path, split):
         run(dataclasses.replace(data, **names), folder)
 
 
-def test_a_sentence_limit_that_lengths_on_disk_cannot_tell_is_refused():
+def test_a_sentence_limit_that_lengths_on_disk_cannot_hold_is_refused():
     """Lengths are uint16: with the limit, a sentence of 65,536 sub-words would stop the writing with an OverflowError."""
     with pytest.raises(ValueError, match="max_length"):
         DataConfig(max_length=2**16)
@@ -305,7 +305,7 @@ def test_swapped_validation_files_are_refused_before_anything_is_written(data, f
     assert contents(folder) == {prepare.LOCK: b""}
 
 
-def test_a_file_that_is_missing_is_told_before_a_folder_is_made(data, folder):
+def test_a_file_that_is_missing_is_reported_before_a_folder_is_made(data, folder):
     with pytest.raises(FileNotFoundError, match="gone.txt"):
         run(dataclasses.replace(data, valid_target="gone.txt"), folder)
     assert not folder.exists()
@@ -486,7 +486,7 @@ def test_every_option_that_differs_is_named_with_both_values(data, folder):
 @pytest.mark.parametrize(
     "broken", [b"", b"[]", b"{}", b'{"options": 3}', b'{"options": ["a"]}', b'{"options": "abc"}', b"\xff", b"[" * 10**5]
 )
-def test_a_folder_whose_corpus_json_is_damaged_is_told(data, folder, broken):
+def test_a_folder_whose_corpus_json_is_damaged_is_reported(data, folder, broken):
     run(data, folder)
     (folder / prepare.CORPUS).write_bytes(broken)
     with pytest.raises(ValueError, match=r"corpus\.json .*prepare again\.$"):
@@ -511,7 +511,7 @@ def test_a_byte_that_changes_behind_the_first_mebibyte_makes_another_corpus(data
         run(data, folder)
 
 
-def test_a_file_that_changes_while_it_is_read_is_told(data, folder, monkeypatch):
+def test_a_file_that_changes_while_it_is_read_is_reported(data, folder, monkeypatch):
     learn = vocabulary.learn
 
     def learn_while_text_grows(*args, **options):
@@ -617,12 +617,12 @@ FILES = (
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_full_disk_is_told_in_a_sentence_and_the_same_command_goes_on_when_there_is_room(data, folder, tmp_path, monkeypatch, name):
+def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when_there_is_room(data, folder, tmp_path, monkeypatch, name):
     """Whichever file it is that does not fit."""
     with (
         monkeypatch.context() as patched,
         pytest.raises(
-            OSError, match=r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: make room"
+            OSError, match=r"^Could not write .*data \(.*No space left on device\)\. It is incomplete and is not used: free space"
         ),
     ):
         toy.fill_disk(patched, f"{pathlib.Path(name).name}*")
@@ -645,7 +645,7 @@ def test_chunks_of_documents_end_where_one_does():
     assert listed == [[1, 1, 1, 1, 0], [1, 0, 70, 70, 0], [1]]
 
 
-def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(data, tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported_in_a_sentence(data, tmp_path):
     (tmp_path / "file").write_text("mine")
     for name, why in (("file", "a file"), ("file/data", "Not a directory")):
         with pytest.raises(OSError, match=rf"^Expected a folder that can be written to\. Received: .*/{name} \({why}\)\. Give another"):

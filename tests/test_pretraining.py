@@ -136,7 +136,7 @@ def test_half_of_the_second_sentences_follow_and_the_others_are_of_another_docum
     assert len(splits) == 4 and min(splits.values()) > sum(splits.values()) / 8, "any sentence may end the first part"
 
 
-def test_lengths_do_not_tell_which_second_sentences_follow():
+def test_lengths_do_not_reveal_which_second_sentences_follow():
     """Story: those that followed filled the record, and others did not. A network told 71%, and nothing of single sentences."""
     sentences, documents = some_records(6000, seed=3)
     found = {1: [], 2: []}
@@ -171,7 +171,7 @@ def masked(texts: list[list[int]], rate: float = 0.15, parts=None, vocab_size: i
     return found
 
 
-def test_of_the_sub_words_a_share_is_told_of_which_80_percent_are_masked_and_10_are_replaced():
+def test_of_the_sub_words_a_share_is_predicted_of_which_80_percent_are_masked_and_10_are_replaced():
     draw = np.random.default_rng(1)
     texts = [[BOS, *draw.integers(500, 900, length), EOS, *draw.integers(500, 900, length), EOS] for length in draw.integers(2, 60, 800)]
     kinds, where = collections.Counter(), []

@@ -33,7 +33,7 @@ def test_short_sentences_are_counted_on_their_own():
     assert exactly_right(rows, 3) == [True, False]
 
 
-def test_a_wrong_option_is_told_in_a_line_before_tensorflow_says_anything(tmp_path):
+def test_a_wrong_option_is_reported_in_a_line_before_tensorflow_says_anything(tmp_path):
     result = quickstart(f"--model_dir={tmp_path}/run", "--alpha=-5")
     [said] = result.stderr.splitlines()
     assert result.returncode == 1 and said.startswith("Error: ") and "alpha=-5" in said

@@ -177,7 +177,7 @@ def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment
     assert wide(tf.constant(lines[:1]))["text"].numpy()[0].decode() != lines[0]
 
 
-def test_a_run_tells_the_devices_the_time_and_the_cost_of_all_of_them(prepared, tmp_path, monkeypatch, messages):
+def test_a_run_reports_the_devices_the_time_and_the_cost_of_all_of_them(prepared, tmp_path, monkeypatch, messages):
     state = TrainState(step=1234, seconds=90.0)
     handed_over(monkeypatch, tmp_path, prepared, state, number=2, train=dataclasses.replace(TRAIN, device_tflops=0.5))
     assert any("float32, 2 device(s): CPU:0, CPU:1; 400 tokens per side and update" in line for line in messages)
@@ -273,7 +273,7 @@ def test_a_loaded_translator_has_the_weights_that_were_asked_for(run, which):
     assert which in said[0] and said[0].rstrip(".").endswith(steps[which])
 
 
-def test_a_loaded_translator_searches_as_it_was_trained_to_unless_told_otherwise(run):
+def test_a_loaded_translator_searches_by_default_as_it_was_trained_to(run):
     assert load(run[0]).config == DECODE
     assert load(run[0], beam_size=2).config == dataclasses.replace(DECODE, beam_size=2)
     with pytest.raises(ValueError, match="beam_size=0"):
@@ -419,7 +419,7 @@ def test_prepared_data_of_another_vocabulary_is_refused_before_anything_is_writt
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["lock"]
 
 
-def test_no_corpus_at_all_is_told_what_to_give(tmp_path):
+def test_no_corpus_at_all_is_reported_with_what_to_give(tmp_path):
     with pytest.raises(FileNotFoundError, match="`train_source`"):
         train(tmp_path / "new", data=DataConfig())
     assert not (tmp_path / "new").exists()

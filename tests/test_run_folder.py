@@ -110,7 +110,7 @@ def test_an_option_given_wins_over_the_run_s(tmp_path):
     assert resolved.data_dir == "/data/y"
 
 
-def test_an_option_that_does_not_fit_the_run_s_others_is_told_with_where_those_are(tmp_path):
+def test_an_option_that_does_not_fit_the_run_s_others_is_reported_with_where_those_are(tmp_path):
     write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(best_metric="loss", valid_sentences=0)))
     assert run_folder.resolve(tmp_path, {"patience": 3}).train.best_metric == "loss"
     with pytest.raises(ValueError, match="best_metric='bleu', valid_sentences=0.*Options not given are those of .*config.json"):
@@ -250,7 +250,7 @@ def test_other_sub_words_are_refused_in_a_sentence(tmp_path, content):
         run_folder.read_subwords(tmp_path)
 
 
-def test_missing_sub_words_are_told(tmp_path):
+def test_missing_sub_words_are_reported(tmp_path):
     write(tmp_path)
     (tmp_path / "subwords.model").unlink()
     with pytest.raises(FileNotFoundError, match="subwords.model is missing"):
@@ -267,7 +267,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, name, expected):
         run_folder.check_data(tmp_path, *files)
 
 
-def test_the_table_of_options_tells_where_each_value_comes_from(tmp_path):
+def test_the_table_of_options_shows_where_each_value_comes_from(tmp_path):
     sources = {"d_ff": "flagfile small", "alpha": "command line"}
     first = run_folder.resolve(tmp_path, {"d_ff": 100, "alpha": 0.5, "seed": 7}, sources=sources)
     rows = {row[1].strip(): (row[2].strip(), row[3].strip()) for row in (line.split("|") for line in first.table().splitlines())}
@@ -337,7 +337,7 @@ def test_a_data_folder_in_the_run_s_place_counts_too_and_a_run_s_own_options_com
     assert run_folder.resolve(tmp_path / "run", {}).model.vocab_size == 340
 
 
-def test_options_that_the_data_was_not_prepared_with_are_told_with_both_values(tmp_path):
+def test_options_that_the_data_was_not_prepared_with_are_reported_with_both_values(tmp_path):
     folder = prepared(tmp_path / "data", dataset="builtin", builtin_pairs=500)
     with pytest.raises(ValueError) as refused:  # 256 is the default, and was given.
         run_folder.resolve(tmp_path / "run", {"vocab_size": 340, "max_length": 256, "d_ff": 8}, str(folder))

@@ -137,7 +137,7 @@ def test_rows_columns_and_a_lone_column_are_ways_to_say_the_same(servers):
         assert [dict(zip(answer["outputs"], row, strict=True)) for row in zip(*answer["outputs"].values(), strict=True)] == rows
 
 
-def test_what_is_wrong_with_a_request_is_told(servers):
+def test_what_is_wrong_with_a_request_is_reported(servers):
     bad = {**OPTIONS, "text": ["a"]}
     for body, path, code, word in [
         ({"inputs": {"text": ["a"]}}, "other:predict", 404, "Latest(other)"),
@@ -153,7 +153,7 @@ def test_what_is_wrong_with_a_request_is_told(servers):
         client.connect(client.Model(servers["grpc"], "translate"))("translate_with_options", bad)
 
 
-def test_what_is_wrong_with_a_sentence_is_told_in_its_row_and_the_one_beside_it_is_translated(servers):
+def test_what_is_wrong_with_a_sentence_is_reported_in_its_row_and_the_one_beside_it_is_translated(servers):
     inputs = {"text": ["two hundred", "three"], **OPTIONS, "alpha": [-2.0, 0.6]}
     predict = client.connect(client.Model(servers["grpc"], "translate"))
     found, alone = predict("translate_with_options", inputs), predict("translate_with_options", {k: v[1:] for k, v in inputs.items()})

@@ -272,7 +272,7 @@ def test_a_shard_that_is_missing_always_stops(tmp_path, damaged_records):
         shards.check_sizes(tmp_path, damaged_records)
 
 
-def test_a_damaged_index_is_told_by_its_name(tmp_path):
+def test_a_damaged_index_is_reported_by_its_name(tmp_path):
     shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
     path = tmp_path / shards.RECORDS
     whole = path.read_bytes()
@@ -292,7 +292,7 @@ def test_a_damaged_index_is_told_by_its_name(tmp_path):
         *((name, value) for name in ("pairs", "vocab_size", "source_longest") for value in (-1, 2**70, 1.5, "9", True, None)),
     ],
 )  # fmt: skip
-def test_an_info_that_was_not_written_by_this_program_is_told_by_its_name(tmp_path, name, value):
+def test_an_info_that_was_not_written_by_this_program_is_reported_by_its_name(tmp_path, name, value):
     """Story: the names of shards were opened whatever they were, wherever they led."""
     info = shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
     (tmp_path / shards.INFO).write_text(json.dumps({**info, name: value}))
@@ -301,7 +301,7 @@ def test_an_info_that_was_not_written_by_this_program_is_told_by_its_name(tmp_pa
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{", b"[" * 10**5, b"\xff"])
-def test_an_info_that_is_no_object_is_told_by_its_name(tmp_path, content):
+def test_an_info_that_is_no_object_is_reported_by_its_name(tmp_path, content):
     (tmp_path / shards.INFO).write_bytes(content)
     with pytest.raises(ValueError, match=str(tmp_path / shards.INFO)):
         shards.read_info(tmp_path)
@@ -314,7 +314,7 @@ def test_a_folder_without_an_info_says_what_to_do(tmp_path):
 
 @pytest.mark.parametrize("column", range(5))
 @pytest.mark.parametrize("value", [2**70, -(2**70), -1, 2**62 + 1, "", "x", "9" * 5000])
-def test_a_number_that_cannot_be_in_the_index_is_told_with_its_line(tmp_path, small_shards, column, value):
+def test_a_number_that_cannot_be_in_the_index_is_reported_with_its_line(tmp_path, small_shards, column, value):
     """Story: an offset of 2^70 was an OverflowError with a traceback, and one of -1 an error of TensorFlow's."""
     shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
     path = tmp_path / shards.RECORDS
@@ -340,7 +340,7 @@ def test_numbers_of_the_index_below_their_limit_are_read(tmp_path, column, limit
             assert shards.read_records(tmp_path)[0, place] == value
 
 
-def test_records_that_overlap_or_lie_in_no_shard_are_told(tmp_path, small_shards):
+def test_records_that_overlap_or_lie_in_no_shard_are_reported(tmp_path, small_shards):
     shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
     path = tmp_path / shards.RECORDS
     header, *lines = path.read_text().splitlines(keepends=True)
@@ -411,7 +411,7 @@ def test_pairs_keep_their_order_within_a_shard(tmp_path, small_shards):
         assert indices[begin:end] == sorted(indices[begin:end])
 
 
-def test_a_sentence_longer_than_a_length_can_tell_is_not_written_as_a_shorter_one(tmp_path):
+def test_a_sentence_longer_than_a_length_can_hold_is_not_written_as_a_shorter_one(tmp_path):
     """Lengths are uint16. A sentence of 65,536 + 5 sub-words must not become one of 5."""
     sentence = np.full(2**16 + 5, 7)
     with pytest.raises((ValueError, OverflowError)):

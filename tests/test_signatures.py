@@ -185,7 +185,7 @@ def test_a_translation_is_no_longer_than_its_row_allows(service, most):
     assert lengths[0].max() == most and most < lengths[1].max() <= free and lengths[2].max() <= DECODE.max_input + DECODE.extra_length
 
 
-def test_a_source_that_is_too_long_is_cut_and_that_is_told(service):
+def test_a_source_that_is_too_long_is_cut_and_that_is_reported(service):
     """At `max_input` sub-words with the end token: what is left translates like a line of that alone."""
     words = " ".join(stand_in.sentences(9)).split()
     lengths = [len(ids) for ids in service.translator.tokenizer.tokenize(strings([" ".join(words[:n]) for n in range(len(words))]))]

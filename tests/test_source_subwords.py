@@ -101,7 +101,7 @@ def test_a_given_file_of_another_size_is_refused_by_the_option_of_its_side(data,
         prepared(dataclasses.replace(data, **{option: str(tmp_path / "given.model")}), tmp_path / "data", **sizes)
 
 
-def test_too_few_sub_words_are_told_by_the_option_of_the_source(data, tmp_path):
+def test_too_few_sub_words_are_reported_by_the_option_of_the_source(data, tmp_path):
     with pytest.raises(ValueError, match="^`source_vocab_size=100` is too small for this text"):
         prepared(data, tmp_path / "data", source_vocab_size=100)
 

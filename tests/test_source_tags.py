@@ -98,7 +98,7 @@ def test_tags_are_sub_words_of_the_source_alone(names, tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"subwords": "wordpiece"}, {"subwords_file": "subwords.model"}])
-def test_a_tag_that_is_divided_is_told(names, tmp_path, options):
+def test_a_tag_that_is_divided_is_reported(names, tmp_path, options):
     if "subwords_file" in options:
         prepared(tmp_path / "parent", **names)
         options = {"subwords_file": str(tmp_path / "parent/subwords.model")}

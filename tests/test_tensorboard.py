@@ -104,7 +104,7 @@ def test_a_large_file_is_not_in_memory_when_a_run_resumes(tmp_path):
     assert steps == list(range(19)) and 0.9 * size < path.stat().st_size < size
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "logs").write_bytes(b"a file where a folder should be")
     with pytest.raises(OSError, match="Could not write to .*logs"):
         TensorBoardWriter(tmp_path / "logs").write(1, {"train/loss": 1.0})

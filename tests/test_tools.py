@@ -146,7 +146,7 @@ def trained(text, tmp_path_factory) -> tuple[pathlib.Path, str]:
     return model_dir, result.stderr.decode() + result.stdout.decode()
 
 
-def test_training_tells_what_it_read_what_it_trains_and_what_to_do_next(trained):
+def test_training_reports_what_it_read_what_it_trains_and_what_to_do_next(trained):
     model_dir, said = trained
     assert "260 pairs" in said and "40 pairs" in said
     assert "parameters" in said and "tensorboard --logdir" in said
@@ -238,7 +238,7 @@ def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp
         (["--terms={0}/absent.tsv"], b"one\n", "Expected a file of text. Received: "),
     ],
 )
-def test_what_is_wrong_with_phrases_is_told_without_tensorflow(tmp_path, flags, input, said):
+def test_what_is_wrong_with_phrases_is_reported_without_tensorflow(tmp_path, flags, input, said):
     (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "subwords.model").touch()
     (tmp_path / "terms.tsv").write_text("no tab\n")
@@ -329,7 +329,7 @@ def test_translations_are_reranked_by_another_run(of_three, tmp_path):
     ],
     ids=str,
 )
-def test_what_cannot_be_chosen_from_is_told_before_a_model_is_loaded(of_three, tmp_path, flags, named):
+def test_what_cannot_be_chosen_from_is_reported_before_a_model_is_loaded(of_three, tmp_path, flags, named):
     result = of_three(*(flag.format(tmp_path) for flag in flags))
     assert named.format(tmp_path) in complaint(result) and result.stdout == b""
 
@@ -357,7 +357,7 @@ def test_sampling_prints_draws_as_n_best_lines_are_and_one_alone_as_text(shoutin
     assert [line.split()[:2] for line in chosen] == [["one", "0"], ["two", "1"]]
 
 
-def test_a_line_that_is_cut_is_told_by_its_number(shouting):
+def test_a_line_that_is_cut_is_reported_by_its_number(shouting):
     result = shouting(input=b"one\nseventy\ntwo\nhundred\n")
     assert result.stdout == b"ONE\nSEVENTY\nTWO\nHUNDRED\n"
     said = result.stderr.decode().splitlines()
@@ -506,13 +506,13 @@ def test_an_option_of_a_model_is_refused_where_there_is_none(tmp_path, flag):
     )
 
 
-def test_scored_files_of_unequal_length_are_told_by_their_flags(tmp_path):
+def test_scored_files_of_unequal_length_are_reported_by_their_flags(tmp_path):
     (tmp_path / "hypothesis").write_text("one\n")
     said = complaint(score_files(tmp_path, f"{tmp_path}/hypothesis"))
     assert f"1 in --hypothesis={tmp_path}/hypothesis, 2 in --reference={tmp_path}/reference." in said
 
 
-def test_a_scored_line_that_is_not_utf_8_is_told_without_advice_that_cannot_be_taken(tmp_path):
+def test_a_scored_line_that_is_not_utf_8_is_reported_without_advice_that_cannot_be_taken(tmp_path):
     """Story: evaluate.py advised --skip_bad_lines, which it does not have."""
     (tmp_path / "hypothesis").write_bytes(b"one\ntw\xff\n")
     said = complaint(score_files(tmp_path, f"{tmp_path}/hypothesis"))
@@ -655,7 +655,7 @@ def test_systems_are_compared_as_by_the_library(to_compare, tmp_path):
     ],
     ids=str,
 )
-def test_what_cannot_be_compared_is_told_at_once(to_compare, tmp_path, flags, named):
+def test_what_cannot_be_compared_is_reported_at_once(to_compare, tmp_path, flags, named):
     before = sorted(tmp_path.iterdir())
     assert named in complaint(to_compare("--reference=reference", *FEW, *flags))
     assert sorted(tmp_path.iterdir()) == before
@@ -754,20 +754,20 @@ def test_training_on_two_devices_goes_on_where_one_stopped_and_needs_no_more_tha
     assert (trained[0] / "config.json").read_bytes() == before
 
 
-def test_all_flags_that_differ_from_the_run_s_are_told_in_a_line(trained):
+def test_all_flags_that_differ_from_the_run_s_are_reported_in_a_line(trained):
     """Without waiting for TensorFlow where they cannot be at all."""
     said = complaint(tool("train", f"--model_dir={trained[0]}", "--d_ff=32", "--seed=7", "--train_steps=9"))
     assert "--d_ff=32 (the run: 16), --seed=7 (the run: 1)." in said
 
 
-def test_the_checkpoint_of_an_update_is_used_or_those_there_are_are_told(trained):
+def test_the_checkpoint_of_an_update_is_used_or_those_there_are_are_reported(trained):
     result = tool("translate", f"--model_dir={trained[0]}", "--checkpoint=2", stdin=b"one\n")
     assert result.returncode == 0 and f"Using the checkpoint of {trained[0]}: update 2." in result.stderr.decode()
     assert "There are step: 1, 2, 3" in complaint(tool("translate", f"--model_dir={trained[0]}", "--checkpoint=7", stdin=b"one\n"))
 
 
 @pytest.mark.parametrize("name", ["model_dir", "data_dir"])
-def test_a_file_in_place_of_a_folder_is_told_in_a_line(trained, text, tmp_path, name):
+def test_a_file_in_place_of_a_folder_is_reported_in_a_line(trained, text, tmp_path, name):
     (tmp_path / "file").write_text("mine")
     flags = [*train_flags(text, tmp_path / "run"), f"--{name}={tmp_path / 'file'}"]
     said = complaint(tool("train", *flags))
@@ -775,7 +775,7 @@ def test_a_file_in_place_of_a_folder_is_told_in_a_line(trained, text, tmp_path, 
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_vocabulary_that_the_text_cannot_give_is_told_in_a_line(text, tmp_path):
+def test_a_vocabulary_that_the_text_cannot_give_is_reported_in_a_line(text, tmp_path):
     result = tool(
         "prepare", f"--data_dir={tmp_path}/data", "--vocab_size=30000", f"--train_source={text}/train1.en",
         f"--train_target={text}/train1.back", f"--valid_source={text}/valid.en", f"--valid_target={text}/valid.back",
@@ -793,14 +793,14 @@ def test_preparing_into_no_folder_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_file_is_told_in_a_line(text, tmp_path):
+def test_a_missing_file_is_reported_in_a_line(text, tmp_path):
     flags = [*train_flags(text, tmp_path / "run"), f"--train_target={text}/trian.back"]
     assert "trian.back" in complaint(run_stand_in(STAND_IN.format(""), "train", *flags))
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", ["train", "prepare"])
-def test_text_of_unequal_length_is_told_at_once(text, tmp_path, name):
+def test_text_of_unequal_length_is_reported_at_once(text, tmp_path, name):
     """Before TensorFlow is imported."""
     flags = [flag for flag in train_flags(text, tmp_path / "run") if name == "train" or "model_dir" not in flag]
     flags += [f"--valid_target={text}/train1.back"] + [f"--data_dir={tmp_path}/data"] * (name == "prepare")
@@ -809,13 +809,13 @@ def test_text_of_unequal_length_is_told_at_once(text, tmp_path, name):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_that_is_not_there_is_told_at_once_and_no_folder_is_made(tmp_path):
+def test_a_run_that_is_not_there_is_reported_at_once_and_no_folder_is_made(tmp_path):
     result = run_stand_in(STAND_IN.format(""), "train", f"--model_dir={tmp_path}/typo")
     assert f"There is no run in {tmp_path}/typo." in complaint(result)
     assert not list(tmp_path.iterdir())
 
 
-def test_files_of_unequal_length_are_told_in_a_line(trained, text):
+def test_files_of_unequal_length_are_reported_in_a_line(trained, text):
     flags = [f"--model_dir={trained[0]}", f"--source={text}/valid.en", f"--reference={text}/train1.back"]
     assert "40" in complaint(tool("evaluate", *flags))
 
@@ -830,7 +830,7 @@ def test_files_of_unequal_length_are_told_in_a_line(trained, text):
     ],
 )
 @pytest.mark.parametrize("name", ["translate", "export"])
-def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, named):
+def test_a_wrong_option_is_reported_in_one_line_and_at_once(tmp_path, name, flag, named):
     """TensorFlow takes seconds to import, and then speaks first."""
     arguments = {"translate": [], "export": ["--export_dir=x"]}[name]
     asked = [f"--model_dir={tmp_path}", *arguments, flag.format(tmp_path)]
@@ -867,7 +867,7 @@ def test_a_wrong_option_is_told_in_one_line_and_at_once(tmp_path, name, flag, na
     ],
     ids=str,
 )
-def test_what_cannot_be_translated_is_told_before_the_model_is_loaded(tmp_path, flags, named):
+def test_what_cannot_be_translated_is_reported_before_the_model_is_loaded(tmp_path, flags, named):
     (tmp_path / "config.json").write_text('{"version": 1, "model": {}, "decode": {"beam_size": 2}}')
     (tmp_path / "subwords.model").touch()
     assert named in complaint(run_stand_in(STAND_IN.format(""), "translate", f"--model_dir={tmp_path}", *flags))
@@ -917,7 +917,7 @@ def test_help_of_an_installed_program_shows_its_own_name(name):
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "tools").glob("*.py"))])
-def test_every_program_tells_its_version_without_tensorflow(name):
+def test_every_program_prints_its_version_without_tensorflow(name):
     result = run_stand_in(STAND_IN.format(""), name, "--version")
     assert (result.returncode, result.stdout.decode(), result.stderr) == (0, f"t2t_keras {__version__}\n", b"")
 

@@ -526,7 +526,7 @@ def test_the_largest_micro_batches_run_before_the_first_update_at_each_start(fol
     assert made == [] and not any("Largest micro-batch" in line for line in said)  # There is nothing left to train.
 
 
-def test_a_damaged_newest_checkpoint_is_told_and_the_run_goes_on_from_the_one_before(folder, finished, tmp_path):
+def test_a_damaged_newest_checkpoint_is_reported_and_the_run_goes_on_from_the_one_before(folder, finished, tmp_path):
     Run(folder, tmp_path, train_steps=6)
     newest = checkpoint.path_of(tmp_path, 6)
     newest.write_bytes(newest.read_bytes()[:-1])
@@ -578,7 +578,7 @@ def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp
         assert state["position"] == json.loads(str(np.load(checkpoint.path_of(finished[0], 4, checkpoint.BEST))["state"]))["position"]
 
 
-def test_a_skipped_update_is_told_and_diagnosed_with_its_own_loss_scale(folder, tmp_path, monkeypatch, messages):
+def test_a_skipped_update_is_reported_and_diagnosed_with_its_own_loss_scale(folder, tmp_path, monkeypatch, messages):
     """And not with the lower one of the next update."""
     make = pretended_train_step([], finite=False)
 
@@ -598,7 +598,7 @@ def test_a_skipped_update_is_told_and_diagnosed_with_its_own_loss_scale(folder, 
     assert [line.partition("loss scale ")[2] for line in told] == ["1024).", "512).", "256)."]
 
 
-def test_skipped_updates_are_counted_and_told(folder, tmp_path):
+def test_skipped_updates_are_counted_and_reported(folder, tmp_path):
     def switch_off(run):
         run.model.switch.assign(0.0)
 

@@ -238,7 +238,7 @@ def test_batches_hold_lines_of_about_one_length():
     assert [sorted(map(len, batch)) for batch in translate.batches] == [list(range(first, first + 8)) for first in range(0, 40, 8)]
 
 
-def test_what_else_is_told_of_a_line_stays_with_it():
+def test_other_messages_of_a_line_stay_with_it():
     def translate(text):
         return {**Upper()(text), "truncated": tf.strings.length(text) > 3}
 

@@ -41,7 +41,7 @@ MAPPINGS = {
 
 
 @pytest.mark.parametrize("case", MAPPINGS)
-def test_names_are_mapped_and_what_is_left_is_told(case):
+def test_names_are_mapped_and_what_is_left_is_reported(case):
     changes, names, partial, left, expected = MAPPINGS[case]
     these = variables(**changes)
     before = values(these)

@@ -11,7 +11,7 @@ import pytest
 
 from t2t_keras.interop import word_vectors
 
-gensim = pytest.importorskip("gensim", reason="gensim is not installed: pip install .[embeddings]")
+gensim = pytest.importorskip("gensim", reason="the extra 'embeddings' is not installed: pip install -e '.[embeddings]'")
 from gensim.models import KeyedVectors, Word2Vec  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -36,7 +36,7 @@ def file(request, learned, tmp_path) -> pathlib.Path:
     return tmp_path / "vectors.txt"
 
 
-def test_the_contents_tell_the_format(file, request):
+def test_the_contents_determine_the_format(file, request):
     expected = {"text": (WIDTH, False, True), "binary": (WIDTH, True, True), "glove": (WIDTH, False, False)}
     assert word_vectors.check(file, WIDTH) == expected[request.node.callspec.params["file"]]
 
@@ -149,7 +149,7 @@ def test_a_header_of_another_width_than_the_rows_is_refused(tmp_path):
 def test_a_file_that_is_cut_off_is_refused(file, request, learned):
     content = file.read_bytes()
     file.write_bytes(content[:-9])
-    with pytest.raises(ValueError, match="cut off|damaged|as its header says"):
+    with pytest.raises(ValueError, match="truncated|damaged|as its header says"):
         word_vectors.read(file, WIDTH, ["dog"])
     if request.node.callspec.params["file"] != "binary":
         file.write_bytes(content[: content.rindex(b" ")] + b"\n")  # A row is short of a number.
@@ -164,7 +164,7 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path):
         word_vectors.read(tmp_path / "v", 2, ["a", "b", "c"])
 
 
-def test_a_missing_file_and_a_missing_gensim_are_told(tmp_path, monkeypatch):
+def test_a_missing_file_and_a_missing_gensim_are_reported(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="No such file of word vectors: '.*nowhere'"):
         word_vectors.check(tmp_path / "nowhere", 2)
     (tmp_path / "v").write_text("a 1 2\n")

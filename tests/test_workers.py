@@ -194,7 +194,7 @@ SAY = "print('Error: {}', file=sys.stderr); sys.exit({})"
     ],
     ids=["both", "the chief", "the chief, which ends last", "the other worker", "a kill"],
 )
-def test_the_launcher_tells_the_cause_alone(chief, other, code, said):
+def test_the_launcher_reports_the_cause_alone(chief, other, code, said):
     command = [sys.executable, str(ROOT / "tools/workers.py"), "2", sys.executable, "-c", TWO.format(chief, other)]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == code and sorted(result.stderr.splitlines()) == said

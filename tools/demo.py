@@ -15,7 +15,9 @@ from t2t_keras.decoding import process_environment
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "A run's folder, or an export's; or those of several runs, separated by commas.")
 _SERVER = flags.DEFINE_string("server", "", "A model server, as grpc://host:port or http://host:port, in place of --model_dir.")
 _MODEL_NAME = flags.DEFINE_string("model_name", "translate", "The model's name on the server.")
-_HOST = flags.DEFINE_string("host", "localhost", "The interface to listen on. There is no password: whoever reaches it can translate.")
+_HOST = flags.DEFINE_string(
+    "host", "localhost", "The interface to listen on. There is no password: everybody who can reach it can translate."
+)
 _PORT = flags.DEFINE_integer("port", 8000, "The port to listen on; 0 takes a free one.", lower_bound=0, upper_bound=65535)
 _N_BEST = flags.DEFINE_integer(
     "n_best", 0, "Number of translations to show, at most the model's beam size; 0 shows up to 4.", lower_bound=0

@@ -29,7 +29,9 @@ _BOOTSTRAP_SAMPLES = flags.DEFINE_integer(
 )
 _OUTPUT = flags.DEFINE_string("output", "", "File for the model's translations.")
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object; a score that is not finite is null.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Number of sentences translated at once; 0: what fills the machine.", lower_bound=0)
+_BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", 0, "Number of sentences translated at once; 0 chooses it by the cores or the GPU.", lower_bound=0
+)
 options.define_trained_model(required=False)
 
 

@@ -15,7 +15,7 @@ _LANGUAGES = {
     f"{side}_language": flags.DEFINE_string(
         f"{side}_language",
         "",
-        f"Code of the language of the {side}, such as eng_Latn, that the run has unless told otherwise, of a model of many languages.",
+        f"Default {side} language of the run of a multilingual model, as a code such as eng_Latn.",
     )
     for side in ("source", "target")
 }

@@ -30,7 +30,9 @@ _INPUT = flags.DEFINE_string("input", "", "Sentences, one per line, with spaces 
 _OUTPUT = flags.DEFINE_string("output", "", "File for the trees, replaced when all sentences are parsed; empty: standard output.")
 _DRAW = flags.DEFINE_boolean("draw", False, "Draw each tree over several lines, with a blank line after it.")
 _FLUSH = flags.DEFINE_boolean("flush", False, "Parse each line before reading the next, for interactive use by a program; slower.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Number of sentences parsed at once; 0: what fills the machine.", lower_bound=0)
+_BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", 0, "Number of sentences parsed at once; 0 chooses it by the cores or the GPU.", lower_bound=0
+)
 options.define_trained_model(required=False)
 
 _TEXT = ("input", "output", "draw")

@@ -59,7 +59,7 @@ def prepare() -> None:
         try:
             from t2t_keras.data import beam_pipeline
         except ImportError as error:
-            raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
+            raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or -e '.[beam]' in a checkout.") from error
         write = beam_pipeline.writer(_RUNNER.value, _OPTIONS.value, _EXCHANGE.value)
     else:
         write = functools.partial(prepare.write, number=_PROCESSES.value)

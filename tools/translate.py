@@ -57,7 +57,9 @@ _RERANK_DIRECTION = flags.DEFINE_enum(
     DIRECTIONS,
     "What the run of --rerank_with models: translations; translations with their words in reverse order; or sources, given translations.",
 )
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Number of sentences translated at once; 0: what fills the machine.", lower_bound=0)
+_BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", 0, "Number of sentences translated at once; 0 chooses it by the cores or the GPU.", lower_bound=0
+)
 _JSONL = flags.DEFINE_boolean(
     "jsonl",
     False,
@@ -81,7 +83,7 @@ options.define_sampling()
 
 
 def _asked() -> LineTranslation:
-    """Returns what the flags ask for each line, checked before TensorFlow is imported."""
+    """Returns the options of translating, checked before TensorFlow is imported."""
     model = options.translating_model()
     of_phrases = ["jsonl", "terms", "keep_patterns"]
     sample = options.sampling(["n_best", "beam_size", "alpha", "diverse_groups", "diversity", *of_phrases])
@@ -105,7 +107,7 @@ def _with_beam(asked: LineTranslation) -> None:
         try:
             from t2t_keras import beam
         except ImportError as error:
-            raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
+            raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or -e '.[beam]' in a checkout.") from error
         beam.translate_files(asked, _INPUT.value, _OUTPUT.value, runner=_RUNNER.value, options=_OPTIONS.value)
 
 

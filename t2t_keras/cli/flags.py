@@ -147,7 +147,7 @@ def define_trained_model(required: bool = True) -> None:
     )
     flags.DEFINE_boolean("int8", False, "Keep matrices in 8 bits per weight: an export is several times smaller, and slower.")
     for side in ("source", "target"):
-        text = f"Code of the language of the {side}, such as eng_Latn, of a model of many languages; empty for the run's."
+        text = f"Code of the {side} language, such as eng_Latn, of a multilingual model; empty for the run's."
         flags.DEFINE_string(f"{side}_language", "", text)
     define(DecodeConfig)
 

@@ -223,7 +223,7 @@ def _count(path: pathlib.Path) -> int:
                 number, last = number + block.count(b"\n"), block[-1:]
     except (EOFError, zlib.error, OSError):
         last = b""
-    if not last:  # Empty, or broken somewhere: reading lines tells where.
+    if not last:  # Empty, or broken somewhere: reading lines reports where.
         return sum(1 for _ in _lines([path], Report(), {}))
     return number + (last != b"\n")
 

@@ -82,7 +82,7 @@ def _identifier(languages: dict[str, str]):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
         raise ValueError(
-            f"`{next(iter(languages))}` requires py3langid: pip install 't2t_keras[filter]', or in a checkout '.[filter]'."
+            f"`{next(iter(languages))}` requires py3langid: pip install 't2t_keras[filter]', or -e '.[filter]' in a checkout."
         ) from error
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     for option, language in languages.items():

@@ -183,12 +183,12 @@ def write(
 
 def _with_progress(items: Iterable, total: int = 0) -> Iterator:
     """Yields the items, which messages call pairs, and logs their number from time to time, and of how many in `total` if that is known."""
-    started = told = time.monotonic()
+    started = reported = time.monotonic()
     for count, item in enumerate(items):
-        if count % 1024 == 0 and (now := time.monotonic()) - told >= PROGRESS_SECONDS:
+        if count % 1024 == 0 and (now := time.monotonic()) - reported >= PROGRESS_SECONDS:
             of_total = f" of {total:,}" if total else ""
             logger.info(f"… {count:,}{of_total} pairs, {count / (now - started):,.0f} pairs/s.")
-            told = now
+            reported = now
         yield item
 
 
@@ -258,7 +258,7 @@ def _writing(folder: pathlib.Path) -> Iterator[None]:
                 raise
         reason = error.strerror if isinstance(error, OSError) else error.message
         raise OSError(
-            f"Could not write {folder} ({reason}). It is incomplete and is not used: make room, or give permission, and run the same "
+            f"Could not write {folder} ({reason}). It is incomplete and is not used: free space, or give permission, and run the same "
             "command again."
         ) from error
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from t2t_keras.decoding.beam_search import length_penalty
 from t2t_keras.decoding.translator import Translator
 
-# What a model is asked for a source X and its translation Y: (source, target) of a pair of texts.
+# The (source, target) that a model scores for a source X and its translation Y.
 DIRECTIONS: dict[str, Callable] = {
     "forward": lambda source, target: (source, target),  # P(Y | X)
     "right_to_left": lambda source, target: (source, " ".join(reversed(target.split()))),  # P(Y, its words in reverse | X)

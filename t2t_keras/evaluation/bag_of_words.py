@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-MISSING = "The bag of words needs scikit-learn: pip install 't2t_keras[classifiers]', or '.[classifiers]' in a checkout."
+MISSING = "The bag of words needs scikit-learn: pip install 't2t_keras[classifiers]', or -e '.[classifiers]' in a checkout."
 
 
 def accuracy(train: Sequence[tuple[str, ...]], test: Sequence[tuple[str, ...]]) -> float:

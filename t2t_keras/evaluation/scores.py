@@ -152,7 +152,7 @@ def _rouge_scorer():
     try:
         from rouge_score import rouge_scorer
     except ImportError as error:
-        raise ValueError("ROUGE needs the package rouge-score: pip install rouge-score.") from error
+        raise ValueError("ROUGE needs rouge-score: pip install 't2t_keras[rouge]', or -e '.[rouge]' in a checkout.") from error
     return rouge_scorer.RougeScorer(list(_ROUGE), use_stemmer=False)
 
 

@@ -78,7 +78,7 @@ def _library():
         import ctranslate2.specs
     except ImportError as error:
         raise ValueError(
-            "The format of CTranslate2 needs its package: pip install 't2t_keras[ctranslate2]', or '.[ctranslate2]' in a checkout."
+            "The format of CTranslate2 needs its package: pip install 't2t_keras[ctranslate2]', or -e '.[ctranslate2]' in a checkout."
         ) from error
     return ctranslate2
 

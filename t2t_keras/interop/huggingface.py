@@ -63,8 +63,8 @@ def import_huggingface(
         source: a folder with `config.json`, `model.safetensors`, and the sub-words: `vocab.json`, `source.spm` and `target.spm` of Marian,
             `sentencepiece.bpe.model` of the others; or the name of a model on the hub, such as Helsinki-NLP/opus-mt-en-de.
         model_dir: the run's folder, new or empty.
-        source_language, target_language: codes of the languages that the run translates between unless told otherwise, of a model of many
-            languages, such as eng_Latn and deu_Latn; empty for those that the files name, if they do.
+        source_language, target_language: default languages of the run of a multilingual model, as codes such as eng_Latn; empty for those
+            that the files name, if they do.
         native_positions: whether a Marian model has the position encodings of Marian itself; those of transformers differ slightly.
 
     Raises:
@@ -100,7 +100,7 @@ def import_huggingface(
             run_folder.write(unfinished, options, paths[0], None, paths[1])
             checkpoint.write(checkpoint.path_of(unfinished, 0), model, None, _STATE)
     if config.left:
-        logger.warning(f"Options of the search without a counterpart are not taken over: {', '.join(config.left)}.")
+        logger.warning(f"Options of the search without a counterpart are ignored: {', '.join(config.left)}.")
     logger.info(f"Imported {source}: {config.model.num_weights:,} weights, {config.model.vocab_size:,} sub-words.")
 
 

@@ -15,7 +15,7 @@ from t2t_keras.files import check_no_link, read_json
 SAFETENSORS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 ALL = slice(None)
 MAX_TEXT = 2**26  # Maximum size of a file that is not the weights, in bytes.
-INSTALL = "pip install 't2t_keras[interop]', or '.[interop]' in a checkout"
+INSTALL = "pip install 't2t_keras[interop]', or -e '.[interop]' in a checkout"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 _SHARD = re.compile(r"\w[\w.-]*\.safetensors", re.ASCII)
 _NUMBERS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # Bytes of safetensors' types of floating-point numbers.
@@ -50,7 +50,7 @@ class Folder:
             path = path.resolve()
         check_no_link(path)
         if not path.is_file():
-            raise ValueError(f"Expected a file. Received: {path}, which is none.")
+            raise ValueError(f"Expected a file. Received: {path}, which is not one.")
         return path
 
     def require(self, name: str) -> pathlib.Path:
@@ -238,7 +238,7 @@ def _safetensors(path: pathlib.Path) -> Iterator[Tensors]:
     try:
         file = safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"Expected a safetensors file. Received: {path}, which is damaged or is none ({error}).") from error
+        raise ValueError(f"Expected a safetensors file. Received: {path}, which is damaged or not one ({error}).") from error
     with file:
         yield _SafeTensors(path, file)
 

@@ -55,7 +55,7 @@ class MarianConfig:
         tied: whether the logits have the embedding of the target as their matrix.
         scaled: whether embeddings are multiplied by √d_model.
         forced_first: the id that translations begin with, or `None`.
-        left: options of the search that are not taken over.
+        left: options of the search that are ignored.
     """
 
     kind: str
@@ -189,7 +189,7 @@ def read(folder: Folder) -> MarianConfig:
 
 
 def _search(folder: Folder, values: _Values, positions: int, eos: int, rows: int) -> tuple[DecodeConfig, list[int], int | None, list[str]]:
-    """Returns the options of the search, the forbidden ids, the forced first one, and the names of options that are not taken over.
+    """Returns the options of the search, the forbidden ids, the forced first one, and the names of options that are ignored.
 
     `generate` divides log P by |Y|^length_penalty, section 6.1 by ((5 + |Y|) / 6)^α. Near |Y| = n, both have the same slope if
     α = length_penalty · (n + 5) / n.

@@ -101,7 +101,7 @@ def export_marian(
     target, source = _sides(model_dir, model)
     decode = dataclasses.replace(options.decode, **decode_options)
     if decode.diverse_groups > 1:
-        logger.warning("Options of the search without a counterpart are not taken over: diverse_groups.")
+        logger.warning("Options of the search without a counterpart are ignored: diverse_groups.")
     scored = [model_card.read_scores(pathlib.Path(path).expanduser()) for path in scores]
     weights, loaded, state = _read(model_dir, str(which), model)
     tensors, own = _tensors(model, weights)

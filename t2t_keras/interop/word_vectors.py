@@ -45,7 +45,7 @@ def check(path: pathlib.Path, width: int) -> Format:
     if not path.is_file():
         raise FileNotFoundError(f"No such file of word vectors: '{path}'.")
     if not importlib.util.find_spec("gensim"):
-        raise ValueError("Word vectors are read with gensim: pip install 't2t_keras[embeddings]', or '.[embeddings]' in a checkout.")
+        raise ValueError("Word vectors are read with gensim: pip install 't2t_keras[embeddings]', or -e '.[embeddings]' in a checkout.")
     with path.open("rb") as file:
         first, rest = _line(file.read(_START))
     fields = first.split()
@@ -68,7 +68,7 @@ def check(path: pathlib.Path, width: int) -> Format:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         if not found.binary and file.read() != b"\n":
-            raise ValueError(f"Expected word vectors in {path} that end with a line end. Received: a file that is cut off. Copy it again.")
+            raise ValueError(f"Expected word vectors in {path} that end with a line end. Received: a truncated file. Copy it again.")
     return found
 
 

@@ -72,7 +72,7 @@ class Subwords(tf.Module, abc.ABC):
 
     @functools.cached_property
     def word_parts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which sub-words go on with the word before them, and after which one a word may go on: two arrays [V] boolean.
+        """Which sub-words continue the word before them, and after which ones a word may continue: two arrays [V] boolean.
 
         A word consists of letters, marks and digits, of a script that has spaces between words. Bytes of other characters count as
         letters.

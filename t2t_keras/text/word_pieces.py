@@ -158,7 +158,7 @@ def _alphabet(words: collections.Counter, coverage: float) -> set[str]:
 def learn(lines: Iterable[bytes], vocab_size: int, *, sample: int, seed: int, normalization: str, character_coverage: float) -> bytes:
     """Learns word pieces shared by both languages with the learner of TF.Text.
 
-    The learner takes pieces by their number of occurrences in the text. It finds about as many as asked for; the rarest ones are then
+    The learner takes pieces by their number of occurrences in the text. It finds about the requested number; the rarest ones are then
     left out.
 
     Args:

@@ -213,7 +213,7 @@ def chief_first(strategy, prepare: Callable):
     if error:
         raise error
     if failed:
-        raise OtherWorkerError("The chief could not prepare the run. Its own message says why.")
+        raise OtherWorkerError("The chief could not prepare the run. See its message.")
     return result
 
 
@@ -226,7 +226,7 @@ def plain_errors(strategy) -> Iterator[None]:
         if not several_workers(strategy):
             raise
         raise OtherWorkerError(
-            "Another worker has ended or cannot be reached. Its own message says why. Run the same command again in all workers."
+            "Another worker has ended or cannot be reached. See its message. Run the same command again in all workers."
         ) from error
 
 

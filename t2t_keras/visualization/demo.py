@@ -214,7 +214,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(ThreadedWSGIServer):
-    """Serves at most `MAX_CONNECTIONS` at a time; others are told at once to try again."""
+    """Serves at most `MAX_CONNECTIONS` at a time; others get status 503 at once."""
 
     def __init__(self, *args):
         super().__init__(*args)
