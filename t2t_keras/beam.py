@@ -14,7 +14,6 @@ import json
 import os
 import pathlib
 import re
-import secrets
 import shutil
 import time
 import zlib
@@ -29,14 +28,14 @@ from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from t2t_keras import files, phrases, run_folder
 from t2t_keras.config import SampleConfig
-from t2t_keras.data import beam_options
+from t2t_keras.data import beam_files, beam_options
 from t2t_keras.line_translation import READ_AHEAD, LineTranslation, LineTranslator
 from t2t_keras.log import logger
 from t2t_keras.text.lines import MAX_LINE, bounded, decoded
 
 LINES_PER_CHUNK = READ_AHEAD  # So that the batches are those of `translate.py`.
 BYTES_PER_CHUNK = 2**26  # A chunk ends at the first of both limits.
-EXCHANGE = "t2t_keras_exchange"  # Folder of the chunks that are translated.
+EXCHANGE = beam_files.EXCHANGE  # Folder of the chunks that are translated.
 LOCK = ".lock"
 JOB = "translate.json"  # Describes the job in its folder.
 PROBLEMS = ".problems"  # Ending of the file of messages beside a translated file.
@@ -125,16 +124,8 @@ class _Folder:
         """The file of a translated chunk: messages as JSON in its first line, and the translations."""
         return FileSystems.join(self.exchange, chunk.file.name, f"{LINES_PER_CHUNK}-{chunk.index:08d}.part")
 
-    @contextlib.contextmanager
-    def replacing(self, path: str) -> Iterator[BinaryIO]:
-        """Opens a new file in `exchange`, which gets its name at the end of the `with` block."""
-        unfinished = FileSystems.join(self.exchange, f"part.{secrets.token_hex(8)}.tmp")  # `files.check_no_links` removes it after a kill.
-        with FileSystems.create(unfinished, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            yield file
-        FileSystems.rename([unfinished], [path])
-
     def write(self, path: str, content: Iterable[bytes]) -> None:
-        with self.replacing(path) as file:
+        with beam_files.replacing(path, self.exchange) as file:
             file.writelines(content)
 
     def write_problems(self, name: str, problems: Sequence[str]) -> None:
@@ -148,7 +139,7 @@ class _Folder:
     def join(self, chunks: Sequence[_Chunk], name: str) -> None:
         """Joins the chunks of a file to its translation, which appears last."""
         problems: list[str] = []
-        with self.replacing(self.output(name)) as target:
+        with beam_files.replacing(self.output(name), self.exchange) as target:
             for chunk in chunks:
                 with FileSystems.open(self.part(chunk), compression_type=CompressionTypes.UNCOMPRESSED) as part:
                     problems += json.loads(part.readline())
@@ -380,7 +371,7 @@ def _matched(patterns: str) -> dict[str, dict]:
     """
     found: dict[str, dict] = {}
     for pattern in filter(None, (each.strip() for each in patterns.split(","))):
-        [matched] = FileSystems.match([_absolute(pattern)])
+        [matched] = FileSystems.match([beam_files.absolute(pattern)])
         own = [each for each in matched.metadata_list if not os.path.isdir(each.path)]
         if not own:
             raise ValueError(f"Expected patterns of files as `input`. Received: {pattern}, which matches none.")
@@ -392,11 +383,6 @@ def _matched(patterns: str) -> dict[str, dict]:
     if taken := sorted(found.keys() & {EXCHANGE, JOB, LOCK, *(f"{name}{PROBLEMS}" for name in found)}):
         raise ValueError(f"Expected files of other names than this program writes. Received: {', '.join(taken)}. Rename them.")
     return found
-
-
-def _absolute(path: str) -> str:
-    """Returns a path that is the same in every process of this machine; one of another file system stays."""
-    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
 
 
 def _begin(folder: _Folder, asked: dict, inputs: dict[str, dict]) -> list[str]:
@@ -449,7 +435,7 @@ def translate_files(asked: LineTranslation, patterns: str, output: str, *, runne
         ValueError: an option is invalid, or the folder has another job.
     """
     pipeline_options, terms, inputs = beam_options.read(runner, options), asked.read_terms(), _matched(patterns)
-    folder, local = _Folder(_absolute(output)), "://" not in output
+    folder, local = _Folder(beam_files.absolute(output)), "://" not in output
     with files.exclusive(pathlib.Path(folder.path) / LOCK, folder.path) if local else contextlib.nullcontext():
         if local:
             files.check_no_links(pathlib.Path(folder.exchange), pathlib.Path(folder.output(JOB)))
@@ -503,5 +489,4 @@ def _report(folder: _Folder, files: Sequence[_File], totals: dict[str, int]) -> 
             f"{len(unread):,} of {len(files):,} files could not be read, such as {unread[0].path}: see {folder.output('*' + PROBLEMS)}. "
             "The others are finished. Mend the files, and run the same command again."
         )
-    if FileSystems.exists(folder.exchange):
-        FileSystems.delete([folder.exchange])
+    beam_files.remove(folder.exchange)

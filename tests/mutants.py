@@ -990,8 +990,8 @@ MUTANTS = (
     Mutant(
         "pairs that are rejected already are scored",
         "t2t_keras/data/filtering.py",
-        "if scores and (left := [index for index, verdict in enumerate(verdicts) if verdict is None]):",
-        "if scores and (left := list(range(len(chunk)))):",
+        "if places := left(verdicts):",
+        "if places := list(range(len(chunk))):",
         ("tests/test_filtering.py::test_pairs_that_no_other_rule_rejects_are_scored",),
     ),
     Mutant(
@@ -1014,6 +1014,27 @@ MUTANTS = (
         "number=_PROCESSES.value",
         "number=0",
         ("tests/test_tools.py::test_a_program_passes_on_every_flag_to_what_does_the_work[filter]",),
+    ),
+    Mutant(
+        "Beam keeps the repetition that comes first from the workers",
+        "t2t_keras/data/beam_filtering.py",
+        "in sorted(parts, key=lambda part: part[0]):",
+        "in sorted(parts, key=lambda part: -part[0]):",
+        ("tests/test_beam_filtering.py::test_the_first_of_those_that_repeat_each_other_stays",),
+    ),
+    Mutant(
+        "Beam compares near repetitions with pairs that are exact ones",
+        "t2t_keras/data/beam_filtering.py",
+        "left = np.array(filtering.left(verdicts), np.int32)",
+        "left = np.flatnonzero(hashes[:, self.column]).astype(np.int32)",
+        ("tests/test_beam_filtering.py::test_a_near_repetition_of_a_pair_that_is_an_exact_one_stays",),
+    ),
+    Mutant(
+        "a group gets all repetitions of a chunk",
+        "t2t_keras/data/beam_filtering.py",
+        'within = judged | "Within chunks" >> beam.MapTuple(self._within)',
+        "within = judged",
+        ("tests/test_beam_filtering.py::test_elements_between_workers_do_not_grow_with_the_number_of_repetitions",),
     ),
     Mutant(
         "an index may hold any number",
@@ -1733,9 +1754,9 @@ MUTANTS = (
     ),
     Mutant(
         "translate.py --beam_options does not reach the runner",
-        "tools/translate.py",
-        "runner=_RUNNER.value, options=_OPTIONS.value",
-        "runner=_RUNNER.value",
+        "t2t_keras/cli/beam.py",
+        """for name in ("beam_runner", "beam_options", "beam_exchange") if""",
+        """for name in ("beam_runner", "beam_exchange") if""",
         ("tests/test_tools.py::test_a_program_passes_on_every_flag_to_what_does_the_work",),
     ),
     Mutant(

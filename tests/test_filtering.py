@@ -328,6 +328,8 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
         (["--max_cross_entropy=2"], "Expected --forward_run and --backward_run with --max_cross_entropy. Received neither."),
         (["--forward_run=x", "--backward_run=y"], "x"),
         (["--source_script=Latn"], "as --source_script. Received: Latn."),
+        (["--beam_options=x", "--beam_exchange=y"], "Expected --beam_runner with --beam_options and --beam_exchange. Received none."),
+        (["--beam_runner=A", "--processes=2"], "Expected --processes or --beam_runner. Received: --processes=2 and --beam_runner=A."),
         (["--duplicates=both"], "Expected one of pair, source, target, none. Received: --duplicates='both'."),
     ],
 )

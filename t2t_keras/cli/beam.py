@@ -1,0 +1,53 @@
+"""What the programs that run on Apache Beam have in common: their flags, and the messages about them."""
+
+import contextlib
+from collections.abc import Iterator
+
+from absl import flags
+
+
+def define(work: str, exchange: str = "") -> None:
+    """Defines the flags of a runner.
+
+    Args:
+        work: what the program does with it, as "translate files".
+        exchange: where the program and the workers exchange files without `--beam_exchange`; empty: there is no such flag.
+    """
+    text = f"Runner of Apache Beam to {work} with: DirectRunner, DataflowRunner, FlinkRunner, …; empty: without Beam."
+    flags.DEFINE_string("beam_runner", "", text)
+    flags.DEFINE_string("beam_options", "", "Options of the Beam pipeline, as on a command line.")
+    if exchange:
+        text = f"Temporary folder that this machine and the Beam workers can access, such as gs://…; empty: in {exchange}."
+        flags.DEFINE_string("beam_exchange", "", text)
+
+
+def given() -> dict[str, str]:
+    """Returns the values of the flags by name, without "beam_"; nothing without a runner.
+
+    Raises:
+        ValueError: the other flags are given without a runner, or `--processes` with one.
+    """
+    names = [name for name in ("beam_runner", "beam_options", "beam_exchange") if name in flags.FLAGS]
+    values = {name: flags.FLAGS[name].value for name in names}
+    if not values["beam_runner"]:
+        if useless := [f"--{name}" for name, value in values.items() if value]:
+            raise ValueError(f"Expected --beam_runner with {' and '.join(useless)}. Received none.")
+        return {}
+    if "processes" in flags.FLAGS and flags.FLAGS["processes"].present:
+        raise ValueError(
+            f"Expected --processes or --beam_runner. Received: --processes={flags.FLAGS['processes'].value} and "
+            f"--beam_runner={values['beam_runner']}. The workers of Beam are counted in --beam_options."
+        )
+    return {name.removeprefix("beam_"): value for name, value in values.items()}
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Replaces the error of a `with` block that imports Apache Beam, if it is not installed, by one that says how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
+
+
+flags.disclaim_key_flags()  # As in `cli.flags`.
