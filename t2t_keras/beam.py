@@ -28,7 +28,7 @@ from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from t2t_keras import files, phrases, run_folder
 from t2t_keras.config import SampleConfig
-from t2t_keras.data import beam_files, beam_options
+from t2t_keras.data import beam_files, beam_runner
 from t2t_keras.line_translation import READ_AHEAD, LineTranslation, LineTranslator
 from t2t_keras.log import logger
 from t2t_keras.text.lines import MAX_LINE, bounded, decoded
@@ -427,14 +427,14 @@ def translate_files(asked: LineTranslation, patterns: str, output: str, *, runne
         asked: what is asked for each line. The workers read the model from the same path.
         patterns: the files, as patterns with commas between them, on any file system of Beam.
         output: folder of the translations, likewise.
-        runner, options: see `beam_options.read`.
+        runner, options: see `beam_runner.read`.
 
     Raises:
         BlockingIOError: another process writes in the folder.
         OSError: a file cannot be read.
         ValueError: an option is invalid, or the folder has another job.
     """
-    pipeline_options, terms, inputs = beam_options.read(runner, options), asked.read_terms(), _matched(patterns)
+    pipeline_options, terms, inputs = beam_runner.read(runner, options), asked.read_terms(), _matched(patterns)
     folder, local = _Folder(beam_files.absolute(output)), "://" not in output
     with files.exclusive(pathlib.Path(folder.path) / LOCK, folder.path) if local else contextlib.nullcontext():
         if local:
@@ -448,7 +448,7 @@ def translate_files(asked: LineTranslation, patterns: str, output: str, *, runne
         for file in missing:
             if not FileSystems.exists(parts := FileSystems.join(folder.exchange, file.name)):
                 FileSystems.mkdirs(parts)
-        with beam.Pipeline(options=pipeline_options) as pipeline:
+        with beam_runner.running(pipeline_options) as pipeline:
             (
                 pipeline
                 | "Files" >> beam.Create(missing)

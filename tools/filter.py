@@ -53,7 +53,7 @@ def _locally(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callab
 
 
 def _on_beam(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callable | None) -> dict:
-    with options.without_noise():
+    with beam.quietly():
         with beam.importing():
             from t2t_keras.data import beam_filtering
         return beam_filtering.filter_text(_SOURCE.value, _TARGET.value, output_dir, config, load_scores=load_scores, **beam.given())

@@ -45,13 +45,13 @@ def prepare() -> None:
 
     gpus.hide()
     if on_beam:
-        with beam.importing():
+        with beam.quietly(), beam.importing():
             from t2t_keras.data import beam_pipeline
         write = beam_pipeline.writer(**on_beam)
     else:
         write = functools.partial(prepare.write, number=_PROCESSES.value)
         resource_tracker.ensure_running()  # Lives as long as this program, which would wait for it if it wrote to `without_noise`.
-    with options.without_noise():
+    with beam.quietly() if on_beam else options.without_noise():
         asked = chosen.data, chosen.model.vocab_size, chosen.train.seed, folder, chosen.task
         prepare.prepare(*asked, write_train=write, source_vocab_size=chosen.source_vocab_size)
 

@@ -97,7 +97,7 @@ def _on_beam(asked: LineTranslation, on_beam: dict[str, str]) -> None:
         raise ValueError("Expected a pattern of files as --input and a folder as --output with --beam_runner. Received no such pair.")
     if _FLUSH.value:
         raise ValueError("Expected --flush without --beam_runner, which translates files. Received both.")
-    with options.without_noise():
+    with beam.quietly():
         with beam.importing():
             from t2t_keras.beam import translate_files
         translate_files(asked, _INPUT.value, _OUTPUT.value, **on_beam)

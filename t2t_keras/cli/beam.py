@@ -1,9 +1,15 @@
-"""What the programs that run on Apache Beam have in common: their flags, and the messages about them."""
+"""What the programs that run on Apache Beam have in common: their flags, and what they show of Beam's messages."""
 
 import contextlib
+import os
+import sys
+import tempfile
 from collections.abc import Iterator
 
 from absl import flags
+
+from t2t_keras.data.runner_error import RunnerError
+from t2t_keras.log import logger
 
 
 def define(work: str, exchange: str = "") -> None:
@@ -48,6 +54,35 @@ def importing() -> Iterator[None]:
         yield
     except ImportError as error:
         raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or in a checkout '.[beam]'.") from error
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keeps what Beam, its runner and its workers write to stderr in a file inside a `with` block; the program's own messages are shown.
+
+    The file stays if the runner fails, and the error names it. Does nothing with `--traceback`.
+    """
+    if flags.FLAGS["traceback"].value:
+        yield
+        return
+    descriptor, path = tempfile.mkstemp(prefix="t2t_keras-beam-", suffix=".log")
+    sys.stderr.flush()
+    with os.fdopen(os.dup(2), "w", buffering=1) as shown:
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+        failed, before = False, {handler: handler.setStream(shown) for handler in logger.handlers}
+        try:
+            yield
+        except RunnerError as error:
+            failed = True
+            raise OSError(f"{error} See {path} for what they have written, or give `traceback`.") from error
+        finally:
+            sys.stderr.flush()
+            os.dup2(shown.fileno(), 2)
+            for handler, stream in before.items():
+                handler.setStream(stream)
+            if not failed:
+                os.unlink(path)
 
 
 flags.disclaim_key_flags()  # As in `cli.flags`.

@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.shared import Shared
 
 from t2t_keras.config import FilterConfig
-from t2t_keras.data import beam_files, beam_options, corpora, filtering
+from t2t_keras.data import beam_files, beam_runner, corpora, filtering
 
 HASHES_IN_GROUP = 2**22  # About so many are compared with each other in one process: some 100 MB.
 
@@ -125,7 +125,7 @@ def _judged(
     with beam_files.exchange(exchange or str(folder)) as exchanged:
         firsts = list(beam_files.write_chunks(filtering.chunks(pairs), exchanged))
         groups = 1 + len(firsts) * filtering.PAIRS_AT_ONCE // HASHES_IN_GROUP
-        with beam.Pipeline(options=options) as pipeline:
+        with beam_runner.running(options) as pipeline:
             judged = (
                 pipeline
                 | "Chunks" >> beam.Create(firsts)
@@ -156,12 +156,12 @@ def filter_text(
 
     Args:
         source, target, output_dir, config: see `filtering.filter_text`.
-        runner, options: see `beam_options.read`; it raises its errors.
+        runner, options: see `beam_runner.read`; it raises its errors.
         exchange: a folder on any file system of Beam (such as `gs://…`) that the program and the workers can read and write, for one job
             at a time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is in the unfinished `output_dir`.
         load_scores: returns the `scores` of `filtering.filter_text`; called once in each worker process. It may be pickled.
     """
     judged = functools.partial(
-        _judged, config=config, options=beam_options.read(runner, options), exchange=exchange, load_scores=load_scores
+        _judged, config=config, options=beam_runner.read(runner, options), exchange=exchange, load_scores=load_scores
     )
     return filtering.divide(source, target, output_dir, config, judged, scored=load_scores is not None)

@@ -18,7 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from t2t_keras import gpus
-from t2t_keras.data import beam_files, beam_options, corpora, prepare, shards
+from t2t_keras.data import beam_files, beam_runner, corpora, prepare, shards
 from t2t_keras.files import replacing
 from t2t_keras.task import Task
 from t2t_keras.text import vocabulary
@@ -105,7 +105,7 @@ def write(
     names, described = shards.names(count, size), {}
     with beam_files.exchange(exchange or str(folder)) as exchanged:
         firsts = list(beam_files.write_chunks(corpora.chunks(pairs, PAIRS_PER_CHUNK, BYTES_PER_CHUNK), exchanged))
-        with beam.Pipeline(options=options) as pipeline:
+        with beam_runner.running(options) as pipeline:
             (
                 pipeline
                 | "Chunks" >> beam.Create(firsts)
@@ -130,7 +130,7 @@ def writer(runner: str, options: str = "", exchange: str = "") -> Callable:
     """Returns a `write_train` function for `prepare.prepare`. Checks the options of the pipeline before any text is read.
 
     Args:
-        runner, options: see `beam_options.read`; it raises its errors.
+        runner, options: see `beam_runner.read`; it raises its errors.
         exchange: see `write`.
     """
-    return functools.partial(write, options=beam_options.read(runner, options), exchange=exchange)
+    return functools.partial(write, options=beam_runner.read(runner, options), exchange=exchange)
