@@ -1726,7 +1726,7 @@ MUTANTS = (
     ),
     Mutant(
         "a chunk that was translated before a kill is translated again",
-        "t2t_keras/beam.py",
+        "t2t_keras/beam/job.py",
         "if not FileSystems.exists(self.folder.part(chunk))]",
         "]",
         ("tests/test_beam.py::test_a_killed_job_is_finished_by_the_same_command",),
@@ -1740,14 +1740,14 @@ MUTANTS = (
     ),
     Mutant(
         "a line that fails shifts the lines after it",
-        "t2t_keras/beam.py",
+        "t2t_keras/beam/transform.py",
         "        failures[first] = f",
         "        results, failures[first] = [], f",
         ("tests/test_beam.py::test_a_line_that_cannot_be_translated_is_put_aside_with_its_place_and_reason",),
     ),
     Mutant(
         "a byte order mark in the middle of a file is cut off",
-        "t2t_keras/beam.py",
+        "t2t_keras/beam/job.py",
         "for number, line in enumerate(lines, chunk.first)]",
         "for number, line in enumerate(lines, 1)]",
         ("tests/test_beam.py::test_each_file_becomes_a_file_of_as_many_lines_in_their_order",),
