@@ -996,7 +996,7 @@ MUTANTS = (
     ),
     Mutant(
         "only the language of the source counts",
-        "t2t_keras/data/filtering.py",
+        "t2t_keras/data/filter_rules.py",
         "for side, language in zip(pair, self._languages, strict=True):",
         "for side, language in [(pair[0], self._languages[0])]:",
         ("tests/test_filtering.py::test_a_pair_is_rejected_by_the_rule_that_it_breaks",),
