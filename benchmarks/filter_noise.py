@@ -3,10 +3,16 @@
 python benchmarks/filter_noise.py --source=train.en --target=train.de --other=train.fr --source_language=en --target_language=de
 
 The options are those of tools/filter.py, too. Each kind of noise changes as many pairs, drawn with --seed, and no pair is changed twice.
+--output_dir keeps the text with noise, to train on it or to filter it with the scores of two models. With --rejected, the program only
+counts what another filter rejected:
+
+python tools/filter.py --source=noise/source --target=noise/target --forward_run=… --backward_run=… --output_dir=scored
+python benchmarks/filter_noise.py --source=train.en --target=train.de --other=train.fr --rejected=scored/rejected.tsv
 """
 
 import bisect
 import collections
+import contextlib
 import pathlib
 import random
 import sys
@@ -96,6 +102,16 @@ def report(kinds: list[str], rejected: dict[int, str]) -> str:
     return "\n".join(lines)
 
 
+def filtered(pairs: list[Pair], folder: pathlib.Path, config: FilterConfig) -> pathlib.Path:
+    """Writes pairs to `source` and `target` in a folder, filters them to `filtered`, and returns the path of `rejected.tsv`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for side, lines in zip(filtering.SIDES, zip(*pairs, strict=True), strict=True):
+        with (folder / side).open("x", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    filtering.filter_text(*(str(folder / side) for side in filtering.SIDES), folder / "filtered", config)
+    return folder / "filtered" / "rejected.tsv"
+
+
 def define() -> None:
     """Defines the flags. Here, because programs of the same process have flags of these names."""
     flags.DEFINE_string("source", None, "Clean text, source side, one sentence per line.", required=True)
@@ -103,19 +119,24 @@ def define() -> None:
     flags.DEFINE_string("other", None, "The same sentences in a third language.", required=True)
     flags.DEFINE_float("rate", 0.05, "Share of the pairs that each kind of noise changes.", lower_bound=0, upper_bound=0.1)
     flags.DEFINE_integer("seed", 1, "Seed of the draws.")
+    flags.DEFINE_string(
+        "output_dir", "", "New folder for the text with noise (source and target) and what the filter makes of it (filtered)."
+    )
+    flags.DEFINE_string("rejected", "", "The file rejected.tsv of a filter of the text with noise; empty: filter it.")
     options.define(FilterConfig)
 
 
 def measure() -> None:
     source, target, other = corpora.texts([(f"--{name}", flags.FLAGS[name].value) for name in ("source", "target", "other")])
     pairs, kinds = noisy(list(zip(source, target, strict=True)), other, flags.FLAGS.rate, flags.FLAGS.seed)
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        for side, lines in zip(filtering.SIDES, zip(*pairs, strict=True), strict=True):
-            (folder / side).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        output_dir = folder / "filtered"
-        filtering.filter_text(*(str(folder / side) for side in filtering.SIDES), output_dir, options.read(FilterConfig))
-        rows = [line.split("\t") for line in (output_dir / "rejected.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    rejected, output_dir = flags.FLAGS.rejected, flags.FLAGS.output_dir
+    if rejected and output_dir:
+        raise ValueError(f"Expected one of --rejected and --output_dir. Received: {rejected} and {output_dir}.")
+    with contextlib.ExitStack() as stack:
+        if not rejected:
+            folder = pathlib.Path(output_dir or stack.enter_context(tempfile.TemporaryDirectory())).expanduser()
+            rejected = filtered(pairs, folder, options.read(FilterConfig))
+        rows = [line.split("\t") for line in pathlib.Path(rejected).expanduser().read_text(encoding="utf-8").splitlines()[1:]]
     print(report(kinds, {int(line) - 1: rule for line, rule, _ in rows}))
 
 

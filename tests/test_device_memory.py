@@ -77,6 +77,8 @@ def test_what_did_not_fit_is_not_tried_again(messages):
         update(batch, LossScale())
     assert len(messages) == 1
     assert [shape[0] for shape in model.tried if shape[0] > 4] == [8]
+    length = updates[0]["source"].shape[1], updates[0]["target"].shape[1]
+    assert not update.fits(8, *length) and update.fits(4, *length)
 
 
 def test_a_single_row_that_does_not_fit_ends_the_run_with_advice():
@@ -180,7 +182,7 @@ def test_the_largest_micro_batch_of_every_range_of_lengths_runs_and_changes_no_w
     spec = batches_of(strategy_of(2), random_updates([2])).element_spec
     strategy, model, update = built(10**6, 2, spec)
     before = weights_of(model)
-    device_memory.run_largest_micro_batches(strategy, update, info, TRAIN, 2)
+    device_memory.run_largest_micro_batches(strategy, update, info, TRAIN, 2, every_range=True)
     assert messages.pop(0) == "Building the graph of the training step …"
     assert re.fullmatch(r"Built in \d+\.\d s\. TensorFlow optimizes it before the first micro-batch …", messages.pop(0))
     assert [line.rpartition(" tokens")[0] + " tokens" for line in messages] == [
@@ -192,6 +194,22 @@ def test_the_largest_micro_batch_of_every_range_of_lengths_runs_and_changes_no_w
     shapes = collections.Counter(tuple(shape) for shape in model.tried)
     assert shapes.keys() == {(4, 8), (3, 12), (2, 20), (1, 40)} and set(shapes.values()) == {2}
     assert_close(weights_of(model), before, 0)
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_before_the_first_update_the_costliest_shapes_run_until_one_fits(folder, number):
+    made = []
+
+    def train_step(batch, scale, apply):
+        made.append(tuple(batch["source"].shape[1:]))
+        return {"target_tokens": 1.0}, scale
+
+    info = {**shards.read_info(folder), "source_longest": 40, "target_longest": 21}
+    shapes = sorted([(1, 40, 21), (2, 20, 20), (3, 12, 12), (4, 8, 8)], key=lambda shape: toy.cost(*shape), reverse=True)
+    train_step.cost, train_step.build = toy.cost, lambda: None
+    train_step.fits = lambda *shape: shape == shapes[number - 1]
+    device_memory.run_largest_micro_batches(strategy_of(1), train_step, info, TRAIN, 2)
+    assert made == [shape[:2] for shape in shapes[:number]] and shapes[0] != (4, 8, 8)
 
 
 def test_the_peak_memory_is_that_of_the_fullest_gpu(folder, messages, monkeypatch):
@@ -222,7 +240,7 @@ def test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is
     monkeypatch.setattr(device_memory.machine, "peak_memory", lambda: 3.5 * 2**30)
     for replicas, expected in ((1, 2), (3, 1)):  # Three devices get a bucket each.
         strategy = strategy_of(replicas)
-        device_memory.run_largest_micro_batches(strategy, train_step, info, train, replicas)
+        device_memory.run_largest_micro_batches(strategy, train_step, info, train, replicas, every_range=True)
         assert made.pop() == [(expected, 6, 10)] * replicas + [(expected, 6, 5)] * replicas
     assert [re.sub(r"[0-9.]+ s,", "TIME,", line) for line in messages] == [
         f"Largest micro-batch of lengths up to {shape} tokens{at_once}, TIME, peak memory 3.50 GiB."
@@ -246,7 +264,7 @@ def test_columns_that_are_not_counted_are_as_long_as_the_first_or_as_the_renewal
         "columns": {"source": True, "target": True, "masked": False},
     }
     for longest, expected in (({}, 5), ({"longest": lambda length: {"masked": length - 2}}, 3)):
-        device_memory.run_largest_micro_batches(strategy, train_step, info, TRAIN, 1, **longest)
+        device_memory.run_largest_micro_batches(strategy, train_step, info, TRAIN, 1, **longest, every_range=True)
         shapes = made.pop()
         assert (shapes["source"][2], shapes["target"][2], shapes["masked"][2]) == (5, 5, expected)
         made.clear()

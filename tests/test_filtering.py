@@ -11,8 +11,9 @@ import re
 import sys
 
 import numpy as np
+import programs
 import pytest
-from test_tools import complaint, tool
+from test_tools import ROOT, complaint, tool
 
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import filter_rules, filtering
@@ -366,3 +367,28 @@ def test_noise_is_put_in_at_its_rate_and_found(tmp_path):
     text = filter_noise.report(kinds, {index["copied source"]: "copy", index["repeated pair"]: "copy", index[""]: "letters"})
     assert "| copied source | 30 | 3.3% |" in text and "| none | 30 | 3.33% rejected |" in text
     assert "| `copy` | 2 | 100.0% |" in text and "| `letters` | 1 | 0.0% |" in text and "| all | 3 | 66.7% |" in text
+
+
+def test_the_noise_benchmark_keeps_its_text_and_counts_what_another_filter_rejected(tmp_path):
+    clean = {"source": "the old {} house", "target": "das alte Haus {} hier", "other": "la vieille maison {}"}
+    given = [f"--{side}={tmp_path / side}" for side in clean]
+    for side, line in clean.items():
+        (tmp_path / side).write_text("".join(f"{line.format(number)}\n" for number in map("x".__mul__, range(1, 31))))
+
+    def benchmark(*arguments: str):
+        command = [sys.executable, str(ROOT / "benchmarks/filter_noise.py"), *given, "--rate=0.1", *arguments]
+        return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, cwd=ROOT)
+
+    noise = tmp_path / "noise"
+    first = benchmark(f"--output_dir={noise}", "--near_duplicates=none")
+    assert first.returncode == 0, first.stderr.decode()
+    sources, targets = ((noise / side).read_text().splitlines() for side in ("source", "target"))
+    copied = [number for number, pair in enumerate(zip(sources, targets, strict=True), 1) if len(set(pair)) == 1]
+    assert len(sources) == 30 and len(copied) == 3
+    rows = [line.split("\t") for line in (noise / "filtered/rejected.tsv").read_text().splitlines()[1:]]
+    assert {int(line) for line, rule, _ in rows if rule == "copy"} == {*copied}
+    assert benchmark(f"--rejected={noise / 'filtered/rejected.tsv'}").stdout == first.stdout
+    (tmp_path / "rejected.tsv").write_text(f"line\trule\tvalue\n{copied[1]}\tcopy\t1\n")
+    shown = benchmark(f"--rejected={tmp_path / 'rejected.tsv'}").stdout.decode()
+    assert "| copied source | 3 | 33.3% |" in shown and "| all | 1 | 100.0% |" in shown
+    assert "Expected one of --rejected and --output_dir." in complaint(benchmark("--rejected=x", "--output_dir=y"))

@@ -138,8 +138,19 @@ ONCE = ["_hparams_/experiment", "_hparams_/session_start_info", "custom_scalars_
 @pytest.mark.parametrize("step", [0, 20], ids=["killed before a checkpoint", "resumed"])
 def test_what_describes_a_run_is_written_once_however_often_it_resumes(tmp_path, step):
     for start in (0, step, step):
-        board_of(tmp_path, graph=small_graph).start(start, start)
+        board = board_of(tmp_path, graph=small_graph)
+        board.start(start, start)
+        for update in (1, 2):
+            board.write(start + update, {"train/loss": 1.0})
     assert sorted(once_written(tmp_path)) == [(tag, 0) for tag in ONCE]
+
+
+def test_the_graph_is_made_after_the_first_metrics(tmp_path):
+    board = board_of(tmp_path, graph=small_graph)
+    board.start(0, 0)
+    assert ("graph", 0) not in once_written(tmp_path)
+    board.write(1, {"train/loss": 1.0})
+    assert ("graph", 0) in once_written(tmp_path)
 
 
 def test_a_run_whose_folder_was_moved_stays_one_row_of_the_hparams_tab(tmp_path):

@@ -65,7 +65,7 @@ class TensorBoardWriter:
         folder: the log folder; created with the first summary.
         config: Markdown, written as the text `config` whenever the run starts or resumes.
         once: serialized `Summary` protos of one value each, written when the run starts; again on resuming only if they changed.
-        graph: returns a `tf.Graph` for the GRAPHS tab; called when the run starts, if the folder has no graph yet.
+        graph: returns a `tf.Graph` for the GRAPHS tab; called after the first metrics, if the folder has no graph yet.
         descriptions: from the name of a number to its description; see `scalars.descriptions`.
     """
 
@@ -78,6 +78,7 @@ class TensorBoardWriter:
         descriptions: Callable[[str], str | None] = scalars.DESCRIPTIONS.get,
     ):
         self._folder, self._config, self._graph, self._writer, self._descriptions = folder, config, graph, None, descriptions
+        self._lacks_graph = False
         summaries = (tf.compat.v1.Summary.FromString(summary) for summary in once)
         self._once = {summary.value[0].tag: summary for summary in summaries}
 
@@ -88,6 +89,9 @@ class TensorBoardWriter:
             OSError: the file could not be written.
         """
         self._in_file(step, lambda: [_write_value(*metric, self._descriptions) for metric in metrics.items()])
+        if self._lacks_graph:  # Not before the first update, which need not wait for it.
+            self._in_file(step, lambda: [tf.summary.graph(self._graph())])
+            self._lacks_graph = False
 
     def _in_file(self, step: int, write: Callable[[], list]) -> None:
         """Calls a function that writes a record for each item of its result."""
@@ -134,12 +138,11 @@ class TensorBoardWriter:
         with self._readable_errors():
             missing, has_graph = self._remove_after(step, validated_step)
         if self._config:
-            self.write(step, {"config": self._config})
+            self._in_file(step, lambda: [tf.summary.text("config", self._config)])
         if missing:
             summaries = [summary.SerializeToString() for summary in missing]
             self._in_file(step, lambda: [tf.summary.experimental.write_raw_pb(summary) for summary in summaries])
-        if self._graph and not has_graph:
-            self._in_file(step, lambda: [tf.summary.graph(self._graph())])
+        self._lacks_graph = bool(self._graph) and not has_graph
 
     def _remove_after(self, step: int, validated_step: int) -> tuple[list, bool]:
         """Returns the summaries of `once` that the files lack, and whether the files have a graph."""

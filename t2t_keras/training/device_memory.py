@@ -127,32 +127,46 @@ class SplittingTrainStep:
         shapes = [(columns[self._counted[0]].shape[0], *(columns[name].shape[1] for name in self._counted)) for columns in trimmed]
         return max(shapes, key=lambda shape: (shape[0] > 1, self.cost(*shape)))
 
+    def fits(self, rows: int, *lengths: int) -> bool:
+        """Returns whether a micro-batch costs less than any that did not fit."""
+        return self.cost(rows, *lengths) < self._cost_limit
+
     def split_to_fit(self, batch: dict) -> dict:
         """Returns the same update, with its micro-batches halved until none has a cost that was too high before."""
-        while self._cost_limit < float("inf") and (largest := self._largest(batch))[0] > 1 and self.cost(*largest) >= self._cost_limit:
+        while self._cost_limit < float("inf") and (largest := self._largest(batch))[0] > 1 and not self.fits(*largest):
             batch = halve_micro_batches(self._strategy, batch)
         return batch
 
 
 def run_largest_micro_batches(
-    strategy, train_step: SplittingTrainStep, info: dict, config: TrainConfig, replicas: int, longest: Callable = lambda length: {}
+    strategy,
+    train_step: SplittingTrainStep,
+    info: dict,
+    config: TrainConfig,
+    replicas: int,
+    longest: Callable = lambda length: {},
+    every_range: bool = False,
 ) -> None:
-    """Builds the graph, and runs dummy micro-batches of each of the `largest_shapes` on every device, without changing any weight.
+    """Builds the graph, and runs dummy micro-batches of the costliest of the `largest_shapes` on every device. No weight changes.
 
-    There are as many of a shape as a device computes at a time. Those that do not fit are thus found and split before the first update.
-    Logs the time, and the peak memory so far: of a GPU or, on a CPU, of this process.
+    There are as many of a shape as a device computes at a time. If they do not fit, they are split, and those of the next shape run, until
+    some fit. Logs the time, and the peak memory so far: of a GPU or, on a CPU, of this process.
 
     Args:
         strategy: the strategy of `train_step`.
         train_step: the train step to run.
         info, config, replicas: see `largest_shapes`.
         longest: lengths of columns that are not counted; see `task.Renewal`. Others are as long as the first.
+        every_range: whether to run all of the shapes.
     """
     train_step.build()
     counted = [name for name, counts in info["columns"].items() if counts]
     gpus = tf.config.list_logical_devices("GPU")
     at_once = min(devices.at_once(strategy, config), devices.of_update(config, replicas))
-    for bound, (rows, *lengths) in largest_shapes(info, config, replicas, train_step.cost).items():
+    shapes = list(largest_shapes(info, config, replicas, train_step.cost).items())
+    if not every_range:
+        shapes.sort(key=lambda shape: train_step.cost(*shape[1]), reverse=True)
+    for bound, (rows, *lengths) in shapes:
         length_of = dict(zip(counted, lengths, strict=True)) | longest(lengths[0])
         batch = _ones(strategy, {name: (at_once, rows, length_of.get(name, lengths[0])) for name in info["columns"]})
         started = time.monotonic()
@@ -161,3 +175,5 @@ def run_largest_micro_batches(
         seconds = time.monotonic() - started
         shown = f"{_shown(rows, lengths)} tokens{f', {at_once} at a time' if at_once > 1 else ''}"
         logger.info(f"Largest micro-batch of lengths up to {bound}: {shown}, {seconds:.2f} s, peak memory {_peak_memory(gpus):.2f} GiB.")
+        if not every_range and train_step.fits(rows, *lengths):
+            break

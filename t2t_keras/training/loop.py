@@ -71,17 +71,17 @@ def _make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig
 
 
 def _run_largest(
-    strategy, train_step: SplittingTrainStep, task: Task, config: TrainConfig, folder: pathlib.Path, renewal: Renewal | None
+    strategy, train_step: SplittingTrainStep, task: Task, config: TrainConfig, folder: pathlib.Path, renewal: Renewal | None, **options
 ) -> None:
     info, longest = shards.read_info(folder) | {"columns": task.counted}, {"longest": renewal.longest} if renewal else {}
-    device_memory.run_largest_micro_batches(strategy, train_step, info, *_per_process(strategy, config), **longest)
+    device_memory.run_largest_micro_batches(strategy, train_step, info, *_per_process(strategy, config), **longest, **options)
 
 
 def dry_run(strategy, model, optimizer, task: Task, config: TrainConfig, *, folder: pathlib.Path, renewal: Renewal | None = None) -> None:
-    """Runs the largest micro-batches, as `train` does before its first update, and nothing else. See `train` for the arguments."""
+    """Runs the largest micro-batches of every range of lengths, and nothing else. See `train` for the arguments."""
     batches = _make_batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START, renewal)
     train_step = _make_train_step(strategy, model, optimizer, task, config, batches.element_spec)
-    _run_largest(strategy, train_step, task, config, folder, renewal)
+    _run_largest(strategy, train_step, task, config, folder, renewal, every_range=True)
 
 
 class _Update(NamedTuple):
