@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
 
 import apache_beam
+import job_server
 from apache_beam.testing.util import assert_that
 
 from t2t_keras import api, beam, run_folder  # api before a test replaces what it imports.
@@ -88,10 +89,10 @@ def source(tmp_path) -> pathlib.Path:
     return folder
 
 
-def translate(source: pathlib.Path, asked: LineTranslation = ASKED, options: str = "", pattern: str = "*") -> dict[str, bytes]:
+def translate(source: pathlib.Path, asked: LineTranslation = ASKED, pattern: str = "*", **given) -> dict[str, bytes]:
     """What the folder beside `source` holds after a job."""
     output = source.parent / "out"
-    beam.translate_files(asked, f"{source}/{pattern}", str(output), options=options)
+    beam.translate_files(asked, f"{source}/{pattern}", str(output), **given)
     return {path.name: path.read_bytes() for path in output.iterdir() if path.name not in (folder.JOB, folder.LOCK)}
 
 
@@ -120,6 +121,13 @@ def test_each_file_becomes_a_file_of_as_many_lines_in_their_order(source, monkey
     number, subwords = (sum(map(count, EXPECTED.values())) for count in (lambda text: text.count(b"\n"), lambda text: len(text.split())))
     said = f"Translated {number:,} lines ({subwords:,} sub-words) of 6 files in "
     assert any(message.startswith(said) and "0 failures and 0 warnings" in message for message in messages)
+
+
+def test_a_job_server_gets_all_that_the_workers_need_and_counts(source, messages):
+    with job_server.running() as given:
+        assert translate(source, **given) == EXPECTED
+    number = sum(text.count(b"\n") for text in EXPECTED.values())
+    assert any(message.startswith(f"Translated {number:,} lines") for message in messages)
 
 
 def test_a_line_that_cannot_be_translated_is_put_aside_with_its_place_and_reason(source, monkeypatch, messages):

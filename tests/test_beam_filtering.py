@@ -18,6 +18,8 @@ from t2t_keras.data import filtering
 
 pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
 
+import job_server
+
 from t2t_keras.data import beam_filtering
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -62,9 +64,9 @@ def text(tmp_path) -> list[str]:
     return [f"{tmp_path}/part[01].{side},{tmp_path}/part2.{side}" for side in filtering.SIDES]
 
 
-def both(text: list[str], folder: pathlib.Path, config: FilterConfig = DEFAULT, options: str = "", load=None, **given):
+def both(text: list[str], folder: pathlib.Path, config: FilterConfig = DEFAULT, load=None, **given):
     """The contents of the folders of Beam and of the local path."""
-    found = beam_filtering.filter_text(*text, folder / "beam", config, runner="DirectRunner", options=options, load_scores=load, **given)
+    found = beam_filtering.filter_text(*text, folder / "beam", config, load_scores=load, **{"runner": "DirectRunner", **given})
     local = filtering.filter_text(*text, folder / "local", config, scores=load and load(), number=1)
     assert found == local and sorted(contents(folder / "beam")) == sorted(contents(folder / "local"))
     return contents(folder / "beam"), contents(folder / "local")
@@ -73,11 +75,17 @@ def both(text: list[str], folder: pathlib.Path, config: FilterConfig = DEFAULT, 
 @pytest.mark.parametrize("options", ["", THREADS, PROCESSES], ids=["one worker", "two threads", "two processes"])
 def test_beam_writes_every_file_as_the_local_path_does(text, tmp_path, monkeypatch, options):
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT}/tests")  # For processes.
-    beam, local = both(text, tmp_path, EVERY_RULE, options, load_scores)
+    beam, local = both(text, tmp_path, EVERY_RULE, load_scores, options=options)
     assert beam == local
     assert {rule for _, rule in rejected(tmp_path / "beam")} == set(filtering.RULES)
     assert b"\tcross_entropy\tnan\n" in beam["rejected.tsv"] and beam["kept.cross_entropy.txt"].count(b"\n") > 30
     assert not list(tmp_path.glob(".unfinished*"))
+
+
+def test_a_job_server_gets_all_that_the_workers_need(text, tmp_path):
+    with job_server.running() as given:
+        beam, local = both(text, tmp_path, EVERY_RULE, load=load_scores, **given)
+    assert beam == local
 
 
 @pytest.mark.parametrize("exact", ["pair", "source", "target", "none"])
@@ -118,7 +126,7 @@ def test_two_runs_are_loaded_by_the_worker_and_score_as_they_do_without_beam(tex
 
 def test_models_are_loaded_once_in_a_process(text, tmp_path):
     calls = tmp_path / "calls"
-    beam, _ = both(text, tmp_path, FilterConfig(), THREADS, functools.partial(_counted, calls))
+    beam, _ = both(text, tmp_path, load=functools.partial(_counted, calls), options=THREADS)
     assert calls.read_text() == "loaded\n" * 2  # By Beam and by this test.
 
 
