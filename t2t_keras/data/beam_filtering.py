@@ -40,7 +40,7 @@ class _Judge(beam.DoFn):
 
 
 class _RejectRepeated(beam.PTransform):
-    """Rejects pairs that were there before: (first line, judgement) of each chunk → the same.
+    """Rejects pairs that were there before: (first pair, judgement) of each chunk → the same.
 
     Args:
         column: of the hashes that count.
@@ -63,7 +63,7 @@ class _RejectRepeated(beam.PTransform):
         return first, (verdicts, hashes)
 
     def _grouped(self, first: int, judgement: Judgement) -> Iterator[tuple[int, tuple[int, np.ndarray, np.ndarray]]]:
-        """Yields (group, (first line, places in the chunk, hashes)) of the pairs that break no rule."""
+        """Yields (group, (first pair, places in the chunk, hashes)) of the pairs that break no rule."""
         verdicts, hashes = judgement
         left = np.array(filtering.left(verdicts), np.int32)
         own = hashes[left, self.column]
@@ -80,7 +80,7 @@ class _RejectRepeated(beam.PTransform):
 
 
 def _repeated(_: int, parts: Iterable[tuple[int, np.ndarray, np.ndarray]]) -> Iterator[tuple[int, list[int]]]:
-    """Yields (first line, places in the chunk) of the hashes of a group that were there before, in the order of the text."""
+    """Yields (first pair, places in the chunk) of the hashes of a group that were there before, in the order of the text."""
     seen = filtering.Seen()
     for first, places, hashes in sorted(parts, key=lambda part: part[0]):
         if repeated := places[seen.add(hashes)].tolist():
