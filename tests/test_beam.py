@@ -16,9 +16,11 @@ import pytest
 pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
 
 import apache_beam
+import job_server
 from apache_beam.testing.util import assert_that
 
 from t2t_keras import api, beam, run_folder  # api before a test replaces what it imports.
+from t2t_keras.beam import folder, job, transform
 from t2t_keras.config import SampleConfig
 from t2t_keras.line_translation import LineTranslation, LineTranslator, _Export
 from t2t_keras.text import lines
@@ -74,7 +76,7 @@ WORKERS = [("threading", 2), ("threading", 4), ("processing", 2)]
 
 @pytest.fixture(autouse=True)
 def seven_lines_in_a_chunk(monkeypatch):
-    monkeypatch.setattr(beam, "LINES_PER_CHUNK", 7)
+    monkeypatch.setattr(folder, "LINES_PER_CHUNK", 7)
 
 
 @pytest.fixture
@@ -87,11 +89,11 @@ def source(tmp_path) -> pathlib.Path:
     return folder
 
 
-def translate(source: pathlib.Path, asked: LineTranslation = ASKED, options: str = "", pattern: str = "*") -> dict[str, bytes]:
+def translate(source: pathlib.Path, asked: LineTranslation = ASKED, pattern: str = "*", **given) -> dict[str, bytes]:
     """What the folder beside `source` holds after a job."""
     output = source.parent / "out"
-    beam.translate_files(asked, f"{source}/{pattern}", str(output), options=options)
-    return {path.name: path.read_bytes() for path in output.iterdir() if path.name not in (beam.JOB, beam.LOCK)}
+    beam.translate_files(asked, f"{source}/{pattern}", str(output), **given)
+    return {path.name: path.read_bytes() for path in output.iterdir() if path.name not in (folder.JOB, folder.LOCK)}
 
 
 def shouted(text: bytes) -> bytes:
@@ -121,9 +123,16 @@ def test_each_file_becomes_a_file_of_as_many_lines_in_their_order(source, monkey
     assert any(message.startswith(said) and "0 failures and 0 warnings" in message for message in messages)
 
 
+def test_a_job_server_gets_all_that_the_workers_need_and_counts(source, messages):
+    with job_server.running() as given:
+        assert translate(source, **given) == EXPECTED
+    number = sum(text.count(b"\n") for text in EXPECTED.values())
+    assert any(message.startswith(f"Translated {number:,} lines") for message in messages)
+
+
 def test_a_line_that_cannot_be_translated_is_put_aside_with_its_place_and_reason(source, monkeypatch, messages):
     """A line that is too long, and one at which the search fails; a blank line takes their place. One that is cut is told too."""
-    for module in (lines, beam):
+    for module in (lines, transform):
         monkeypatch.setattr(module, "MAX_LINE", 60)
     text = b"a\n" * 8 + b"x" * 60 + b"\n" + b"y" * 200 + b"\n" + b"b\nplease stop\nc\n" + b"z" * 61 + b"\nend"
     (source / "hard.txt").write_bytes(text)
@@ -155,7 +164,7 @@ def test_a_job_that_ended_is_finished_by_the_same_command(source, monkeypatch, m
     instead(monkeypatch, Shouting(fails_at=b"line 15", end=KeyboardInterrupt))
     with pytest.raises(BaseException, match="Told to stop"):
         translate(source, pattern="many.txt")
-    left = source.parent / "out" / beam.EXCHANGE
+    left = source.parent / "out" / folder.EXCHANGE
     (left / "part.0123456789abcdef.tmp").write_bytes(b"begun")
     done = [path.relative_to(left).as_posix() for path in sorted(left.rglob("*.part"))]
     assert done == ["many.txt/7-00000000.part", "many.txt/7-00000001.part"]
@@ -186,7 +195,7 @@ import os, signal, sys
 sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
 import test_beam
 from t2t_keras import beam
-beam.LINES_PER_CHUNK = 7
+beam.folder.LINES_PER_CHUNK = 7
 end = lambda message: os.kill(os.getpid(), signal.SIGKILL)
 load = lambda asked, terms, by_text: test_beam.LineTranslator(asked, terms, test_beam.Shouting(fails_at=b"line 15", end=end))
 test_beam.AskedToShout.load = load
@@ -204,7 +213,7 @@ beam.translate_files(test_beam.ASKED, "{source}/many.txt", "{source.parent}/out"
 def test_a_file_whose_chunks_are_all_translated_is_joined(source, monkeypatch):
     """It was killed just before."""
     with monkeypatch.context() as patch, pytest.raises(BaseException, match="killed"):
-        patch.setattr(beam._Folder, "join", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt("killed")))
+        patch.setattr(folder.Folder, "join", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt("killed")))
         translate(source, pattern="one_chunk.txt")
     instead(monkeypatch, Shouting(fails_at=b""))
     assert translate(source, pattern="one_chunk.txt") == {"one_chunk.txt": EXPECTED["one_chunk.txt"]}
@@ -214,9 +223,9 @@ def test_a_damaged_file_is_reported_and_the_others_are_finished(source, monkeypa
     packed = source / "packed.txt.gz"
     whole = packed.read_bytes()
     packed.write_bytes(whole[:-9])
-    totals = beam._totals
+    totals = job._totals
     seen: dict[str, int] = {}
-    monkeypatch.setattr(beam, "_totals", lambda result: seen.update(totals(result)) or seen)
+    monkeypatch.setattr(job, "_totals", lambda result: seen.update(totals(result)) or seen)
     with pytest.raises(OSError, match=r"1 of 6 files could not be read, such as .*packed.txt.gz: see .*\*.problems"):
         translate(source)
     assert {name: seen[name] for name in ("chunks", "lines", "unreadable_files")} == {"chunks": 8, "lines": 44, "unreadable_files": 1}
@@ -259,16 +268,16 @@ def test_what_is_refused_is_reported_before_anything_is_written(source, tmp_path
 def test_a_description_of_another_program_is_refused(source, tmp_path):
     (tmp_path / "out").mkdir()
     for content in ("not JSON", "[]", '{"asked": 3}'):
-        (tmp_path / "out" / beam.JOB).write_text(content)
+        (tmp_path / "out" / folder.JOB).write_text(content)
         with pytest.raises(ValueError, match="of this program. Received: .*out/translate.json, another file. Give another folder"):
             translate(source)
-        assert (tmp_path / "out" / beam.JOB).read_text() == content
+        assert (tmp_path / "out" / folder.JOB).read_text() == content
 
 
 def test_an_exchange_that_is_a_link_is_refused(source, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / beam.EXCHANGE).symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "out" / folder.EXCHANGE).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="that are no links"):
         translate(source)
     assert not list((tmp_path / "elsewhere").iterdir())
@@ -442,7 +451,7 @@ def test_workers_in_another_folder_find_the_model(monkeypatch):
     monkeypatch.chdir(ROOT / "tests")
     other = pathlib.Path("data/run_1")
     asked = LineTranslation({**MODEL, "model_dir": [other, RUN]}, rerank_with=str(other))
-    found = beam._Handler(asked, asked.read_terms()).asked
+    found = transform.Handler(asked, asked.read_terms()).asked
     assert (found.model, found.rerank_with) == ({**MODEL, "model_dir": [RUN, RUN]}, str(RUN))
 
 

@@ -12,6 +12,8 @@ from t2t_keras.data import prepare, shards
 
 pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
 
+import job_server
+
 from t2t_keras.data import beam_pipeline
 
 MAX_LENGTH = 24  # Some pairs of TRAIN are longer.
@@ -40,6 +42,11 @@ def test_beam_writes_every_file_as_the_local_path_does(data, tmp_path, monkeypat
     assert len(shards.read_info(tmp_path / "local" / "train")["shards"]) == 6
     assert len(shards.read_records(tmp_path / "local" / "train")) > 9
     assert run(data, tmp_path / "beam", runner="DirectRunner", options=options) == local
+
+
+def test_a_job_server_gets_all_that_the_workers_need(data, tmp_path):
+    with job_server.running() as given:
+        assert run(data, tmp_path / "beam", **given) == run(data, tmp_path / "local")
 
 
 def test_workers_in_processes_of_their_own_write_the_same(data, tmp_path):

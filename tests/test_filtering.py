@@ -16,7 +16,7 @@ import pytest
 from test_tools import ROOT, complaint, tool
 
 from t2t_keras.config import FilterConfig
-from t2t_keras.data import filtering
+from t2t_keras.data import filter_rules, filtering
 
 GOOD = ("A man plays the guitar on a stage.", "Ein Mann spielt auf einer Bühne Gitarre.")
 CYRILLIC = "Мужчина играет на гитаре на сцене."
@@ -69,7 +69,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("pair", "options", "rule"), PAIRS, ids=str)
 def test_a_pair_is_rejected_by_the_rule_that_it_breaks(pair, options, rule):
-    verdict = filtering.Rules(FilterConfig(**options), options.get("length_ratio", 1.0)).verdict(*pair)
+    verdict = filter_rules.Rules(FilterConfig(**options), options.get("length_ratio", 1.0)).verdict(*pair)
     assert (verdict[0] if verdict else "") == rule
 
 
@@ -84,12 +84,12 @@ def test_a_pair_is_rejected_by_the_rule_that_it_breaks(pair, options, rule):
     ],
 )
 def test_what_a_rule_measured_is_reported(pair, options, expected):
-    assert filtering.Rules(FilterConfig(**options)).verdict(*pair) == expected
+    assert filter_rules.Rules(FilterConfig(**options)).verdict(*pair) == expected
 
 
 def test_the_text_without_case_digits_and_punctuation_is_words():
-    assert filtering.normalized(" The  Straße—2 km, l'été_x! ") == "the strasse km l été x"
-    assert filtering.normalized("12 + 3 = 15 …") == ""
+    assert filter_rules.normalized(" The  Straße—2 km, l'été_x! ") == "the strasse km l été x"
+    assert filter_rules.normalized("12 + 3 = 15 …") == ""
 
 
 def write(folder: pathlib.Path, pairs: list[tuple[str, str]], name: str = "text") -> list[str]:
@@ -329,6 +329,8 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
         (["--max_cross_entropy=2"], "Expected --forward_run and --backward_run with --max_cross_entropy. Received neither."),
         (["--forward_run=x", "--backward_run=y"], "x"),
         (["--source_script=Latn"], "as --source_script. Received: Latn."),
+        (["--beam_options=x", "--beam_exchange=y"], "Expected --beam_runner with --beam_options and --beam_exchange. Received none."),
+        (["--beam_runner=A", "--processes=2"], "Expected --processes or --beam_runner. Received: --processes=2 and --beam_runner=A."),
         (["--duplicates=both"], "Expected one of pair, source, target, none. Received: --duplicates='both'."),
     ],
 )

@@ -958,6 +958,7 @@ OF_MODEL = ["--model_dir={0}", "--checkpoint=best", "--dtype=bfloat16", "--int8"
 LOADED = {"model_dir": ["{0}"], "which": "best", "dtype": "bfloat16", "int8": True, **ALONE, "beam_size": 3, "alpha": 0.5}
 OF_ENSEMBLE = [*OF_MODEL, "--model_dir={0},{0}/.", "--ensemble_weights=1,2.5", "--ensemble_mean=logs"]
 ENSEMBLE = LOADED | {"model_dir": ["{0}", "{0}"], "ensemble_weights": [1.0, 2.5], "ensemble_mean": "logs"}
+BEAM = {"runner": "FlinkRunner", "options": "--a --b", "exchange": "gs://x"}
 # For a program: the modules, its flags, and the calls.
 CALLS = {
     "translate": (
@@ -1071,12 +1072,12 @@ CALLS = {
     "prepare": (
         "module('gpus', hide=lambda: told('no GPU'))\n"
         "module('data.prepare', write='write', prepare=lambda data, *others, **options: told(data.builtin_pairs, *others[:3], **options))\n"
-        "module('data.beam_pipeline', writer=lambda *options: ['beam', *options])",
+        "module('data.beam_pipeline', writer=lambda **options: options)",
         ["--data_dir={0}/data", "--dataset=builtin", "--builtin_pairs=50", "--vocab_size=321", "--source_vocab_size=322", "--seed=9"]
         + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--beam_exchange=gs://x"],
         [
             ["no GPU", {}],
-            [50, 321, 9, "{0}/data", {"write_train": ["beam", "FlinkRunner", "--a --b", "gs://x"], "source_vocab_size": 322}],
+            [50, 321, 9, "{0}/data", {"write_train": BEAM, "source_vocab_size": 322}],
         ],
     ),
     "prepare ": (
@@ -1087,13 +1088,24 @@ CALLS = {
     ),
     "filter": (
         "module('data.filtering', check=lambda config, folder: told('check', config.min_letters, folder), table=lambda summary: summary,\n"
+        "    load_scores=lambda folders: told('load', folders) or 'scores',\n"
         "    filter_text=lambda source, target, folder, config, scores, number, progress: "
-        "told(source, target, folder, config.min_letters, scores, number))\n"
-        "module('evaluation.dual_cross_entropy', dual_cross_entropy=lambda *models: [*models])\n"
-        "loading.load = lambda folder: f'run of {folder}'",
+        "told(source, target, folder, config.min_letters, scores, number))",
         ["--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}", "--processes=3"]
         + ["--min_letters=0.25"],
-        [["check", 0.25, "{0}/out", {}], ["a", "b", "{0}/out", 0.25, ["run of {0}", "run of {0}/../{0.name}"], 3, {}]],
+        [
+            ["check", 0.25, "{0}/out", {}],
+            ["load", ["{0}", "{0}/../{0.name}"], {}],
+            ["a", "b", "{0}/out", 0.25, "scores", 3, {}],
+        ],
+    ),
+    "filter ": (
+        "module('data.filtering', check=lambda *given: None, table=lambda summary: summary, load_scores=lambda folders: folders)\n"
+        "module('data.beam_filtering', filter_text=lambda source, target, folder, config, load_scores, **options: "
+        "told(source, target, folder, config.min_letters, load_scores(), **options))",
+        ["--source=a", "--target=b", "--output_dir={0}/out", "--forward_run={0}", "--backward_run={0}/../{0.name}", "--min_letters=0.25"]
+        + ["--beam_runner=FlinkRunner", "--beam_options=--a --b", "--beam_exchange=gs://x"],
+        [["a", "b", "{0}/out", 0.25, ["{0}", "{0}/../{0.name}"], BEAM]],
     ),
     "attention": (
         "module('visualization.attention', check_attention=lambda model: None, "

@@ -3,18 +3,21 @@
 python tools/filter.py --source=a.en --target=a.de --source_language=en --target_language=de --output_dir=filtered
 python tools/filter.py --source='x/*.ru.gz' --target='x/*.en.gz' --source_script=Cyrillic --target_script=Latin --output_dir=filtered
 python tools/filter.py --source=a.en --target=a.de --forward_run=runs/en_de --backward_run=runs/de_en --output_dir=filtered
+python tools/filter.py --source=a.en --target=a.de --beam_runner=FlinkRunner --beam_options=… --output_dir=filtered
 """
 
+import functools
 import json
 import pathlib
+from collections.abc import Callable
 
 from absl import flags
 
 from t2t_keras import run_folder
+from t2t_keras.cli import beam
 from t2t_keras.cli import flags as options
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import filtering
-from t2t_keras.decoding import process_environment
 from t2t_keras.log import logger
 
 _SOURCE = flags.DEFINE_string(
@@ -32,16 +35,28 @@ _PROCESSES = flags.DEFINE_integer(
     upper_bound=1024,
 )
 _JSON = flags.DEFINE_boolean("json", False, "Print the summary as one JSON object.")
+beam.define("filter", exchange="--output_dir until it is whole")
 options.define(FilterConfig)
 
 
-def _scores(folders: list[pathlib.Path]):
-    """Loads two runs and returns what scores pairs."""
-    with options.without_noise():
-        from t2t_keras.decoding.loading import load
-        from t2t_keras.evaluation.dual_cross_entropy import dual_cross_entropy
+def _locally(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callable | None) -> dict:
+    import tqdm
 
-        return dual_cross_entropy(*map(load, folders))
+    scores = None
+    if load_scores:
+        with options.without_noise():
+            scores = load_scores()
+    with tqdm.tqdm(unit=" pairs", disable=None) as bar:  # None: unless a terminal.
+        return filtering.filter_text(
+            _SOURCE.value, _TARGET.value, output_dir, config, scores=scores, number=_PROCESSES.value, progress=bar.update
+        )
+
+
+def _on_beam(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callable | None) -> dict:
+    with beam.quietly():
+        with beam.importing():
+            from t2t_keras.data import beam_filtering
+        return beam_filtering.filter_text(_SOURCE.value, _TARGET.value, output_dir, config, load_scores=load_scores, **beam.given())
 
 
 def filter_pairs() -> None:
@@ -52,18 +67,12 @@ def filter_pairs() -> None:
         raise ValueError(f"Expected both of --forward_run and --backward_run, or neither. Received: --{given[0].name}={given[0].value}.")
     if not given and "max_cross_entropy" in options.given(FilterConfig):
         raise ValueError("Expected --forward_run and --backward_run with --max_cross_entropy. Received neither.")
-    folders = [pathlib.Path(flag.value).expanduser() for flag in given]
-    models = [model for folder in folders for model in run_folder.groups(folder, "model")]
+    folders = [pathlib.Path(flag.value).expanduser().absolute() for flag in given]
+    for folder in folders:
+        run_folder.groups(folder, "model")
     filtering.check(config, output_dir)
-    if models:
-        process_environment.choose(models, "float32", int8=False)
-    import tqdm
-
-    scores = _scores(folders) if folders else None
-    with tqdm.tqdm(unit=" pairs", disable=None) as bar:  # None: unless a terminal.
-        summary = filtering.filter_text(
-            _SOURCE.value, _TARGET.value, output_dir, config, scores=scores, number=_PROCESSES.value, progress=bar.update
-        )
+    load_scores = functools.partial(filtering.load_scores, folders) if folders else None
+    summary = (_on_beam if beam.given() else _locally)(config, output_dir, load_scores)
     print(json.dumps(summary) if _JSON.value else filtering.table(summary))
     logger.info(f"Wrote {output_dir}.")
 

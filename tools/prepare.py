@@ -12,6 +12,7 @@ from multiprocessing import resource_tracker
 from absl import flags
 
 from t2t_keras import run_folder
+from t2t_keras.cli import beam
 from t2t_keras.cli import flags as options
 from t2t_keras.data import corpora
 
@@ -23,15 +24,7 @@ _PROCESSES = flags.DEFINE_integer(
     lower_bound=0,
     upper_bound=1024,
 )
-_RUNNER = flags.DEFINE_string(
-    "beam_runner",
-    "",
-    "Runner of Apache Beam to write the training shards with: DirectRunner, DataflowRunner, FlinkRunner, …; empty: without Beam.",
-)
-_OPTIONS = flags.DEFINE_string("beam_options", "", "Options of the Beam pipeline, as on a command line.")
-_EXCHANGE = flags.DEFINE_string(
-    "beam_exchange", "", "Temporary folder that this machine and the Beam workers can access, such as gs://…; empty: in --data_dir."
-)
+beam.define("write the training shards", exchange="--data_dir")
 # All are accepted, so that flagfiles for training work here; only the vocabulary sizes, --seed and the data options are used.
 options.define_run()
 options.define_divisors()
@@ -42,11 +35,7 @@ def prepare() -> None:
     chosen.task.check_text(chosen.data)
     if not _DATA_DIR.value:
         raise ValueError("Expected a folder as --data_dir. Received none.")
-    if _RUNNER.value and _PROCESSES.present:
-        raise ValueError(
-            f"Expected --processes or --beam_runner. Received: --processes={_PROCESSES.value} and --beam_runner={_RUNNER.value}. The "
-            "workers of Beam are counted in --beam_options."
-        )
+    on_beam = beam.given()
     folder = pathlib.Path(_DATA_DIR.value).expanduser()
     if not (folder / run_folder.CORPUS).exists():
         corpora.check_files(chosen.data, chosen.task.texts)
@@ -55,16 +44,14 @@ def prepare() -> None:
         from t2t_keras.data import prepare
 
     gpus.hide()
-    if _RUNNER.value:
-        try:
+    if on_beam:
+        with beam.quietly(), beam.importing():
             from t2t_keras.data import beam_pipeline
-        except ImportError as error:
-            raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or -e '.[beam]' in a checkout.") from error
-        write = beam_pipeline.writer(_RUNNER.value, _OPTIONS.value, _EXCHANGE.value)
+        write = beam_pipeline.writer(**on_beam)
     else:
         write = functools.partial(prepare.write, number=_PROCESSES.value)
         resource_tracker.ensure_running()  # Lives as long as this program, which would wait for it if it wrote to `without_noise`.
-    with options.without_noise():
+    with beam.quietly() if on_beam else options.without_noise():
         asked = chosen.data, chosen.model.vocab_size, chosen.train.seed, folder, chosen.task
         prepare.prepare(*asked, write_train=write, source_vocab_size=chosen.source_vocab_size)
 

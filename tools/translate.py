@@ -15,6 +15,7 @@ import sys
 from absl import flags
 
 from t2t_keras import patterns
+from t2t_keras.cli import beam
 from t2t_keras.cli import flags as options
 from t2t_keras.line_translation import DIRECTIONS, READ_AHEAD, LineTranslation
 
@@ -27,12 +28,6 @@ _OUTPUT = flags.DEFINE_string(
     "File for the translations, replaced when all lines are translated; empty: standard output. With --beam_runner, a folder, which gets "
     "a file for each file of --input; the same command finishes what a killed one has begun.",
 )
-_RUNNER = flags.DEFINE_string(
-    "beam_runner",
-    "",
-    "Runner of Apache Beam to translate files with: DirectRunner, DataflowRunner, FlinkRunner, …; empty: without Beam.",
-)
-_OPTIONS = flags.DEFINE_string("beam_options", "", "Options of the Beam pipeline, as on a command line.")
 _FLUSH = flags.DEFINE_boolean("flush", False, "Translate each line before reading the next, for interactive use by a program; slower.")
 _N_BEST = flags.DEFINE_integer(
     "n_best",
@@ -78,6 +73,7 @@ _KEEP_PATTERNS = flags.DEFINE_string(
     f"What the translation must copy from the source: names among {', '.join(patterns.NAMED)}, and regular expressions between slashes, "
     "separated by commas.",
 )
+beam.define("translate files")
 options.define_trained_model()
 options.define_sampling()
 
@@ -98,25 +94,21 @@ def _asked() -> LineTranslation:
     )
 
 
-def _with_beam(asked: LineTranslation) -> None:
+def _on_beam(asked: LineTranslation, on_beam: dict[str, str]) -> None:
     if not (_INPUT.value and _OUTPUT.value):
         raise ValueError("Expected a pattern of files as --input and a folder as --output with --beam_runner. Received no such pair.")
     if _FLUSH.value:
         raise ValueError("Expected --flush without --beam_runner, which translates files. Received both.")
-    with options.without_noise():
-        try:
-            from t2t_keras import beam
-        except ImportError as error:
-            raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or -e '.[beam]' in a checkout.") from error
-        beam.translate_files(asked, _INPUT.value, _OUTPUT.value, runner=_RUNNER.value, options=_OPTIONS.value)
+    with beam.quietly():
+        with beam.importing():
+            from t2t_keras.beam import translate_files
+        translate_files(asked, _INPUT.value, _OUTPUT.value, **on_beam)
 
 
 def translate() -> None:
-    asked = _asked()
-    if _RUNNER.value:
-        return _with_beam(asked)
-    if _OPTIONS.value:
-        raise ValueError("Expected --beam_runner with --beam_options. Received none.")
+    asked, on_beam = _asked(), beam.given()
+    if on_beam:
+        return _on_beam(asked, on_beam)
     import tqdm
 
     from t2t_keras.text import lines

@@ -57,7 +57,6 @@ _NOISE = "|".join((
     r"^I[0-9]{4} .*\] oneDNN custom operations are on",
     r"^I[0-9]{4} .*\] Could not find cuda drivers on your machine",
     r"LOG\(INFO\) precompiled_charsmap is empty",  # TF.Text, for sub-words without normalization.
-    r"^W[0-9]{4} .*\] (apitools not found|Resource module is not available)|^INFO:(__main__|apache_beam[.\w]*):",  # Apache Beam.
 ))  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from t2t_keras import gpus
-from t2t_keras.data import beam_options, corpora, prepare, shards
+from t2t_keras.data import beam_files, beam_runner, corpora, prepare, shards
 from t2t_keras.files import replacing
 from t2t_keras.task import Task
 from t2t_keras.text import vocabulary
@@ -27,41 +27,23 @@ from t2t_keras.text.subwords import Subwords
 PAIRS_PER_CHUNK, BYTES_PER_CHUNK = 2**16, 2**26  # A chunk ends at the first of both limits.
 
 
-def _chunks(pairs: Iterator[corpora.Pair], exchange: str) -> Iterator[tuple[int, str]]:
-    """Writes the text in chunks for the workers, with alternating source and target lines.
-
-    Yields:
-        The index of the first pair and the file of a chunk.
-    """
-    first = 0
-    for chunk in corpora.chunks(pairs, PAIRS_PER_CHUNK, BYTES_PER_CHUNK):
-        path = FileSystems.join(exchange, f"{first:012d}.text")
-        with FileSystems.create(path) as file:
-            file.write(b"".join(line + b"\n" for pair in chunk for line in pair))
-        yield first, path
-        first += len(chunk)
-
-
 class _Encode(beam.DoFn):
     """Tokenizes a chunk and groups its pairs by shard.
 
-    Maps (first index, file) to (shard, (first index, [(ids, lengths) of each side])) for each shard. `ids` are concatenated sentences, in
+    Maps the first index to (shard, (first index, [(ids, lengths) of each side])) for each shard. `ids` are concatenated sentences, in
     the order of the text.
     """
 
-    def __init__(self, models: tuple[bytes, ...], max_length: int, seed: int, number: int, task: Task):
-        self.models, self.max_length, self.seed, self.number, self.task = models, max_length, seed, number, task
+    def __init__(self, exchange: str, models: tuple[bytes, ...], max_length: int, seed: int, number: int, task: Task):
+        self.exchange, self.models, self.max_length = exchange, models, max_length
+        self.seed, self.number, self.task = seed, number, task
 
     def setup(self):
         gpus.hide()
         self.tokenizer = vocabulary.load_sides(*self.models)
 
-    def process(self, chunk):
-        first, path = chunk
-        with FileSystems.open(path) as file:
-            lines = file.read().split(b"\n")[:-1]
-        sides = len(self.task.texts)
-        pairs = zip(*(lines[side::sides] for side in range(sides)), strict=True)
+    def process(self, first: int):
+        pairs = beam_files.read_chunk(self.exchange, first, len(self.task.texts))
         by_shard = [[] for _ in range(self.number)]
         ids = prepare.encode(pairs, self.tokenizer, self.max_length, corpora.Report(), self.task)
         for shard, pair in zip(shards.draw(self.seed, self.number, first), ids, strict=False):
@@ -88,9 +70,9 @@ class _WriteShard(beam.DoFn):
                     shard.add(pair)
             described = shard.close()
             to = FileSystems.join(self.exchange, self.names[number])
-            with path.open("rb") as source, FileSystems.create(to) as target:
+            with path.open("rb") as source, beam_files.replacing(to, self.exchange) as target:
                 shutil.copyfileobj(source, target)
-        with FileSystems.create(f"{to}.json") as file:
+        with beam_files.replacing(f"{to}.json", self.exchange) as file:
             file.write(json.dumps(described).encode())
 
 
@@ -120,32 +102,27 @@ def write(
     if task.documents:
         raise ValueError(f"Expected a task with records of single lines, which Beam can divide. Received: {task.name}, of documents.")
     folder.mkdir(parents=True, exist_ok=True)
-    exchange = FileSystems.join(exchange or str(folder.absolute()), "t2t_keras_exchange")
-    if FileSystems.exists(exchange):
-        FileSystems.delete([exchange])
-    FileSystems.mkdirs(exchange)
-    names = shards.names(count, size)
-    chunks = list(_chunks(pairs, exchange))
-    with beam.Pipeline(options=options) as pipeline:
-        (
-            pipeline
-            | "Chunks" >> beam.Create(chunks)
-            | "Spread" >> beam.Reshuffle()
-            | "Encode" >> beam.ParDo(_Encode(subwords.models, max_length, seed, len(names), task))
-            | "By shard" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(_WriteShard(exchange, names, subwords.largest, task.on_disk))
-        )
-    described = {}
-    for name in names:
-        path = FileSystems.join(exchange, name)
-        with FileSystems.open(path) as source, replacing(folder / name) as target:
-            shutil.copyfileobj(source, target)
-        with FileSystems.open(f"{path}.json") as file:
-            described[name] = json.loads(file.read())
+    names, described = shards.names(count, size), {}
+    with beam_files.exchange(exchange or str(folder)) as exchanged:
+        firsts = list(beam_files.write_chunks(corpora.chunks(pairs, PAIRS_PER_CHUNK, BYTES_PER_CHUNK), exchanged))
+        with beam_runner.running(options) as pipeline:
+            (
+                pipeline
+                | "Chunks" >> beam.Create(firsts)
+                | "Spread" >> beam.Reshuffle()
+                | "Encode" >> beam.ParDo(_Encode(exchanged, subwords.models, max_length, seed, len(names), task))
+                | "By shard" >> beam.GroupByKey()
+                | "Write" >> beam.ParDo(_WriteShard(exchanged, names, subwords.largest, task.on_disk))
+            )
+        for name in names:
+            path = FileSystems.join(exchanged, name)
+            with FileSystems.open(path) as source, replacing(folder / name) as target:
+                shutil.copyfileobj(source, target)
+            with FileSystems.open(f"{path}.json") as file:
+                described[name] = json.loads(file.read())
     info = shards.describe(folder, described, subwords.largest, task.on_disk)
     report.too_long += report.pairs - info["pairs"]
     report.pairs = info["pairs"]
-    FileSystems.delete([exchange])
     return info
 
 
@@ -153,7 +130,7 @@ def writer(runner: str, options: str = "", exchange: str = "") -> Callable:
     """Returns a `write_train` function for `prepare.prepare`. Checks the options of the pipeline before any text is read.
 
     Args:
-        runner, options: see `beam_options.read`; it raises its errors.
+        runner, options: see `beam_runner.read`; it raises its errors.
         exchange: see `write`.
     """
-    return functools.partial(write, options=beam_options.read(runner, options), exchange=exchange)
+    return functools.partial(write, options=beam_runner.read(runner, options), exchange=exchange)

@@ -13,133 +13,27 @@ import json
 import math
 import pathlib
 import statistics
-import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from t2t_keras import files
+from t2t_keras import files, run_folder
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import corpora, processes
+from t2t_keras.data.filter_rules import SIDES, Rules, Verdict, normalized
+from t2t_keras.decoding import process_environment
 from t2t_keras.log import logger
 
 RULES = (
     *("not_utf8", "empty", "characters", "length_ratio", "letters", "script", "copy", "language"),
     *("duplicate", "near_duplicate", "cross_entropy"),
 )
-SIDES = ("source", "target")
 SUMMARY = "summary.json"
 
 PAIRS_AT_ONCE, BYTES_AT_ONCE = 4096, 2**21  # That a process gets, at the first of both limits.
 OF_RATIO = 20_000, 2**26  # The first pairs, of which `length_ratio` is the median, likewise.
-ADDED_CHARACTERS = 10  # To both sides before their ratio is taken: short text varies more.
-_SCRIPTS = {"CJK": "HAN", "IDEOGRAPHIC": "HAN"}  # By the first word of a character's name, where it is another.
 
-Verdict = tuple[str, float] | None  # The rule that a pair breaks, and what it measured.
-
-
-class _Characters(dict):
-    """A table for `str.translate` that keeps characters with a property and replaces others; filled as they come."""
-
-    def __init__(self, has: Callable[[str], bool], others: str = ""):
-        self._has, self._others = has, others
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        self[code] = character if self._has(character) else self._others
-        return self[code]
-
-
-_WORDS = _Characters(lambda character: unicodedata.category(character)[0] in "LM", " ")
-_LETTERS = _Characters(lambda character: unicodedata.category(character)[0] == "L")
-
-
-def normalized(text: str) -> str:
-    """Returns the words of a text without case, with a space between two, and without digits and punctuation."""
-    return " ".join(text.casefold().translate(_WORDS).split())
-
-
-def script(character: str) -> str:
-    """Returns the script of a letter by the first word of its name in Unicode, such as LATIN or HAN."""
-    name = unicodedata.name(unicodedata.normalize("NFKC", character)[0], "").replace("-", " ").partition(" ")[0]
-    return _SCRIPTS.get(name, name)
-
-
-def _scripts(option: str, names: str) -> set[str]:
-    """Returns the scripts of an option. Raises `ValueError` for one that Unicode does not have."""
-    wanted = {name.strip().upper() for name in names.split(",") if name.strip()}
-    if unknown := wanted - {script(character) for character in map(chr, range(2**17)) if unicodedata.category(character)[0] == "L"}:
-        shown = ", ".join(name.title() for name in sorted(unknown))
-        raise ValueError(
-            f"Expected scripts such as Latin, Cyrillic, Greek, Arabic, Devanagari, Han or Hangul as `{option}`. Received: {shown}."
-        )
-    return wanted
-
-
-def _identifier(languages: dict[str, str]):
-    """Returns what identifies languages; raises `ValueError` if it does not know one of these options' languages, or is not installed."""
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError as error:
-        raise ValueError(
-            f"`{next(iter(languages))}` requires py3langid: pip install 't2t_keras[filter]', or -e '.[filter]' in a checkout."
-        ) from error
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    for option, language in languages.items():
-        if language not in identifier.labels:
-            raise ValueError(
-                f"Expected a language of py3langid ({', '.join(sorted(identifier.labels))}) as `{option}`. Received: {language}."
-            )
-    return identifier
-
-
-class Rules:
-    """The rules that are functions of a pair.
-
-    Args:
-        config: the options.
-        length_ratio: expected characters of target for each of source.
-
-    Raises:
-        ValueError: a script or a language is not known.
-    """
-
-    def __init__(self, config: FilterConfig, length_ratio: float = 1.0):
-        self._config, self._length_ratio = config, length_ratio
-        scripts = [_scripts(f"{side}_script", getattr(config, f"{side}_script")) for side in SIDES]
-        self._scripts = [
-            _Characters(lambda character, wanted=wanted: script(character) in wanted) if wanted else None for wanted in scripts
-        ]
-        languages = {name: language for name in ("source_language", "target_language") if (language := getattr(config, name))}
-        self._languages = [getattr(config, f"{side}_language") for side in SIDES]
-        self._identifier = _identifier(languages) if languages else None
-
-    def verdict(self, source: str, target: str) -> Verdict:
-        """Returns the first rule that a pair breaks and what it measured, or `None`."""
-        config, pair = self._config, (source, target)
-        if not all(side.strip() for side in pair):
-            return "empty", 0
-        longest = max(map(len, pair))
-        if config.max_characters and longest > config.max_characters:
-            return "characters", longest
-        if config.max_length_ratio:
-            ratio = (len(target) / self._length_ratio + ADDED_CHARACTERS) / (len(source) + ADDED_CHARACTERS)
-            if max(ratio, 1 / ratio) > config.max_length_ratio:
-                return "length_ratio", ratio
-        words = [normalized(side) for side in pair]
-        share = min(len(side.replace(" ", "")) / len("".join(text.split())) for side, text in zip(words, pair, strict=True))
-        if share < config.min_letters:
-            return "letters", share
-        for side, table in zip(pair, self._scripts, strict=True):
-            letters = side.translate(_LETTERS)
-            if table is not None and letters and (share := len(letters.translate(table)) / len(letters)) < config.min_script:
-                return "script", share
-        if not config.keep_copies and words[0] == words[1]:
-            return "copy", 1
-        for side, language in zip(pair, self._languages, strict=True):
-            if language and (probability := dict(self._identifier.rank(side))[language]) < config.min_language:
-                return "language", probability
-        return None
+Judged = tuple[list[corpora.Pair], list[Verdict], list[float]]  # Of a chunk: the pairs, as many verdicts, and scores of those that stay.
 
 
 def _hash(lines: list[bytes]) -> int:
@@ -152,11 +46,11 @@ def _chosen(pair: list, repeated: str) -> list:
     return pair if repeated == "pair" else [pair[SIDES.index(repeated)]]
 
 
-def _judge(config: FilterConfig, length_ratio: float) -> Callable:
+def judge(config: FilterConfig, length_ratio: float) -> Callable:
     """Returns a function from pairs of bytes to the verdict of the rules about each, and to hashes of the others: [pairs, 2] uint64."""
     rules = Rules(config, length_ratio)
 
-    def judge(chunk: list[corpora.Pair]) -> tuple[list[Verdict], np.ndarray]:
+    def judged(chunk: list[corpora.Pair]) -> tuple[list[Verdict], np.ndarray]:
         verdicts, hashes = [], np.zeros([len(chunk), 2], np.uint64)
         for index, pair in enumerate(chunk):
             try:
@@ -173,7 +67,7 @@ def _judge(config: FilterConfig, length_ratio: float) -> Callable:
                     hashes[index, 1] = _hash(near if any(near) else _chosen(pair, config.near_duplicates))
         return verdicts, hashes
 
-    return judge
+    return judged
 
 
 class Seen:
@@ -205,6 +99,11 @@ class Seen:
         return found
 
 
+def chunks(pairs: Iterator[corpora.Pair]) -> Iterator[list[corpora.Pair]]:
+    """Yields the pairs in the parts that are judged and scored at once."""
+    return corpora.chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE)
+
+
 def _median_ratio(pairs: list[corpora.Pair]) -> float:
     """Returns the median of the characters of target for each of source; 1 if there is no usable pair."""
     ratios = []
@@ -216,33 +115,71 @@ def _median_ratio(pairs: list[corpora.Pair]) -> float:
     return statistics.median(ratios) if ratios else 1.0
 
 
+def left(verdicts: list[Verdict]) -> list[int]:
+    """Returns the places of the pairs that have broken no rule yet."""
+    return [index for index, verdict in enumerate(verdicts) if verdict is None]
+
+
+def repeated(config: FilterConfig) -> list[tuple[int, str]]:
+    """Returns the columns of hashes that count, with the rule about each, in the order in which they apply."""
+    sides = {"duplicate": config.duplicates, "near_duplicate": config.near_duplicates}
+    return [(column, rule) for column, (rule, side) in enumerate(sides.items()) if side != "none"]
+
+
+def reject_repeated(verdicts: list[Verdict], hashes: np.ndarray, rule: str, seen: Seen) -> None:
+    """Rejects the pairs of a chunk that were there before.
+
+    Args:
+        verdicts: those of N pairs; updated.
+        hashes: [N] uint64.
+        rule: the rule that repeated pairs break.
+        seen: hashes of all pairs before that broke no rule up to this one; updated.
+    """
+    places = left(verdicts)
+    for index in itertools.compress(places, seen.add(hashes[places])):
+        verdicts[index] = rule, 1
+
+
+def score(chunk: list[corpora.Pair], verdicts: list[Verdict], scores: Callable, limit: float) -> list[float]:
+    """Scores the pairs of a chunk that have broken no rule, and rejects those above a limit.
+
+    Args:
+        chunk: the pairs.
+        verdicts: as many; updated.
+        scores: see `filter_text`.
+        limit: `max_cross_entropy`.
+
+    Returns:
+        The scores of the pairs that are kept.
+    """
+    kept = []
+    if places := left(verdicts):
+        texts = zip(*(map(bytes.decode, chunk[index]) for index in places), strict=True)
+        for index, value in zip(places, scores(*texts), strict=True):
+            if limit == 0 or value <= limit:
+                kept.append(value)
+            else:  # NaN, too.
+                verdicts[index] = "cross_entropy", value
+    return kept
+
+
 def _judged(
     pairs: Iterator[corpora.Pair], config: FilterConfig, length_ratio: float, scores: Callable | None, number: int
-) -> Iterator[tuple[list[corpora.Pair], list[Verdict], list[float]]]:
-    """Yields pairs, as many verdicts, and the scores of those that stay, some thousand at a time."""
+) -> Iterator[Judged]:
+    """Yields what is decided about each chunk, with so many processes."""
     given, seen = collections.deque(), [Seen(), Seen()]
 
     def remembered():
-        for chunk in corpora.chunks(pairs, PAIRS_AT_ONCE, BYTES_AT_ONCE):
+        for chunk in chunks(pairs):
             given.append(chunk)
             yield chunk
 
-    repeated = {"duplicate": config.duplicates, "near_duplicate": config.near_duplicates}
-    with contextlib.closing(processes.ordered(_judge, (config, length_ratio), remembered(), number)) as judged:
+    with contextlib.closing(processes.ordered(judge, (config, length_ratio), remembered(), number)) as judged:
         for verdicts, hashes in judged:
-            chunk, found = given.popleft(), []
-            for column, (rule, sides) in enumerate(repeated.items()):
-                left = [index for index, verdict in enumerate(verdicts) if verdict is None]
-                if sides != "none":
-                    for index in itertools.compress(left, seen[column].add(hashes[left, column])):
-                        verdicts[index] = rule, 1
-            if scores and (left := [index for index, verdict in enumerate(verdicts) if verdict is None]):
-                for index, score in zip(left, scores(*zip(*(map(bytes.decode, chunk[index]) for index in left), strict=True)), strict=True):
-                    if not (config.max_cross_entropy == 0 or score <= config.max_cross_entropy):  # NaN is not, too.
-                        verdicts[index] = "cross_entropy", score
-                    else:
-                        found.append(score)
-            yield chunk, verdicts, found
+            chunk = given.popleft()
+            for column, rule in repeated(config):
+                reject_repeated(verdicts, hashes[:, column], rule, seen[column])
+            yield chunk, verdicts, score(chunk, verdicts, scores, config.max_cross_entropy) if scores else []
 
 
 def check(config: FilterConfig, output_dir: pathlib.Path) -> None:
@@ -250,6 +187,19 @@ def check(config: FilterConfig, output_dir: pathlib.Path) -> None:
     if output_dir.exists() or output_dir.is_symlink():
         raise FileExistsError(f"Expected a new folder as `output_dir`. Received: {output_dir}, which exists.")
     Rules(config)
+
+
+def load_scores(folders: Sequence[pathlib.Path]) -> Callable:
+    """Loads two runs, and returns what `filter_text` takes as `scores`. TensorFlow must not be imported before.
+
+    Args:
+        folders: of a run from the source to the target, and of one back.
+    """
+    process_environment.choose([model for folder in folders for model in run_folder.groups(folder, "model")], "float32", int8=False)
+    from t2t_keras.decoding.loading import load
+    from t2t_keras.evaluation.dual_cross_entropy import dual_cross_entropy
+
+    return dual_cross_entropy(*map(load, folders))
 
 
 def filter_text(
@@ -283,39 +233,44 @@ def filter_text(
         ValueError: the text is not usable; see `corpora.text_pairs`.
         OSError: a file cannot be read or written, or a process was killed.
     """
+
+    def judged(pairs: Iterator[corpora.Pair], length_ratio: float, folder: pathlib.Path) -> Iterator[Judged]:
+        size = sum(path.stat().st_size for names in (source, target) for path in corpora.expand(names))
+        return _judged(pairs, config, length_ratio, scores, processes.number(number, size))
+
+    return divide(source, target, output_dir, config, judged, scored=scores is not None, progress=progress)
+
+
+def divide(
+    source: str,
+    target: str,
+    output_dir: pathlib.Path,
+    config: FilterConfig,
+    judged: Callable[[Iterator[corpora.Pair], float, pathlib.Path], Iterator[Judged]],
+    *,
+    scored: bool,
+    progress: Callable[[int], None] = lambda count: None,
+) -> dict:
+    """Writes the folder of `filter_text`, whoever judges the pairs.
+
+    Args:
+        source, target, output_dir, config, progress: see `filter_text`, also for the result and the errors.
+        judged: (pairs, expected ratio of lengths, the unfinished folder) → what is decided about each of the `chunks`, in their order.
+        scored: whether pairs have scores.
+    """
     check(config, output_dir)
     report = corpora.Report()
     pairs = corpora.all_pairs(source, target, report=report)
-    size = sum(path.stat().st_size for names in (source, target) for path in corpora.expand(names))
     first = []
     if config.max_length_ratio and not config.length_ratio:
         first = next(corpora.chunks(pairs, *OF_RATIO), [])
     length_ratio = config.length_ratio or _median_ratio(first)
-    rejected, line = collections.Counter(), 0
-    with files.making_folder(output_dir) as folder, contextlib.ExitStack() as opened:
-
-        def new(name: str):
-            return opened.enter_context((folder / name).open("xb"))
-
-        texts = {name: [new(f"{name}.{side}.txt") for side in SIDES] for name in ("kept", "rejected")}
-        reasons, entropies = new("rejected.tsv"), new("kept.cross_entropy.txt") if scores else None
-        reasons.write(b"line\trule\tvalue\n")
-        chained = itertools.chain(first, pairs)
-        judged = _judged(chained, config, length_ratio, scores, processes.number(number, size))
-        for chunk, verdicts, found in opened.enter_context(contextlib.closing(judged)):
-            for pair, verdict in zip(chunk, verdicts, strict=True):
-                line += 1
-                for file, text in zip(texts["rejected" if verdict else "kept"], pair, strict=True):
-                    file.write(text + b"\n")
-                if verdict:
-                    rejected[verdict[0]] += 1
-                    reasons.write(f"{line}\t{verdict[0]}\t{verdict[1]:.6g}\n".encode())
-            if entropies:
-                entropies.write("".join(f"{score:.6g}\n" for score in found).encode())
-            progress(len(chunk))
+    with files.making_folder(output_dir) as folder:
+        with contextlib.closing(judged(itertools.chain(first, pairs), length_ratio, folder)) as parts:
+            total, rejected = _write(folder, parts, scored, progress)
         summary = {
-            "pairs": line,
-            "kept": line - rejected.total(),
+            "pairs": total,
+            "kept": total - rejected.total(),
             "rejected": {rule: rejected[rule] for rule in RULES},
             "length_ratio": round(length_ratio, 4),
             "carriage_returns": report.carriage_returns,
@@ -328,6 +283,33 @@ def filter_text(
     if not summary["kept"]:
         logger.warning("Every pair was rejected.")
     return summary
+
+
+def _write(
+    folder: pathlib.Path, judged: Iterator[Judged], scored: bool, progress: Callable[[int], None]
+) -> tuple[int, collections.Counter]:
+    """Writes the kept and the rejected pairs. Returns how many there are, and how many each rule rejected."""
+    rejected, line = collections.Counter(), 0
+    with contextlib.ExitStack() as opened:
+
+        def new(name: str):
+            return opened.enter_context((folder / name).open("xb"))
+
+        texts = {name: [new(f"{name}.{side}.txt") for side in SIDES] for name in ("kept", "rejected")}
+        reasons, entropies = new("rejected.tsv"), new("kept.cross_entropy.txt") if scored else None
+        reasons.write(b"line\trule\tvalue\n")
+        for chunk, verdicts, found in judged:
+            for pair, verdict in zip(chunk, verdicts, strict=True):
+                line += 1
+                for file, text in zip(texts["rejected" if verdict else "kept"], pair, strict=True):
+                    file.write(text + b"\n")
+                if verdict:
+                    rejected[verdict[0]] += 1
+                    reasons.write(f"{line}\t{verdict[0]}\t{verdict[1]:.6g}\n".encode())
+            if entropies:
+                entropies.write("".join(f"{value:.6g}\n" for value in found).encode())
+            progress(len(chunk))
+    return line, rejected
 
 
 def table(summary: dict) -> str:

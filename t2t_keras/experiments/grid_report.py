@@ -132,9 +132,9 @@ def as_markdown(groups: dict[str, list[Result]]) -> str:
     note = (
         f"Each value is the mean of the seeds ± their standard deviation. BLEU is sacreBLEU ({', '.join(signatures)}), of "
         f"--checkpoint={scoring['checkpoint']} with beam {scoring['search']['beam_size']} and α {scoring['search']['alpha']:g}. The "
-        "difference is that of validation BLEU ± its standard error, bold where a t-test rejects at 5% that the rows are alike (noise of the "
-        f"seeds pooled over the rows, {noise.degrees} degrees of freedom): of 20 rows without effect, one is bold by chance. Perplexity is "
-        "per sub-word of the validation set: rows with other sub-words do not compare. Hours are those of a run."
+        "difference is that of validation BLEU ± its standard error, bold where a t-test with the noise of the seeds, pooled over the rows "
+        f"({noise.degrees} degrees of freedom), rejects at 5% that the rows are alike: of 20 rows without effect, one is bold by chance. "
+        "Perplexity is per sub-word of the validation set: rows with other sub-words do not compare. Hours are those of a run."
     )
     return "\n".join([*lines, "", note]) + "\n"
 

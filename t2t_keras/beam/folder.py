@@ -1,0 +1,168 @@
+"""The files of a job: the texts, cut into chunks, and a folder that gets their translations.
+
+Each chunk is written when it is translated, under a name that it gets when it is whole. When a file has all of its chunks, they are joined.
+"""
+
+import contextlib
+import dataclasses
+import gzip
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
+
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from t2t_keras.data import beam_files
+from t2t_keras.line_translation import READ_AHEAD
+from t2t_keras.text.lines import bounded
+
+LINES_PER_CHUNK = READ_AHEAD  # So that the batches are those of `translate.py`.
+BYTES_PER_CHUNK = 2**26  # A chunk ends at the first of both limits.
+EXCHANGE = beam_files.EXCHANGE  # Folder of the chunks that are translated.
+LOCK = ".lock"
+JOB = "translate.json"  # Describes the job in its folder.
+PROBLEMS = ".problems"  # Ending of the file of messages beside a translated file.
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """A file to translate: its path, and the name of its translation."""
+
+    path: str
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """Some lines of a file.
+
+    Args:
+        file: the file.
+        index: the number of the chunk, from 0, of `chunks`.
+        offset: the place of its first byte in the text.
+        first: the number of its first line, from 1.
+        number: how many lines it has.
+    """
+
+    file: File
+    index: int
+    chunks: int
+    offset: int
+    first: int
+    number: int
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """Opens a file of text, plain or gzip."""
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as raw:
+        plain = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
+        yield gzip.open(plain) if plain.peek(2).startswith(b"\x1f\x8b") else plain
+
+
+def cut(stream: BinaryIO) -> Iterator[tuple[int, int]]:
+    """Yields (offset of the first byte, number of lines) for each chunk of a text."""
+    offset = number = size = 0
+    for line in bounded(stream, cut=True):
+        number, size = number + 1, size + len(line)
+        if number == LINES_PER_CHUNK or size >= BYTES_PER_CHUNK:
+            yield offset, number
+            offset, number, size = stream.tell(), 0, 0
+    if number:
+        yield offset, number
+
+
+class Folder:
+    """The folder of a job on any file system of Beam. It may be pickled."""
+
+    def __init__(self, path: str):
+        self.path, self.exchange = path, FileSystems.join(path, EXCHANGE)
+
+    def output(self, name: str) -> str:
+        return FileSystems.join(self.path, name)
+
+    def part(self, chunk: Chunk) -> str:
+        """The file of a translated chunk: messages as JSON in its first line, and the translations."""
+        return FileSystems.join(self.exchange, chunk.file.name, f"{LINES_PER_CHUNK}-{chunk.index:08d}.part")
+
+    def write(self, path: str, content: Iterable[bytes]) -> None:
+        with beam_files.replacing(path, self.exchange) as file:
+            file.writelines(content)
+
+    def write_problems(self, name: str, problems: Sequence[str]) -> None:
+        """Writes the messages of a file; without any, none is left."""
+        path = self.output(f"{name}{PROBLEMS}")
+        if problems:
+            self.write(path, (f"{' '.join(message.split())}\n".encode() for message in problems))
+        elif FileSystems.exists(path):
+            FileSystems.delete([path])
+
+    def join(self, chunks: Sequence[Chunk], name: str) -> None:
+        """Joins the chunks of a file to its translation, which appears last."""
+        problems: list[str] = []
+        with beam_files.replacing(self.output(name), self.exchange) as target:
+            for chunk in chunks:
+                with FileSystems.open(self.part(chunk), compression_type=CompressionTypes.UNCOMPRESSED) as part:
+                    problems += json.loads(part.readline())
+                    shutil.copyfileobj(part, target)
+            self.write_problems(name, problems)
+
+
+def matched(patterns: str) -> dict[str, dict]:
+    """Returns the files that patterns with commas between them match, by the name of their translation: path, size and time of change.
+
+    Raises:
+        ValueError: a pattern matches no file, or two translations would have one name.
+    """
+    found: dict[str, dict] = {}
+    for pattern in filter(None, (each.strip() for each in patterns.split(","))):
+        [matched] = FileSystems.match([beam_files.absolute(pattern)])
+        own = [each for each in matched.metadata_list if not os.path.isdir(each.path)]
+        if not own:
+            raise ValueError(f"Expected patterns of files as `input`. Received: {pattern}, which matches none.")
+        for each in sorted(own, key=lambda each: each.path):
+            name = re.split(r"[/\\]", each.path)[-1].removesuffix(".gz")
+            about = {"path": each.path, "bytes": each.size_in_bytes, "changed": each.last_updated_in_seconds}
+            if found.setdefault(name, about) != about:
+                raise ValueError(f"Expected files of different names. Received: {found[name]['path']} and {each.path}. Rename one.")
+    if taken := sorted(found.keys() & {EXCHANGE, JOB, LOCK, *(f"{name}{PROBLEMS}" for name in found)}):
+        raise ValueError(f"Expected files of other names than this program writes. Received: {', '.join(taken)}. Rename them.")
+    return found
+
+
+def begin(folder: Folder, asked: dict, inputs: dict[str, dict]) -> list[str]:
+    """Describes a job in its folder, or checks that this is the job that was begun there.
+
+    Returns:
+        The names of finished translations.
+
+    Raises:
+        ValueError: the folder has another job, or files of these names from elsewhere.
+    """
+    begun, advice = {"asked": asked, "inputs": {}}, "Give another folder as `output`."
+    if FileSystems.exists(folder.output(JOB)):
+        with FileSystems.open(folder.output(JOB)) as file:
+            content = file.read()
+        try:
+            begun = {name: dict(json.loads(content)[name]) for name in begun}
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"Expected a {JOB} of this program. Received: {folder.output(JOB)}, another file. {advice}") from None
+        if others := [name for name in asked if asked[name] != begun["asked"].get(name)]:
+            raise ValueError(
+                f"Expected the options and the model that {folder.path} was begun with. Received others: {', '.join(others)}. {advice}"
+            )
+    present = [name for name in inputs if FileSystems.exists(folder.output(name))]
+    if foreign := [name for name in present if name not in begun["inputs"]]:
+        raise ValueError(f"Expected a folder without files of these names. Received: {folder.path} with {', '.join(foreign)}. {advice}")
+    changed = [name for name, about in inputs.items() if begun["inputs"].get(name, about) != about]
+    if finished := [inputs[name]["path"] for name in changed if name in present]:
+        raise ValueError(f"Expected files that are as they were translated. Received: {', '.join(finished)}, changed since. {advice}")
+    if stale := [path for name in changed if FileSystems.exists(path := FileSystems.join(folder.exchange, name))]:
+        FileSystems.delete(stale)
+    folder.write(folder.output(JOB), [json.dumps({"asked": asked, "inputs": begun["inputs"] | inputs}, indent=2).encode()])
+    return present

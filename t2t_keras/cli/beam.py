@@ -1,0 +1,88 @@
+"""What the programs that run on Apache Beam have in common: their flags, and what they show of Beam's messages."""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+
+from absl import flags
+
+from t2t_keras.data.runner_error import RunnerError
+from t2t_keras.log import logger
+
+
+def define(work: str, exchange: str = "") -> None:
+    """Defines the flags of a runner.
+
+    Args:
+        work: what the program does with it, as "translate files".
+        exchange: where the program and the workers exchange files without `--beam_exchange`; empty: there is no such flag.
+    """
+    text = f"Runner of Apache Beam to {work} with: DirectRunner, DataflowRunner, FlinkRunner, …; empty: without Beam."
+    flags.DEFINE_string("beam_runner", "", text)
+    flags.DEFINE_string("beam_options", "", "Options of the Beam pipeline, as on a command line.")
+    if exchange:
+        text = f"Temporary folder that this machine and the Beam workers can access, such as gs://…; empty: in {exchange}."
+        flags.DEFINE_string("beam_exchange", "", text)
+
+
+def given() -> dict[str, str]:
+    """Returns the values of the flags by name, without "beam_"; nothing without a runner.
+
+    Raises:
+        ValueError: the other flags are given without a runner, or `--processes` with one.
+    """
+    names = [name for name in ("beam_runner", "beam_options", "beam_exchange") if name in flags.FLAGS]
+    values = {name: flags.FLAGS[name].value for name in names}
+    if not values["beam_runner"]:
+        if useless := [f"--{name}" for name, value in values.items() if value]:
+            raise ValueError(f"Expected --beam_runner with {' and '.join(useless)}. Received none.")
+        return {}
+    if "processes" in flags.FLAGS and flags.FLAGS["processes"].present:
+        raise ValueError(
+            f"Expected --processes or --beam_runner. Received: --processes={flags.FLAGS['processes'].value} and "
+            f"--beam_runner={values['beam_runner']}. The workers of Beam are counted in --beam_options."
+        )
+    return {name.removeprefix("beam_"): value for name, value in values.items()}
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Replaces the error of a `with` block that imports Apache Beam, if it is not installed, by one that says how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        raise ValueError("--beam_runner requires Apache Beam: pip install 't2t_keras[beam]', or -e '.[beam]' in a checkout.") from error
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keeps what Beam, its runner and its workers write to stderr in a file inside a `with` block; the program's own messages are shown.
+
+    The file stays if the runner fails, and the error names it. Does nothing with `--traceback`.
+    """
+    if flags.FLAGS["traceback"].value:
+        yield
+        return
+    descriptor, path = tempfile.mkstemp(prefix="t2t_keras-beam-", suffix=".log")
+    sys.stderr.flush()
+    with os.fdopen(os.dup(2), "w", buffering=1) as shown:
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+        failed, before = False, {handler: handler.setStream(shown) for handler in logger.handlers}
+        try:
+            yield
+        except RunnerError as error:
+            failed = True
+            raise OSError(f"{error} See {path} for what they have written, or give `traceback`.") from error
+        finally:
+            sys.stderr.flush()
+            os.dup2(shown.fileno(), 2)
+            for handler, stream in before.items():
+                handler.setStream(stream)
+            if not failed:
+                os.unlink(path)
+
+
+flags.disclaim_key_flags()  # As in `cli.flags`.

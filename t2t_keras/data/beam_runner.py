@@ -1,0 +1,49 @@
+"""A runner of Apache Beam: its options, from a command line, and a pipeline that it runs."""
+
+import contextlib
+import io
+import shlex
+from collections.abc import Iterator
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
+from t2t_keras.data.runner_error import RunnerError
+
+
+def read(runner: str, options: str = "") -> PipelineOptions:
+    """Returns the options of a pipeline.
+
+    Args:
+        runner: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner, …
+        options: other pipeline options, as on a command line.
+
+    Raises:
+        ValueError: the runner does not exist, takes other options, or its package is not installed.
+    """
+    usage = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(usage):
+            pipeline_options = PipelineOptions([f"--runner={runner}", *shlex.split(options)])
+            pipeline_options.get_all_options()  # Parses them.
+            beam.Pipeline(options=pipeline_options)
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    except SystemExit as error:  # Of argparse, after its usage.
+        received = usage.getvalue().rstrip().rpartition("error: ")[2]
+        raise ValueError(f"Expected options that Apache Beam takes. Received: {options} ({received}).") from error
+    return pipeline_options
+
+
+@contextlib.contextmanager
+def running(options: PipelineOptions) -> Iterator[beam.Pipeline]:
+    """Makes a pipeline that runs at the end of the `with` block.
+
+    Raises:
+        RunnerError: it does not run to its end.
+    """
+    try:
+        with beam.Pipeline(options=options) as pipeline:
+            yield pipeline
+    except Exception as error:
+        raise RunnerError(options.view_as(StandardOptions).runner, error) from error

@@ -1,0 +1,116 @@
+"""The rules of filtering that are functions of a single pair: lengths, letters, scripts, copies and languages."""
+
+import unicodedata
+from collections.abc import Callable
+
+from t2t_keras.config import FilterConfig
+
+SIDES = ("source", "target")
+ADDED_CHARACTERS = 10  # To both sides before their ratio is taken: short text varies more.
+_SCRIPTS = {"CJK": "HAN", "IDEOGRAPHIC": "HAN"}  # By the first word of a character's name, where it is another.
+
+Verdict = tuple[str, float] | None  # The rule that a pair breaks, and what it measured.
+
+
+class _Characters(dict):
+    """A table for `str.translate` that keeps characters with a property and replaces others; filled as they come."""
+
+    def __init__(self, has: Callable[[str], bool], others: str = ""):
+        self._has, self._others = has, others
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        self[code] = character if self._has(character) else self._others
+        return self[code]
+
+
+_WORDS = _Characters(lambda character: unicodedata.category(character)[0] in "LM", " ")
+_LETTERS = _Characters(lambda character: unicodedata.category(character)[0] == "L")
+
+
+def normalized(text: str) -> str:
+    """Returns the words of a text without case, with a space between two, and without digits and punctuation."""
+    return " ".join(text.casefold().translate(_WORDS).split())
+
+
+def script(character: str) -> str:
+    """Returns the script of a letter by the first word of its name in Unicode, such as LATIN or HAN."""
+    name = unicodedata.name(unicodedata.normalize("NFKC", character)[0], "").replace("-", " ").partition(" ")[0]
+    return _SCRIPTS.get(name, name)
+
+
+def _scripts(option: str, names: str) -> set[str]:
+    """Returns the scripts of an option. Raises `ValueError` for one that Unicode does not have."""
+    wanted = {name.strip().upper() for name in names.split(",") if name.strip()}
+    if unknown := wanted - {script(character) for character in map(chr, range(2**17)) if unicodedata.category(character)[0] == "L"}:
+        shown = ", ".join(name.title() for name in sorted(unknown))
+        raise ValueError(
+            f"Expected scripts such as Latin, Cyrillic, Greek, Arabic, Devanagari, Han or Hangul as `{option}`. Received: {shown}."
+        )
+    return wanted
+
+
+def _identifier(languages: dict[str, str]):
+    """Returns what identifies languages; raises `ValueError` if it does not know one of these options' languages, or is not installed."""
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError as error:
+        raise ValueError(
+            f"`{next(iter(languages))}` requires py3langid: pip install 't2t_keras[filter]', or -e '.[filter]' in a checkout."
+        ) from error
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    for option, language in languages.items():
+        if language not in identifier.labels:
+            raise ValueError(
+                f"Expected a language of py3langid ({', '.join(sorted(identifier.labels))}) as `{option}`. Received: {language}."
+            )
+    return identifier
+
+
+class Rules:
+    """The rules that are functions of a pair.
+
+    Args:
+        config: the options.
+        length_ratio: expected characters of target for each of source.
+
+    Raises:
+        ValueError: a script or a language is not known.
+    """
+
+    def __init__(self, config: FilterConfig, length_ratio: float = 1.0):
+        self._config, self._length_ratio = config, length_ratio
+        scripts = [_scripts(f"{side}_script", getattr(config, f"{side}_script")) for side in SIDES]
+        self._scripts = [
+            _Characters(lambda character, wanted=wanted: script(character) in wanted) if wanted else None for wanted in scripts
+        ]
+        languages = {name: language for name in ("source_language", "target_language") if (language := getattr(config, name))}
+        self._languages = [getattr(config, f"{side}_language") for side in SIDES]
+        self._identifier = _identifier(languages) if languages else None
+
+    def verdict(self, source: str, target: str) -> Verdict:
+        """Returns the first rule that a pair breaks and what it measured, or `None`."""
+        config, pair = self._config, (source, target)
+        if not all(side.strip() for side in pair):
+            return "empty", 0
+        longest = max(map(len, pair))
+        if config.max_characters and longest > config.max_characters:
+            return "characters", longest
+        if config.max_length_ratio:
+            ratio = (len(target) / self._length_ratio + ADDED_CHARACTERS) / (len(source) + ADDED_CHARACTERS)
+            if max(ratio, 1 / ratio) > config.max_length_ratio:
+                return "length_ratio", ratio
+        words = [normalized(side) for side in pair]
+        share = min(len(side.replace(" ", "")) / len("".join(text.split())) for side, text in zip(words, pair, strict=True))
+        if share < config.min_letters:
+            return "letters", share
+        for side, table in zip(pair, self._scripts, strict=True):
+            letters = side.translate(_LETTERS)
+            if table is not None and letters and (share := len(letters.translate(table)) / len(letters)) < config.min_script:
+                return "script", share
+        if not config.keep_copies and words[0] == words[1]:
+            return "copy", 1
+        for side, language in zip(pair, self._languages, strict=True):
+            if language and (probability := dict(self._identifier.rank(side))[language]) < config.min_language:
+                return "language", probability
+        return None
