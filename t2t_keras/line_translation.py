@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from t2t_keras import checkpoint, patterns, phrases, run_folder
 from t2t_keras.config import DecodeConfig, SampleConfig
 from t2t_keras.decoding import process_environment
+from t2t_keras.text import piece_file
 
 READ_AHEAD = 4096  # Lines that are sorted by length together.
 DIRECTIONS = ("forward", "right_to_left", "backward")  # Those of `decoding.reranking`, which needs TensorFlow.
@@ -81,6 +82,21 @@ class LineTranslation:
     def other(self) -> pathlib.Path:
         """The folder of the run that reranks."""
         return pathlib.Path(self.rerank_with).expanduser()
+
+    @property
+    def languages_of_other(self) -> dict[str, str]:
+        """The languages of the run that reranks, if it is of many: those that are given, the other way round for `backward`."""
+        pieces = run_folder.read_subwords(self.other)[0]
+        if not pieces.startswith(piece_file.HEAD) or piece_file.unpack(pieces).language is None:
+            return {}
+        names = ["source_language", "target_language"]
+        given = [self.model.get(name, "") for name in names]
+        return dict(zip(names, reversed(given) if self.rerank_direction == "backward" else given, strict=True))
+
+    @functools.cached_property
+    def tags(self) -> list[str]:
+        """The tags that source lines of the run may begin with; an export does not know them."""
+        return run_folder.groups(self.model["model_dir"][0], "data")[0].tags if "model_dir" in self.model else []
 
     @property
     def reordered(self) -> str:
@@ -161,7 +177,7 @@ class LineTranslator:
             from t2t_keras.decoding.loading import load
             from t2t_keras.decoding.reranking import reranked
 
-            other = load(asked.other, dtype=asked.model.get("dtype", "float32"))
+            other = load(asked.other, dtype=asked.model.get("dtype", "float32"), **asked.languages_of_other)
             alpha = 0.0 if asked.sample else translator.config.alpha
             options = {"weight": asked.rerank_weight, "alpha": alpha, "direction": asked.rerank_direction}
             self._function = reranked(self._function, other, **options)
@@ -188,7 +204,12 @@ class LineTranslator:
         asked, function = self.asked, self._translated
         if asked.with_phrases:
             requests = phrases.read_requests(texts, first) if asked.jsonl else map(phrases.Request, texts)
-            find, fits = (lambda text: [*self.terms.of(text), *self.kept.of(text)]), self._signatures.fits
+            fits, tags = self._signatures.fits, asked.tags
+
+            def find(text: str) -> list[str]:
+                text = phrases.untagged(text, tags)
+                return [*self.terms.of(text), *self.kept.of(text)]
+
             texts = (json.dumps(dataclasses.asdict(request)) for request in phrases.with_constraints(requests, find, warn, fits, first))
             function = self._translated_requests
         results = translate_lines(

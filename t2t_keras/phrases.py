@@ -130,6 +130,14 @@ class Terms:
         return [self.translations[found[0]] for found in self._pattern.finditer(text)] if self._pattern else []
 
 
+def untagged(text: str, tags: Sequence[str]) -> str:
+    """Returns a sentence without the tag that it may begin with: one of `tags`, or one such as >>deu_Latn<<."""
+    for tag in tags:
+        if tag and text.startswith(f"{tag} "):
+            return text.removeprefix(tag)
+    return re.sub(r"\A>>[^<>]+<<", "", text)
+
+
 def with_constraints(
     requests: Iterable[Request],
     find: Callable[[str], Iterable[str]],

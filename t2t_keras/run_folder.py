@@ -9,7 +9,7 @@ import dataclasses
 import os
 import pathlib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from t2t_keras import checkpoint, registry
 from t2t_keras.config import (
@@ -46,6 +46,10 @@ TRANSFORMER = "transformer"  # The architecture where none is named.
 ENCODER_OPTIONS = (
     "vocab_size", "encoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "learned_positions", "sinusoids", "first_position",
     "attention", "attention_window", "attention_bias", "activation", "norm", "norm_epsilon"
+)  # fmt: skip
+# Those of a model: with others, a parent's weights have other shapes, or compute something else.
+_OF_WEIGHTS = (
+    "d_model", "d_ff", "num_heads", "d_k", "d_v", "sinusoids", "first_position", "attention", "activation", "norm", "norm_epsilon"
 )  # fmt: skip
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
@@ -318,8 +322,9 @@ def resolve(
         if name == "data" and not own:
             chosen[name] = DataConfig()  # Without data options, a run uses its data folder and does not check the original text.
     _check_task(chosen, before.task)
-    if parent and not given.get("parent"):
-        _check_encoder(before.model, chosen["model"], parent)
+    if parent:
+        names, part = (_OF_WEIGHTS, "model") if given.get("parent") else (set(ENCODER_OPTIONS) - {"vocab_size"}, "encoder")
+        _check_same(before.model, chosen["model"], names, f"of the {part} in {parent}")
     inherited = option_names(before.architecture) | {ARCHITECTURE, "data_dir"} if is_run else before.sources
     origins = {name: (OF_RUN if is_run else OF_PARENT) + before.sources.get(name, "default") for name in inherited} | origins
     return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins)
@@ -456,13 +461,12 @@ def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> O
     return dataclasses.replace(defaults, model=model, sources={name: run.sources.get(name, "default") for name in own})
 
 
-def _check_encoder(before, after, folder: pathlib.Path) -> None:
-    """Raises `ValueError` where options of an encoder are not those of the run that its weights are from; the vocabulary may be another."""
-    names = set(ENCODER_OPTIONS) - {"vocab_size"}
+def _check_same(before, after, names: Collection[str], whose: str) -> None:
+    """Raises `ValueError` where options of a model with these names are not those of the run that its weights are from."""
     differ = [name for name, value in vars(before).items() if name in names and getattr(after, name) != value]
     if differ:
         expected, received = (", ".join(f"{name}={getattr(model, name)}" for name in differ) for model in (before, after))
-        raise ValueError(f"Expected {expected}, of the encoder in {folder}. Received: {received}. Leave out what differs.")
+        raise ValueError(f"Expected {expected}, {whose}. Received: {received}. Leave out what differs.")
 
 
 def _check_positions(task, groups: dict) -> None:

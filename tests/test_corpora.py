@@ -115,6 +115,20 @@ def test_weights_that_would_misalign_the_sides_are_refused(file, weights, receiv
     assert refusal(",".join(names[:2]), ",".join(names[2:])) == expected
 
 
+def test_weights_of_files_whose_lines_do_not_match_are_refused_though_the_totals_do(file):
+    """Story: 2 x 3 + 5 lines and 2 x 2 + 7 are 11 on both sides, and most pairs were no translations."""
+    sources, targets = [file("a\n" * 3, "a"), file("b\n" * 5, "b")], [file("A\n" * 2, "A"), file("B\n" * 7, "B")]
+    names = {"train_source": f"{sources[0]}@2,{sources[1]}", "train_target": ",".join(targets)}
+    with pytest.raises(ValueError, match=f"with a weight as in its target file. Received: {sources[0]} with 3 and {targets[0]} with 2"):
+        corpora.check_files(DataConfig(**names, valid_source=sources[0], valid_target=sources[0]))
+
+
+def test_spaces_after_commas_are_no_part_of_names(file):
+    names, spaced = (file("a\n", "a"), file("b\n", "b")), file("c\n", " c")
+    assert corpora.expand(", ".join([*names, spaced])) == [pathlib.Path(name) for name in (*names, spaced)]
+    assert corpora.expand(f"{names[0]} , {names[1]}@2") == [pathlib.Path(name) for name in (names[0], *[names[1]] * 2)]
+
+
 @pytest.mark.parametrize("weight", ["@0", "@-1", "@0.5", "@", "@x", "@10000"])
 def test_a_weight_is_a_number_of_times(file, weight):
     name = file("a\n", "a")

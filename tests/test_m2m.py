@@ -318,6 +318,25 @@ def test_the_programs_translate_between_the_chosen_languages(nllb, usual, tmp_pa
     assert result.returncode == 0 and result.stdout.splitlines() == expected, result.stderr
 
 
+def test_a_language_is_no_term_of_the_text(run, tmp_path):
+    (tmp_path / "terms").write_text("fra_Latn\thund\ndog\tfrau\n")
+    result = tool("translate", f"--model_dir={run}", f"--terms={tmp_path}/terms", text=">>fra_Latn<< a dog runs\n")
+    assert result.returncode == 0 and "frau" in result.stdout and "hund" not in result.stdout, result.stderr
+
+
+def test_a_run_that_reranks_scores_the_chosen_languages(run, usual):
+    """Story: French translations were scored as German ones."""
+    given = (f"--model_dir={run}", "--target_language=fra_Latn", "--alpha=0", "--n_best=2", "--beam_size=2")
+    lists = []
+    for more in ((), (f"--rerank_with={run}",)):
+        result = tool("translate", *given, *more, text="a dog runs\n")
+        assert result.returncode == 0, result.stderr
+        lists.append({text: float(score) for _, score, text in (line.split("\t") for line in result.stdout.splitlines())})
+    first, reranked = lists
+    others = {text: usual.score("a dog runs", text, target_language="fra_Latn") for text in first}
+    assert reranked == {text: pytest.approx(score + others[text], abs=1e-3) for text, score in first.items()}
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [

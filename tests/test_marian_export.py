@@ -46,6 +46,17 @@ def in_and_out(request, tmp_path_factory):
     return request.param, folder, top / "run", top / "out", top / "again"
 
 
+def test_two_matrices_of_shared_sub_words_are_the_same_after_out_and_in(tmp_path):
+    """Story: the row of the start token of the source's matrix was another one."""
+    folder = marian_folder.make(tmp_path / "model", tied=False, options={"decoder_start_token_id": 3})
+    t2t_keras.import_marian(folder, tmp_path / "run")
+    t2t_keras.export_marian(tmp_path / "run", tmp_path / "out")
+    t2t_keras.import_marian(tmp_path / "out", tmp_path / "again")
+    with np.load(tmp_path / "run" / STEP_0) as expected, np.load(tmp_path / "again" / STEP_0) as arrays:
+        assert "model/transformer/source_embedding/matrix" in expected.files
+        assert all(expected[name].tobytes() == arrays[name].tobytes() for name in expected.files)
+
+
 def test_the_run_is_the_same_after_out_and_in(in_and_out):
     _, _, run, _, again = in_and_out
     for name in (run_folder.SUBWORDS, run_folder.SOURCE_SUBWORDS):

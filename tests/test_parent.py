@@ -1,5 +1,6 @@
 """A new run starts from the weights and with the sub-words of another one, which its folder names."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -242,8 +243,9 @@ def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_i
     expected = {"checkpoints": {path.name: describe(path) for path in checkpoint.kept(before)}}
     assert json.loads((child / "config.json").read_text())["parent"] == expected and len(expected["checkpoints"]) == 2
     shutil.rmtree(before)  # What has started needs its parent no longer.
-    said = trained(child, train_steps=3)
-    assert "Resuming from update 2" in said and "Starting from" not in said
+    for number, command in ((3, {}), (4, {"parent": str(before)} | CHILD)):  # In short, and the same command again.
+        said = trained(child, **command | {"train_steps": number})
+        assert f"Resuming from update {number - 1}" in said and "Starting from" not in said
     assert json.loads((child / "config.json").read_text())["parent"] == expected
 
 
@@ -254,7 +256,9 @@ def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_i
         ({"architecture": "gru"}, ValueError, "Expected architecture=transformer, that of the run in"),
         ({"vocab_size": 400}, ValueError, "Expected vocab_size=340, that of"),
         ({"subwords": "wordpiece"}, ValueError, "Expected subwords=bpe, that of"),
-        ({"d_ff": 32}, ValueError, "model/transformer/encoder_0/feed_forward/inner/kernel"),
+        ({"d_ff": 32}, ValueError, "Expected d_ff=16, of the model in"),
+        ({"num_heads": 4, "d_k": 2, "d_v": 2}, ValueError, "Expected num_heads=2, d_k=4, d_v=4, of the model in"),
+        ({"activation": "gelu", "norm": "pre"}, ValueError, "Received: activation=gelu, norm=pre. Leave out what differs."),
         ({"subwords_file": ""}, ValueError, "Prepare the data with `subwords_file="),
         ({"parent_checkpoint": "3"}, FileNotFoundError, "No checkpoint for `parent_checkpoint=3` in"),
         (
@@ -277,6 +281,11 @@ def test_what_does_not_fit_the_parent_is_refused(folder, tmp_path, given, error,
     assert not checkpoint.kept(tmp_path / "child")
 
 
+def test_a_model_of_another_form_is_refused_before_data_are_prepared(folder, tmp_path):
+    with pytest.raises(ValueError, match="Expected sinusoids="):
+        run_folder.resolve(tmp_path / "child", {"parent": str(folder / "parent"), "sinusoids": "tensor2tensor"})
+
+
 def test_a_parent_is_not_added_to_a_run_that_has_started(folder, tmp_path):
     shutil.copytree(folder / "parent", tmp_path / "run")
     with pytest.raises(ValueError, match=re.escape(f"Received: parent={folder / 'parent'} (the run: )")):
@@ -291,7 +300,11 @@ def test_given_sub_words_are_a_part_of_what_a_folder_was_prepared_with(folder, t
     prepare.prepare(data, 340, 1, tmp_path / "data", registry.task("translation"))
     with pytest.raises(ValueError, match=re.escape("`subwords_file` was subwords.model")):
         prepare.prepare(DataConfig(dataset="builtin", builtin_pairs=300), 340, 1, tmp_path / "data", registry.task("translation"))
-    shutil.copy(file, tmp_path / "elsewhere")
+    gone = dataclasses.replace(data, subwords_file=str(tmp_path / "gone" / file.name))
+    prepare.prepare(gone, 340, 1, tmp_path / "data", registry.task("translation"))  # The folder has its sub-words.
+    with pytest.raises(FileNotFoundError, match="other.model"):
+        other = dataclasses.replace(data, subwords_file=str(tmp_path / "other.model"))
+        prepare.prepare(other, 340, 1, tmp_path / "data", registry.task("translation"))
     (tmp_path / "damaged").write_bytes(b"not sub-words")
     with pytest.raises(ValueError, match="Expected a file of sub-words as `subwords_file`"):
         prepare.prepare(

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from t2t_keras.patterns import Kept
-from t2t_keras.phrases import MAX_PHRASES, Request, Terms, joined, read_requests, with_constraints
+from t2t_keras.phrases import MAX_PHRASES, Request, Terms, joined, read_requests, untagged, with_constraints
 
 
 def test_phrases_are_joined_by_tabs():
@@ -116,6 +116,22 @@ def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
 def test_a_file_of_terms_has_a_term_and_its_translation_in_each_line():
     lines = ["house\tHaus", "", " house  boat \t Hausboot ", "\t", "house\tHaus"]
     assert Terms.read(lines, "terms.tsv").translations == {"house": "Haus", "house boat": "Hausboot"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<news> a <b>", " a <b>"),
+        (">>deu_Latn<< a dog", " a dog"),
+        (">>deu_Latn<<a dog", "a dog"),
+        ("<news>a", "<news>a"),
+        ("a <news> b", "a <news> b"),
+        ("a >>de<<", "a >>de<<"),
+        ("<2de> a", " a"),
+    ],
+)
+def test_a_tag_at_the_beginning_is_no_text(text, expected):
+    assert untagged(text, ["<news>", "", "<2de>"]) == expected
 
 
 @pytest.mark.parametrize(

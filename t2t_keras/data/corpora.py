@@ -97,6 +97,8 @@ def _weighted(names: str) -> list[tuple[pathlib.Path, int]]:
     found = []
     for name in map(os.path.expanduser, names.split(",")):
         pattern, weight = name, 1
+        if not pathlib.Path(name).exists():
+            pattern = name = name.strip()  # As in "a.en, b.en".
         if not pathlib.Path(name).is_file() and (given := re.fullmatch(r"(.+)@([1-9][0-9]{0,3})", name, re.ASCII)):
             pattern, weight = given[1], int(given[2])
         paths = [pattern] if pathlib.Path(pattern).is_file() else sorted(glob.glob(pattern))
@@ -257,6 +259,13 @@ def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target"))
             while left >= numbers[longer][place]:
                 place, left = place + 1, left - numbers[longer][place]
             raise ValueError(_unequal(names, counts, paths_of_sides[longer][place], left + 1))
+        if len(set(paths_of_sides[0])) < len(paths_of_sides[0]):  # Repeated files, whose lines would otherwise meet those of others.
+            for paths, own in zip(zip(*paths_of_sides, strict=True), zip(*numbers, strict=True), strict=True):
+                if len(set(own)) > 1:
+                    received = " and ".join(f"{path} with {number:,}" for path, number in zip(paths, own, strict=True))
+                    raise ValueError(
+                        f"Expected as many lines in each source file with a weight as in its target file. Received: {received}."
+                    )
 
 
 def text(names: str, skip_bad_lines: bool = False) -> list[str]:

@@ -14,7 +14,8 @@ import json
 import pathlib
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -58,16 +59,26 @@ class _Text:
 
 
 def _options(
-    data: DataConfig, vocab_size: int, seed: int, task: Task, source_vocab_size: int, hashes: corpora.Hashes | None = None
+    data: DataConfig,
+    vocab_size: int,
+    seed: int,
+    task: Task,
+    source_vocab_size: int,
+    hashes: corpora.Hashes | None = None,
+    recorded: Mapping[str, str] = types.MappingProxyType({}),
 ) -> dict:
-    """The options that determine the pairs and sub-words of a folder. Runs with different seeds may share a folder of text files."""
+    """The options that determine the pairs and sub-words of a folder. Runs with different seeds may share a folder of text files.
+
+    A file of sub-words that is gone counts as the one of its name in `recorded`: the folder has its sub-words.
+    """
     own = {"task": task.name, "vocab_size": vocab_size}
     if source_vocab_size:
         own["source_vocab_size"] = source_vocab_size
     for name in ("subwords_file", "source_subwords_file"):
         if file := getattr(data, name):
             path = pathlib.Path(file).expanduser()
-            own[name] = f"{path.name} {files.describe(path)}"
+            gone = not path.exists() and str(recorded.get(name, "")).startswith(f"{path.name} ")
+            own[name] = recorded[name] if gone else f"{path.name} {files.describe(path)}"
     if data.subwords == "sentencepiece" and not data.dataset:
         own |= {name: code for name in ("source_language", "target_language") if (code := getattr(data, name))}
     return {**corpora.identity(data, seed, hashes), **own, **{name: getattr(data, name) for name in TEXT_OPTIONS}}
@@ -215,7 +226,8 @@ def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: 
     Raises:
         ValueError: options differ, and the message names each of them; or `corpus.json` is damaged.
     """
-    recorded, asked = recorded_options(folder), _options(data, vocab_size, seed, task, source_vocab_size)
+    recorded = recorded_options(folder)
+    asked = _options(data, vocab_size, seed, task, source_vocab_size, recorded=recorded)
     names = [*asked, *sorted(set(recorded) - set(asked))]
     if not data.names_corpus:
         names = ["task", *(field.name for field in dataclasses.fields(DataConfig) if getattr(data, field.name) != field.default)]

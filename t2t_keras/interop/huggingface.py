@@ -106,7 +106,7 @@ def import_huggingface(
 
 def _marian(folder: Folder, config: MarianConfig) -> _Sides:
     """Reads the vocabularies of a Marian model."""
-    source = Vocabulary.read(folder, VOCABULARY, config.source_rows, config.pad, config.start if config.shared else None)
+    source = Vocabulary.read(folder, VOCABULARY, config.source_rows, config.pad, config.start if config.shared and config.tied else None)
     of_target = TARGET_VOCABULARY if is_separate(folder) else VOCABULARY
     target = Vocabulary.read(folder, of_target, config.target_rows, config.pad, config.start)
     _check_ids(folder, config, target)
