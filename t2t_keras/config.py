@@ -659,12 +659,12 @@ class FilterConfig:
     source_script: str = option("", "Scripts of the source, separated by commas, such as Latin or Han,Hiragana,Katakana; empty: any.")
     target_script: str = option("", "Scripts of the target, likewise.")
     min_script: float = option(0.8, "Reject pairs with a smaller share of the expected scripts among the letters of a side.")
-    keep_copies: bool = option(False, "Keep pairs whose sides have the same text, ignoring case, digits, punctuation and spaces.")
+    keep_copies: bool = option(False, "Keep pairs whose sides have the same words, ignoring case, digits and punctuation.")
     source_language: str = option("", "Code of the language of the source, such as en, which py3langid identifies; empty: any.")
     target_language: str = option("", "Code of the language of the target, likewise.")
     min_language: float = option(0.05, "Reject pairs with a side whose language is the expected one with a smaller probability.")
     duplicates: str = option("pair", "Reject what occurred before: pair, source (with any target), target (with any source), or none.")
-    near_duplicates: str = option("pair", "The same, ignoring case, digits, punctuation and spaces.")
+    near_duplicates: str = option("pair", "The same words, ignoring case, digits and punctuation.")
     max_cross_entropy: float = option(
         5.0, "Reject pairs with a larger dual conditional cross-entropy (Junczys-Dowmunt 2018), in nats, of two runs; 0: none."
     )

@@ -68,20 +68,39 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def making_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Makes an empty folder, which gets the name `path` at the end of the `with` block, for one process at a time.
+def _locked(folder: pathlib.Path) -> Iterator[bool]:
+    """Yields whether this process holds the lock of a folder inside the `with` block: not if another one does, or files have no locks."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        except OSError:
+            locked = False
+        yield locked
+    finally:
+        os.close(descriptor)
 
-    Until then its name is hidden and cannot be foreseen. After an error it is removed; what a kill leaves, the next call removes.
+
+@contextlib.contextmanager
+def making_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Makes an empty folder, which gets the name `path` at the end of the `with` block.
+
+    Until then its name is hidden and cannot be foreseen. After an error it is removed; what a kill leaves, the next call removes. A lock
+    keeps the folder from calls of other processes.
     """
     begin = f".unfinished-{path.name}"
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.iterdir():
         if re.fullmatch(re.escape(begin) + "-[0-9a-f]{16}", left.name) and not left.is_symlink():
-            shutil.rmtree(left, ignore_errors=True)
+            with contextlib.suppress(OSError), _locked(left) as locked:
+                if locked:
+                    shutil.rmtree(left)
     unfinished = path.with_name(f"{begin}-{secrets.token_hex(8)}")
     unfinished.mkdir()
     try:
-        yield unfinished
+        with _locked(unfinished):
+            yield unfinished
         unfinished.rename(path)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)

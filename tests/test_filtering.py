@@ -5,6 +5,7 @@ import gzip
 import itertools
 import json
 import math
+import os
 import pathlib
 import random
 import re
@@ -392,3 +393,12 @@ def test_the_noise_benchmark_keeps_its_text_and_counts_what_another_filter_rejec
     shown = benchmark(f"--rejected={tmp_path / 'rejected.tsv'}").stdout.decode()
     assert "| copied source | 3 | 33.3% |" in shown and "| all | 1 | 100.0% |" in shown
     assert "Expected one of --rejected and --output_dir." in complaint(benchmark("--rejected=x", "--output_dir=y"))
+
+
+def test_names_of_files_need_not_be_text(tmp_path):
+    """Story: the summary could not be written, and all was lost."""
+    text = write(tmp_path, noise(20))
+    source = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.rename(text[0], source)
+    summary = filtering.filter_text(os.fsdecode(source), text[1], tmp_path / "out", FilterConfig())
+    assert json.loads((tmp_path / "out/summary.json").read_text()) == summary and summary["source"] == [os.fsdecode(source)]

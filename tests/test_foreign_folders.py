@@ -155,6 +155,18 @@ def test_what_fails_leaves_neither_a_file_nor_a_folder(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_another_process_makes_is_left_alone(tmp_path):
+    """Story: a second command removed the folder that the first one was writing to."""
+    with files.making_folder(tmp_path / "1") as first:
+        (first / "x").touch()
+        with files.making_folder(tmp_path / "1"):  # A lock is of who opens, so this is as in another process.
+            pass
+        assert (first / "x").exists()
+        (tmp_path / "1").rmdir()
+    assert [path.name for path in (tmp_path / "1").iterdir()] == ["x"]
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
 def test_what_a_kill_left_is_removed_and_the_user_s_files_stay(tmp_path, outside):
     left, mine = f"{'a' * 16}.tmp", ("config.json.tmp", "notes.0123.tmp", f"{'a' * 16}", "mine")
     for name in (f"config.json.{left}", f"logs/events.out.tfevents.1.{left}", *mine):

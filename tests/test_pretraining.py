@@ -24,6 +24,7 @@ from t2t_keras.model.bert import Bert
 from t2t_keras.reporting import curves
 from t2t_keras.tasks import pretraining
 from t2t_keras.text import vocabulary
+from t2t_keras.text.byte_pairs import BytePairs, learn
 from t2t_keras.training import devices, run
 
 SEED = tf.constant([5, 7], tf.int64)
@@ -58,6 +59,13 @@ def test_a_record_has_as_many_sentences_of_a_document_as_fit():
         ("rstuvwxy", [3, 4, 1], two),
         ("yz", [1, 1], two),
     ]
+
+
+def test_lines_that_are_all_blank_are_no_documents():
+    """Story: the last chunk of a corpus may have no other lines."""
+    subwords = BytePairs(learn([b"the cats see the dogs"] * 9, 280, sample=9, seed=1, normalization="identity", character_coverage=1.0))
+    assert list(TASK.records(subwords, [b"", b""], max_length=16)) == list(TASK.records(subwords, [], max_length=16)) == []
+    assert len(list(TASK.records(subwords, [b"the cats", b"the dogs", b""], max_length=16))) == 1
 
 
 def test_documents_that_begin_alike_are_two():

@@ -279,7 +279,7 @@ def divide(
             "target": [str(path) for path in corpora.expand(target)],
             "options": dataclasses.asdict(config),
         }
-        files.write_whole(folder / SUMMARY, (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode())
+        files.write_whole(folder / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
     if not summary["kept"]:
         logger.warning("Every pair was rejected.")
     return summary

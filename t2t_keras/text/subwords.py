@@ -146,6 +146,8 @@ class Subwords(tf.Module, abc.ABC):
 
     def sentences(self, lines: list[bytes], kept=None) -> list[np.ndarray]:
         """Converts lines to ids, EOS included: an int32 array for each line."""
+        if not lines:
+            return []
         ids = self.tokenize(tf.constant(lines), kept=kept)
         return np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
 
