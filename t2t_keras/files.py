@@ -69,7 +69,7 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path) -> Iterator[bool]:
-    """Yields whether this process holds the lock of a folder inside the `with` block: not if another one does, or files have no locks."""
+    """Yields whether this `with` block holds the lock of a folder: not if another one does, or the file system has no locks."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         try:

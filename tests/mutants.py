@@ -920,8 +920,8 @@ MUTANTS = (
     Mutant(
         "a lock follows a link",
         "t2t_keras/files.py",
-        "os.O_NOFOLLOW | ",
-        "",
+        "os.O_CREAT | os.O_NOFOLLOW | ",
+        "os.O_CREAT | ",
         ("tests/test_lock.py::test_a_lock_that_is_a_link_does_not_change_what_it_points_to",),
     ),
     Mutant(
