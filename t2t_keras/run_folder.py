@@ -552,7 +552,8 @@ def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
         old, new = getattr(before, name), getattr(after, name)
         if name != "data" or (old.names_corpus and new.names_corpus):
             fields = [field.name for field in dataclasses.fields(old)]
-            found += [(field, getattr(old, field), getattr(new, field)) for field in fields if getattr(old, field) != getattr(new, field)]
+            values = [(field, getattr(old, field), getattr(new, field)) for field in fields]
+            found += [each for each in values if not _is_same(*each)]
     if before.data_dir != after.data_dir:
         found.append(("data_dir", *(each.data_folder(model_dir) for each in (before, after))))
     refused = [name for name, _, _ in found if name in fixed]
@@ -563,6 +564,11 @@ def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
             "new run in another `model_dir`."
         )
     return ", ".join(f"`{name}` {old} → {new}" for name, old, new in found)
+
+
+def _is_same(name: str, old, new) -> bool:
+    """Returns whether an option has the same value; runs that a run starts from also by another path, as through a link."""
+    return old == new or (name in ("parent", "encoder_from") and bool(old and new) and os.path.realpath(old) == os.path.realpath(new))
 
 
 def source_subwords_in(folder: pathlib.Path) -> pathlib.Path | None:

@@ -97,7 +97,10 @@ def test_a_file_with_a_weight_is_read_as_often_on_both_sides(file, target_weight
     assert read(f"{other}@1,{sources}@2", f"{others},{targets}")[1].pairs == 5
     names = {"train_source": f"{sources}@3", "train_target": targets, "valid_source": other, "valid_target": others}
     corpora.check_files(DataConfig(**names))
-    assert [line.split()[0] for line in corpora.identity(DataConfig(**names), seed=1)["train_source"]] == ["a@2.en@3"]
+    found = corpora.identity(DataConfig(**names), seed=1)
+    assert [line.split()[0] for line in found["train_source"]] == ["a@2.en@3"]
+    names["train_target"] += "@3"  # Another spelling of the same pairs.
+    assert corpora.identity(DataConfig(**names), seed=1) == found
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,9 @@ def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_i
     expected = {"checkpoints": {path.name: describe(path) for path in checkpoint.kept(before)}}
     assert json.loads((child / "config.json").read_text())["parent"] == expected and len(expected["checkpoints"]) == 2
     shutil.rmtree(before)  # What has started needs its parent no longer.
-    for number, command in ((3, {}), (4, {"parent": str(before)} | CHILD)):  # In short, and the same command again.
+    (tmp_path / "link").symlink_to(before)
+    commands = (3, {}), (4, {"parent": str(before)} | CHILD), (5, {"parent": str(tmp_path / "link")} | CHILD)
+    for number, command in commands:  # In short, and the same command again.
         said = trained(child, **command | {"train_steps": number})
         assert f"Resuming from update {number - 1}" in said and "Starting from" not in said
     assert json.loads((child / "config.json").read_text())["parent"] == expected

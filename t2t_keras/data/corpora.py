@@ -506,9 +506,13 @@ def identity(data: DataConfig, seed: int, hashes: Hashes | None = None) -> dict:
     if data.dataset:
         return {key: getattr(data, key) for key in ("dataset", "source_language", "target_language", "train_split", "valid_split")}
     hashes = hashes or {}
-    return {
+
+    def described(path: pathlib.Path, weight: str) -> str:
+        return f"{path.name}{weight} {path.stat().st_size} {hashes.get(path) or describe(path)['sha256']}"
+
+    return {  # Target files have the weights of their source files, whether these are repeated or not.
         name: [
-            f"{path.name}{f'@{weight}' * (weight > 1)} {path.stat().st_size} {hashes.get(path) or describe(path)['sha256']}"
+            described(path, f"@{weight}" if weight > 1 and name.endswith("source") else "")
             for path, weight in _weighted(getattr(data, name))
         ]
         for name in TEXTS
