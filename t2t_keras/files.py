@@ -35,6 +35,26 @@ class WriteError(OSError):
 
 
 @contextlib.contextmanager
+def writing(folder: pathlib.Path, name: pathlib.Path | None = None) -> Iterator[None]:
+    """Turns the errors of the system at a full or read-only disk into a readable `OSError`.
+
+    Args:
+        folder: what is written in the `with` block.
+        name: the folder that the message names, if it is another one.
+    """
+    try:
+        yield
+    except OSError as error:
+        elsewhere = error.filename is not None and not pathlib.Path(str(error.filename)).is_relative_to(folder)
+        if error.errno is None or elsewhere:  # A readable error already, or an error of a file that was read.
+            raise
+        raise OSError(
+            f"Could not write {name or folder} ({error.strerror}). It is incomplete and is not used: free space, or give permission, and "
+            "run the same command again."
+        ) from error
+
+
+@contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
     """Opens a new file for writing, which replaces `path` at the end of the `with` block.
 

@@ -14,6 +14,7 @@ import sys
 import numpy as np
 import programs
 import pytest
+import toy
 from test_tools import ROOT, complaint, tool
 
 from t2t_keras.config import FilterConfig
@@ -393,6 +394,15 @@ def test_the_noise_benchmark_keeps_its_text_and_counts_what_another_filter_rejec
     shown = benchmark(f"--rejected={tmp_path / 'rejected.tsv'}").stdout.decode()
     assert "| copied source | 3 | 33.3% |" in shown and "| all | 1 | 100.0% |" in shown
     assert "Expected one of --rejected and --output_dir." in complaint(benchmark("--rejected=x", "--output_dir=y"))
+
+
+@pytest.mark.parametrize("name", ["kept.source.txt", "rejected.tsv", "summary.json*"])
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path, monkeypatch, name):
+    text = write(tmp_path, noise(3000))
+    toy.fill_disk(monkeypatch, name)
+    with pytest.raises(OSError, match=rf"^Could not write {tmp_path}/out \(No space left on device\)\. It is incomplete and is not used"):
+        filtering.filter_text(*text, tmp_path / "out", FilterConfig())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text.source", "text.target"]
 
 
 def test_names_of_files_need_not_be_text(tmp_path):

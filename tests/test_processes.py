@@ -104,6 +104,16 @@ os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.05)
 
 
+def test_that_processes_cannot_start_is_no_error_of_a_file(monkeypatch):
+    def submit(*_):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(processes.concurrent.futures.ProcessPoolExecutor, "submit", submit)
+    with pytest.raises(OSError, match=r"^Expected room for 3 processes. Received: Too many open files. Give fewer `processes`.$") as raised:
+        list(processes.ordered(make_own_pid, (), range(9), 3))
+    assert raised.value.errno is None
+
+
 @pytest.mark.parametrize(
     ("wanted", "size", "free", "number"),
     [(3, 10, 0, 3), (0, 2**40, 2**40, 8), (0, 2**24 * 3, 2**40, 3), (0, 10, 2**40, 1), (0, 2**40, 2**31, 2), (0, 2**40, float("inf"), 8)],

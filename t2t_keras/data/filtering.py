@@ -265,7 +265,7 @@ def divide(
     if config.max_length_ratio and not config.length_ratio:
         first = next(corpora.chunks(pairs, *OF_RATIO), [])
     length_ratio = config.length_ratio or _median_ratio(first)
-    with files.making_folder(output_dir) as folder:
+    with files.making_folder(output_dir) as folder, files.writing(folder, output_dir):
         with contextlib.closing(judged(itertools.chain(first, pairs), length_ratio, folder)) as parts:
             total, rejected = _write(folder, parts, scored, progress)
         summary = {

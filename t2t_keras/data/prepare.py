@@ -8,6 +8,7 @@ folder; it stays there, empty.
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import itertools
 import json
@@ -261,18 +262,11 @@ def _check_not_foreign(folder: pathlib.Path) -> None:
 @contextlib.contextmanager
 def _writing(folder: pathlib.Path) -> Iterator[None]:
     """Turns the errors of the system and of TensorFlow at a full or read-only disk into a readable `OSError`."""
-    try:
-        yield
-    except (OSError, *_WRITE_ERRORS) as error:
-        if isinstance(error, OSError):
-            elsewhere = error.filename is not None and not pathlib.Path(str(error.filename)).is_relative_to(folder)
-            if error.errno is None or elsewhere:  # A readable error already, or an error of a file that was read.
-                raise
-        reason = error.strerror if isinstance(error, OSError) else error.message
-        raise OSError(
-            f"Could not write {folder} ({reason}). It is incomplete and is not used: free space, or give permission, and run the same "
-            "command again."
-        ) from error
+    with files.writing(folder):
+        try:
+            yield
+        except _WRITE_ERRORS as error:
+            raise OSError(errno.ENOSPC, error.message) from error
 
 
 def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:

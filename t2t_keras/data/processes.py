@@ -66,7 +66,7 @@ def ordered(make: Callable, arguments: tuple, items: Iterable, processes: int) -
         processes: their number. With 1, the function runs in this process.
 
     Raises:
-        OSError: a process was killed.
+        OSError: a process was killed or cannot start.
     """
     if processes == 1:
         yield from map(make(*arguments), items)
@@ -78,7 +78,12 @@ def ordered(make: Callable, arguments: tuple, items: Iterable, processes: int) -
     try:
         for item in items:
             with _uninterrupted():
-                pending.append(pool.submit(_apply, item))
+                try:
+                    pending.append(pool.submit(_apply, item))
+                except OSError as error:
+                    raise OSError(
+                        f"Expected room for {processes} processes. Received: {error.strerror}. Give fewer `processes`."
+                    ) from error
             if len(pending) == 2 * processes:
                 yield pending.popleft().result()
         while pending:
