@@ -285,7 +285,7 @@ def resolve(
     paths = ("parent", "encoder_from", "embeddings")
     given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in paths if given.get(name)}
     origin = given.get("parent") or given.get("encoder_from")
-    parent = pathlib.Path(origin) if origin and not is_run else None
+    parent, from_parent = pathlib.Path(origin) if origin and not is_run else None, set()
     if parent:
         architecture = "" if given.get("parent") else given.get(ARCHITECTURE, TRANSFORMER)
         before = _child_of(parent, given.get("parent_checkpoint", AVERAGE), given.get("parent_optimizer", False), architecture)
@@ -294,6 +294,7 @@ def resolve(
             of_parent = {"subwords_file": str(parent / SUBWORDS)} | source
             if "subwords_file" not in given:
                 of_parent["subwords"] = read(parent).data.subwords
+            from_parent = of_parent.keys() - given.keys()
             given = of_parent | given
     else:
         before = read(model_dir) if is_run else Options.default(given.get(ARCHITECTURE, TRANSFORMER))
@@ -303,7 +304,8 @@ def resolve(
             f"Received: architecture={given[ARCHITECTURE]}. Give another `{'parent' if parent else 'model_dir'}`."
         )
     _check_names(given, before.architecture)
-    origins = dict.fromkeys(given, "given") | ({"data_dir": "given"} if data_dir else {}) | (sources or {})
+    origins = dict.fromkeys(given, "given") | dict.fromkeys(from_parent, f"{OF_PARENT}default")
+    origins |= ({"data_dir": "given"} if data_dir else {}) | (sources or {})
     data_dir = stored(model_dir, data_dir) if data_dir else before.data_dir
     prepared = {} if is_run else _of_data_folder(Options(data_dir=data_dir).data_folder(model_dir), given)
     if not prepared.get("source_vocab_size"):

@@ -68,6 +68,10 @@ def test_a_child_has_the_model_and_the_search_of_its_parent_unless_they_are_give
     expected = {"alpha": "parent: command line", "beam_size": "flagfile a", "d_ff": "parent: import of a model"}
     assert found == expected | {"architecture": "parent: default"}
     assert "seed" not in child.sources
+    own = run_folder.resolve(tmp_path / "child", {"parent": str(path), "dataset": "builtin"})
+    assert own.data.subwords_file == str(path / run_folder.SUBWORDS)
+    found = {own.sources[name] for name in ("subwords", "subwords_file")}
+    assert found == {"parent: default"} and own.sources["dataset"] == "given"
 
 
 def arrays(path: pathlib.Path) -> dict:
