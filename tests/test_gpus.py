@@ -41,7 +41,7 @@ class _UsedError(Exception):
 
 def beam_worker() -> None:
     beam_pipeline = pytest.importorskip("t2t_keras.data.beam_pipeline", exc_type=ImportError)
-    beam_pipeline._Encode((b"",), 9, 1, 1, None).setup()
+    beam_pipeline._Encode("", (b"",), 9, 1, 1, None).setup()
 
 
 def used(*arguments, **options):
@@ -79,7 +79,7 @@ def test_what_prepares_or_reads_data_sees_no_gpu(machine, monkeypatch, program):
     monkeypatch.setattr(data_service, "_DISPATCHER", types.SimpleNamespace(value=""))
     monkeypatch.setattr("t2t_keras.data.data_service.check_free", used)
     monkeypatch.setattr(prepare_program, "_DATA_DIR", types.SimpleNamespace(value="data"))
-    monkeypatch.setattr(prepare_program, "_RUNNER", types.SimpleNamespace(value=""))
+    monkeypatch.setattr(prepare_program.beam, "given", dict)
     monkeypatch.setattr(prepare_program, "_PROCESSES", types.SimpleNamespace(value=0))
     groups = {name: group() for name, group in run_folder.groups_of().items()}
     groups["data"] = t2t_keras.config.DataConfig(dataset="builtin")
