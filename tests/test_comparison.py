@@ -18,7 +18,7 @@ from t2t_keras.evaluation import scores, significance
 from t2t_keras.evaluation.comparison import Comparison, compare
 from t2t_keras.evaluation.comparison_report import report
 from t2t_keras.text.word_differences import word_differences
-from t2t_keras.visualization import comparison_page
+from t2t_keras.visualization import comparison_page, comparison_pictures
 
 SAMPLES, TRIALS, SEED = 40, 50, 7
 WORDS = "der die das Hund Katze Haus springt läuft über einen Zaun im Park mit zwei Kindern".split()
@@ -211,6 +211,34 @@ def test_groups_are_of_source_lengths_if_the_source_is_known():
     assert (alone.shortest, alone.longest, alone.sentences, alone.wins) == (2, 2, 10, 10)
 
 
+def test_each_group_has_the_bleu_of_its_sentences():
+    """That of sacreBLEU on these sentences alone, with all references, in the case and the tokens of the comparison."""
+    reference, other, first, second = ([line.upper() for line in text] for text in (REFERENCE, OTHER_REFERENCE, FIRST, SECOND))
+    found = compare({"a": first, "b": second}, REFERENCE, other, samples=0, trials=0, lowercase=True, tokenize="none")
+    lengths = [len(line.split()) for line in reference]
+    assert len(found.systems[1].lengths) > 2
+    for group in found.systems[1].lengths:
+        rows = [row for row, length in enumerate(lengths) if group.shortest <= length <= group.longest]
+        expected = [
+            sacrebleu.corpus_bleu(*pick([text], rows), pick([REFERENCE, other], rows), lowercase=True, tokenize="none").score
+            for text in (first, second)
+        ]
+        assert [group.baseline_bleu, group.bleu] == expected and expected[0] != expected[1]
+
+
+def test_the_picture_has_the_bleu_of_each_system_by_length():
+    found = compare({"first": FIRST, "$x$ second": SECOND, "best": REFERENCE}, REFERENCE, source=OTHER_REFERENCE, samples=0, trials=0)
+    [axes] = comparison_pictures.bleu_by_length(dataclasses.asdict(found)).axes
+    groups = found.systems[1].lengths
+    expected = [[group.baseline_bleu for group in groups], *([group.bleu for group in system.lengths] for system in found.systems[1:])]
+    assert [line.get_ydata().tolist() for line in axes.lines] == expected
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "$x$ second", "best"]
+    bounds = [f"{group.shortest}–{group.longest}" if group.shortest < group.longest else f"{group.longest}" for group in groups]
+    counts = [f"({group.sentences})" for group in groups]
+    assert [tick.get_text().split("\n") for tick in axes.get_xticklabels()] == [list(pair) for pair in zip(bounds, counts, strict=True)]
+    assert "source" in axes.get_xlabel()
+
+
 def test_lengths_are_in_tokens_of_the_chosen_tokenizer():
     found = compare({"a": ["x"], "b": ["y"]}, ["猫が公園で遊ぶ"], tokenize="char", samples=0, trials=0)
     assert found.systems[1].lengths[0].longest == 7
@@ -313,9 +341,10 @@ def test_the_report_has_every_figure():
             assert [system.name, *row, f"{estimate.randomization_p_value:.4f}"] in [line.split() for line in lines]
     assert found.signature in lines and found.chrf_signature in lines
     for group in found.systems[1].lengths:
-        counts = [group.sentences, group.wins, group.losses, group.ties]
+        counts = [group.wins, group.losses, group.ties]
         lengths = [str(group.shortest), *(["to", str(group.longest)] if group.longest > group.shortest else [])]
-        row = [*lengths, *map(str, counts), f"{group.gain:+.2f}"]
+        bleus = [f"{group.baseline_bleu:.2f}", f"{group.bleu:.2f}"]
+        row = [*lengths, str(group.sentences), *bleus, *map(str, counts), f"{group.gain:+.2f}"]
         assert row in [line.split() for line in lines]
     [gain], [loss] = found.systems[1].better, found.systems[1].worse
     for example, verb in ((gain, "gains"), (loss, "loses")):

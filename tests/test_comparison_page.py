@@ -77,7 +77,8 @@ def test_the_tables_have_the_figures_of_each_system(browser):
     assert texts(browser, ".signature") == [FOUND.signature, FOUND.chrf_signature]
     [group] = FOUND.systems[1].lengths
     cells = texts(browser, "#sentences tbody td")
-    assert cells[:5] == ["2", "5", str(group.wins), str(group.ties), str(group.losses)] and cells[6] == f"{group.gain:+.2f}"
+    bleus = [f"{group.baseline_bleu:.2f}", f"{group.bleu:.2f}"]
+    assert cells[:7] == ["2", "5", *bleus, str(group.wins), str(group.ties), str(group.losses)] and cells[8] == f"{group.gain:+.2f}"
 
 
 def test_intervals_are_drawn_on_one_scale(browser):

@@ -24,7 +24,7 @@ from t2t_keras import __version__
 from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding.minimum_bayes_risk import mbr
 from t2t_keras.evaluation import comparison, comparison_report
-from t2t_keras.visualization import comparison_page
+from t2t_keras.visualization import comparison_page, comparison_pictures, figures
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAMS = ("train", "translate", "evaluate", "compare", "export", "prepare", "filter", "data_service", "attention", "parse")
@@ -610,18 +610,21 @@ FEW = ["--bootstrap_samples=20", "--randomization_trials=30"]
 
 
 def test_systems_are_compared_as_by_the_library(to_compare, tmp_path):
-    """As text, as JSON and as a page; flags may follow the names of the files."""
+    """As text, as JSON, as a page and as a picture; flags may follow the names of the files."""
     flags = ["--reference=reference", "first", "second", "--reference=first", "--source=source", "--seed=3", "--examples=0", *FEW]
     flags += ["--lowercase", "--tokenize=char"]
-    result = to_compare(*flags, "--json", "--html=page.html")
-    assert (result.returncode, result.stderr) == (0, b"Wrote page.html.\n")
+    result = to_compare(*flags, "--json", "--html=page.html", "--picture=lengths.svg")
+    assert (result.returncode, result.stderr) == (0, b"Wrote page.html.\nWrote lengths.svg.\n")
     options = {"samples": 20, "trials": 30, "seed": 3, "examples": 0, "lowercase": True, "tokenize": "char"}
     texts = {"first": ["one", "four"], "second": ["on", "two three"]}
     expected = comparison.compare(texts, ["one", "two three"], ["one", "four"], source=["a", "b b"], **options)
     assert json.loads(result.stdout) == json.loads(json.dumps(dataclasses.asdict(expected)))
     assert (tmp_path / "page.html").read_text() == comparison_page.page(dataclasses.asdict(expected))
+    assert (tmp_path / "lengths.svg").read_bytes() == figures.encoded(
+        comparison_pictures.bleu_by_length(dataclasses.asdict(expected)), "svg"
+    )
     assert to_compare(*flags).stdout.decode() == f"{comparison_report.report(expected)}\n"
-    assert {path.name for path in tmp_path.iterdir()} - {"page.html"} == {
+    assert {path.name for path in tmp_path.iterdir()} - {"page.html", "lengths.svg"} == {
         "source",
         "reference",
         "first",
@@ -646,6 +649,8 @@ def test_systems_are_compared_as_by_the_library(to_compare, tmp_path):
         (["first", "folder"], "folder is not a model folder: it has no config.json."),
         (["first", "run"], "Expected --source, which the run run translates. Received none."),
         (["first", "second", "--html=gone/page.html"], "gone/page.html cannot be written"),
+        (["first", "second", "--picture=gone/lengths.png"], "gone/lengths.png cannot be written"),
+        (["first", "run", "--source=source", "--picture=lengths.pdf"], "Expected a picture as png or svg. Received: lengths.pdf."),
         (["first", "run", "--source=source", "--bootstrap_samples=999999999999"], "Expected a test that fits into the free memory"),
         pytest.param(
             ["first", "run", "--source=source", "--tokenize=ja-mecab"],

@@ -1,7 +1,7 @@
-"""Compares systems by their translations: BLEU and chrF with confidence intervals and p-values, and where the systems differ.
+"""Compares systems by their translations: BLEU and chrF with confidence intervals and p-values, by length, and where the systems differ.
 
 python tools/compare.py --reference=test.de baseline.de mine.de
-python tools/compare.py --reference=test.de --source=test.en runs/base runs/mine --html=page.html
+python tools/compare.py --reference=test.de --source=test.en runs/base runs/mine --html=page.html --picture=lengths.png
 """
 
 import contextlib
@@ -33,6 +33,7 @@ _EXAMPLES = flags.DEFINE_integer(
 )
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object.")
 _HTML = flags.DEFINE_string("html", "", "Also write a web page, one file, with the figures and the sentences side by side.")
+_PICTURE = flags.DEFINE_string("picture", "", "Also draw the BLEU of each system against the length of sentences, as PNG or SVG.")
 
 
 def _check_runs(folders: list[pathlib.Path]) -> None:
@@ -66,10 +67,12 @@ def compare(operands: list[str]) -> None:
     from t2t_keras.data import corpora
     from t2t_keras.evaluation import comparison, comparison_report, scores, significance
     from t2t_keras.text import lines
+    from t2t_keras.visualization import figures
 
     if len(set(operands)) < 2 or len(set(operands)) < len(operands):
         raise ValueError(f"Expected two different systems or more, the baseline first. Received: {', '.join(operands)}.")
     scores.require(tokenize=_TOKENIZE.value)
+    picture_format = figures.format_of(pathlib.Path(_PICTURE.value)) if _PICTURE.value else ""
     runs = {name: path for name in operands if (path := pathlib.Path(name).expanduser()).is_dir()}
     _check_runs(list(runs.values()))
     references = [(f"--reference={names}", names) for names in _REFERENCE.value]
@@ -79,7 +82,8 @@ def compare(operands: list[str]) -> None:
     source = texts[len(references)] if sources else []
     systems = dict(zip((name for name, _ in outputs), texts[len(texts) - len(outputs) :], strict=True))
     significance.check_memory(len(texts[0]), _BOOTSTRAP_SAMPLES.value, _RANDOMIZATION_TRIALS.value)
-    with lines.written_whole(_HTML.value) if _HTML.value else contextlib.nullcontext() as page:
+    with contextlib.ExitStack() as files:
+        page, picture = (files.enter_context(lines.written_whole(name)) if name else None for name in (_HTML.value, _PICTURE.value))
         translators = {}
         for name, folder in runs.items():
             translator = _load(folder)
@@ -109,9 +113,13 @@ def compare(operands: list[str]) -> None:
                 return word_alignment(translators[name], source, text)
 
             page.write(comparison_page.page(dataclasses.asdict(found), align).encode())
+        if picture:
+            from t2t_keras.visualization import comparison_pictures
+
+            picture.write(figures.encoded(comparison_pictures.bleu_by_length(dataclasses.asdict(found)), picture_format))
     print(json.dumps(dataclasses.asdict(found), allow_nan=False) if _JSON.value else printable(comparison_report.report(found)))
-    if _HTML.value:
-        logger.info(f"Wrote {_HTML.value}.")
+    for name in filter(None, (_HTML.value, _PICTURE.value)):
+        logger.info(f"Wrote {name}.")
 
 
 def main() -> None:

@@ -1,9 +1,11 @@
-"""Compares systems by their translations of the same text: corpus scores with confidence intervals and p-values, wins and losses by length,
-and the sentences that differ most.
+"""Compares systems by their translations of the same text: corpus scores with confidence intervals and p-values, scores, wins and losses by
+length, and the sentences that differ most.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+
+from sacrebleu.metrics import BLEU
 
 from t2t_keras.evaluation import scores, significance
 from t2t_keras.evaluation.significance import Estimate
@@ -13,18 +15,21 @@ _GROUPS = 5  # Of sentences by length, about equally large.
 
 @dataclasses.dataclass(frozen=True)
 class LengthGroup:
-    """How a system does against the baseline on sentences of some lengths, by sentence chrF.
+    """How a system does against the baseline on sentences of some lengths.
 
     Attributes:
         shortest, longest: lengths, in tokens of the BLEU tokenizer.
         sentences: number of sentences: that of wins, losses and ties together.
-        wins, losses, ties: number of sentences where the system is better, worse and as good.
+        baseline_bleu, bleu: BLEU of these sentences.
+        wins, losses, ties: number of sentences where the system is better, worse and as good, by chrF.
         gain: mean gain of chrF.
     """
 
     shortest: int
     longest: int
     sentences: int
+    baseline_bleu: float
+    bleu: float
     wins: int
     losses: int
     ties: int
@@ -144,17 +149,20 @@ def compare(
         pairs = [Example(line, *column) for line, column in enumerate(zip(*columns, strict=True), 1)]
         better = tuple(pair for pair in sorted(pairs, key=lambda pair: -pair.gain)[:examples] if pair.gain > 0)
         worse = tuple(pair for pair in sorted(pairs, key=lambda pair: pair.gain)[:examples] if pair.gain < 0)
-        compared.append(dataclasses.replace(system, lengths=_by_length(lengths, pairs), better=better, worse=worse))
+        compared.append(dataclasses.replace(system, lengths=_by_length(lengths, pairs, bleu), better=better, worse=worse))
     return Comparison(len(rows), signature, chrf_signature, "source" if source else "reference", (baseline, *compared))
 
 
-def _by_length(lengths: list[int], pairs: list[Example]) -> tuple[LengthGroup, ...]:
+def _by_length(lengths: list[int], pairs: list[Example], metric: BLEU) -> tuple[LengthGroup, ...]:
     """Groups sentences of similar lengths; those of one length stay together."""
     ordered, groups = sorted(lengths), []
     longest = sorted({ordered[-(-len(ordered) * part // _GROUPS) - 1] for part in range(1, _GROUPS + 1)})
     for above, top in zip([-1, *longest], longest, strict=False):
         shortest = min(length for length in lengths if length > above)
-        gains = [pair.gain for length, pair in zip(lengths, pairs, strict=True) if shortest <= length <= top]
-        wins, losses = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
-        groups.append(LengthGroup(shortest, top, len(gains), wins, losses, len(gains) - wins - losses, sum(gains) / len(gains)))
+        chosen = [pair for length, pair in zip(lengths, pairs, strict=True) if shortest <= length <= top]
+        references = list(zip(*(pair.references for pair in chosen), strict=True))
+        bleus = (metric.corpus_score([getattr(pair, side) for pair in chosen], references).score for side in ("baseline", "system"))
+        wins, losses = sum(pair.gain > 0 for pair in chosen), sum(pair.gain < 0 for pair in chosen)
+        gain = sum(pair.gain for pair in chosen) / len(chosen)
+        groups.append(LengthGroup(shortest, top, len(chosen), *bleus, wins, losses, len(chosen) - wins - losses, gain))
     return tuple(groups)

@@ -25,7 +25,8 @@ def report(comparison: Comparison) -> str:
         f"{_scores('chrF2', 'chrf', comparison.systems)}\n{comparison.chrf_signature}",
     ]
     for system in others:
-        parts.append(f"{system.name} against {baseline.name}, by the chrF2 of each sentence\n{_lengths(system, comparison.length_of)}")
+        title = f"{system.name} against {baseline.name}; wins, losses and gain by the chrF2 of each sentence"
+        parts.append(f"{title}\n{_lengths(system, comparison.length_of)}")
         for verb, examples in (("gains", system.better), ("loses", system.worse)):
             parts += [_example(example, baseline.name, system.name, verb) for example in examples]
     return "\n\n".join(parts)
@@ -49,8 +50,9 @@ def _lengths(system: System, length_of: str) -> str:
     rows = []
     for group in system.lengths:
         lengths = f"{group.shortest} to {group.longest}" if group.shortest < group.longest else f"{group.longest}"
-        rows.append([lengths, *map(str, (group.sentences, group.wins, group.losses, group.ties)), f"{group.gain:+.2f}"])
-    return _table([[f"tokens of the {length_of}", "sentences", "wins", "losses", "ties", "mean gain"], *rows])
+        bleus = f"{group.baseline_bleu:.2f}", f"{group.bleu:.2f}"
+        rows.append([lengths, str(group.sentences), *bleus, *map(str, (group.wins, group.losses, group.ties)), f"{group.gain:+.2f}"])
+    return _table([[f"tokens of the {length_of}", "sentences", "baseline BLEU", "BLEU", "wins", "losses", "ties", "mean gain"], *rows])
 
 
 def _example(example: Example, baseline: str, system: str, verb: str) -> str:

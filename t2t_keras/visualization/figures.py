@@ -114,19 +114,33 @@ def widths(figure, labels: Iterable[str], style: dict) -> list[float]:
     return found
 
 
-def save(figure, path: pathlib.Path) -> None:
-    """Writes a figure as PNG or SVG, by the ending of its name. A very large PNG has fewer dots per inch.
+def format_of(path: pathlib.Path) -> str:
+    """Returns the format of a picture by the ending of its name: "png" or "svg".
 
     Raises:
-        ValueError: the file has another ending.
-        OSError: the file cannot be written.
+        ValueError: it has another ending.
     """
     format_ = path.suffix.removeprefix(".").lower()
     if format_ not in FORMATS:
         raise ValueError(f"Expected a picture as {' or '.join(FORMATS)}. Received: {path}.")
+    return format_
+
+
+def encoded(figure, format_: str) -> bytes:
+    """Returns a figure as PNG or SVG. A very large PNG has fewer dots per inch."""
     width, height = figure.get_size_inches()
     dpi = min(_DPI, math.sqrt(_MAX_PIXELS / (width * height)))
     drawn = io.BytesIO()
     with drawing():
         figure.savefig(drawn, format=format_, dpi=dpi, facecolor="white", metadata={"Date": None} if format_ == "svg" else None)
-    path.write_bytes(drawn.getvalue())
+    return drawn.getvalue()
+
+
+def save(figure, path: pathlib.Path) -> None:
+    """Writes a figure in the format of the file's name.
+
+    Raises:
+        ValueError: see `format_of`.
+        OSError: the file cannot be written.
+    """
+    path.write_bytes(encoded(figure, format_of(path)))
