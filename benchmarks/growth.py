@@ -22,14 +22,19 @@ from absl import flags
 # `python benchmarks/growth.py` puts only this folder there.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from benchmarks.growth_experiments import data, decoding, training
+from benchmarks.growth_experiments import data, decoding, recurrent, training
 from benchmarks.growth_experiments.results import picture, table
 from t2t_keras.cli import flags as options
 from t2t_keras.files import write_whole
 from t2t_keras.machine import cpu
 from tools import workers
 
-GROUPS = {"training": training.EXPERIMENTS, "data": data.EXPERIMENTS, "decoding": decoding.EXPERIMENTS}
+GROUPS = {
+    "training": training.EXPERIMENTS,
+    "data": data.EXPERIMENTS,
+    "decoding": decoding.EXPERIMENTS,
+    "recurrent": recurrent.EXPERIMENTS,
+}
 EXPERIMENTS = {name: experiment for group in GROUPS.values() for name, experiment in group.items()}
 
 _EXPERIMENTS = flags.DEFINE_list("experiments", list(EXPERIMENTS), "Experiments to run.")

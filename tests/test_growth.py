@@ -9,11 +9,12 @@ import sys
 import programs
 import pytest
 
-from benchmarks.growth_experiments import data, decoding, training
+from benchmarks import growth as growth_program
+from benchmarks.growth_experiments import data, decoding, recurrent, training
 from benchmarks.growth_experiments.experiment import Experiment, Panel
 from benchmarks.growth_experiments.results import fitted, picture, rows, table
 from benchmarks.train_peers import ours
-from t2t_keras.config import ModelConfig
+from t2t_keras.config import ModelConfig, RnnConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
 LINE = Panel("seconds", "Speed", "sentences per second", lambda x: (1, x), "constant + ∝ x", per_second=True)
@@ -48,7 +49,7 @@ def test_a_table_has_the_measured_and_the_expected_speed():
     ]
 
 
-@pytest.mark.parametrize("group", [training.EXPERIMENTS, data.EXPERIMENTS, decoding.EXPERIMENTS], ids=["training", "data", "decoding"])
+@pytest.mark.parametrize("group", growth_program.GROUPS.values(), ids=growth_program.GROUPS)
 def test_each_quantity_of_an_experiment_has_its_plot_with_measurements_and_theory(group):
     measured = []
     for each in group.values():
@@ -74,11 +75,17 @@ def test_a_logarithmic_axis_has_plain_numbers():
     assert {"0.5", "1", "50"} <= set(labels) and not any("$" in label for label in labels)
 
 
-def test_updates_of_the_product_are_measured(monkeypatch):
-    made, start_run = [], ours.start_run
+@pytest.mark.parametrize(
+    ("network", "model", "options"),
+    [("Transformer", SMALL, {}), ("Rnn", RnnConfig(60, d_model=8), {"architecture": "rnn", "dtype": "float32"})],
+)
+def test_updates_of_the_product_are_measured(monkeypatch, network, model, options):
+    made, networks, dtypes, start_run = [], [], [], ours.start_run
 
     def recorded(*arguments):
         strategy, model, batches, train_step = start_run(*arguments)
+        networks.append(type(model).__name__)
+        dtypes.append(model.compute_dtype)
 
         def counted(batch, scale):
             made.append(batch["target"].shape)
@@ -87,9 +94,10 @@ def test_updates_of_the_product_are_measured(monkeypatch):
         return strategy, model, batches, counted
 
     monkeypatch.setattr(ours, "start_run", recorded)
-    found = training.train(SMALL, tokens=64, length=8, micro_batch_tokens=32)
+    found = training.train(model, tokens=64, length=8, micro_batch_tokens=32, **options)
     assert made == [(2, 4, 8)] * (training.WARM_UP + training.UPDATES)
     assert found.keys() == {"seconds", "bytes"} and 0 < found["seconds"] < 10
+    assert (networks, dtypes) == ([network], [options.get("dtype", "bfloat16")])
 
 
 @pytest.mark.parametrize(("experiment", "measure"), [("pairs", lambda: data.prepare(500)), ("checkpoint", lambda: data.resume(64))])
@@ -97,6 +105,15 @@ def test_a_measurement_has_the_quantities_of_the_plots(experiment, measure):
     found = measure()
     assert found.keys() >= {panel.quantity for panel in data.EXPERIMENTS[experiment].panels}
     assert all(quantity > 0 for quantity in found.values())
+
+
+def test_the_recurrent_translator_and_the_transformer_are_those_of_multi30k():
+    """Beside the flags of data and of training, the flagfiles have these sizes."""
+    for name, model in (("multi30k_en_de_rnn", recurrent.RECURRENT_MODEL), ("multi30k_en_de", recurrent.TRANSFORMER_MODEL)):
+        lines = (ROOT / f"configs/{name}.flags").read_text(encoding="utf-8").splitlines()
+        given = dict(line.removeprefix("--").split("=") for line in lines if line.startswith("--"))
+        fields = {key: value.lower() for key, value in given.items() if hasattr(model, key)}
+        assert len(fields) > 6 and fields == {key: str(getattr(model, key)).lower() for key in fields}
 
 
 def test_base_is_one_of_the_widths():

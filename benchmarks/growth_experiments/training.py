@@ -5,9 +5,10 @@ import statistics
 import time
 
 from benchmarks.growth_experiments.experiment import Experiment, Panel
-from t2t_keras.config import EOS, ModelConfig, TrainConfig
+from t2t_keras.config import EOS, ModelConfig, RnnConfig, TrainConfig
 from t2t_keras.experiments import paper
 from t2t_keras.machine import peak_memory, resident_memory
+from t2t_keras.run_folder import TRANSFORMER, Options
 
 BASE = paper.model("base", vocab_size=32_000)
 TOKENS, LENGTH = 4096, 32  # Tokens of an update on each side, and length of its sentences, unless they grow.
@@ -27,15 +28,25 @@ def operations(model: ModelConfig, tokens: int, length: int) -> float:
     return 3 * flops.forward(model, tokens / length, length, length)
 
 
-def train(model: ModelConfig = BASE, tokens: int = TOKENS, length: int = LENGTH, micro_batch_tokens: int = 0, cpu_devices: int = 1) -> dict:
+def train(
+    model: ModelConfig | RnnConfig = BASE,
+    tokens: int = TOKENS,
+    length: int = LENGTH,
+    micro_batch_tokens: int = 0,
+    cpu_devices: int = 1,
+    dtype: str = "bfloat16",
+    architecture: str = TRANSFORMER,
+) -> dict:
     """Makes some updates of one batch.
 
     Args:
-        model: the sizes of the network.
+        model: the options of the network.
         tokens: of an update on each side.
         length: of all sentences.
         micro_batch_tokens: 0 makes one micro-batch of an update.
         cpu_devices: number of virtual CPU devices.
+        dtype: that of the arithmetic.
+        architecture: of the network.
 
     Returns:
         `seconds`, the median time of an update, and `bytes`, the peak of the memory without what the process had before.
@@ -44,17 +55,16 @@ def train(model: ModelConfig = BASE, tokens: int = TOKENS, length: int = LENGTH,
     import tensorflow as tf
 
     from benchmarks.train_peers.ours import start_run
-    from t2t_keras.run_folder import Options
     from t2t_keras.training.train_step import LossScale
 
     before = resident_memory()
-    config = TrainConfig(dtype="bfloat16", batch_tokens=tokens, micro_batch_tokens=micro_batch_tokens or tokens, buckets_per_update=1)
+    config = TrainConfig(dtype=dtype, batch_tokens=tokens, micro_batch_tokens=micro_batch_tokens or tokens, buckets_per_update=1)
     ids = np.random.default_rng(1).integers(EOS + 1, model.vocab_size, [2, tokens // length, length], dtype=np.int32)
 
     def dataset():
         return tf.data.Dataset.from_tensors({"source": ids[0], "target": ids[1]}).repeat()
 
-    _, _, batches, train_step = start_run(Options(model, config), dataset, 1, cpu_devices)
+    _, _, batches, train_step = start_run(Options(model, config, architecture=architecture), dataset, 1, cpu_devices)
     batches, scale, seconds = iter(batches), LossScale(), []
     for _ in range(WARM_UP + UPDATES):
         started = time.perf_counter()
