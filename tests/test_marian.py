@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
+import warnings
 
 import marian_folder
 import numpy as np
@@ -146,6 +147,8 @@ def changed(folder, name: str, **values) -> None:
         ({"bad_words_ids": [[5], [6, 7]], "do_sample": True}, {"beam_size": 1}, "do_sample, bad_words_ids"),
         ({"forced_eos_token_id": 3, "min_length": 4}, {}, "min_length, forced_eos_token_id"),
         ({"length_penalty": -1}, {"alpha": 0.0}, "length_penalty"),
+        ({"eos_token_id": [0, 3], "pad_token_id": 7, "decoder_start_token_id": None}, {}, "pad_token_id, eos_token_id"),
+        ({"bad_words_ids": [[5], [0]]}, {}, ""),  # Nor does `generate` forbid the end token.
         ({"min_length": 0, "do_sample": False, "repetition_penalty": 1.0, "renormalize_logits": True, "forced_eos_token_id": 0}, {}, ""),
     ],
 )
@@ -176,6 +179,25 @@ def test_forbidden_words_are_never_written(opus, tmp_path):
     source = translator.source_tokenizer.tokenize(tf.constant([line]))
     found, _ = translator.search(source, tf.zeros(1), tf.constant([5]), tf.constant([1]))
     assert own not in found.to_list()[0]
+
+
+def test_rates_of_dropout_are_those_of_the_model(opus, tmp_path):
+    folder, rates = shutil.copytree(opus, tmp_path / "model"), {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
+    changed(folder, "config.json", **rates)
+    model = marian_config.read(huggingface_folder.Folder(folder)).model
+    assert {name: getattr(model, name) for name in rates} == rates
+
+
+def test_bfloat16_is_read_in_a_process_without_tensorflow(opus, tmp_path):
+    """Story: NumPy did not know bfloat16, which TensorFlow brings."""
+    folder, arrays = shutil.copytree(opus, tmp_path / "model"), safetensors.numpy.load_file(opus / "model.safetensors")
+    arrays = {name: array.astype(tf.bfloat16.as_numpy_dtype) for name, array in arrays.items()}
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+    command = [sys.executable, ROOT / "tools" / "import_marian.py", f"--from={folder}", f"--model_dir={tmp_path / 'run'}"]
+    programs.run(command, check=True, modules=programs.WITHOUT_TENSORFLOW)
+    safetensors.numpy.save_file({name: array.astype(np.float32) for name, array in arrays.items()}, folder / "model.safetensors")
+    t2t_keras.import_marian(folder, tmp_path / "expected")
+    assert (tmp_path / "run" / STEP_0).read_bytes() == (tmp_path / "expected" / STEP_0).read_bytes()
 
 
 def test_the_start_token_of_sentencepiece_may_be_in_the_list(opus, tmp_path):
@@ -316,6 +338,8 @@ of_model("other end", "ids of padding and end", eos_token_id=7)
 of_model("several ends", "eos_token_id of 0 to", eos_token_id=[0, 2])
 of_model("no start", "decoder_start_token_id of 0 to", decoder_start_token_id=...)
 of_model("positions", "max_input=-1", max_position_embeddings=-1)
+of_model("whole number that no float holds", "dropout of type float.*1000", dropout=10**400)
+of_model("activation of two lines", r"Received: 'a\\nb'", activation_function="a\nb")
 broken_options("generation_config.json", "beams", "beam_size=0", num_beams=0)
 broken_options("generation_config.json", "penalty", "length_penalty of type float", length_penalty="a")
 broken_options("generation_config.json", "penalty that is infinite", "a finite number", length_penalty=float("inf"))
@@ -327,10 +351,13 @@ broken_options("vocab.json", "no unknown", "Received none of <unk>", **{"<unk>":
 broken_options("tokenizer_config.json", "no second list", "target_vocab.json.*missing", separate_vocabs=True)
 broken_tensors("last norm", f"{NORM} besides", lambda arrays: arrays.update({NORM: np.ones(16, np.float32)}))
 broken_tensors("unknown", "Received x and 1 more besides", lambda arrays: arrays.update(x=np.ones(3), y=np.ones(3)))
+broken_tensors("name of two lines", "Received x y besides", lambda arrays: arrays.update({"x\ny": np.ones(3)}))
 broken_tensors("missing", "fc1.weight. It is missing", lambda arrays: arrays.pop(LAYER))
 broken_tensors("shape", r"shape \(24, 16\).*\(23, 16\)", lambda arrays: arrays.update({LAYER: arrays[LAYER][:-1].copy()}))
 broken_tensors("whole numbers", "fc1.weight.*types F64.*I32", lambda arrays: arrays.update({LAYER: arrays[LAYER].astype(np.int32)}))
 broken_tensors("not finite", "fc1.weight with infinity or NaN", lambda arrays: arrays[LAYER].__setitem__((3, 3), np.nan))
+broken_tensors("too large for float32", "fc1.weight with infinity", lambda arrays: arrays.update({LAYER: np.full((24, 16), 1e300)}))
+broken_tensors("too large for the logits", "finite logits", lambda arrays: arrays["model.shared.weight"].__setitem__(slice(None), 3e38))
 broken_tensors(
     "not tied", "lm_head.weight. They differ", lambda arrays: arrays.update({"lm_head.weight": arrays["model.shared.weight"] + 1})
 )
@@ -387,7 +414,8 @@ def test_a_folder_that_does_not_fit_is_refused_in_one_sentence_and_nothing_is_wr
     break_it, message = BROKEN[name]
     folder = shutil.copytree(opus, tmp_path / "model")
     break_it(folder)
-    with pytest.raises((ValueError, FileNotFoundError), match=message) as raised:
+    with warnings.catch_warnings(), pytest.raises((ValueError, FileNotFoundError), match=message) as raised:
+        warnings.simplefilter("error")
         t2t_keras.import_marian(folder, tmp_path / "run")
     assert len(str(raised.value)) < 600 and "\n" not in str(raised.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]

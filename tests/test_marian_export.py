@@ -46,9 +46,16 @@ def in_and_out(request, tmp_path_factory):
     return request.param, folder, top / "run", top / "out", top / "again"
 
 
-def test_two_matrices_of_shared_sub_words_are_the_same_after_out_and_in(tmp_path):
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"tied": False, "options": {"decoder_start_token_id": 3}},
+        {"separate": True, "shared": True, "options": {"decoder_vocab_size": 58}},  # Two lists with one matrix.
+    ],
+)
+def test_two_matrices_of_shared_weights_are_the_same_after_out_and_in(tmp_path, shape):
     """Story: the row of the start token of the source's matrix was another one."""
-    folder = marian_folder.make(tmp_path / "model", tied=False, options={"decoder_start_token_id": 3})
+    folder = marian_folder.make(tmp_path / "model", **shape)
     t2t_keras.import_marian(folder, tmp_path / "run")
     t2t_keras.export_marian(tmp_path / "run", tmp_path / "out")
     t2t_keras.import_marian(tmp_path / "out", tmp_path / "again")

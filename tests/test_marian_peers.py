@@ -138,11 +138,24 @@ def test_a_pickled_file_is_read_without_running_it(tmp_path, legacy):
     t2t_keras.import_marian(folder, tmp_path / "plain")
     arrays = safetensors.numpy.load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    tensors = {name: torch.tensor(array) for name, array in arrays.items()}
+    tensors = {name: torch.tensor(array, requires_grad=True) for name, array in arrays.items()}
     torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
     t2t_keras.import_marian(folder, tmp_path / "pickled")
     with np.load(tmp_path / "plain" / step) as plain, np.load(tmp_path / "pickled" / step) as other:
         assert plain.files == other.files and all(np.array_equal(plain[name], other[name]) for name in plain.files)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "meta"])
+def test_a_pickled_tensor_without_all_its_numbers_is_refused(tmp_path, kind):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    folder = marian_folder.make(tmp_path / "model")
+    tensors = {name: torch.tensor(array) for name, array in safetensors.numpy.load_file(folder / "model.safetensors").items()}
+    whole = tensors["model.shared.weight"]
+    tensors["model.shared.weight"] = whole.to_sparse() if kind == "sparse" else whole.to("meta")
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="model.shared.weight .*dense tensor"):
+        t2t_keras.import_marian(folder, tmp_path / "run")
 
 
 class Program:

@@ -106,8 +106,10 @@ def import_huggingface(
 
 def _marian(folder: Folder, config: MarianConfig) -> _Sides:
     """Reads the vocabularies of a Marian model."""
-    source = Vocabulary.read(folder, VOCABULARY, config.source_rows, config.pad, config.start if config.shared and config.tied else None)
-    of_target = TARGET_VOCABULARY if is_separate(folder) else VOCABULARY
+    separate = is_separate(folder)
+    one = config.shared and config.tied and not separate  # Then both sides have one matrix.
+    source = Vocabulary.read(folder, VOCABULARY, config.source_rows, config.pad, config.start if one else None)
+    of_target = TARGET_VOCABULARY if separate else VOCABULARY
     target = Vocabulary.read(folder, of_target, config.target_rows, config.pad, config.start)
     _check_ids(folder, config, target)
     return _Sides(source.rows, target.rows, source.packed(folder, SOURCE_MODEL), target.packed(folder, TARGET_MODEL))

@@ -174,7 +174,8 @@ class _SafeTensors:
         return tuple(header.get_shape())
 
     def read(self, name: str, rows: slice = ALL) -> np.ndarray:
-        return np.asarray(self._file.get_slice(name)[rows], np.float32)
+        with np.errstate(over="ignore"):  # Weights are checked to be finite.
+            return np.asarray(self._file.get_slice(name)[rows], np.float32)
 
 
 class _Shards:
@@ -196,17 +197,19 @@ class _Shards:
 class _Pickled:
     """The tensors of a file that PyTorch has read, of a dictionary of tensors and nothing else."""
 
-    def __init__(self, path: pathlib.Path, tensors: dict):
-        self._path, self._tensors, self.names = path, tensors, set(tensors)
+    def __init__(self, path: pathlib.Path, tensors: dict, dense):
+        self._path, self._tensors, self._dense, self.names = path, tensors, dense, set(tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
         tensor = self._tensors[name]
         if not tensor.is_floating_point():
             raise ValueError(f"Expected {name} in {self._path} to have floating-point numbers. Received: {tensor.dtype}.")
+        if tensor.layout is not self._dense or tensor.is_meta:
+            raise ValueError(f"Expected {name} in {self._path} to be a dense tensor with its numbers. Received another kind of tensor.")
         return tuple(tensor.shape)
 
     def read(self, name: str, rows: slice = ALL) -> np.ndarray:
-        return self._tensors[name][rows].float().numpy()
+        return self._tensors[name].detach()[rows].float().numpy()
 
 
 @contextmanager
@@ -232,6 +235,7 @@ def opened_weights(folder: Folder) -> Iterator[Tensors]:
 @contextmanager
 def _safetensors(path: pathlib.Path) -> Iterator[Tensors]:
     try:
+        import ml_dtypes  # noqa: F401  # NumPy then knows bfloat16.
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
         raise ValueError(f"{path} needs the package safetensors: {INSTALL}.") from error
@@ -260,4 +264,4 @@ def _pickled(path: pathlib.Path) -> Tensors:
         raise ValueError(f"Expected a file with tensors alone. Received: {path}, which is damaged or holds more ({reason}).") from error
     if not isinstance(tensors, dict) or not all(isinstance(name, str) and torch.is_tensor(each) for name, each in tensors.items()):
         raise ValueError(f"Expected tensors by name in {path}. Received: something else.")
-    return _Pickled(path, tensors)
+    return _Pickled(path, tensors, torch.strided)

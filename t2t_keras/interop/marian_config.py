@@ -2,6 +2,7 @@
 
 import dataclasses
 import reprlib
+import sys
 
 from t2t_keras.config import PRE, TENSOR2TENSOR, DecodeConfig, ModelConfig
 from t2t_keras.interop.huggingface_folder import Folder
@@ -90,7 +91,7 @@ class _Values:
         value = self.values.get(name)
         if value is None and default:
             return default[0]
-        if kind is float and type(value) is int:
+        if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
             value = float(value)
         if type(value) is not kind:
             raise ValueError(f"Expected {name} of type {kind.__name__} in {self.where}. Received: {reprlib.repr(value)}.")
@@ -134,7 +135,8 @@ def read(folder: Folder) -> MarianConfig:
             raise ValueError(f"Expected {name}={expected} in {values.where}. Received: {name}={reprlib.repr(received)}.")
     activation = values.get("activation_function", str)
     if activation not in _ACTIVATIONS:
-        raise ValueError(f"Expected an activation_function of {', '.join(_ACTIVATIONS)} in {values.where}. Received: {activation[:80]}.")
+        known = ", ".join(_ACTIVATIONS)
+        raise ValueError(f"Expected an activation_function of {known} in {values.where}. Received: {reprlib.repr(activation)}.")
     d_model, heads = values.get("d_model", int), values.same("attention_heads", int)
     if not 0 < heads <= d_model or d_model % heads:
         raise ValueError(f"Expected attention heads that divide d_model in {values.where}. Received: {heads} heads and d_model={d_model}.")
@@ -156,6 +158,8 @@ def read(folder: Folder) -> MarianConfig:
             d_k=d_model // heads,
             d_v=d_model // heads,
             dropout=values.get("dropout", float),
+            attention_dropout=values.get("attention_dropout", float, 0.0),
+            activation_dropout=values.get("activation_dropout", float, 0.0),
             attention_bias=True,
             activation=_ACTIVATIONS[activation],
             norm_epsilon=EPSILON,
@@ -168,7 +172,7 @@ def read(folder: Folder) -> MarianConfig:
     except ValueError as error:
         raise ValueError(f"{values.where} is not valid: {error}") from error
     positions = values.get("max_position_embeddings", int)
-    decode, forbidden, forced_first, left = _search(folder, values, positions, ids["eos"], target_rows)
+    decode, forbidden, forced_first, left = _search(folder, values, positions, ids, target_rows)
     return MarianConfig(
         kind,
         model,
@@ -188,7 +192,9 @@ def read(folder: Folder) -> MarianConfig:
     )
 
 
-def _search(folder: Folder, values: _Values, positions: int, eos: int, rows: int) -> tuple[DecodeConfig, list[int], int | None, list[str]]:
+def _search(
+    folder: Folder, values: _Values, positions: int, ids: dict[str, int], rows: int
+) -> tuple[DecodeConfig, list[int], int | None, list[str]]:
     """Returns the options of the search, the forbidden ids, the forced first one, and the names of options that are ignored.
 
     `generate` divides log P by |Y|^length_penalty, section 6.1 by ((5 + |Y|) / 6)^α. Near |Y| = n, both have the same slope if
@@ -196,9 +202,11 @@ def _search(folder: Folder, values: _Values, positions: int, eos: int, rows: int
     """
     search = _Values(folder, SEARCH)
     search.values = {name: value for name, value in values.values.items() if value is not None} | search.values
-    bad = search.get("bad_words_ids", list, [])
-    forbidden = [ids[0] for ids in bad if isinstance(ids, list) and len(ids) == 1 and type(ids[0]) is int and 0 <= ids[0] < rows]
+    eos = ids["eos"]
+    bad = [each for each in search.get("bad_words_ids", list, []) if each != [eos]]  # `generate` does not forbid the end token either.
+    forbidden = [each[0] for each in bad if isinstance(each, list) and len(each) == 1 and type(each[0]) is int and 0 <= each[0] < rows]
     left = [name for name, usual in _NO_COUNTERPART.items() if search.values.get(name) not in usual]
+    left += [name for key, own in ids.items() if search.values.get(name := f"{key}_token_id", own) not in (own, [own], None)]
     left += ["bad_words_ids"] * (len(forbidden) < len(bad)) + ["forced_eos_token_id"] * (
         search.values.get("forced_eos_token_id", eos) != eos
     )

@@ -208,7 +208,10 @@ class Model:
 
         def read() -> np.ndarray:
             e, found = np.concatenate([logits(slice(row, row + 1)) for row in target_rows[never]]), bias()[0, target_rows]
-            found[never] = FORBIDDEN - config.model.d_model**0.5 * np.linalg.norm(gamma() * e, axis=1) - np.abs(e @ beta())
+            with np.errstate(over="ignore", invalid="ignore"):
+                found[never] = FORBIDDEN - config.model.d_model**0.5 * np.linalg.norm(gamma() * e, axis=1) - np.abs(e @ beta())
+            if not np.isfinite(found).all():
+                raise ValueError(f"Expected weights that give finite logits. Received: too large ones of {last} and the embedding.")
             return found
 
         return read
@@ -230,4 +233,4 @@ class Model:
 
 
 def _some(names: list[str]) -> str:
-    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    return " ".join(names[0].split())[:100] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
