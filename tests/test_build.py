@@ -28,6 +28,7 @@ PACKAGES = {
     "locust": "locust",
     "mbrs": "mbrs",
     "matplotlib": "matplotlib",
+    "ml_dtypes": "ml-dtypes",
     "num2words": "num2words",
     "nbclient": "nbclient",
     "nbformat": "nbformat",

@@ -274,7 +274,7 @@ def test_everything_imported_is_installed_with_the_package():
         "torch",
         "transformers",
     }
-    needed = {PACKAGES[root] for root in roots if root in PACKAGES} - extras - {"numpy", "protobuf"}  # TensorFlow brings both.
+    needed = {PACKAGES[root] for root in roots if root in PACKAGES} - extras - {"ml-dtypes", "numpy", "protobuf"}  # TensorFlow brings them.
     assert needed | {"tensorboard"} <= required
 
 

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
@@ -11,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from t2t_keras.files import check_no_link, read_json
+from t2t_keras.log import logger
 
 SAFETENSORS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 ALL = slice(None)
@@ -115,6 +117,7 @@ def _download(name: str, names: tuple[str, ...]) -> Folder:
     try:
         import huggingface_hub
         from huggingface_hub import constants, errors
+        from huggingface_hub.utils import logging as hub_logging
     except ImportError as error:
         raise ValueError(f"{missing}. To download the model of this name: {INSTALL}.") from error
 
@@ -126,6 +129,9 @@ def _download(name: str, names: tuple[str, ...]) -> Folder:
                 raise
             return None
 
+    logger.info(f"{missing}: reading the model of this name from the Hugging Face hub …")
+    verbosity = hub_logging.get_verbosity()
+    hub_logging.set_verbosity_error()  # It warns of each attempt; the error of the last one says enough.
     try:
         if (first := fetch(names[0])) is None:
             raise FileNotFoundError(f"Expected {names[0]} in the model {name} of the hub. It is missing.")
@@ -144,6 +150,8 @@ def _download(name: str, names: tuple[str, ...]) -> Folder:
     except (errors.HfHubHTTPError, errors.HFValidationError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ValueError(f"{missing}, and the model of this name cannot be downloaded from the hub: {reason}") from error
+    finally:
+        hub_logging.set_verbosity(verbosity)
     return Folder(snapshot, links_within=snapshot.parents[1].resolve())
 
 
@@ -255,13 +263,14 @@ def _pickled(path: pathlib.Path) -> Tensors:
             f"Expected {SAFETENSORS}. Received only {path}, which PyTorch can read without running what it holds: pip install torch."
         ) from error
     try:
-        try:
-            tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        except RuntimeError:  # A file of PyTorch before 1.6 cannot be mapped to memory.
-            tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # Of any damaged file.
-        reason = str(error).partition("\n")[0][:200]
-        raise ValueError(f"Expected a file with tensors alone. Received: {path}, which is damaged or holds more ({reason}).") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # About the protocol of the file.
+            try:
+                tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            except RuntimeError:  # A file of PyTorch before 1.6 cannot be mapped to memory.
+                tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # Of any damaged file. PyTorch's text advises to turn `weights_only` off.
+        raise ValueError(f"Expected a file with tensors alone. Received: {path}, which is damaged or holds more.") from error
     if not isinstance(tensors, dict) or not all(isinstance(name, str) and torch.is_tensor(each) for name, each in tensors.items()):
         raise ValueError(f"Expected tensors by name in {path}. Received: something else.")
     return _Pickled(path, tensors, torch.strided)
