@@ -8,7 +8,7 @@ import pathlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 
-from t2t_keras import checkpoint, patterns, phrases, run_folder
+from t2t_keras import checkpoint, files, patterns, phrases, run_folder
 from t2t_keras.config import DecodeConfig, SampleConfig
 from t2t_keras.decoding import process_environment
 from t2t_keras.text import piece_file
@@ -132,7 +132,7 @@ class LineTranslation:
         del found["batch_size"]  # A translation does not depend on the other sentences.
         if "export" in self.model:
             export = self.model["export"]
-            found["model"] = {"export": run_folder.description(export), "bytes": (export / run_folder.SAVED_MODEL).stat().st_size}
+            found["model"] = {"export": run_folder.description(export), "graph": files.describe(export / run_folder.SAVED_MODEL)}
         else:
             found["model"] |= {"model_dir": [run(folder, self.model["which"]) for folder in self.model["model_dir"]]}
         if self.rerank_with:

@@ -1,5 +1,6 @@
 """Files that Apache Beam translates are those of `translate.py`, line for line, however the work is cut, shared out and killed."""
 
+import contextlib
 import dataclasses
 import gzip
 import json
@@ -8,6 +9,7 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
 import sys
 
 import programs
@@ -210,6 +212,39 @@ beam.translate_files(test_beam.ASKED, "{source}/many.txt", "{source.parent}/out"
     assert len(seen) == 10
 
 
+class AskedToDie(AskedToShout):
+    """One of two workers, the first to load, is killed; see the runner of Beam, which waits for it."""
+
+    def load(self, terms, by_text=False) -> LineTranslator:
+        with contextlib.suppress(FileExistsError):
+            pathlib.Path(os.environ["DEAD"]).touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().load(terms, by_text)
+
+
+def test_a_worker_that_is_killed_ends_the_job_and_the_same_command_finishes_it(source, tmp_path):
+    options = "--direct_num_workers=2 --direct_running_mode=multi_processing"
+    code = f"""
+import test_beam
+test_beam.beam.translate_files(test_beam.AskedToDie(test_beam.MODEL), "{source}/*", "{source.parent}/out", options="{options}")
+"""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests", "DEAD": str(tmp_path / "dead")}
+    for code_of_exit, said in ((1, "Received: A worker ended before its work, as when memory is short."), (0, "")):
+        with (tmp_path / "said").open("wb") as file:
+            command = [sys.executable, "-c", code]
+            assert subprocess.run(command, env=environment, stdout=file, stderr=file, timeout=120).returncode == code_of_exit
+        assert said in (tmp_path / "said").read_text()
+    assert {name: (source.parent / "out" / name).read_bytes() for name in EXPECTED} == EXPECTED
+
+
+def test_hidden_files_are_translated_only_if_the_pattern_asks_for_them(source):
+    """Such as the lock of another job, which the folder may hold."""
+    (source / ".lock").touch()
+    (source / ".own.txt").write_bytes(b"a\n")
+    assert translate(source) == EXPECTED
+    assert translate(source, pattern=".o*") == EXPECTED | {".own.txt": b"A\n"}
+
+
 def test_a_file_whose_chunks_are_all_translated_is_joined(source, monkeypatch):
     """It was killed just before."""
     with monkeypatch.context() as patch, pytest.raises(BaseException, match="killed"):
@@ -367,6 +402,16 @@ def test_an_export_writes_what_its_run_writes(real, signatures, translator, tmp_
     exported = LineTranslator(asked, own.read_terms(), _Export(export, asked.search))
     assert written("export", exported) == written("run", own.load(own.read_terms()))
     assert warnings["export"] == warnings["run"] and f"Line {len(texts)}: only the first" in warnings["run"][-1]
+
+
+def test_an_export_with_other_weights_of_the_same_size_is_another_model(tmp_path):
+    (tmp_path / run_folder.EXTRA).mkdir(parents=True)
+    (tmp_path / run_folder.EXTRA / run_folder.DESCRIPTION).write_text("{}")
+    identities = []
+    for weights in (b"one", b"two"):
+        (tmp_path / run_folder.SAVED_MODEL).write_bytes(weights)
+        identities.append(LineTranslation({"export": tmp_path}).identity())
+    assert identities[0] != identities[1]
 
 
 def test_an_option_that_an_export_refuses_is_reported_with_its_sentence(real, signatures, monkeypatch, tmp_path):

@@ -52,6 +52,13 @@ def make_pid(folder: pathlib.Path, number: int):
     return pid_of
 
 
+class SlowToUnpickle:
+    """As what imports TensorFlow."""
+
+    def __reduce__(self):
+        return time.sleep, (60,)
+
+
 @pytest.mark.parametrize("number", [1, 3])
 def test_results_come_in_the_order_of_the_items(number):
     assert list(processes.ordered(make_square, (5,), iter(range(20)), number)) == [item * item + 5 for item in range(20)]
@@ -86,22 +93,49 @@ def test_ctrl_c_reaches_the_first_process_alone():
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_processes_end_when_the_first_one_is_killed():
-    code = """
-import os, signal, itertools
-from test_processes import make_own_pid, processes
-results = processes.ordered(make_own_pid, (), itertools.repeat(0), 2)
-print(next(results), flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
+def has_ended(pid: int) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_bytes().split()[2] == b"Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("starting", [False, True])
+def test_processes_end_when_the_first_one_is_killed(starting):
+    code = f"""
+import itertools, multiprocessing, os, signal
+from test_processes import SlowToUnpickle, make_own_pid, make_square, processes
+
+def end(pid):
+    print(pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def items():
+    yield 0
+    end(multiprocessing.active_children()[0].pid)
+
+if {starting}:
+    next(processes.ordered(make_square, (SlowToUnpickle(),), items(), 2))
+end(next(processes.ordered(make_own_pid, (), itertools.repeat(0), 2)))
 """
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
-    result = subprocess.run([sys.executable, "-c", code], cwd=HERE, env=environment, capture_output=True, timeout=60)
-    pid = int(result.stdout)
+    result = subprocess.run([sys.executable, "-c", code], cwd=HERE, env=environment, stdout=subprocess.PIPE, timeout=60)
     assert result.returncode == -signal.SIGKILL
     deadline = time.monotonic() + 20
-    while pathlib.Path(f"/proc/{pid}").exists() and b"Z" not in pathlib.Path(f"/proc/{pid}/stat").read_bytes().split()[2]:
+    while not has_ended(int(result.stdout)):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_an_error_does_not_wait_for_processes_that_still_start():
+    def items():
+        yield 0
+        raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(processes.ordered(make_square, (SlowToUnpickle(),), items(), 2))
+    assert time.monotonic() - started < 30
 
 
 def test_that_processes_cannot_start_is_no_error_of_a_file(monkeypatch):

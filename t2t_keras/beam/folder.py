@@ -113,6 +113,10 @@ class Folder:
             self.write_problems(name, problems)
 
 
+def _file_name(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
+
+
 def matched(patterns: str) -> dict[str, dict]:
     """Returns the files that patterns with commas between them match, by the name of their translation: path, size and time of change.
 
@@ -123,10 +127,12 @@ def matched(patterns: str) -> dict[str, dict]:
     for pattern in filter(None, (each.strip() for each in patterns.split(","))):
         [matched] = FileSystems.match([beam_files.absolute(pattern)])
         own = [each for each in matched.metadata_list if not os.path.isdir(each.path)]
+        if not _file_name(pattern).startswith("."):  # Then hidden files are left out, as by a shell.
+            own = [each for each in own if not _file_name(each.path).startswith(".")]
         if not own:
             raise ValueError(f"Expected patterns of files as `input`. Received: {pattern}, which matches none.")
         for each in sorted(own, key=lambda each: each.path):
-            name = re.split(r"[/\\]", each.path)[-1].removesuffix(".gz")
+            name = _file_name(each.path).removesuffix(".gz")
             about = {"path": each.path, "bytes": each.size_in_bytes, "changed": each.last_updated_in_seconds}
             if found.setdefault(name, about) != about:
                 raise ValueError(f"Expected files of different names. Received: {found[name]['path']} and {each.path}. Rename one.")

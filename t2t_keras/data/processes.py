@@ -8,6 +8,7 @@ import concurrent.futures
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -36,9 +37,11 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _set_up(make: Callable, arguments: tuple) -> None:
+def _set_up(pickled: bytes) -> None:
+    """Begins a process. What it needs is unpickled when the thread watches, because that may import TensorFlow, which takes seconds."""
     global _function
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    make, arguments = pickle.loads(pickled)  # noqa: S301 - of the process that has started this one.
     _function = make(*arguments)
 
 
@@ -72,7 +75,7 @@ def ordered(make: Callable, arguments: tuple, items: Iterable, processes: int) -
         yield from map(make(*arguments), items)
         return
     pool = concurrent.futures.ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn"), initializer=_set_up, initargs=(make, arguments)
+        processes, multiprocessing.get_context("spawn"), initializer=_set_up, initargs=(pickle.dumps((make, arguments)),)
     )
     pending = collections.deque()
     try:
@@ -93,5 +96,9 @@ def ordered(make: Callable, arguments: tuple, items: Iterable, processes: int) -
             f"Expected {processes} processes that share the work. Received: one that ended before it was done, as when memory is short. "
             "Give fewer `processes`, and run the same command again."
         ) from error
+    except BaseException:  # Nobody waits for their work, and they may still be importing TensorFlow.
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
