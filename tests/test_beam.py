@@ -442,9 +442,14 @@ def test_another_checkpoint_is_another_job(source, real, tmp_path):
     asked = LineTranslation({**MODEL, "model_dir": [run]})
     translate(source, asked, pattern="real.txt")
     [manifest] = (run / "checkpoints").glob("*.json")
+    before = manifest.read_text()
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "sha256": "0" * 64}))
-    with pytest.raises(ValueError, match="Received others: model"):
+    with pytest.raises(ValueError, match="Received others: model_dir. Give"):
         translate(source, asked, pattern="real.txt")
+    manifest.write_text(before)
+    others = {"which": "latest", "beam_size": 2}
+    with pytest.raises(ValueError, match="Received others: checkpoint, beam_size. Give"):
+        translate(source, LineTranslation({**MODEL, "model_dir": [run], **others}), pattern="real.txt")
 
 
 def test_a_transform_translates_the_lines_of_a_pipeline(real, translator):

@@ -72,3 +72,16 @@ def test_options_that_beam_does_not_take_are_one_sentence(tmp_path):
         "Error: Expected options that Apache Beam takes. Received: --direct_num_workers=many (argument --direct_num_workers"
     )
     assert said.count("\n") == 1 and not list(pathlib.Path(tmp_path).glob("out"))
+
+
+def test_an_option_that_beam_does_not_know_is_named_and_may_be_one_of_the_runner(tmp_path):
+    """Story: a misspelt option was ignored without a word."""
+    pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
+    result = filtered(
+        tmp_path, "--beam_runner=DirectRunner", "--beam_options=--direct_num_worker=2 --direct_running_mode=in_memory --nonsense"
+    )
+    assert result.returncode == 0 and (tmp_path / "out").exists()
+    [said] = [line for line in result.stderr.decode().splitlines() if "beam_options" in line]
+    assert said.startswith(
+        "Apache Beam does not know --direct_num_worker, --nonsense in --beam_options. Check the spelling, unless DirectRunner"
+    )

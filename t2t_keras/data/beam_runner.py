@@ -10,6 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
 
 from t2t_keras.data.runner_error import RunnerError
+from t2t_keras.log import logger
 
 
 def read(runner: str, options: str = "") -> PipelineOptions:
@@ -26,42 +27,48 @@ def read(runner: str, options: str = "") -> PipelineOptions:
     try:
         with contextlib.redirect_stderr(usage):
             pipeline_options = PipelineOptions([f"--runner={runner}", *shlex.split(options)])
-            pipeline_options.get_all_options()  # Parses them.
+            known = pipeline_options.get_all_options()
+            unknown = pipeline_options.get_all_options(retain_unknown_options=True).keys() - known.keys()
             beam.Pipeline(options=pipeline_options)
     except ImportError as error:
         raise ValueError(str(error)) from error
     except SystemExit as error:  # Of argparse, after its usage.
         received = usage.getvalue().rstrip().rpartition("error: ")[2]
         raise ValueError(f"Expected options that Apache Beam takes. Received: {options} ({received}).") from error
+    if unknown:
+        options = ", ".join(f"--{name}" for name in sorted(unknown))
+        logger.warning(f"Apache Beam does not know {options} in `beam_options`. Check the spelling, unless {runner} has such an option.")
     return pipeline_options
 
 
 @contextlib.contextmanager
 def _ending_with_workers() -> Iterator[None]:
-    """Inside a `with` block, Beam's own runner fails if a worker ends before its work; it would wait for the answer for ever."""
-    ended, read, push = set(), ControlConnection._read, ControlConnection.push
+    """Makes Beam's own runner fail inside a `with` block if a worker is killed; it would wait for the worker for ever."""
+    ended, set_input, push = set(), ControlConnection.set_input, ControlConnection.push
     error = RuntimeError("A worker ended before its work, as when memory is short")
 
-    def reading(connection):
-        try:
-            read(connection)
-        except Exception:
-            ended.add(connection)
-            for future in list(connection._futures_by_id.values()):
-                future.abort(error)
-            raise
+    def set_watched_input(connection: ControlConnection, responses: Iterator) -> None:
+        def watched():
+            try:
+                yield from responses
+            except Exception:
+                ended.add(connection)
+                connection.abort(error)
+                raise
 
-    def pushing(connection, request):
+        set_input(connection, watched())
+
+    def push_or_abort(connection: ControlConnection, request):
         future = push(connection, request)
-        if future and connection in ended:
-            future.abort(error)
+        if connection in ended:
+            connection.abort(error)
         return future
 
-    ControlConnection._read, ControlConnection.push = reading, pushing
+    ControlConnection.set_input, ControlConnection.push = set_watched_input, push_or_abort
     try:
         yield
     finally:
-        ControlConnection._read, ControlConnection.push = read, push
+        ControlConnection.set_input, ControlConnection.push = set_input, push
 
 
 @contextlib.contextmanager

@@ -74,6 +74,7 @@ def ordered(make: Callable, arguments: tuple, items: Iterable, processes: int) -
     if processes == 1:
         yield from map(make(*arguments), items)
         return
+    others = set(multiprocessing.active_children())
     pool = concurrent.futures.ProcessPoolExecutor(
         processes, multiprocessing.get_context("spawn"), initializer=_set_up, initargs=(pickle.dumps((make, arguments)),)
     )
@@ -97,7 +98,7 @@ def ordered(make: Callable, arguments: tuple, items: Iterable, processes: int) -
             "Give fewer `processes`, and run the same command again."
         ) from error
     except BaseException:  # Nobody waits for their work, and they may still be importing TensorFlow.
-        for process in list((pool._processes or {}).values()):
+        for process in set(multiprocessing.active_children()) - others:
             process.kill()
         raise
     finally:
