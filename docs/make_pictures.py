@@ -65,7 +65,7 @@ def demo_page(run: pathlib.Path, sentence: str) -> None:
     demo.warm_up(translate, 4)
     server = demo.serve(demo.Demo(translate, title="English to German"))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    with chromium(880) as browser:
+    with chromium(940) as browser:
         browser.get(f"http://localhost:{server.port}/")
         text = browser.find_element(By.ID, "text")
         for _ in range(2):  # The first time, the browser itself is still starting, on the same cores.
