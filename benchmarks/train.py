@@ -33,7 +33,8 @@ from absl import flags
 # `python benchmarks/train.py` puts only this folder there.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from benchmarks.train_peers.contestants import CEILINGS, OURS, PEERS, ROOT, Contestant, versions
+from benchmarks import flagfiles
+from benchmarks.train_peers.contestants import CEILINGS, OURS, PEERS, Contestant, versions
 from benchmarks.train_peers.results import summary, table
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
@@ -61,20 +62,10 @@ _PYTHON = flags.DEFINE_multi_string("python", [], "Interpreter that a peer is in
 _JSON = flags.DEFINE_boolean("json", False, "Print one JSON object.")
 
 
-def flagfile(name: str) -> dict:
-    """Returns the options of a config of this project by name, as text."""
-    lines = (ROOT / "configs" / f"{name}.flags").read_text(encoding="utf-8").splitlines()
-    return dict(line.removeprefix("--").split("=", 1) for line in lines if line.startswith("--"))
-
-
 def configs() -> tuple[ModelConfig, TrainConfig]:
     """Returns the model and the training options that the flags ask for."""
     if _CONFIG.value == "multi30k":
-        found = flagfile("multi30k_en_de")
-        model, train = (
-            {field.name: field.type(found[field.name]) for field in dataclasses.fields(group) if field.name in found}
-            for group in (ModelConfig, TrainConfig)
-        )
+        model, train = (flagfiles.options("multi30k_en_de", group) for group in (ModelConfig, TrainConfig))
     else:
         model = dataclasses.asdict(paper.model(_CONFIG.value, vocab_size=32_000))
         train = {"batch_tokens": 2048, "buckets_per_update": 1}

@@ -123,18 +123,20 @@ class LineTranslation:
             process_environment.choose(models, self.model["dtype"], self.model["int8"])
 
     def identity(self) -> dict:
-        """Describes as JSON what the translations depend on: every option, and the weights by their hashes."""
+        """Describes as JSON what the translations depend on: every option by its name, and the weights by their hashes."""
 
         def run(folder: pathlib.Path, which: str) -> dict:
             return {"weights": checkpoint.identity(folder, which), "config": json.loads((folder / run_folder.CONFIG).read_bytes())}
 
         found = {**dataclasses.asdict(self), "terms": self.read_terms().translations}
         del found["batch_size"]  # A translation does not depend on the other sentences.
+        found |= found.pop("model")
         if "export" in self.model:
             export = self.model["export"]
-            found["model"] = {"export": run_folder.description(export), "graph": files.describe(export / run_folder.SAVED_MODEL)}
+            found["export"] = {"description": run_folder.description(export), **files.describe(export / run_folder.SAVED_MODEL)}
         else:
-            found["model"] |= {"model_dir": [run(folder, self.model["which"]) for folder in self.model["model_dir"]]}
+            found["checkpoint"] = found.pop("which")
+            found["model_dir"] = [run(folder, self.model["which"]) for folder in self.model["model_dir"]]
         if self.rerank_with:
             found["rerank_with"] = run(self.other, "average")
         return json.loads(json.dumps(found))

@@ -452,6 +452,22 @@ def test_another_checkpoint_is_another_job(source, real, tmp_path):
         translate(source, LineTranslation({**MODEL, "model_dir": [run], **others}), pattern="real.txt")
 
 
+def test_a_job_that_was_begun_with_an_option_is_another_one_without_it(source, tmp_path):
+    (source / "real.txt").write_text("one\n")
+    translate(source, LineTranslation({**MODEL, "beam_size": 2}), pattern="real.txt")
+    with pytest.raises(ValueError, match="Received others: beam_size. Give"):
+        translate(source, LineTranslation(MODEL), pattern="real.txt")
+
+
+def test_the_description_of_a_job_that_a_stranger_wrote_is_no_crash(source, tmp_path):
+    (source / "real.txt").write_text("one\n")
+    out = source.parent / "out"
+    out.mkdir()
+    (out / folder.JOB).write_text(json.dumps({"asked": {"model": 5, "export": []}, "inputs": {}}))
+    with pytest.raises(ValueError, match="Received others: model, export"):
+        translate(source, LineTranslation(MODEL), pattern="real.txt")
+
+
 def test_a_transform_translates_the_lines_of_a_pipeline(real, translator):
     texts = ["two hundred and seven", "", "one"]
     expected = [

@@ -227,12 +227,12 @@ def test_each_group_has_the_bleu_of_its_sentences():
 
 
 def test_the_picture_has_the_bleu_of_each_system_by_length():
-    found = compare({"first": FIRST, "$x$ second": SECOND, "best": REFERENCE}, REFERENCE, source=OTHER_REFERENCE, samples=0, trials=0)
+    found = compare({"first": FIRST, "$x$ second": SECOND, "_猫": REFERENCE}, REFERENCE, source=OTHER_REFERENCE, samples=0, trials=0)
     [axes] = comparison_pictures.bleu_by_length(dataclasses.asdict(found)).axes
     groups = found.systems[1].lengths
     expected = [[group.baseline_bleu for group in groups], *([group.bleu for group in system.lengths] for system in found.systems[1:])]
     assert [line.get_ydata().tolist() for line in axes.lines] == expected
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "$x$ second", "best"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "$x$ second", "_猫"]
     bounds = [f"{group.shortest}–{group.longest}" if group.shortest < group.longest else f"{group.longest}" for group in groups]
     counts = [f"({group.sentences})" for group in groups]
     assert [tick.get_text().split("\n") for tick in axes.get_xticklabels()] == [list(pair) for pair in zip(bounds, counts, strict=True)]

@@ -101,6 +101,7 @@ def compare(operands: list[str]) -> None:
             seed=_SEED.value,
             examples=_EXAMPLES.value,
         )
+        fields = dataclasses.asdict(found)
         if page:
             from t2t_keras.visualization import comparison_page
 
@@ -112,12 +113,12 @@ def compare(operands: list[str]) -> None:
 
                 return word_alignment(translators[name], source, text)
 
-            page.write(comparison_page.page(dataclasses.asdict(found), align).encode())
+            page.write(comparison_page.page(fields, align).encode())
         if picture:
             from t2t_keras.visualization import comparison_pictures
 
-            picture.write(figures.encoded(comparison_pictures.bleu_by_length(dataclasses.asdict(found)), picture_format))
-    print(json.dumps(dataclasses.asdict(found), allow_nan=False) if _JSON.value else printable(comparison_report.report(found)))
+            picture.write(figures.encoded(comparison_pictures.bleu_by_length(fields), picture_format))
+    print(json.dumps(fields, allow_nan=False) if _JSON.value else printable(comparison_report.report(found)))
     for name in filter(None, (_HTML.value, _PICTURE.value)):
         logger.info(f"Wrote {name}.")
 

@@ -4,15 +4,14 @@ All updates have the same number of tokens, in sentences of one length without p
 there are as many as a sentence has tokens (Table 1: sequential operations); each step has fewer sentences, the longer they are.
 """
 
+from benchmarks import flagfiles
 from benchmarks.growth_experiments.experiment import Experiment, Panel
 from benchmarks.growth_experiments.training import TOKENS, train
 from t2t_keras.config import ModelConfig, RnnConfig
 
 LENGTHS = (8, 16, 32, 64, 128, 256)
-TRANSFORMER_MODEL = ModelConfig(10_000, encoder_layers=4, decoder_layers=4, d_model=128, d_ff=256, num_heads=4, d_k=32, d_v=32, dropout=0.3)
-RECURRENT_MODEL = RnnConfig(
-    10_000, d_model=256, d_embedding=128, embedding_dropout=0.3, context_dropout=0.5, output_dropout=0.5
-)  # The other defaults are those of `multi30k_en_de_rnn`.
+TRANSFORMER_MODEL = ModelConfig(**flagfiles.options("multi30k_en_de", ModelConfig))
+RECURRENT_MODEL = RnnConfig(**flagfiles.options("multi30k_en_de_rnn", RnnConfig))
 
 
 def _of_length(title: str, theory: str, **options) -> Experiment:

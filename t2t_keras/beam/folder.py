@@ -141,13 +141,6 @@ def matched(patterns: str) -> dict[str, dict]:
     return found
 
 
-def _differing(asked: dict, begun: dict) -> list[str]:
-    """Returns the names of the options that differ, also of those of the model."""
-    named = [{**{name: value for name, value in each.items() if name != "model"}, **each.get("model", {})} for each in (asked, begun)]
-    names = dict.fromkeys(name for each in named for name in each)
-    return [{"which": "checkpoint"}.get(name, name) for name in names if named[0].get(name) != named[1].get(name)]
-
-
 def begin(folder: Folder, asked: dict, inputs: dict[str, dict]) -> list[str]:
     """Describes a job in its folder, or checks that this is the job that was begun there.
 
@@ -165,7 +158,7 @@ def begin(folder: Folder, asked: dict, inputs: dict[str, dict]) -> list[str]:
             begun = {name: dict(json.loads(content)[name]) for name in begun}
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"Expected a {JOB} of this program. Received: {folder.output(JOB)}, another file. {advice}") from None
-        if others := _differing(asked, begun["asked"]):
+        if others := [name for name in begun["asked"] | asked if asked.get(name) != begun["asked"].get(name)]:
             raise ValueError(
                 f"Expected the options and the model that {folder.path} was begun with. Received others: {', '.join(others)}. {advice}"
             )

@@ -5,8 +5,6 @@ length, and the sentences that differ most.
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from sacrebleu.metrics import BLEU
-
 from t2t_keras.evaluation import scores, significance
 from t2t_keras.evaluation.significance import Estimate
 
@@ -143,26 +141,34 @@ def compare(
     rows = list(zip(*references, strict=True))
     first, *of_others = ([chrf.sentence_score(*row).score for row in zip(output, rows, strict=True)] for output in outputs)
     lengths = [len(bleu.tokenizer(line).split()) for line in source or references[0]]
+    groups = _by_length(lengths)
+    of_groups = [
+        [bleu.corpus_score([output[row] for row in group], [[text[row] for row in group] for text in references]).score for group in groups]
+        for output in outputs
+    ]
     compared = []
-    for system, output, by_sentence in zip(others, outputs[1:], of_others, strict=True):
+    for system, output, by_sentence, bleus in zip(others, outputs[1:], of_others, of_groups[1:], strict=True):
         columns = (source or [""] * len(rows), rows, outputs[0], output, first, by_sentence)
         pairs = [Example(line, *column) for line, column in enumerate(zip(*columns, strict=True), 1)]
         better = tuple(pair for pair in sorted(pairs, key=lambda pair: -pair.gain)[:examples] if pair.gain > 0)
         worse = tuple(pair for pair in sorted(pairs, key=lambda pair: pair.gain)[:examples] if pair.gain < 0)
-        compared.append(dataclasses.replace(system, lengths=_by_length(lengths, pairs, bleu), better=better, worse=worse))
+        found = zip(groups, of_groups[0], bleus, strict=True)
+        by_length = tuple(
+            _length_group([lengths[row] for row in group], [pairs[row].gain for row in group], *scores) for group, *scores in found
+        )
+        compared.append(dataclasses.replace(system, lengths=by_length, better=better, worse=worse))
     return Comparison(len(rows), signature, chrf_signature, "source" if source else "reference", (baseline, *compared))
 
 
-def _by_length(lengths: list[int], pairs: list[Example], metric: BLEU) -> tuple[LengthGroup, ...]:
-    """Groups sentences of similar lengths; those of one length stay together."""
-    ordered, groups = sorted(lengths), []
+def _by_length(lengths: list[int]) -> list[list[int]]:
+    """Groups the rows of sentences of similar lengths, from short to long; those of one length stay together."""
+    ordered = sorted(lengths)
     longest = sorted({ordered[-(-len(ordered) * part // _GROUPS) - 1] for part in range(1, _GROUPS + 1)})
-    for above, top in zip([-1, *longest], longest, strict=False):
-        shortest = min(length for length in lengths if length > above)
-        chosen = [pair for length, pair in zip(lengths, pairs, strict=True) if shortest <= length <= top]
-        references = list(zip(*(pair.references for pair in chosen), strict=True))
-        bleus = (metric.corpus_score([getattr(pair, side) for pair in chosen], references).score for side in ("baseline", "system"))
-        wins, losses = sum(pair.gain > 0 for pair in chosen), sum(pair.gain < 0 for pair in chosen)
-        gain = sum(pair.gain for pair in chosen) / len(chosen)
-        groups.append(LengthGroup(shortest, top, len(chosen), *bleus, wins, losses, len(chosen) - wins - losses, gain))
-    return tuple(groups)
+    bounds = list(zip([-1, *longest], longest, strict=False))
+    return [[row for row, length in enumerate(lengths) if above < length <= top] for above, top in bounds]
+
+
+def _length_group(lengths: list[int], gains: list[float], baseline_bleu: float, bleu: float) -> LengthGroup:
+    wins, losses = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    ties, gain = len(gains) - wins - losses, sum(gains) / len(gains)
+    return LengthGroup(min(lengths), max(lengths), len(gains), baseline_bleu, bleu, wins, losses, ties, gain)
