@@ -21,7 +21,7 @@ import apache_beam
 import job_server
 from apache_beam.testing.util import assert_that
 
-from t2t_keras import api, beam, run_folder  # api before a test replaces what it imports.
+from t2t_keras import api, beam, checkpoint, run_folder  # api before a test replaces what it imports.
 from t2t_keras.beam import folder, job, transform
 from t2t_keras.config import SampleConfig
 from t2t_keras.line_translation import LineTranslation, LineTranslator, _Export
@@ -450,6 +450,12 @@ def test_another_checkpoint_is_another_job(source, real, tmp_path):
     others = {"which": "latest", "beam_size": 2}
     with pytest.raises(ValueError, match="Received others: checkpoint, beam_size. Give"):
         translate(source, LineTranslation({**MODEL, "model_dir": [run], **others}), pattern="real.txt")
+
+
+def test_the_weights_that_describe_a_job_are_those_of_its_checkpoint(monkeypatch):
+    monkeypatch.setattr(checkpoint, "identity", lambda folder, which: f"{which} of {folder.name}")
+    found = LineTranslation({**MODEL, "which": "latest"}).identity()
+    assert found["checkpoint"] == "latest" and [each["weights"] for each in found["model_dir"]] == [f"latest of {RUN.name}"]
 
 
 def test_a_job_that_was_begun_with_an_option_is_another_one_without_it(source, tmp_path):
