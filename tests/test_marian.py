@@ -147,6 +147,12 @@ def changed(folder, name: str, **values) -> None:
         ({"bad_words_ids": [[5], [6, 7]], "do_sample": True}, {"beam_size": 1}, "do_sample, bad_words_ids"),
         ({"forced_eos_token_id": 3, "min_length": 4}, {}, "min_length, forced_eos_token_id"),
         ({"length_penalty": -1}, {"alpha": 0.0}, "length_penalty"),
+        (
+            {"guidance_scale": 1.5, "stop_strings": ["."], "force_words_ids": [[5]]},
+            {"beam_size": 1},
+            "guidance_scale, stop_strings, force_words_ids",
+        ),
+        ({"guidance_scale": 1, "stop_strings": None, "force_words_ids": []}, {}, ""),
         ({"eos_token_id": [0, 3], "pad_token_id": 7, "decoder_start_token_id": None}, {}, "pad_token_id, eos_token_id"),
         ({"bad_words_ids": [[5], [0]]}, {}, ""),  # Nor does `generate` forbid the end token.
         ({"min_length": 0, "do_sample": False, "repetition_penalty": 1.0, "renormalize_logits": True, "forced_eos_token_id": 0}, {}, ""),

@@ -553,6 +553,17 @@ def test_no_sentences_have_no_samples_and_inputs_of_other_numbers_are_refused_by
             service.sample(text=strings(["one", "two"]), **{**inputs, name: inputs[name][:1]})
 
 
+@pytest.mark.parametrize("name", ["translate_with_options", "sample", "score"])
+def test_no_operation_reads_an_input_before_the_numbers_of_values_are_compared(service, name):
+    """Otherwise it may fail first, with a message of TensorFlow's own."""
+    graph = getattr(service, name).get_concrete_function().graph
+    inputs = [operation.outputs[0] for operation in graph.get_operations() if operation.type == "Placeholder"]
+    readers = {reader for tensor in inputs if tensor.dtype != tf.resource for reader in tensor.consumers()}
+    assert {reader.type for reader in readers} == {"Size", "Identity"}
+    for reader in readers:
+        assert len(reader.control_inputs) == (len(graph.structured_input_signature[0]) - 1) * (reader.type == "Identity")
+
+
 # Phrases
 
 

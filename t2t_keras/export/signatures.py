@@ -29,12 +29,16 @@ def _inputs(**dtypes) -> list[tf.TensorSpec]:
     return [tf.TensorSpec([None], dtype, name) for name, dtype in dtypes.items()]
 
 
-def _same_rows(first: str, **inputs) -> None:
-    """Checks that all inputs have as many values as the first."""
+def _same_rows(**inputs) -> list:
+    """Returns the inputs once all have as many values as the first. Nothing reads them before, so that no other operation fails first."""
+    first, *others = inputs
     expected = tf.size(inputs[first])
-    for name, values in inputs.items():
+    checks = []
+    for name in others:
         text = f"{name}: expected one value for each sentence, as many as in '{first}'. Received:"
-        tf.debugging.Assert(tf.size(values) == expected, [text, tf.size(values), "Expected:", expected])
+        checks.append(tf.debugging.Assert(tf.size(inputs[name]) == expected, [text, tf.size(inputs[name]), "Expected:", expected]))
+    with tf.control_dependencies(checks):
+        return [tf.identity(values) for values in inputs.values()]
 
 
 def _error_where(wrong, text: str, received):
@@ -133,8 +137,8 @@ class Signatures(tf.Module):
         Raises:
             InvalidArgumentError: an input has another number of values than `text`, or the alignments of all rows are too large.
         """
-        _same_rows(
-            "text", text=text, alpha=alpha, max_length=max_length, n_best=n_best, prefix=prefix, alignment=alignment,
+        text, alpha, max_length, n_best, prefix, alignment, constraints, avoid, ordered = _same_rows(
+            text=text, alpha=alpha, max_length=max_length, n_best=n_best, prefix=prefix, alignment=alignment,
             constraints=constraints, avoid=avoid, ordered=ordered,
         )  # fmt: skip
         config, beam_size = self.translator.config, self.translator.config.beam_size
@@ -304,8 +308,9 @@ class Signatures(tf.Module):
         Raises:
             InvalidArgumentError: an input has another number of values than `text`.
         """
-        options = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-        _same_rows("text", text=text, draws=draws, **options, max_length=max_length)
+        text, draws, seed, temperature, top_k, top_p, max_length = _same_rows(
+            text=text, draws=draws, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, max_length=max_length
+        )
         config = self.translator.config
         kept = self.translator.tokenizer.kept(text)
         source, truncated = self.translator.source_tokenizer.cut(text, config.max_input, kept)
@@ -323,7 +328,10 @@ class Signatures(tf.Module):
             tf.where(max_length == 0, length + config.extra_length, tf.minimum(max_length, self._longest)),
             tf.where(error == "", draws, 0),
             self.sampling_weights,
-            **options,
+            seed=seed,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
         )
         blank = self.translator.source_tokenizer.is_blank(source)
         return {**self.translator.drawn_texts(sequences, scores, blank, kept), "truncated": truncated, "error": error}
@@ -345,7 +353,7 @@ class Signatures(tf.Module):
         Raises:
             InvalidArgumentError: the number of targets is not that of the sources.
         """
-        _same_rows("source", source=source, target=target)
+        source, target = _same_rows(source=source, target=target)
         kept = self.translator.tokenizer.kept(source)
         sources, source_cut = self.translator.source_tokenizer.cut(source, self.translator.config.max_input, kept)
         targets, target_cut = self.translator.tokenizer.cut(target, self._longest, kept)

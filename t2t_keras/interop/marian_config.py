@@ -37,6 +37,9 @@ _NO_COUNTERPART = {
     "begin_suppress_tokens": (None, []),
     "exponential_decay_length_penalty": (None,),
     "sequence_bias": (None,),
+    "guidance_scale": (1.0, None),
+    "stop_strings": (None, []),
+    "force_words_ids": (None, []),
 }
 TYPICAL = 20  # Sub-words of a typical sentence.
 
