@@ -20,6 +20,7 @@ from t2t_keras.reporting import curves, embedding_projector, event_files, pictur
 from t2t_keras.reporting.event_files import read_scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
 
+pytestmark = pytest.mark.usefixtures("drawn_curves")
 ROOT = pathlib.Path(__file__).parent.parent
 THIRD = float(np.float32(1 / 3))  # A number that needs all digits of a float32.
 

@@ -40,6 +40,7 @@ WRITES = {
 }
 
 
+@pytest.mark.usefixtures("drawn_curves")
 @pytest.mark.parametrize("name", WRITES)
 def test_a_file_that_does_not_fit_is_named_in_a_sentence_and_stays_as_it_was(tmp_path, monkeypatch, name):
     path, write = tmp_path / name, WRITES[name]
