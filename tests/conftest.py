@@ -1,4 +1,4 @@
-"""Virtual CPU devices stand in for GPUs in every test; the default command leaves the slow ones out."""
+"""Virtual CPU devices stand in for GPUs in every test; a run of all files leaves out the medium and slow ones."""
 
 import collections
 import functools
@@ -31,18 +31,19 @@ tf.config.threading.set_intra_op_parallelism_threads(1)
 gc.set_threshold(100_000, 50, 50)
 keras.backend.clear_session = functools.partial(keras.backend.clear_session, free_memory=False)
 
+SMALL = "not medium and not slow"
 TINY = config.ModelConfig(vocab_size=40, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10, dropout=0.1)
 
 
-def pytest_collection_modifyitems(config, items):
+def pytest_configure(config):
+    """Without `-m`, chooses the tests: of all files the small ones, of files that are named the medium ones too."""
     if not config.option.markexpr:
-        for item in items:
-            if "slow" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="slow; run with -m slow"))
+        config.option.markexpr = "not slow" if config.args_source == config.ArgsSource.ARGS else SMALL
 
 
-def pytest_terminal_summary(terminalreporter):
-    """Tells what was skipped and why, by number."""
+def pytest_terminal_summary(terminalreporter, config):
+    """Tells which tests were chosen, and what was skipped and why, by number."""
+    terminalreporter.write_line(f"Chosen by -m: {config.option.markexpr}")
     reasons = collections.Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
     for reason, number in reasons.most_common():
         terminalreporter.write_line(f"Skipped {number}: {reason}")

@@ -61,6 +61,7 @@ print(seconds, sorted({"tensorflow", "keras", "numpy", "absl"} & set(sys.modules
     assert found.strip() == "[]" and float(seconds) < 0.3
 
 
+@pytest.mark.medium
 def test_loading_a_run_imports_nothing_that_trains_or_serves(run):
     program = f"""
 import sys, t2t_keras
@@ -81,6 +82,7 @@ def test_every_public_name_is_there_and_listed():
         t2t_keras.Transfomer  # noqa: B018
 
 
+@pytest.mark.medium
 def test_a_sentence_gives_a_sentence_and_a_list_a_list(translator, run):
     graph = loading.load(run.model_dir)
     expected = [text.decode(errors="replace").replace("\n", " ") for text in graph(TEXTS)["text"].numpy()]
@@ -100,6 +102,7 @@ def test_what_is_no_text_is_refused(translator, wrong):
         translator.translate(wrong)
 
 
+@pytest.mark.medium
 def test_the_n_best_are_best_first_and_have_their_sub_words(translator, run):
     found = translator.n_best(TEXTS, n=3)
     translator_of_tensors = loading.load(run.model_dir)
@@ -207,6 +210,7 @@ def test_options_of_the_n_best_have_their_effects(translator):
             translator.n_best("one", **option)
 
 
+@pytest.mark.medium
 def test_samples_of_a_sentence_and_of_a_list(translator):
     options = {"draws": 3, "seed": 5, "temperature": 0.7, "top_k": 9, "top_p": 0.95}
     several = translator.sample(TEXTS, **options)
@@ -259,6 +263,7 @@ def test_a_score_is_the_log_probability_of_the_target(translator):
         translator.score(["one", "two"], ["eins"])
 
 
+@pytest.mark.medium
 def test_an_export_translates_as_the_run_does(translator, exported):
     served = t2t_keras.load(exported)
     assert served.translate(TEXTS) == translator.translate(TEXTS)
@@ -272,6 +277,7 @@ def test_an_export_translates_as_the_run_does(translator, exported):
         t2t_keras.load(exported, beam_size=1)
 
 
+@pytest.mark.medium
 def test_an_export_is_loaded_by_the_folder_of_its_versions_too(exported, monkeypatch):
     monkeypatch.setattr(api, "load_export", lambda export: (export, None, 64, []))
     for path in (exported, exported.parent, str(exported), str(exported.parent)):
@@ -301,6 +307,7 @@ def test_an_export_of_an_older_version_translates_but_takes_no_phrases_and_does_
         old.sample("aB")
 
 
+@pytest.mark.medium
 def test_loading_a_run_takes_the_weights_and_the_options_asked_for(run):
     greedy = run.load("latest", beam_size=1)
     with pytest.raises(ValueError, match="expected 1 to 1"):
@@ -334,6 +341,7 @@ def test_a_run_is_evaluated_on_lists_of_sentences(run):
     assert "nrefs:2" in scores["signature"] and "tok:char" in scores["signature"] and "case:lc" in scores["signature"]
 
 
+@pytest.mark.medium
 def test_evaluating_again_does_not_load_the_model_again_until_the_run_has_changed(monkeypatch, run, tmp_path):
     copy = t2t_keras.Run(shutil.copytree(run.model_dir, tmp_path / "copy"))
     loads, load = [], loading.load
@@ -351,6 +359,7 @@ def test_evaluating_again_does_not_load_the_model_again_until_the_run_has_change
     assert copy == t2t_keras.Run(copy.model_dir)  # What is loaded is no part of the run's identity.
 
 
+@pytest.mark.medium
 def test_the_smoothed_loss_makes_fit_the_papers(tiny):
     """The mean over tokens, padding left out, with and without weights; it comes back from its configuration."""
     from t2t_keras.model.loss import cross_entropy

@@ -105,6 +105,7 @@ def translator(folder):
 LINES = ["twenty-one", "", "one hundred and seven", "the third of may", "two euros and three cents", "five"]
 
 
+@pytest.mark.medium
 def test_it_trains_on_two_devices_and_resumes_to_the_last_bit(folder, architecture):
     whole, resumed = arrays(folder / "whole"), arrays(folder / "resumed")
     assert whole.keys() == resumed.keys() and OWN[architecture][1] in whole
@@ -116,6 +117,7 @@ def test_it_trains_on_two_devices_and_resumes_to_the_last_bit(folder, architectu
     assert json.loads((folder / "whole" / "config.json").read_text())["architecture"] == architecture
 
 
+@pytest.mark.medium
 def test_scores_of_the_search_are_those_of_whole_sentences(translator):
     """The states of beams that cross are those of their own hypotheses."""
     found = translator.n_best(tf.constant(LINES))
@@ -132,6 +134,7 @@ def test_scores_of_the_search_are_those_of_whole_sentences(translator):
         assert len({tuple(ids) for ids in target.to_list()}) == 3
 
 
+@pytest.mark.medium
 def test_a_translation_does_not_depend_on_the_batch(translator):
     together = translator(tf.constant(LINES))
     for index, line in enumerate(LINES):
@@ -140,6 +143,7 @@ def test_a_translation_does_not_depend_on_the_batch(translator):
         np.testing.assert_allclose(alone["score"][0], together["score"][index], atol=1e-5)
 
 
+@pytest.mark.medium
 def test_an_export_translates_scores_and_aligns(folder, translator, architecture):
     """The alignments of a model that does not align are zeros."""
     version = savedmodel.export_run(folder / "exports", folder / "whole", "latest")
@@ -155,6 +159,7 @@ def test_an_export_translates_scores_and_aligns(folder, translator, architecture
         np.testing.assert_allclose(found.alignment.sum(axis=1), translator.model.aligns, atol=1e-5)
 
 
+@pytest.mark.medium
 def test_bfloat16_and_int8_translate_too(folder):
     source, target = tf.constant(["five", "twenty-one"]), tf.constant(["fünf", "einundzwanzig"])
     log_probs = []
@@ -168,6 +173,7 @@ def test_bfloat16_and_int8_translate_too(folder):
         np.testing.assert_allclose(received, log_probs[0], rtol=0.02)
 
 
+@pytest.mark.medium
 def test_what_needs_the_transformer_is_refused_in_a_sentence(translator):
     name = type(translator.model).__name__
     expected = f"Expected a Transformer for the format of CTranslate2. Received: a model of {name}."
@@ -175,12 +181,14 @@ def test_what_needs_the_transformer_is_refused_in_a_sentence(translator):
         ctranslate2_format.specification(translator.model, list(translator.tokenizer.pieces), 9)
 
 
+@pytest.mark.medium
 def test_attention_that_a_model_does_not_have_is_not_drawn(gru):
     expected = "Expected a model with attention that can be drawn. Received: a model of Gru."
     with pytest.raises(ValueError, match=re.escape(expected)):
         attention_of(loading.load(gru / "whole", "latest"), "five")
 
 
+@pytest.mark.medium
 def test_the_attention_of_the_recurrent_translator_is_its_alignment_in_a_page_a_picture_and_tensorboard(rnn):
     translator = loading.load(rnn / "whole", "latest")
     found, source = attention_of(translator, "twenty-one", "einundzwanzig"), translator.tokenizer.tokenize(["twenty-one"]).to_tensor()
@@ -196,6 +204,7 @@ def test_the_attention_of_the_recurrent_translator_is_its_alignment_in_a_page_a_
     assert image.dtype == np.uint8 and np.ptp(image) > 100
 
 
+@pytest.mark.medium
 def test_attention_py_draws_what_the_recurrent_translator_has(rnn, tmp_path):
     (tmp_path / "lines").write_text("five\n")
     given = [f"--model_dir={rnn / 'whole'}", f"--output={tmp_path / 'out'}", f"--input={tmp_path / 'lines'}", "--checkpoint=latest"]
@@ -209,6 +218,7 @@ def test_attention_py_draws_what_the_recurrent_translator_has(rnn, tmp_path):
     assert names == {"attention.html", "001_cross_layer_1_lines.png", "001_cross_layer_1_heat_maps.png"}
 
 
+@pytest.mark.medium
 def test_a_run_keeps_its_architecture(gru):
     folder = gru
     with pytest.raises(ValueError, match=re.escape("Expected architecture=gru, that of the run in")):
@@ -220,6 +230,7 @@ def test_a_run_keeps_its_architecture(gru):
     assert re.search(r"\| architecture +\| gru +\| run: ", table) and re.search(r"\| depth +\| 2 ", table) and "num_heads" not in table
 
 
+@pytest.mark.medium
 def test_a_stranger_s_architecture_is_looked_up_and_never_imported(tmp_path, gru):
     config = json.loads((gru / "whole" / "config.json").read_text())
     for name in ("os:system", "nobody", 3, None, ["gru"]):
@@ -281,6 +292,7 @@ def test_help_shows_the_options_of_the_chosen_architecture_alone():
     assert "--num_heads" in other and "--depth" not in other
 
 
+@pytest.mark.medium
 def test_an_option_of_another_architecture_is_refused_with_both_names(gru):
     run = gru / "whole"
     for given in (["--architecture=gru", "--model_dir=new"], [f"--model_dir={run}"], [f"--parent={run}", "--model_dir=new"]):
@@ -335,6 +347,7 @@ def train_help(environment: dict, *arguments: str) -> subprocess.CompletedProces
     return programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment)
 
 
+@pytest.mark.medium
 def test_an_installed_package_registers_its_architecture_as_a_plugin(tmp_path):
     result = train_help(with_plugin(tmp_path, "import toy_architecture\n"), "--architecture=gru")
     assert "--depth: Number of decoder cells." in result.stdout, result.stderr

@@ -65,6 +65,7 @@ def test_the_pieces_are_those_of_the_sentences(translator, attention):
     assert attention.target_input.pieces == ("<s>", *attention.target.pieces[:-1])
 
 
+@pytest.mark.medium
 def test_without_a_target_it_is_the_translation_of_beam_search(translator):
     found = attention_of(translator, SOURCE)
     assert " ".join(word for word in found.target.words if word != "</s>") == translator([SOURCE])["text"][0].numpy().decode()

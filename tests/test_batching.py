@@ -106,6 +106,7 @@ def test_rows_are_the_sentences_padded_to_the_longest_of_them(batches, folder):
             assert (ids[:, 2:][inside[:, 2:]] >= EOS).all()
 
 
+@pytest.mark.medium
 def test_the_order_is_a_function_of_the_seed_and_the_epoch(batches):
     listed = batches(epochs=2)
     assert composition(listed) == composition(batches(epochs=2))
@@ -296,6 +297,7 @@ def test_without_damage_none_is_counted_and_skipping_changes_nothing(batches, fo
             np.testing.assert_array_equal(one[entry], other[entry])
 
 
+@pytest.mark.medium
 def test_with_damage_too_the_order_is_decided_and_from_any_position_exactly_the_rest_comes(damaged):
     """The counts as well: those of a window that was begun before are not counted again."""
     path, damage = damaged
@@ -309,6 +311,7 @@ def test_with_damage_too_the_order_is_decided_and_from_any_position_exactly_the_
                 np.testing.assert_array_equal(expected[entry], received[entry])
 
 
+@pytest.mark.medium
 def test_a_window_of_damaged_records_alone_gives_no_batch_and_the_next_one_counts_them(damaged, monkeypatch):
     """Windows of one shard, of which six of eight hold nothing."""
     monkeypatch.setattr(batching, "WINDOW_PAIRS", 1)

@@ -112,6 +112,7 @@ def instead(monkeypatch, translator) -> None:
 EXPECTED = {f"{name}.txt": shouted(text) for name, text in TEXTS.items()} | {"packed.txt": shouted(TEXTS["many"])}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "options",
     ["", *(f"--direct_num_workers={workers} --direct_running_mode=multi_{kind}" for kind, workers in WORKERS)],
@@ -222,6 +223,7 @@ class AskedToDie(AskedToShout):
         return super().load(terms, by_text)
 
 
+@pytest.mark.medium
 def test_a_worker_that_is_killed_ends_the_job_and_the_same_command_finishes_it(source, tmp_path):
     options = "--direct_num_workers=2 --direct_running_mode=multi_processing"
     code = f"""
@@ -351,6 +353,7 @@ def plainly(asked: LineTranslation, texts: list[str]) -> bytes:
     return b"".join(translator.written(number, result) for number, result in enumerate(results, 1))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "options",
     [
@@ -375,6 +378,7 @@ def test_the_options_of_the_search_are_those_of_translate(source, real, options)
     assert len(set(found["real.txt"].splitlines())) > 2
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "options",
     [{}, {"n_best": 2}, {"sample": SampleConfig(draws=2, seed=3)}, {"keep_patterns": "/t\\w+/"}, {"jsonl": True, "n_best": 1}],

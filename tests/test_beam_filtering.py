@@ -72,6 +72,7 @@ def both(text: list[str], folder: pathlib.Path, config: FilterConfig = DEFAULT, 
     return contents(folder / "beam"), contents(folder / "local")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("options", ["", THREADS, PROCESSES], ids=["one worker", "two threads", "two processes"])
 def test_beam_writes_every_file_as_the_local_path_does(text, tmp_path, monkeypatch, options):
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT}/tests")  # For processes.
@@ -82,6 +83,7 @@ def test_beam_writes_every_file_as_the_local_path_does(text, tmp_path, monkeypat
     assert not list(tmp_path.glob(".unfinished*"))
 
 
+@pytest.mark.medium
 def test_a_job_server_gets_all_that_the_workers_need(text, tmp_path):
     with job_server.running() as given:
         beam, local = both(text, tmp_path, EVERY_RULE, load=load_scores, **given)
@@ -117,6 +119,7 @@ def test_a_near_repetition_of_a_pair_that_is_an_exact_one_stays(tmp_path, monkey
     assert beam == local and rejected(tmp_path / "beam") == [(3, "duplicate")]
 
 
+@pytest.mark.medium
 def test_two_runs_are_loaded_by_the_worker_and_score_as_they_do_without_beam(text, tmp_path):
     load = functools.partial(filtering.load_scores, [RUN, RUN])
     beam, local = both(text, tmp_path, FilterConfig(max_cross_entropy=9.0), load=load)
@@ -166,6 +169,7 @@ def _failing():
     raise ValueError("no weights here")
 
 
+@pytest.mark.medium
 def test_a_job_that_is_killed_leaves_no_folder_and_the_same_command_makes_it(text, tmp_path):
     code = f"""
 import os, pathlib, signal, sys

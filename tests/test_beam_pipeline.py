@@ -49,6 +49,7 @@ def test_a_job_server_gets_all_that_the_workers_need(data, tmp_path):
         assert run(data, tmp_path / "beam", **given) == run(data, tmp_path / "local")
 
 
+@pytest.mark.medium
 def test_workers_in_processes_of_their_own_write_the_same(data, tmp_path):
     """They get everything from the pipeline; nothing of this process reaches them."""
     options = "--direct_num_workers=2 --direct_running_mode=multi_processing"
@@ -62,6 +63,7 @@ def test_a_shard_that_no_pair_falls_to_is_written_too(data, tmp_path, monkeypatc
     assert run(data, tmp_path / "beam", runner="DirectRunner") == local
 
 
+@pytest.mark.medium
 def test_other_corpora_than_plain_text_are_the_same_too(data, tmp_path):
     for path in (pathlib.Path(getattr(data, f"train_{side}")) for side in shards.SIDES):
         path.write_bytes(gzip.compress(path.read_bytes()))

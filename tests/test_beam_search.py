@@ -448,6 +448,7 @@ def test_an_alpha_of_each_sentence_equals_searches_of_their_own(beam_size):
         assert_same(together[sentence], search_that_never_stops_early(tables[sentence], beam_size, 7, float(alpha)))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_looking_at_the_best_alone_gives_the_same_best_in_no_more_steps(alpha):
     tables, fewer = random_tables(batch=12, seed=19, length=20), 0

@@ -73,6 +73,7 @@ def test_micro_batches_have_the_pairs_of_the_buckets_and_no_empty_rows_or_column
     assert task["positions"] == max(ids.shape[1] for update in updates for part in update for ids in part)
 
 
+@pytest.mark.medium
 def test_our_contestant_makes_the_updates_of_the_product(task, pairs):
     model = dataclasses.replace(MODEL, encoder_layers=1, decoder_layers=1, dropout=0.3)
     make_updates = ours.start({**task, "model": vars(model), "weights": ""})

@@ -155,6 +155,7 @@ def nodes(meta_graph) -> list:
     return [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
 
 
+@pytest.mark.medium
 def test_a_process_without_python_tensorflow_gives_the_translations_of_one_with_it(export, lines, by_c_api):
     texts, scores, _ = by_c_api
     expected = tf.saved_model.load(str(export)).signatures["serving_default"](text=tf.constant(lines))
@@ -163,11 +164,13 @@ def test_a_process_without_python_tensorflow_gives_the_translations_of_one_with_
     assert texts[1] == "" and scores[1] == 0 and len(set(texts)) > 3
 
 
+@pytest.mark.medium
 def test_the_graph_has_tensorflows_own_operations_and_three_for_sentencepiece_or_one_for_word_pieces(variant, nodes, by_c_api):
     own = {op.name for op in by_c_api[2].op}
     assert {node.op for node in nodes} - own == (WORD_PIECE_OPS if variant[1] == "wordpiece" else SENTENCEPIECE_OPS)
 
 
+@pytest.mark.medium
 def test_the_graph_asks_for_no_compiler(meta_graph, nodes):
     assert not [node.op for node in nodes if node.op.startswith("Xla")]
     attributes = [function.attr for function in meta_graph.graph_def.library.function] + [node.attr for node in nodes]

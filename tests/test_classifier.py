@@ -156,6 +156,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.medium
 def test_the_labels_are_those_of_the_training_text_and_the_sizes_and_sub_words_those_of_the_encoder(folder):
     options = run_folder.read(folder / "pairs")
     assert options.model == ClassifierConfig(**SIZES, dropout=0.0, labels="other,same")
@@ -171,6 +172,7 @@ def arrays_of(model_dir: pathlib.Path, step: int) -> dict:
         return {name: archive[name] for name in archive.files if name.startswith("model/")}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("architecture", ["classifier", "transformer"])
 def test_the_encoder_starts_with_the_weights_of_the_run(folder, monkeypatch, architecture):
     """After one update with a rate of almost 0: the same but for the heads, and how many are told."""
@@ -214,6 +216,7 @@ def test_a_run_without_such_an_encoder_is_refused(folder, tmp_path):
         run_folder.resolve(tmp_path / "new", {"encoder_from": str(tmp_path)})
 
 
+@pytest.mark.medium
 def test_the_program_evaluates_predicts_and_exports(folder):
     """And an export, in a process without this package, tells the same."""
     result = program("--model_dir=pairs", "--evaluate=valid.tsv", "--json", cwd=folder)
@@ -252,6 +255,7 @@ def test_the_program_evaluates_predicts_and_exports(folder):
         t2t_keras.load(folder / "export")
 
 
+@pytest.mark.medium
 def test_the_words_of_a_prediction_are_those_of_training(folder):
     """And of two long sentences each has at least half of the room."""
     model, _ = classifier.load(folder / "pairs")
@@ -351,6 +355,7 @@ def test_scikit_learn_is_needed_before_a_model_is_loaded(folder, tmp_path):
     assert result.returncode == 1 and result.stderr.decode() == f"Error: {bag_of_words.MISSING}\n"
 
 
+@pytest.mark.medium
 def test_more_positions_than_the_encoder_has_from_training_are_reported(folder, monkeypatch):
     """The encoder was trained with max_length=24."""
     monkeypatch.chdir(folder)

@@ -469,6 +469,7 @@ def test_ctrl_c_ends_the_program_at_once_and_leaves_no_traceback(servers, reques
     assert (process.stdout.read(), process.stderr.read()) == (b"", b"")
 
 
+@pytest.mark.medium
 def test_a_client_imports_no_tensorflow_and_leaves_it_to_be_imported():
     """Of which all that is needed is `tensorflow.core`'s messages."""
     test = (

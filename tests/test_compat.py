@@ -260,6 +260,7 @@ def taken(cls: type) -> dict[str, set[str]]:
     return {name: names for name, names in found.items() if names}
 
 
+@pytest.mark.medium
 def test_no_class_takes_a_private_name_that_its_base_in_another_package_has():
     """Where it replaced one without knowing, the base would break."""
     for path in sorted((ROOT / "t2t_keras").rglob("*.py")):

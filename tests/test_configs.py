@@ -106,6 +106,7 @@ def test_the_quick_start_s_model_can_be_made():
     assert isinstance(Transformer(model), keras.Model)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "path",
     [

@@ -136,6 +136,7 @@ def test_validation_and_search_are_those_of_one_pass_with_all_words(options):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.medium
 def test_two_devices_and_micro_batches_sum_the_divergence():
     """SimCut that cuts all words: the divergence is that of a sentence, wherever it is."""
     config = dataclasses.replace(SMALL, word_dropout=0.9999, simcut=ALPHA)

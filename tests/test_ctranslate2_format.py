@@ -137,6 +137,7 @@ def written(tokenizer, tmp_path_factory):
     return ours, folder
 
 
+@pytest.mark.medium
 def test_the_python_of_its_readme_translates_as_we_do(written):
     """Greedily, strange characters too. Only of those that end: the longest translation is one number there."""
     ours, folder = written

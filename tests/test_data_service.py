@@ -151,6 +151,7 @@ def epoch_of(batch: dict) -> int:
     return (window - (index == 0)) // WINDOWS
 
 
+@pytest.mark.medium
 def test_every_pair_comes_exactly_once_an_epoch_in_the_batches_that_one_machine_makes(batches):
     expected, served = local(epochs=2), batches()
     for epoch in range(2):
@@ -170,6 +171,7 @@ def test_both_workers_make_batches_and_the_trainer_makes_none(batches):
     assert makers == {MARKS["one"], MARKS["two"]}
 
 
+@pytest.mark.medium
 def test_from_a_position_the_rest_of_its_epoch_comes_and_then_whole_epochs(batches):
     """A start is a new job: it does not get what an old one, still open, has left."""
     old = batches()
@@ -181,6 +183,7 @@ def test_from_a_position_the_rest_of_its_epoch_comes_and_then_whole_epochs(batch
     assert [epoch_of(batch) for batch in received] == [epoch_of(batch) for batch in rest]
 
 
+@pytest.mark.medium
 def test_trainers_of_one_job_share_an_epoch_out(batches):
     job, received, ahead = uuid.uuid4().hex, [], set()
     trainers = [batches(job), batches(job)]
@@ -390,6 +393,7 @@ def test_a_trainer_whose_dispatcher_is_lost_waits_and_a_second_start_with_a_new_
     assert reached() == end
 
 
+@pytest.mark.medium
 def test_a_damaged_record_that_a_worker_finds_is_reported_in_the_same_sentence(service, places, monkeypatch):
     monkeypatch.chdir(places / "trainer")
     monkeypatch.setattr(shards, "_fingerprints", lambda contents: tf.ones(tf.shape(contents), tf.int64))

@@ -205,6 +205,7 @@ def run_examples(page: pathlib.Path, slow: bool) -> int:
     return len(chosen)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("page", "number"), zip(EXAMPLES, (1, 14, 1, 1, 7), strict=True), ids=lambda value: getattr(value, "name", ""))
 def test_the_examples_run(user, page, number):
     assert run_examples(page, slow=False) >= number
@@ -216,6 +217,7 @@ def test_the_examples_that_train_and_export_run_too(user, page):
     run_examples(page, slow=True)
 
 
+@pytest.mark.medium
 def test_a_model_of_version_0_1_still_loads_and_has_the_score_that_it_had_then():
     translator = t2t_keras.load(RUN_1)
     assert isinstance(translator.translate("one"), str)

@@ -10,6 +10,7 @@ from t2t_keras.evaluation import perplexity
 from t2t_keras.evaluation.dual_cross_entropy import dual_cross_entropy
 
 
+@pytest.mark.medium
 def test_a_pair_has_the_dual_cross_entropy_of_two_models(monkeypatch):
     """By their perplexities, one pair at a time."""
     forward = stand_in.translator(DecodeConfig(beam_size=1))

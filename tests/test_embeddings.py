@@ -77,6 +77,7 @@ def test_the_folder_keeps_which_rows_have_started(tmp_path):
 # The train step.
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_held_rows_keep_every_bit_and_the_others_train_as_without(replicas):
     """The model of one matrix, of which rows 5 and 9 are held for two of three updates, with Adam and clipping."""
@@ -133,6 +134,7 @@ def rows_of(model_dir: pathlib.Path, step: int) -> tuple[np.ndarray, np.ndarray]
     return values[started], values[~started]
 
 
+@pytest.mark.medium
 def test_rows_are_held_for_so_many_updates_also_in_a_run_that_was_stopped_between(file, tmp_path):
     """Without the file of vectors, which a resumed run needs no more. Saved after each update; rows train from the fourth on."""
     given = GIVEN | {"embeddings": str(file), "freeze_embeddings": 3, "checkpoint_steps": 1, "train_steps": 5, "valid_steps": 5}
@@ -159,12 +161,14 @@ def test_rows_are_held_for_so_many_updates_also_in_a_run_that_was_stopped_betwee
     np.testing.assert_allclose(row / np.linalg.norm(row), expected / np.linalg.norm(expected), rtol=1e-5)
 
 
+@pytest.mark.medium
 def test_without_freezing_they_train_at_once(file, tmp_path):
     trained(tmp_path / "run", **GIVEN | {"embeddings": str(file), "checkpoint_steps": 1, "train_steps": 2, "valid_steps": 2})
     first, second = (rows_of(tmp_path / "run", step)[0] for step in (1, 2))
     assert (first != second).any(axis=1).all()
 
 
+@pytest.mark.medium
 def test_a_resumed_run_keeps_its_vectors_and_a_folder_alone_names_none(file, tmp_path):
     given = GIVEN | {"embeddings": str(file), "train_steps": 1, "valid_steps": 1, "checkpoint_steps": 1}
     trained(tmp_path / "run", **given)

@@ -85,6 +85,7 @@ def test_what_one_model_finds_impossible_another_may_write():
     assert float(vetoed[0, 1] - vetoed[0, 0]) == pytest.approx(-500 / 3, rel=1e-6)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("of", ["probabilities", "logs"])
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_model_beside_itself_is_that_model(frozen, of):
@@ -95,6 +96,7 @@ def test_a_model_beside_itself_is_that_model(frozen, of):
         np.testing.assert_allclose([score for _, score in received], [score for _, score in expected], atol=1e-5)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("options", [{}, {"weights": [5.0, 1.0, 2.0]}, {"weights": [1.0, 0.5, 4.0], "of": "logs"}])
 def test_models_of_other_sizes_and_architectures_find_what_is_best_by_their_mean(options):
     """The beams of the recurrent model cross, and its states follow them."""
@@ -217,6 +219,7 @@ def test_runs_are_loaded_together(runs, messages):
     assert [f"Using the average of {run}: " in message for run, message in zip(runs, messages[2:4], strict=True)] == [True, True]
 
 
+@pytest.mark.medium
 def test_the_library_takes_a_list_of_runs(runs):
     together = t2t_keras.load(list(map(str, runs)), ensemble_mean="logs")
     expected = loading.load(runs, ensemble_mean="logs")
@@ -251,6 +254,7 @@ def own_source(runs, tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("first", [0, 1])
 def test_runs_may_have_other_sub_words_of_the_source(runs, own_source, first):
     """Each model reads the text in its own; the second of three has those of the first or not."""
@@ -273,6 +277,7 @@ def test_runs_may_have_other_sub_words_of_the_source(runs, own_source, first):
     assert ensemble(tf.constant([line, ""]))["text"][1] == b""
 
 
+@pytest.mark.medium
 def test_what_has_two_sources_aligns_with_the_first(runs, own_source):
     folders = [own_source, runs[0]]
     ensemble, first = t2t_keras.load(folders), t2t_keras.load(own_source)
@@ -310,6 +315,7 @@ def test_other_sub_words_none_and_other_mistakes_are_refused(runs, tmp_path):
         ctranslate2_format.write(loading.load(runs), tmp_path / "out")
 
 
+@pytest.mark.medium
 def test_an_export_of_an_ensemble_translates_and_draws_alone(runs, own_source, tmp_path):
     folders, options = [own_source, runs[0]], {"ensemble_weights": [1.0, 3.0], "ensemble_mean": "logs"}
     version = savedmodel.export_run(tmp_path / "exports", folders, "latest", **options)
@@ -336,6 +342,7 @@ def test_an_export_of_an_ensemble_translates_and_draws_alone(runs, own_source, t
 # Programs
 
 
+@pytest.mark.medium
 def test_flags_reach_the_ensemble(runs, tmp_path):
     """Each flag changes the scores as it should."""
     (tmp_path / "in").write_text("one\ntwo hundred and seven\n")

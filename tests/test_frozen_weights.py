@@ -62,6 +62,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("options", [{}, OPTIONS, {"attention": "additive"}], ids=["the paper", "options", "additive attention"])
 @both_dtypes
 def test_inside_the_scope_a_graph_gives_the_same_logits(tiny, dtype, options):
@@ -119,6 +120,7 @@ def test_a_weight_that_is_used_twice_is_in_the_graph_once(model):
     assert sum(constant.shape == shape for constant in constants) == 1
 
 
+@pytest.mark.medium
 def test_a_loop_whose_body_has_a_scope_of_its_own_gives_the_same_tokens(model):
     """As beam search uses it: the encoder before the loop in one scope, a step of the decoder in another."""
 
@@ -149,6 +151,7 @@ def test_a_loop_whose_body_has_a_scope_of_its_own_gives_the_same_tokens(model):
     assert frozen.get_concrete_function().graph.captures == []
 
 
+@pytest.mark.medium
 def test_outside_the_scope_variables_are_read(model):
     values = values_of(model)
     with FrozenWeights(values):

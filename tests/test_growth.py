@@ -75,6 +75,7 @@ def test_a_logarithmic_axis_has_plain_numbers():
     assert {"0.5", "1", "50"} <= set(labels) and not any("$" in label for label in labels)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("network", "model", "options"),
     [("Transformer", SMALL, {}), ("Rnn", RnnConfig(60, d_model=8), {"architecture": "rnn", "dtype": "float32"})],
@@ -100,6 +101,7 @@ def test_updates_of_the_product_are_measured(monkeypatch, network, model, option
     assert (networks, dtypes) == ([network], [options.get("dtype", "bfloat16")])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("experiment", "measure"), [("pairs", lambda: data.prepare(500)), ("checkpoint", lambda: data.resume(64))])
 def test_a_measurement_has_the_quantities_of_the_plots(experiment, measure):
     found = measure()
@@ -125,6 +127,7 @@ def growth(*arguments) -> subprocess.CompletedProcess:
     return programs.run(program, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=ROOT)
 
 
+@pytest.mark.medium
 def test_what_a_file_has_is_not_measured_again(tmp_path):
     file = tmp_path / "growth.json"
     beams = {str(x): {"seconds": 1.0 + x} for x in decoding.EXPERIMENTS["beam"].values}

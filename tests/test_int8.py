@@ -115,6 +115,7 @@ def assert_alike(received: dict, expected: dict) -> None:
             np.testing.assert_array_equal(received[name], value, err_msg=name)
 
 
+@pytest.mark.medium
 def test_all_signatures_compute_with_the_products(translator, expected, version):
     """Here, and in an export that is loaded again."""
     lines, service = stand_in.sentences(12), Signatures(translator)
@@ -124,6 +125,7 @@ def test_all_signatures_compute_with_the_products(translator, expected, version)
     assert_alike(answers(tf.saved_model.load(str(version)).signatures, lines), wanted)
 
 
+@pytest.mark.medium
 def test_two_exports_in_one_program_keep_their_own_weights(translator, expected, version, tmp_path):
     lines = stand_in.sentences(6)
     other = stand_in.translator(DECODE)
@@ -140,6 +142,7 @@ def test_two_exports_in_one_program_keep_their_own_weights(translator, expected,
         assert_alike(answers(second, lines), wanted[1])
 
 
+@pytest.mark.medium
 def test_an_export_says_what_it_holds_and_has_no_matrix_in_float32(translator, version):
     description = json.loads((version / "assets.extra" / savedmodel.DESCRIPTION).read_text())
     assert (description["dtype"], description["weights"]) == ("float32", "int8")

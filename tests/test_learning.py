@@ -52,6 +52,7 @@ def exact_match(folder, task: str, *, replicas: int = 1, model: ModelConfig | Rn
     return sum(map(str.__eq__, hypotheses, references)) / len(references)
 
 
+@pytest.mark.medium
 def test_copying_is_learned_exactly(tmp_path):
     assert exact_match(tmp_path, "copy") == 1
 

@@ -121,6 +121,7 @@ def text_of(folder, ids: list[int]) -> str:
     return "".join(names.get(index, "") if index > 3 else "" for index in ids).replace("▁", " ").strip()
 
 
+@pytest.mark.medium
 def test_greedy_translations_are_those_of_the_model_in_the_chosen_language(imported):
     folder, _, theirs = imported
     source, *targets = PAIRS[kind_of(folder)]
@@ -140,12 +141,14 @@ def test_greedy_translations_are_those_of_the_model_in_the_chosen_language(impor
 # What a run does.
 
 
+@pytest.mark.medium
 def test_a_blank_line_stays_blank_and_a_tag_alone_is_one(usual):
     assert usual.translate(["", "  ", ">>fra_Latn<<"]) == ["", "", ""]
     assert all(usual.translate(LINES))
     assert [each.text for each in usual.sample("")] == [""] and usual.n_best("", 1)[0].score == 0
 
 
+@pytest.mark.medium
 def test_a_language_may_be_chosen_for_a_call_and_for_a_line(run, usual, french):
     """As if the run had it."""
     expected = french.translate(LINES)
@@ -158,6 +161,7 @@ def test_a_language_may_be_chosen_for_a_call_and_for_a_line(run, usual, french):
     assert from_chinese == usual.translate([f">>zho_Hans<<{line}" for line in LINES])
 
 
+@pytest.mark.medium
 def test_scores_and_samples_are_of_the_languages(usual, french):
     score = french.score("a dog", "ein hund")
     assert usual.score("a dog", "ein hund", target_language="fra_Latn") == pytest.approx(score, abs=1e-4)
@@ -186,6 +190,7 @@ def test_an_unknown_language_is_refused_with_those_like_it(run, usual, options):
         usual.n_best("a dog", 1, prefix=">>eng_Ltn<<a")
 
 
+@pytest.mark.medium
 def test_without_a_default_the_languages_must_be_given(nllb, tmp_path):
     t2t_keras.import_huggingface(nllb, tmp_path / "run")
     with pytest.raises(ValueError, match="Expected `target_language`, one of the 5 languages of the model, such as ace_Latn"):
@@ -232,6 +237,7 @@ print("\\n".join(text.decode() for text in [*found.numpy(), *other["text"][:, 0]
 """
 
 
+@pytest.mark.medium
 def test_an_export_translates_alike_in_a_process_without_this_package(run, usual, tmp_path):
     lines = [*LINES, ">>zho_Hans<<a dog"]
     expected = usual.translate(lines) + usual.translate(lines, target_language="fra_Latn")
@@ -308,6 +314,7 @@ def tool(name: str, *arguments, text: str = "") -> subprocess.CompletedProcess:
     return programs.run(command, capture_output=True, text=True, input=text)
 
 
+@pytest.mark.medium
 def test_the_programs_translate_between_the_chosen_languages(nllb, usual, tmp_path):
     languages = ("--source_language=eng_Latn", "--target_language=fra_Latn")
     result = tool("import_marian", f"--from={nllb}", f"--model_dir={tmp_path}/run", *languages)
@@ -318,12 +325,14 @@ def test_the_programs_translate_between_the_chosen_languages(nllb, usual, tmp_pa
     assert result.returncode == 0 and result.stdout.splitlines() == expected, result.stderr
 
 
+@pytest.mark.medium
 def test_a_language_is_no_term_of_the_text(run, tmp_path):
     (tmp_path / "terms").write_text("fra_Latn\thund\ndog\tfrau\n")
     result = tool("translate", f"--model_dir={run}", f"--terms={tmp_path}/terms", text=">>fra_Latn<< a dog runs\n")
     assert result.returncode == 0 and "frau" in result.stdout and "hund" not in result.stdout, result.stderr
 
 
+@pytest.mark.medium
 def test_a_run_that_reranks_scores_the_chosen_languages(run, usual):
     """Story: French translations were scored as German ones."""
     given = (f"--model_dir={run}", "--target_language=fra_Latn", "--alpha=0", "--n_best=2", "--beam_size=2")
@@ -465,6 +474,7 @@ def test_position_encodings_in_the_file_are_checked(nllb, tmp_path):
                 t2t_keras.import_huggingface(folder, tmp_path / "other")
 
 
+@pytest.mark.medium
 def test_an_import_takes_less_memory_than_twice_the_model_and_no_tensorflow(tmp_path):
     """With a vocabulary as large a part of it as in NLLB-200 of 600 million weights."""
     sizes = {"d_model": 512, "ffn_dim": 2048, "encoder_layers": 6, "decoder_layers": 6}

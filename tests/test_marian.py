@@ -249,6 +249,7 @@ print("\\n".join(text.decode() for text in found["text"].numpy()))
 """
 
 
+@pytest.mark.medium
 def test_an_export_translates_alike_in_a_process_without_this_package(run, tmp_path):
     expected = t2t_keras.load(run).translate(LINES)
     export = t2t_keras.Run(run).export(tmp_path / "export")
@@ -586,6 +587,7 @@ assert "tensorflow" not in sys.modules and "keras" not in sys.modules
 """
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_an_import_takes_less_memory_than_twice_the_model_and_no_tensorflow(tmp_path, dtype):
     """Of the size of OPUS-MT's."""

@@ -58,6 +58,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.medium
 def test_figures_are_shares_of_the_same_words(folder):
     found = masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 3)
     one, again = (masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 1) for _ in range(2))
@@ -68,6 +69,7 @@ def test_figures_are_shares_of_the_same_words(folder):
     assert found["masked_words"] > 0.1
 
 
+@pytest.mark.medium
 def test_the_data_may_be_in_another_place_and_must_be_those_of_the_run(folder, tmp_path):
     test = str(folder / "test.txt")
     expected = masked_words.evaluate(folder / "bert", "latest", test, 1)
@@ -78,6 +80,7 @@ def test_the_data_may_be_in_another_place_and_must_be_those_of_the_run(folder, t
     assert masked_words.evaluate(tmp_path / "bert", "latest", test, 1, str(tmp_path / "data")) == expected
 
 
+@pytest.mark.medium
 def test_the_program_prints_a_table_or_json(folder):
     command = [sys.executable, str(ROOT / "tools" / "pretrain.py"), "--model_dir=bert", "--evaluate=test.txt", "--draws=1"]
     shown, asjson = (programs.run([*command, *more], capture_output=True, cwd=folder, timeout=120) for more in ([], ["--json"]))
@@ -93,6 +96,7 @@ def test_training_refuses_the_flags_of_evaluation():
     assert (refused.returncode, refused.stderr) == (1, "Error: Expected no --draws, --json, --checkpoint in training.\n")
 
 
+@pytest.mark.medium
 def test_a_run_that_does_not_fit_is_refused_before_a_model_is_made(folder, tmp_path, monkeypatch):
     shutil.copytree(folder / "bert", tmp_path / "bert")
     monkeypatch.setattr(loading, "make", lambda *_: pytest.fail("a model is made"))
@@ -108,6 +112,7 @@ def test_a_run_that_does_not_fit_is_refused_before_a_model_is_made(folder, tmp_p
         masked_words.evaluate(tmp_path / "bert", "latest", str(folder / "test.txt"), 1)
 
 
+@pytest.mark.medium
 def test_arithmetic_is_that_of_the_run(folder, monkeypatch):
     called = []
     monkeypatch.setattr(masked_words.gpus, "share", lambda: called.append("share"))
@@ -116,6 +121,7 @@ def test_arithmetic_is_that_of_the_run(folder, monkeypatch):
     assert called == ["share", True]
 
 
+@pytest.mark.medium
 def test_text_without_documents_and_runs_of_other_tasks_are_refused(folder, tmp_path):
     (tmp_path / "lines").write_text("the ship\nthe wave\n")
     with pytest.raises(ValueError, match=re.escape(f"Expected documents with a blank line between them in {tmp_path / 'lines'}.")):

@@ -38,6 +38,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     return trained(tmp_path_factory.mktemp("ema") / "run", 2, **GIVEN, ema_decay=DECAY, freeze="embedding", dtype="bfloat16")
 
 
+@pytest.mark.medium
 def test_it_is_the_decayed_sum_of_the_weights_after_each_update(folder):
     """On two devices, in bfloat16, with a frozen embedding, which is its own average. After the first update they are the weights."""
     averages, paths = None, checkpoint.kept(folder)
@@ -53,6 +54,7 @@ def test_it_is_the_decayed_sum_of_the_weights_after_each_update(folder):
     assert "transformer/embedding/matrix" not in moved and len(moved) > 10
 
 
+@pytest.mark.medium
 def test_a_restored_optimizer_continues_with_it(folder):
     options, path = run_folder.read(folder), checkpoint.path_of(folder, 4)
     model, optimizer = run._make_model(strategy_of(1), options)
@@ -66,6 +68,7 @@ def test_a_restored_optimizer_continues_with_it(folder):
     assert not np.allclose(expected, before[name], rtol=1e-5)
 
 
+@pytest.mark.medium
 def test_the_checkpoint_ema_loads_it(folder):
     with logged() as said:
         model = loading.load(folder, "ema").model
@@ -75,6 +78,7 @@ def test_the_checkpoint_ema_loads_it(folder):
         np.testing.assert_array_equal(weight, expected[name.removeprefix("model/")], err_msg=name)
 
 
+@pytest.mark.medium
 def test_a_child_starts_from_it(folder, tmp_path):
     [model, _] = run._make_model(
         strategy_of(1), run_folder.resolve(tmp_path / "child", {"parent": str(folder), "parent_checkpoint": "ema"})
@@ -85,6 +89,7 @@ def test_a_child_starts_from_it(folder, tmp_path):
         np.testing.assert_array_equal(weight, expected[name.removeprefix("model/")], err_msg=name)
 
 
+@pytest.mark.medium
 def test_a_run_without_one_says_so(folder, tmp_path):
     folder = shutil.copytree(folder, tmp_path / "run")
     config = json.loads((folder / "config.json").read_text())
@@ -99,6 +104,7 @@ def test_a_run_without_one_says_so(folder, tmp_path):
         trained(folder, ema_decay=0.5)
 
 
+@pytest.mark.medium
 def test_a_checkpoint_from_which_it_was_taken_is_refused(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     path = checkpoint.path_of(copy, 5)

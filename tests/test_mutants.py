@@ -45,6 +45,7 @@ def test_a_fault_is_caught_only_where_a_test_fails(tmp_path, monkeypatch, test, 
     assert (tmp_path / "program.py").read_text() == PROGRAM
 
 
+@pytest.mark.medium
 def test_tests_that_fail_without_a_fault_are_reported(tmp_path, monkeypatch):
     """They may take longer than those of one fault."""
     monkeypatch.setattr(mutants, "ROOT", tmp_path)

@@ -48,6 +48,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.medium
 def test_the_sub_words_of_the_parent_are_for_text_that_is_yet_to_be_prepared(folder, tmp_path):
     parent = {"parent": str(folder / "parent")}
     assert run_folder.resolve(tmp_path / "child", parent, str(folder / "data")).data == DataConfig()
@@ -84,6 +85,7 @@ def averaged(model_dir: pathlib.Path) -> dict:
     return {name: np.mean([each[name] for each in archives], axis=0) for name in archives[0].files if name.startswith("model/")}
 
 
+@pytest.mark.medium
 def test_a_run_starts_from_the_average_of_its_parent_with_its_model_and_sub_words(folder, tmp_path, monkeypatch):
     found = {}
 
@@ -123,6 +125,7 @@ def test_a_run_starts_from_the_chosen_checkpoint_of_its_parent_and_names_it(fold
     assert described == {"checkpoints": {path.name: describe(path)}}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("vocab_size", [340, 352])
 def test_with_other_sub_words_the_rows_of_those_that_both_have_are_copied(folder, tmp_path, monkeypatch, vocab_size):
     """Also where there are as many of them."""
@@ -171,6 +174,7 @@ def test_a_matrix_of_the_source_alone_has_the_rows_that_both_sides_of_the_parent
             np.testing.assert_array_equal(found[name][row], own, err_msg=piece)
 
 
+@pytest.mark.medium
 def test_with_the_optimizer_of_the_parent_its_averages_and_its_learning_rate_go_on(folder, tmp_path, monkeypatch):
     before, found, start = arrays(checkpoint.kept(folder / "parent")[0]), {}, parent.start
 
@@ -221,6 +225,7 @@ def test_the_folder_names_the_checkpoints_that_the_weights_are_from(folder, tmp_
         assert recorded == {"checkpoints": checkpoint.identity(folder / "parent", which)}
 
 
+@pytest.mark.medium
 def test_frozen_parts_keep_the_weights_of_the_parent_and_have_no_optimizer(folder, tmp_path):
     """Resuming keeps them too, and other parts cannot be frozen then."""
     child = tmp_path / "child"
@@ -240,6 +245,7 @@ def test_frozen_parts_keep_the_weights_of_the_parent_and_have_no_optimizer(folde
         trained(child, freeze="encoder")
 
 
+@pytest.mark.medium
 def test_the_folder_names_the_checkpoints_of_the_parent_and_keeps_them_when_it_is_resumed(folder, tmp_path):
     before, child = tmp_path / "parent", tmp_path / "child"
     shutil.copytree(folder / "parent", before)
@@ -298,6 +304,7 @@ def test_a_parent_is_not_added_to_a_run_that_has_started(folder, tmp_path):
         trained(tmp_path / "run", parent=str(folder / "parent"))
 
 
+@pytest.mark.medium
 def test_given_sub_words_are_a_part_of_what_a_folder_was_prepared_with(folder, tmp_path):
     file = folder / "parent/subwords.model"
     data = DataConfig(dataset="builtin", builtin_pairs=300, subwords_file=str(file))

@@ -154,6 +154,7 @@ def test_a_record_has_the_same_placeholder_on_both_sides_and_sub_words_for_what_
     assert spelled == ["｟1｠ <b> ｟2｠ ｟1｠", "｟2｠ {9} ｟1｠", "{1}"]
 
 
+@pytest.mark.medium
 def test_a_model_that_copies_sub_words_copies_text_to_keep_in_every_way_to_translate(copier):
     text = tf.constant(LINES)
     assert [found.decode() for found in copier(text)["text"].numpy()] == LINES
@@ -167,6 +168,7 @@ def test_a_model_that_copies_sub_words_copies_text_to_keep_in_every_way_to_trans
     assert not copier.truncated(text).numpy().any() and copier.truncated(["{0} " * 61]).numpy().all()
 
 
+@pytest.mark.medium
 def test_scores_are_of_placeholders(copier):
     """A pair has the same score whatever stands in the braces of both sides, and another where the target has other braces."""
     pairs = [("one {0}", "one {0}"), ("one {abcdef}", "one {abcdef}"), ("one {0}", "one {abcdef}")]
@@ -183,6 +185,7 @@ def test_scores_are_of_placeholders(copier):
     np.testing.assert_allclose(ranked["score"], [[log_probs[0] - 1, log_probs[2] - 1]], rtol=1e-5)
 
 
+@pytest.mark.medium
 def test_phrases_and_a_forced_start_have_the_placeholders_of_their_source(copier):
     text, rows = tf.constant(["one {0} <b>", "one {1}"]), [2]
     kept = copier.tokenizer.kept(text)
@@ -207,6 +210,7 @@ print(json.dumps([text.decode() for text in found["text"].numpy()]))
 """
 
 
+@pytest.mark.medium
 def test_an_export_keeps_text_in_a_process_without_this_package(copier, tmp_path):
     version = savedmodel.export(copier, tmp_path, {})
     assert programs.alone(ALONE, version, LINES) == LINES

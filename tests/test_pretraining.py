@@ -280,6 +280,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.medium
 def test_a_resumed_run_has_the_same_weights(folder):
     whole, again = arrays(folder / "whole"), arrays(folder / "resumed")
     for name in whole:
@@ -288,6 +289,7 @@ def test_a_resumed_run_has_the_same_weights(folder):
     assert sum(array.size for name, array in whole.items() if name.startswith("model/")) == options.model.num_weights
 
 
+@pytest.mark.medium
 def test_the_text_is_learned_and_the_curves_show_it(folder):
     scalars = curves.read(folder / "whole")
     for name in ("loss", "masked_accuracy", "next_loss", "next_accuracy"):
@@ -297,6 +299,7 @@ def test_the_text_is_learned_and_the_curves_show_it(folder):
     assert state["best"] == pytest.approx(-min(scalars["valid/loss"].values()))
 
 
+@pytest.mark.medium
 def test_figures_are_those_of_the_model_on_the_validation_set(folder):
     """Computed from the logits, row by row."""
     options = run_folder.read(folder / "whole")
@@ -321,6 +324,7 @@ def test_figures_are_those_of_the_model_on_the_validation_set(folder):
         assert scalars[f"valid/{name}"][60] == pytest.approx(np.mean(values), rel=1e-4), name
 
 
+@pytest.mark.medium
 def test_the_text_of_the_validation_set_keeps_its_documents(folder):
     assert (folder / "data/valid.source.txt").read_bytes() == (folder / "valid.txt").read_bytes()
     info = shards.read_info(folder / "data/train")

@@ -75,6 +75,7 @@ def test_rows_are_changed_before_they_are_cut_into_batches_and_their_columns_sta
     assert len({number for _, number, _ in found.values()}) > PAIRS * 0.95, "one draw for each row"
 
 
+@pytest.mark.medium
 def test_changes_are_a_function_of_the_seed_and_the_epoch(folder, small):
     both = listed(folder, epochs=2)
     first = rows(both[: len(listed(folder))])
@@ -84,6 +85,7 @@ def test_changes_are_a_function_of_the_seed_and_the_epoch(folder, small):
         assert sum(one[row] == two[row] for row in one) < 3
 
 
+@pytest.mark.medium
 def test_from_any_position_exactly_the_rest_comes(folder, small):
     whole = listed(folder, epochs=2)
     for done in (1, len(whole) // 3, len(whole) // 2 + 1):
@@ -183,12 +185,14 @@ def runs(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.medium
 def test_a_resumed_run_has_the_same_weights(runs):
     whole, again = arrays(runs / "whole"), arrays(runs / "resumed")
     for name in whole:
         np.testing.assert_array_equal(again[name], whole[name], err_msg=name)
 
 
+@pytest.mark.medium
 def test_devices_share_the_same_records_and_each_epoch_has_others(runs):
     blanks = {name: curves.read(runs / name)["train/accuracy"] for name in ("whole", "alone")}
     assert blanks["whole"] == pytest.approx(blanks["alone"])
@@ -198,6 +202,7 @@ def test_devices_share_the_same_records_and_each_epoch_has_others(runs):
     assert all(0.1 < share < 0.4 for share in blanks["whole"].values())
 
 
+@pytest.mark.medium
 def test_the_validation_set_is_changed_as_such_and_the_same_each_time(runs):
     """All words are blank there, but not the end."""
     figures = curves.read(runs / "whole")["valid/accuracy"]
@@ -206,6 +211,7 @@ def test_the_validation_set_is_changed_as_such_and_the_same_each_time(runs):
     assert figures[4] == pytest.approx(1 - info["pairs"] / info["words_tokens"])
 
 
+@pytest.mark.medium
 def test_a_record_on_disk_has_the_columns_that_are_stored(runs):
     info = shards.read_info(runs / "data/train")
     assert info["columns"] == {"words": True, "tags": False}
@@ -213,6 +219,7 @@ def test_a_record_on_disk_has_the_columns_that_are_stored(runs):
     assert collections.Counter(read["tags_ids"].numpy().tolist()) == {LOWER: info["tags_tokens"]}
 
 
+@pytest.mark.medium
 def test_the_options_reach_a_dry_run(runs, monkeypatch, caplog):
     """Its dummy micro-batches have the columns of batches."""
     monkeypatch.chdir(runs)

@@ -68,6 +68,7 @@ def test_the_only_token_that_is_allowed_is_written_again():
     assert [tokens for tokens, _ in search(tables, beam_size=2, max_length=4, alpha=0.0, scorers=scorers)[0]] == [(2, 2, 2, 2)]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_sentence_alone_has_what_it_has_in_a_batch_in_a_graph(size):
     batch, rng = 10, np.random.default_rng(2)

@@ -49,6 +49,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("direction", PAIRS)
 def test_a_list_is_in_the_order_of_its_scores_and_those_of_the_other_model(translator, other, score, direction):
     weight, alpha, moved = 0.7, 0.9, 0

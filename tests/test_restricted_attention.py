@@ -322,6 +322,7 @@ def test_padding_and_other_sentences_change_nothing():
         np.testing.assert_allclose(restricted((source[None], target[None]))[0], logits[row, : len(target)], atol=1e-4)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_training_on_devices_and_in_micro_batches_equals_one_tape(replicas):
     """With two replicas, the last update leaves one without any row."""
@@ -391,6 +392,7 @@ def found(answer) -> tuple:
     return answer["text"].numpy().tolist(), answer["score"].numpy()
 
 
+@pytest.mark.medium
 def test_a_sentence_has_the_same_translation_alone_and_among_others_frozen_or_not(translator, lines):
     texts, scores = found(translator(lines))
     for each in (translator, with_window(3)):
@@ -400,6 +402,7 @@ def test_a_sentence_has_the_same_translation_alone_and_among_others_frozen_or_no
     assert texts != found(with_window(0, frozen=True)(lines))[0]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_with_int8_it_translates_as_with_the_products_and_in_both_dtypes(lines, dtype):
     plain = with_window(3, dtype)
@@ -410,6 +413,7 @@ def test_with_int8_it_translates_as_with_the_products_and_in_both_dtypes(lines, 
     np.testing.assert_allclose(expected[1], received[1], atol=1e-4 if dtype == "float32" else 0.1)
 
 
+@pytest.mark.medium
 def test_a_savedmodel_translates_scores_and_aligns_as_the_translator(translator, lines, tmp_path):
     signatures = tf.saved_model.load(str(savedmodel.export(translator, tmp_path, {}))).signatures
     texts, scores = found(translator(lines))

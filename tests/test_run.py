@@ -76,6 +76,7 @@ def run(tmp_path_factory):
     return model_dir, *train(model_dir)
 
 
+@pytest.mark.medium
 def test_the_folder_holds_what_the_module_says_and_no_more(run):
     model_dir, _, _ = run
     assert {path.name for path in model_dir.iterdir()} == {
@@ -230,6 +231,7 @@ def test_perplexity_is_the_exponential_of_the_validation_loss_of_the_same_text(r
     assert perplexity(translator, sources, references) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.medium
 def test_scores_are_of_the_lines_that_translating_gives(run):
     translator = load(run[0])
     sources, references = (side[:4] for side in prepare.read_text(run[0] / "data", "valid"))
@@ -306,6 +308,7 @@ def test_a_finished_run_that_is_started_again_ends_at_once(copy, start):
     assert {name.parts[0] for name in set(after) - set(before)} <= {"logs"}
 
 
+@pytest.mark.medium
 def test_a_run_is_resumed_with_its_options_but_for_those_given_which_are_announced(copy):
     """Story: without --warmup_steps, the learning rate was silently another one, and config.json was overwritten."""
     state, said = resume(copy, train_steps=5, cooldown_steps=2, keep_checkpoints=2, valid_sentences=1, beam_size=2)
@@ -425,6 +428,7 @@ def test_no_corpus_at_all_is_reported_with_what_to_give(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.medium
 def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a_model_that_loads(run, tmp_path):
     """Hardware and arithmetic are no part of a model: what is kept of it is the same."""
     options = {"train_steps": 2, "dtype": "bfloat16", "micro_batch_tokens": 100, "valid_sentences": 0, "best_metric": "loss"}
@@ -440,6 +444,7 @@ def test_bfloat16_on_two_devices_from_prepared_data_leaves_float32_weights_and_a
     assert points(tmp_path)["valid/loss"][2] == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.medium
 def test_a_translator_lives_on_when_another_model_is_trained(run, copy):
     """See test_translator: setting the seed takes TF.Text's sub-words away."""
     translator = load(run[0], beam_size=1)
@@ -454,6 +459,7 @@ def test_the_test_split_of_the_builtin_corpus_lies_beside_the_data(run):
     assert list(zip(sources, references, strict=True)) == expected
 
 
+@pytest.mark.medium
 def test_a_dry_run_prepares_and_runs_the_largest_micro_batches_and_the_options_may_still_change(tmp_path):
     state, said = train(tmp_path, dry_run=True)
     assert state is None and said.count("Largest micro-batch of lengths up to ") == 4  # Up to 8, 16, 32 and 53 sub-words.
@@ -463,6 +469,7 @@ def test_a_dry_run_prepares_and_runs_the_largest_micro_batches_and_the_options_m
     assert run_folder.read(tmp_path).model.d_ff == 8
 
 
+@pytest.mark.medium
 def test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options(copy):
     before = contents(copy)
     _, said = train(copy, dry_run=True, train=dataclasses.replace(TRAIN, micro_batch_tokens=500))
@@ -480,6 +487,7 @@ def test_a_damaged_checkpoint_is_not_averaged_in_silence(run, tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.medium
 def test_an_update_that_is_not_finite_is_on_disk_as_ids_and_as_text(monkeypatch, tmp_path):
     """A weight that is not a number, as a broken device may leave one, ends a run with the pairs at hand."""
     make = Transformer.__init__

@@ -53,6 +53,7 @@ def filtered(folder: pathlib.Path, *flags: str):
     return tool("filter", f"--source={text[0]}", f"--target={text[1]}", f"--output_dir={folder}/out", *flags)
 
 
+@pytest.mark.medium
 def test_a_program_shows_one_sentence_and_keeps_the_rest_in_a_file(tmp_path):
     pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
     flags = ["--beam_runner=PortableRunner", "--beam_options=--job_endpoint=localhost:1 --environment_type=LOOPBACK --job_server_timeout=1"]

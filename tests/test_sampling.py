@@ -287,6 +287,7 @@ def drawn(translator: Translator, sources: list[list[int]], max_length=4, **opti
 SOURCES = [[4, EOS], [6, 5, 4, 6, 4, EOS], [5, 5, EOS]]
 
 
+@pytest.mark.medium
 def test_draws_of_a_transformer_have_its_probabilities():
     """χ² over all outputs of two tokens, for two sentences with other options. Padding at the end cannot be told from none."""
     model, number = small(1), 4000
@@ -344,6 +345,7 @@ def test_a_draw_through_a_translator_is_that_of_the_search():
     np.testing.assert_allclose([score for _, score in by_score], [score for _, score in written], atol=1e-5)
 
 
+@pytest.mark.medium
 def test_a_sentence_alone_has_the_draws_that_it_has_among_others():
     """In sub-batches of other sizes, among sentences of other lengths and options, with more or fewer draws."""
     rng, model = np.random.default_rng(5), Recurrent(seed=9)
@@ -380,6 +382,7 @@ def test_a_draw_repeats_no_n_gram_where_the_configuration_forbids_it():
     assert all(len(each) == len(set(each)) for each in pairs) and max(map(len, pairs)) > 5
 
 
+@pytest.mark.medium
 def test_a_translator_samples_text_by_the_numbers_of_lines():
     translator = Translator(Recurrent(seed=11), Numbers(), DecodeConfig(extra_length=3, max_input=4))
     lines = ["5 4", "", "6 6 4", "5 4"]

@@ -87,6 +87,7 @@ def test_versions_are_counted_from_1_and_what_is_no_number_does_not_count(tmp_pa
         assert savedmodel.next_version(tmp_path) == expected
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fails", ["saving", "warm-up", "renaming"])
 def test_an_export_that_fails_leaves_no_version_and_the_next_is_whole(version, translator, tmp_path, monkeypatch, fails, messages):
     """A server takes any number for a version, so there is none until the last moment."""
@@ -181,6 +182,7 @@ def test_an_export_has_the_rows_and_cores_that_it_is_given(translator, tmp_path,
     assert given.limits == (256, 32768, 3)
 
 
+@pytest.mark.medium
 def test_every_warm_up_request_runs(version, loaded):
     """TensorFlow Serving reads `PredictionLog` records, at most 1,000."""
     asked = []
@@ -210,6 +212,7 @@ def test_another_program_without_this_package_translates_and_scores_the_same(ver
     assert len({text for row in drawn for text in row}) > 10 and drawn[1] == [""] * 3
 
 
+@pytest.mark.medium
 def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(loaded, translator):
     inputs = {
         "text": tf.constant(["two hundred and seven"] * 4),
@@ -233,6 +236,7 @@ def test_a_loaded_export_answers_options_and_names_what_is_wrong_with_a_row(load
     assert [text.split(b":")[0] for text in found["error"].numpy()] == [b"", b"alpha", b"", b"n_best"]
 
 
+@pytest.mark.medium
 def test_one_trace_of_each_signature_serves_every_size(translator):
     service, line = Signatures(translator), "two hundred and seven "
     functions = [service.translate, service.translate_with_options, service.sample, service.score]
@@ -245,6 +249,7 @@ def test_one_trace_of_each_signature_serves_every_size(translator):
     assert [function.experimental_get_tracing_count() for function in functions] == [1, 1, 1, 1]
 
 
+@pytest.mark.medium
 def test_an_export_in_bfloat16_says_so_and_scores_almost_as_one_in_float32(tmp_path, translator):
     """Of each weight and result 8 bits of 24 are left; log P stays within a few hundredths of itself."""
     folder = savedmodel.export(stand_in.translator(DECODE, dtype="bfloat16"), tmp_path, {})

@@ -531,6 +531,7 @@ def test_a_translator_makes_a_scorer_of_the_inputs_of_its_sentences():
         assert_same(received[:10], ranked(expected, 0.6)[:10])
 
 
+@pytest.mark.medium
 def test_a_call_of_a_translator_has_its_hooks():
     model, lines = small(1), tf.constant(["4", "5 6 6", "6 5 4 4", ""])
     plain = Translator(model, Numbers(), DECODE)
@@ -545,6 +546,7 @@ def test_a_call_of_a_translator_has_its_hooks():
     assert number > 5 and counted(never)[b"%d" % often] == 0
 
 
+@pytest.mark.medium
 def test_a_translator_draws_by_a_seed_of_each_sentence():
     model = Recurrent(seed=5)
     translator = Translator(model, None, DecodeConfig(beam_size=1, alpha=0.0), selector=lambda inputs: Sampler(inputs["seed"]))

@@ -103,6 +103,7 @@ def post(servers, body: dict, path: str = "translate:predict") -> requests.Respo
     return requests.post(f"{servers['http']}/v1/models/{path}", json=body, timeout=60)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("signature", "inputs"),
     [
@@ -180,6 +181,7 @@ def test_the_metadata_name_the_signatures(servers):
     assert set(signatures.signature_def["translate_with_options"].inputs) == {"text", *OPTIONS}
 
 
+@pytest.mark.medium
 def test_many_clients_at_once_each_get_their_own(servers):
     """With batching, their requests are run together and taken apart again, whatever options each has."""
     lines = [f"{number} and {number % 7}" for number in range(120)]

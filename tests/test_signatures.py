@@ -112,6 +112,7 @@ def test_translate_gives_what_a_translator_gives(service, translator):
     np.testing.assert_allclose(served["score"], expected["score"], atol=1e-5)
 
 
+@pytest.mark.medium
 def test_options_of_rows_in_one_batch_are_those_of_requests_of_their_own(service):
     one, two, long = stand_in.sentences(2) + [" ".join(stand_in.sentences(9))]
     rows = [
@@ -141,6 +142,7 @@ def test_the_models_own_alpha_is_asked_for_by_minus_one(service):
         assert_same(row_of(own, row), row_of(same, row), 0)
 
 
+@pytest.mark.medium
 def test_the_models_own_alpha_may_be_one_that_may_not_be_asked_for(translator, alpha=10.5):
     """Story: an export whose own α was beyond what rows may ask for refused every row, and `translate` gave empty lines."""
     other = Translator(translator.model, translator.tokenizer, DecodeConfig(beam_size=2, alpha=alpha, extra_length=2))
@@ -151,6 +153,7 @@ def test_the_models_own_alpha_may_be_one_that_may_not_be_asked_for(translator, a
     np.testing.assert_allclose(served["score"], expected["score"], rtol=1e-5)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
 def test_a_score_is_log_p_over_the_length_penalty_also_of_what_a_prefix_forces(service, alpha):
     """log P of the pieces by one call of the model; and by `score`, where the text is cut into the same pieces again."""
@@ -271,6 +274,7 @@ def test_alignments_are_those_of_the_model(service):
         np.testing.assert_allclose(found["alignment"][row, 0, : len(target), : len(source)], weights, atol=1e-5)
 
 
+@pytest.mark.medium
 def test_alignments_of_long_sentences_are_refused_in_their_row(translator, monkeypatch):
     """They have as many numbers as source times translation: 1,074 by 1,024 for each of W, if nothing were refused."""
     monkeypatch.setattr(signatures, "MAX_ALIGNED", 8)
@@ -284,6 +288,7 @@ def test_alignments_of_long_sentences_are_refused_in_their_row(translator, monke
     assert found["text"][3, 0] == service.translate(strings([long]))["text"][0]
 
 
+@pytest.mark.medium
 def test_alignments_that_are_too_large_together_are_refused(translator, monkeypatch):
     monkeypatch.setattr(signatures, "MAX_ALIGNMENTS", 500)
     service = Signatures(translator)
@@ -293,6 +298,7 @@ def test_alignments_that_are_too_large_together_are_refused(translator, monkeypa
     assert len(translated(service, [{"text": "one"}] * 50)["text"]) == 50
 
 
+@pytest.mark.medium
 def test_score_is_the_log_softmax_of_the_model(service):
     tokenizer, lines = service.translator.tokenizer, stand_in.sentences(40)
     targets = [*lines[1:], "½ straße"]
@@ -335,6 +341,7 @@ def test_a_blank_line_gives_an_empty_line_of_score_0(service, blank):
     assert scores["length"][1] == 1 and np.isfinite(scores["log_prob"]).all() and (scores["log_prob"] < 0).all()
 
 
+@pytest.mark.medium
 def test_batches_of_1_7_and_64_give_the_same(service):
     lines = stand_in.sentences(192)
 
@@ -454,6 +461,7 @@ def fuzz(service, requests: int, seed: int) -> collections.Counter:
     return met
 
 
+@pytest.mark.medium
 def test_300_requests_of_anything_are_answered_or_refused_row_by_row(service):
     met = fuzz(service, 300, seed=0)
     assert all(met[what] for what in ("alpha", "max_length", "n_best", "prefix", "very long", "rows: 0", "rows: 9", "score")), met
@@ -478,6 +486,7 @@ def sampled(service, rows: list[dict]) -> dict:
     return numpy(service.sample(text=strings([row["text"] for row in rows]), **inputs))
 
 
+@pytest.mark.medium
 def test_samples_of_rows_in_one_batch_are_those_of_requests_of_their_own(service):
     one, two, long = stand_in.sentences(2) + [" ".join(stand_in.sentences(9))]
     rows = [
@@ -506,6 +515,7 @@ def test_samples_of_rows_in_one_batch_are_those_of_requests_of_their_own(service
     assert len(set(together["text"][1])) > 1 and (together["score"][:4, 0] < 0).all()
 
 
+@pytest.mark.medium
 def test_the_score_of_a_sample_is_the_log_softmax_of_the_model(service):
     """Of sub-words, whatever text they make, whatever they were drawn from."""
     line, number, translator = stand_in.sentences(1)[0], 30, service.translator
@@ -670,6 +680,7 @@ def test_too_many_or_too_long_phrases_are_refused_in_their_row(service, name, ph
     assert_same(row_of(found, 1), row_of(translated(service, [{"text": line}]), 0))
 
 
+@pytest.mark.medium
 def test_phrases_are_refused_in_their_row_where_the_model_has_groups_of_beams(translator):
     grouped = dataclasses.replace(DECODE, beam_size=4, diverse_groups=2)
     service, line = Signatures(Translator(translator.model, translator.tokenizer, grouped)), stand_in.sentences(1)[0]

@@ -139,6 +139,7 @@ def resolved(model_dir: pathlib.Path, data_dir: pathlib.Path, **given) -> run_fo
     return run_folder.resolve(model_dir, given, str(data_dir))
 
 
+@pytest.mark.medium
 def test_a_new_run_has_the_sizes_that_its_data_was_prepared_with(folder, tmp_path):
     options = resolved(tmp_path / "new", folder / "data")
     assert (options.model.vocab_size, options.model.source_vocab_size) == (340, 330)
@@ -156,6 +157,7 @@ def test_data_without_sub_words_of_the_source_are_not_for_a_run_that_has_some(tm
     assert resolved(tmp_path / "new", tmp_path / "data").model.source_vocab_size == 0
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("given", [{"source_subwords_file": "x.model"}, {}], ids=["option", "data folder"])
 def test_a_task_of_one_vocabulary_refuses_another(folder, tmp_path, given):
     """Its architecture may not even have the option."""
@@ -163,6 +165,7 @@ def test_a_task_of_one_vocabulary_refuses_another(folder, tmp_path, given):
         run_folder.resolve(tmp_path / "new", given | {"architecture": "tagger"}, "" if given else str(folder / "data"))
 
 
+@pytest.mark.medium
 def test_the_folder_of_a_run_has_both_files_and_their_hashes(folder):
     written = json.loads((folder / "config.json").read_text())
     for key, name in (("subwords", "subwords.model"), ("source_subwords", "subwords.source.model")):
@@ -171,6 +174,7 @@ def test_the_folder_of_a_run_has_both_files_and_their_hashes(folder):
         assert written[key] == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["subwords.model", "subwords.source.model"])
 def test_a_run_does_not_do_without_one_of_its_files_nor_with_another(folder, tmp_path, name):
     shutil.copytree(folder, tmp_path / "run")
@@ -183,6 +187,7 @@ def test_a_run_does_not_do_without_one_of_its_files_nor_with_another(folder, tmp
         load(tmp_path / "run")
 
 
+@pytest.mark.medium
 def test_a_run_does_not_go_on_with_other_sub_words_of_the_source(folder):
     subwords, records = folder / "data" / "subwords.model", folder / "data" / "train" / shards.RECORDS
     run_folder.check_data(folder, subwords, records, folder / "subwords.source.model")
@@ -191,6 +196,7 @@ def test_a_run_does_not_go_on_with_other_sub_words_of_the_source(folder):
             run_folder.check_data(folder, subwords, records, other)
 
 
+@pytest.mark.medium
 def test_a_resumed_run_is_the_uninterrupted_one(folder, tmp_path):
     trained(tmp_path / "run", **GIVEN | OPTIONS | {"train_steps": 2})
     trained(tmp_path / "run", train_steps=4)
@@ -201,6 +207,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(folder, tmp_path):
             np.testing.assert_allclose(archives[1][name], archives[0][name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.medium
 def test_a_child_has_the_sub_words_of_both_sides_from_its_parent(folder, tmp_path):
     said = trained(tmp_path / "child", parent=str(folder), dataset="builtin", builtin_pairs=350, train_steps=1, valid_steps=1,
                    valid_sentences=0, best_metric="loss", batch_tokens=400)  # fmt: skip
@@ -209,6 +216,7 @@ def test_a_child_has_the_sub_words_of_both_sides_from_its_parent(folder, tmp_pat
         assert (tmp_path / "child" / name).read_bytes() == (folder / name).read_bytes()
 
 
+@pytest.mark.medium
 def test_a_loaded_run_reads_and_writes_with_its_two_vocabularies(folder):
     translator = load(folder)
     assert (translator.source_tokenizer.vocab_size, translator.tokenizer.vocab_size) == (330, 340)
@@ -248,6 +256,7 @@ def log_p(translator: Translator, source: str, target: str) -> list[float]:
     return [float(row[token]) for row, token in zip(tf.nn.log_softmax(logits), tokens, strict=True)]
 
 
+@pytest.mark.medium
 def test_a_translation_is_what_the_search_writes_for_the_ids_of_the_source(translator, service):
     ids, number = own_ids(translator, LINES), tf.ones(len(LINES), tf.int32)
     assert max(map(len, ids.to_list())) == DECODE.max_input
@@ -262,6 +271,7 @@ def test_a_translation_is_what_the_search_writes_for_the_ids_of_the_source(trans
     np.testing.assert_array_equal(translator.truncated(tf.constant(LINES)), [False] * 4 + [True])
 
 
+@pytest.mark.medium
 def test_the_best_of_many_samples_are_read_with_the_source_s_sub_words_too(translator):
     """At a low temperature all draws are the greedy translation."""
     rows = tf.ones(len(LINES), tf.int32)
@@ -272,6 +282,7 @@ def test_the_best_of_many_samples_are_read_with_the_source_s_sub_words_too(trans
     np.testing.assert_array_equal(found["text"][:, 0], greedy(tf.constant(LINES))["text"])
 
 
+@pytest.mark.medium
 def test_scores_of_given_translations_are_log_p_of_the_target_s_sub_words(translator, service):
     pairs = [("two hundred and seven", "zweihundertsieben"), ("one", "eins")]
     expected = [log_p(translator, *pair) for pair in pairs]
@@ -282,6 +293,7 @@ def test_scores_of_given_translations_are_log_p_of_the_target_s_sub_words(transl
     assert perplexity(translator, sources, targets) == pytest.approx(math.exp(-total / number), rel=1e-4)
 
 
+@pytest.mark.medium
 def test_a_model_that_translates_back_reads_the_translation_with_its_source_s_sub_words(translator):
     """Both sides swap roles: each model tokenizes its own."""
     forward = stand_in.translator(DECODE)
@@ -291,6 +303,7 @@ def test_a_model_that_translates_back_reads_the_translation_with_its_source_s_su
     assert dict(zip(found["text"], found["score"], strict=True)) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.medium
 def test_pieces_of_each_side_are_named_by_its_own_sub_words(translator, service):
     line, rows = LINES[0], [1]
     found = service.translate_with_options(
@@ -321,6 +334,7 @@ print(json.dumps([[text.decode("utf-8", "replace") for text in found["text"].num
 """
 
 
+@pytest.mark.medium
 def test_an_export_without_this_package_reads_and_writes_as_the_translator(translator, service, tmp_path):
     version = savedmodel.export(translator, tmp_path, {})
     described = json.loads((version / "assets.extra" / savedmodel.DESCRIPTION).read_text())

@@ -97,6 +97,7 @@ def check_survival(uninterrupted, model_dir: pathlib.Path, flags: tuple, kills: 
     assert left(model_dir) == uninterrupted(*flags)[0]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("flags", "kills"),
     [

@@ -56,6 +56,7 @@ def measured(monkeypatch) -> list:
     return calls
 
 
+@pytest.mark.medium
 def test_measurements_are_continued_and_make_a_table_and_a_picture(measured, tmp_path):
     settings, file, number = table1.Settings(d=8, heads=2, window=4), tmp_path / "table1.json", 2 * len(table1.LAYERS)
     first = table1.measure(settings, [8, 16], 1, file)

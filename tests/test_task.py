@@ -53,6 +53,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.medium
 def test_a_record_has_the_columns_of_the_task(folder):
     info = shards.read_info(folder / "data/train")
     assert info["columns"] == {"words": True, "case": False} and info["pairs"] == 500

@@ -253,6 +253,7 @@ def learned_from_a_sample(seed: int, kind: str) -> str:
     return hashlib.sha256(learn(lines, 400, kind=kind, sample=150, seed=seed)).hexdigest()
 
 
+@pytest.mark.medium
 def test_a_sample_of_the_text_gives_the_same_model_in_every_process(kind):
     """SentencePiece 0.2.3 draws its sample from a generator of the process that `set_random_generator_seed` does not reach."""
     program = f"import test_tokenizer; print(test_tokenizer.learned_from_a_sample(1, '{kind}'))"

@@ -146,6 +146,7 @@ def trained(text, tmp_path_factory) -> tuple[pathlib.Path, str]:
     return model_dir, result.stderr.decode() + result.stdout.decode()
 
 
+@pytest.mark.medium
 def test_training_reports_what_it_read_what_it_trains_and_what_to_do_next(trained):
     model_dir, said = trained
     assert "260 pairs" in said and "40 pairs" in said
@@ -163,6 +164,7 @@ def translated(trained) -> subprocess.CompletedProcess:
     return subprocess.run(command, input=b"\n".join(LINES_THAT_TRY_IT), capture_output=True, env=ENVIRONMENT)
 
 
+@pytest.mark.medium
 def test_every_line_is_answered_by_one_line_whatever_is_in_it(translated):
     """Only \\n ends a line: the 207th translation stands beside the 207th sentence."""
     assert translated.returncode == 0, translated.stderr.decode()
@@ -193,6 +195,7 @@ def test_n_best_lines_are_numbered_scored_and_best_first(trained, translated, tm
     assert all(float(row[1]) < 0 for row in rows[:2] + rows[6:])
 
 
+@pytest.mark.medium
 def test_json_lines_and_terms_are_answered_line_by_line(trained, translated, tmp_path):
     """Its beam of 2 holds what must appear and what must not, and the terms of a file where the source has them."""
     terms = tmp_path / "terms.tsv"
@@ -392,6 +395,7 @@ def test_progress_is_shown_on_a_terminal_that_the_translations_do_not_go_to(shou
     assert (b"3/3" in shown) == (output == "file") and (b"THREE" in shown) == (output == "terminal")
 
 
+@pytest.mark.medium
 def test_evaluating_prints_one_json_object_and_writes_the_translations(trained, text, tmp_path):
     """Blank lines and several references are counted as sacreBLEU counts them."""
     model_dir, _ = trained
@@ -707,6 +711,7 @@ translator.translate_lines = translate_lines
     assert result.stderr.decode().splitlines() == ["load narrow 0 1"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("weights", "version"), [("float32", "2"), ("int8", "1")])
 def test_an_export_translates_as_the_program_does(trained, tmp_path, weights, version):
     """And an export beside another is another version, which a server takes from then on."""
@@ -748,6 +753,7 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.medium
 def test_training_on_two_devices_goes_on_where_one_stopped_and_needs_no_more_than_the_folder(trained, tmp_path):
     """It ends at once, in a process that has seen nothing before, from wherever it is started."""
     before = (trained[0] / "config.json").read_bytes()

@@ -181,6 +181,7 @@ def test_the_masks_of_an_update_are_those_of_its_dropout_seeds():
     assert max(np.abs(weights[name] - without[name]).max() for name in weights) > 0.01
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("replicas", "micro_batch_tokens"), [(1, 10**6), (2, 10**6), (2, 15)])
 def test_validation_is_the_mean_over_all_tokens_by_numpy_on_any_number_of_devices(folder, replicas, micro_batch_tokens):
     """Without label smoothing, without dropout, every pair once; one pair at a time and unpadded in the oracle."""
@@ -401,6 +402,7 @@ def test_twenty_steps_on_many_devices_go_where_one_tape_goes(replicas, make_opti
     assert_moved_alike(weights, expected)
 
 
+@pytest.mark.medium
 def test_two_strategies_in_one_process_train_models_of_other_sizes():
     """Story: their collective operations had the same keys, and the second model failed: "Shape mismatch in the collective instance"."""
     for make_model in (Toy, lambda: Transformer(SMALL), Toy):

@@ -304,6 +304,7 @@ def test_the_closed_form_rounds_to_the_millions_that_table_3_prints(row, million
     assert round(config.num_weights / 1e6) == millions
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("config", "number"), [(paper.model("base"), 63_045_632), (paper.model("big"), 214_171_648)], ids=["base", "big"])
 def test_the_base_and_big_models_have_as_many_parameters_as_the_closed_form(config, number):
     assert config.num_weights == number
@@ -354,6 +355,7 @@ def copying(tiny):
     return model, (words, np.array(shift_right(words))), words
 
 
+@pytest.mark.medium
 def test_compiled_and_fitted_it_learns_and_is_saved_with_its_optimizer(tiny, tmp_path):
     model, inputs, target = copying(tiny)
     losses = model.fit(inputs, target, batch_size=16, epochs=8, verbose=0).history["loss"]

@@ -177,6 +177,7 @@ def test_n_best_is_sorted_and_its_first_is_the_translation(translator):
     np.testing.assert_allclose(many["score"][:, 0], one["score"], rtol=1e-5)  # Other sentences leave the batch at other times.
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_scores_are_teacher_forced_log_probabilities_over_the_length_penalty(model, alpha):
     """The step-by-step decoder with its cache agrees with one call of the model over the whole translation."""
@@ -280,6 +281,7 @@ def test_a_learned_position_table_that_is_shorter_than_a_sentence_still_translat
     assert np.isfinite(score)
 
 
+@pytest.mark.medium
 def test_a_translator_outlives_a_new_random_seed(model, tokenizer):
     """Story: TF.Text keeps a SentencePiece model in its op's kernel, and setting TensorFlow's seed drops all kernels.
 
@@ -325,6 +327,7 @@ def test_pairs_are_scored_a_few_at_a_time_by_their_longer_side(model, monkeypatc
     assert log_probs.row_lengths().numpy().tolist() == [2, 5, 3]
 
 
+@pytest.mark.medium
 def test_perplexity_is_of_all_pairs_however_many_are_read_at_once(translator, monkeypatch):
     lines = english(300)[:14]
     whole = perplexity(translator, lines[:7], lines[7:])

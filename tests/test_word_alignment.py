@@ -26,6 +26,7 @@ def words_of(pieces: list[str]) -> list[list[int]]:
     return words
 
 
+@pytest.mark.medium
 def test_weights_of_words_are_those_of_their_sub_words(translator):
     """Of translations that are forced as prefixes: what follows does not change their weights."""
     sources, targets = zip(*stand_in.pairs()[:20], strict=True)

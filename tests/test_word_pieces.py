@@ -179,6 +179,7 @@ def test_another_normalization_is_refused():
         word_pieces.learn([], 500, sample=1000, seed=1, normalization="nfkc", character_coverage=1.0)
 
 
+@pytest.mark.medium
 def test_beam_and_this_process_write_the_same(tmp_path):
     pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
     from t2t_keras.data import beam_pipeline
@@ -198,6 +199,7 @@ def run(tmp_path_factory) -> pathlib.Path:
     return model_dir
 
 
+@pytest.mark.medium
 def test_a_run_trains_and_draws_and_labels_its_embeddings_with_word_pieces(run):
     subwords = WordPieces(*run_folder.read_subwords(run))
     assert subwords.vocab_size == MODEL.vocab_size
@@ -205,6 +207,7 @@ def test_a_run_trains_and_draws_and_labels_its_embeddings_with_word_pieces(run):
     assert labels[FIRST + 1].split("\t")[0] == subwords.pieces[FIRST]
 
 
+@pytest.mark.medium
 def test_a_run_is_resumed_with_its_kind_of_sub_words_and_with_no_other(run):
     assert run_folder.read(run).data.subwords == "wordpiece"
     with pytest.raises(ValueError, match="subwords=bpe .the run: wordpiece."):
@@ -213,6 +216,7 @@ def test_a_run_is_resumed_with_its_kind_of_sub_words_and_with_no_other(run):
     assert state.step == TRAIN.train_steps + 1
 
 
+@pytest.mark.medium
 def test_a_run_translates_scores_and_shows_attention(run):
     translator = loading.load(run)
     lines = ["one hundred and two", "😀"]
@@ -227,6 +231,7 @@ def translator():
     return stand_in.translator(DecodeConfig(beam_size=2, alpha=0.8, max_input=24, extra_length=4), kind="wordpiece")
 
 
+@pytest.mark.medium
 def test_an_export_translates_the_same_in_a_process_without_this_package(translator, tmp_path):
     version = savedmodel.export(translator, tmp_path, {})
     result = programs.run([sys.executable, "-c", ALONE, str(version)], input=json.dumps(LINES), capture_output=True, text=True)

@@ -72,6 +72,7 @@ def uninterrupted(tmp_path_factory) -> tuple[pathlib.Path, str]:
     return model_dir, ended.stderr
 
 
+@pytest.mark.medium
 def test_two_workers_that_have_trained_report_no_crash(uninterrupted):
     """At the level of TensorFlow's log that shows errors."""
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] <= "2"
@@ -86,6 +87,7 @@ def train_until_stopped(model_dir) -> int:
     return checkpoint.step_of(checkpoint.kept(model_dir)[-1])
 
 
+@pytest.mark.medium
 def test_two_workers_that_are_stopped_save_and_exit_with_75(tmp_path):
     assert 7 <= train_until_stopped(tmp_path) < 11
 
