@@ -162,7 +162,11 @@ def test_the_tables_and_the_picture_show_what_was_measured(stand_ins, tmp_path):
     assert of_runs[0][2:4] == ["variance, first", "variance, last"] and of_runs[0][-1] == "perplexity"
     assert of_runs[2][2:] == ["2", "12", "0.2", "0.0667", "0.1", "0.05", "8.25"]
     assert all(len(row) == len(table[0]) for table in (cost, of_runs) for row in table)
-    panels = [[list(line.get_ydata()) for line in axes.lines] for axes in attention_functions.picture(results).axes]
+    picture = attention_functions.picture(results)
+    (legend,) = picture.legends
+    both = [f"{function}, {when}" for function in FUNCTIONS for when in ("untrained", "trained")]
+    assert [text.get_text() for text in legend.get_texts()] == [*both, "d_k: footnote 4"]
+    panels = [[list(line.get_ydata()) for line in axes.lines] for axes in picture.axes]
     assert panels[0] == [[2, 2], [12, 24]] * 3 + [[4, 8]], "and the line of footnote 4"
     assert panels[2][1] == pytest.approx([1 / 20, 1 / 36]) and panels[3] == [[8.25, 8.25]] * 3
     assert panels[4] == [pytest.approx([8, 16])] * 3 and panels[5] == [[72, 144], [8, 16], [8, 16]]

@@ -137,6 +137,8 @@ def test_tests_that_need_more_memory_than_is_free_are_refused(monkeypatch):
         significance.estimates(METRICS["bleu"], [FIRST], [REFERENCE], samples=1001)
     with pytest.raises(ValueError, match="1 bootstrap samples and 10,000 trials"):
         significance.estimates(METRICS["bleu"], [FIRST, SECOND], [REFERENCE], samples=1, trials=10_000)
+    monkeypatch.setattr(machine, "free_memory", lambda: 24 * 10_000 * 12.0)
+    significance.check_memory(24, 1, 10_000)
 
 
 def test_scores_have_an_interval_if_samples_are_asked_for():
@@ -205,6 +207,8 @@ def test_groups_are_of_source_lengths_if_the_source_is_known():
     assert found.length_of == "source"
     assert [(group.shortest, group.longest, group.wins) for group in groups] == [(1, 2, 2), (3, 4, 2), (5, 6, 1), (7, 8, 0), (9, 10, 0)]
     assert groups[2].gain == pytest.approx(50)
+    shown = [line.split()[:4] for line in report(found).splitlines()]
+    assert all([str(group.shortest), "to", str(group.longest), "2"] in shown for group in groups)
     seven = compare({"a": ["x"] * 7, "b": ["y"] * 7}, ["y"] * 7, source=source[:7], samples=0, trials=0).systems[1].lengths
     assert [(group.shortest, group.longest) for group in seven] == [(4, 5), (6, 6), (7, 8), (9, 9), (10, 10)]
     [alone] = compare({"a": ["x"] * 10, "b": ["y"] * 10}, ["y"] * 10, source=["w w"] * 10, samples=0, trials=0).systems[1].lengths

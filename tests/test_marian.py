@@ -24,7 +24,7 @@ import t2t_keras
 from t2t_keras import run_folder
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.decoding import loading
-from t2t_keras.interop import huggingface_folder, marian_config
+from t2t_keras.interop import huggingface_folder, marian_config, marian_vocabulary
 
 ROOT = pathlib.Path(__file__).parent.parent
 STEP_0 = "checkpoints/step-000000000.npz"
@@ -165,6 +165,15 @@ def test_options_of_the_search_are_taken_over_or_reported(opus, tmp_path, search
     assert {name: getattr(config.decode, name) for name in expected} == expected
     assert ", ".join(config.left) == left
     assert config.forbidden == ([5] if "bad_words_ids" in search else [])
+
+
+def test_an_import_names_the_options_of_the_search_that_it_ignores(opus, tmp_path, messages):
+    t2t_keras.import_marian(opus, tmp_path / "run")
+    assert not [message for message in messages if "ignored" in message]
+    folder = shutil.copytree(opus, tmp_path / "model")
+    (folder / "generation_config.json").write_text(json.dumps({"do_sample": True, "min_length": 4}))
+    t2t_keras.import_marian(folder, tmp_path / "other")
+    assert "Options of the search without a counterpart are ignored: do_sample, min_length." in "\n".join(messages)
 
 
 def test_options_of_the_search_may_be_in_config_json(opus, tmp_path):
@@ -346,6 +355,7 @@ of_model("several ends", "eos_token_id of 0 to", eos_token_id=[0, 2])
 of_model("no start", "decoder_start_token_id of 0 to", decoder_start_token_id=...)
 of_model("positions", "max_input=-1", max_position_embeddings=-1)
 of_model("whole number that no float holds", "dropout of type float.*1000", dropout=10**400)
+of_model("largest whole number that a float holds", r"dropout rate in \[0, 1\)", dropout=int(sys.float_info.max))
 of_model("activation of two lines", r"Received: 'a\\nb'", activation_function="a\nb")
 broken_options("generation_config.json", "beams", "beam_size=0", num_beams=0)
 broken_options("generation_config.json", "penalty", "length_penalty of type float", length_penalty="a")
@@ -600,3 +610,13 @@ def test_an_import_takes_less_memory_than_twice_the_model_and_no_tensorflow(tmp_
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     assert int(result.stdout) < 2 * size
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "given"),
+    [("en", "de", True), ("zh_Hans", "en-GB", True), ("en", "en", False), ("en", 3, False), (None, "de", False), ("en: x", "de", False)],
+)
+def test_languages_are_two_codes_or_none(tmp_path, source, target, given):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"source_lang": source, "target_lang": target}))
+    found = marian_vocabulary.languages_of(huggingface_folder.Folder(tmp_path))
+    assert found == ({"source_language": source, "target_language": target} if given else {})

@@ -142,7 +142,9 @@ def test_an_export_is_a_saved_model_with_a_description_and_a_warm_up(version):
 
 
 def test_the_description_has_the_facts(version, translator):
-    description = json.loads((version / "assets.extra" / savedmodel.DESCRIPTION).read_text())
+    text = (version / "assets.extra" / savedmodel.DESCRIPTION).read_text()
+    description = json.loads(text)
+    assert text == json.dumps(description, indent=2) + "\n", "a line for each, for people"
     assert description.pop("versions") == {
         name: sys.modules[name].__version__ for name in ("t2t_keras", "tensorflow", "tensorflow_text", "keras")
     }

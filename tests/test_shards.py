@@ -153,6 +153,7 @@ def test_there_are_never_more_files_than_can_be_open(tmp_path, monkeypatch):
     pairs = make_pairs(50, SMALL)
     info = shards.write(tmp_path, pairs, count=10**9, vocab_size=SMALL, seed=1)
     assert len(info["shards"]) == 3
+    assert (tmp_path / shards.INFO).read_text() == json.dumps(info, indent=2) + "\n"
     assert sorted(read_pairs(tmp_path, info)) == sorted(as_tuples(pairs))
 
 

@@ -279,8 +279,8 @@ def batches(
     read = tf.data.Dataset.range(start.window, last).map(
         lambda window: _read_window(folder, info, window, batch_tokens, seed, damaged_records, renewal)
     )
-    # If a run resumes inside an epoch, the epoch had pairs.
-    counted = _count_damaged(read, windows, begun=start.window % windows > 0 or start.batch > 0)
+    # If a run resumes after the first window of an epoch, the epoch had pairs.
+    counted = _count_damaged(read, windows, begun=start.window % windows > 0)
     return counted.prefetch(1).flat_map(window_batches)
 
 
