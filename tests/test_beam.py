@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import gzip
+import io
 import json
 import os
 import pathlib
@@ -180,6 +181,13 @@ def test_a_job_that_ended_is_finished_by_the_same_command(source, monkeypatch, m
     assert translate(source) == EXPECTED
     assert sorted(seen) == [b"", b"", b"", b"  ", b"x"]
     assert any(message.startswith("Skipping 5 finished: empty.txt, many.txt, ") for message in messages)
+
+
+def test_a_chunk_ends_with_the_line_that_fills_it(monkeypatch):
+    monkeypatch.setattr(folder, "LINES_PER_CHUNK", 3)
+    monkeypatch.setattr(folder, "BYTES_PER_CHUNK", 4)
+    assert list(folder.cut(io.BytesIO(b"a\n" * 5))) == [(0, 2), (4, 2), (8, 1)]
+    assert list(folder.cut(io.BytesIO(b"\n" * 6 + b"abcdefg\na"))) == [(0, 3), (3, 3), (6, 1), (14, 1)]
 
 
 def test_chunks_of_a_file_that_changed_are_translated_again(source, monkeypatch):

@@ -119,8 +119,10 @@ def test_the_report_s_summary_names_what_was_not_finite_in_the_first_micro_batch
     monkeypatch.setattr(diagnosis, "first_not_finite", lambda *_, micro_batch, **place: found[micro_batch])
     ids = tf.constant([[[5, 3, 0]], [[6, 3, 0]], [[7, 8, 3]], [[0, 0, 0]]])
     place = {"iterations": 1, "scale": 1.0, "text_of": lambda column, ids: [str(row.tolist()) for row in ids]}
+    (tmp_path / "x.npz").symlink_to(tmp_path / "elsewhere")
     told = diagnosis.write_report(tmp_path / "x.npz", strategy, None, TASK, TRAIN, {"source": ids, "target": ids}, **place)
     assert told.startswith("First value that is not finite: the first.")
+    assert not (tmp_path / "x.npz").is_symlink() and not (tmp_path / "elsewhere").exists()
     findings = json.loads((tmp_path / "x.json").read_text())
     assert [(each["micro_batch"], each["first"], each["pairs"]) for each in findings] == [
         (1, "the first", [["[6, 3]", "[6, 3]"]]), (2, "the second", [["[7, 8, 3]", "[7, 8, 3]"]])

@@ -244,6 +244,8 @@ def test_a_memory_or_a_cache_is_refused(layer, arguments):
 def test_a_window_without_a_position_is_refused(window):
     with pytest.raises(ValueError, match=f"Received: window={window}"):
         RestrictedSelfAttention(H, K, E, window=window)
+    with pytest.raises(ValueError, match=f"Received: window={window}"):
+        restricted_attention(*[normal(B, H, 6, K)] * 3, window)
 
 
 def test_a_negative_window_of_an_encoder_layer_is_refused():

@@ -9,7 +9,7 @@ def right_branching(words: list[str]) -> Tree:
     leaves = [Tree(tag_of(word, UNKNOWN_TAG), word=word) for word in words]
     if not leaves:
         return Tree(TOP)
-    end = [leaves.pop()] if len(leaves) > 1 and leaves[-1].label == "." else []
+    end = [leaves.pop()] if leaves[-1].label == "." else []
     sentence = node = Tree("S", leaves[:1])
     for leaf in leaves[1:-1]:
         phrase = Tree("VP", [leaf])
