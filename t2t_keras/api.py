@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import types
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -333,13 +334,13 @@ def load_export(export: pathlib.Path) -> tuple[Callable, object, int, Sequence[s
         found = with_options(**inputs)
         return {**found, "constraints_met": tf.ones_like(found["score"], tf.bool)}
 
-    class Signatures:
-        saved_model = model  # Signatures do not keep their model alive.
-        translate_with_options = staticmethod(with_options if "constraints" in with_options.structured_input_signature[1] else no_phrases)
-        sample = staticmethod(model.signatures["sample"] if "sample" in model.signatures else no_sample)
-        score = staticmethod(model.signatures["score"])
-
-    return lambda text: model.signatures["serving_default"](text=text), Signatures, 64, run_folder.description(export).get("languages", [])
+    signatures = types.SimpleNamespace(
+        saved_model=model,  # Signatures do not keep their model alive.
+        translate_with_options=with_options if "constraints" in with_options.structured_input_signature[1] else no_phrases,
+        sample=model.signatures["sample"] if "sample" in model.signatures else no_sample,
+        score=model.signatures["score"],
+    )
+    return lambda text: model.signatures["serving_default"](text=text), signatures, 64, run_folder.description(export).get("languages", [])
 
 
 @dataclasses.dataclass(frozen=True)

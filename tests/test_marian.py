@@ -196,6 +196,21 @@ def test_forbidden_words_are_never_written(opus, tmp_path):
     assert own not in found.to_list()[0]
 
 
+def test_no_state_of_the_decoder_makes_a_forbidden_word_likely(opus, tmp_path):
+    """Its logit is the largest for γ ∘ n + β with n along γ ∘ e and of length √d_model, as a layer normalization has it."""
+    folder, arrays = shutil.copytree(opus, tmp_path / "model"), safetensors.numpy.load_file(opus / "model.safetensors")
+    arrays["model.shared.weight"] *= 50
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+    (folder / "generation_config.json").write_text(json.dumps({"bad_words_ids": [[5]]}))
+    t2t_keras.import_marian(folder, tmp_path / "run")
+    translator = loading.load(tmp_path / "run")
+    own = marian_ids(folder, translator.tokenizer, "target").index(5)
+    norm = "model.decoder.layers.0.final_layer_norm"
+    e, gamma, beta = (arrays[name].astype(float) for name in ("model.shared.weight", f"{norm}.weight", f"{norm}.bias"))
+    largest = 16**0.5 * np.linalg.norm(gamma * e[5]) + beta @ e[5]
+    assert largest > 100 and largest + translator.model.embedding.bias.numpy()[own] < -99
+
+
 def test_rates_of_dropout_are_those_of_the_model(opus, tmp_path):
     folder, rates = shutil.copytree(opus, tmp_path / "model"), {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
     changed(folder, "config.json", **rates)

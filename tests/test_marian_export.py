@@ -253,7 +253,8 @@ def test_the_card_of_an_import_names_what_was_imported(tmp_path, source, base):
 
 
 def test_the_card_of_a_fine_tuned_import_names_its_base_model_and_its_own_command(run, tmp_path):
-    child = marian_run.make(tmp_path / "child", groups={"train": TrainConfig(parent=str(run), label_smoothing=0.2)})
+    train = TrainConfig(parent=str(run), label_smoothing=0.2, best_metric="loss")
+    child = marian_run.make(tmp_path / "child", groups={"train": train})
     config = parsed(child / "config.json")
     config["sources"] = {"d_model": "parent: parent: import of the hub's Some/opus-mt", "label_smoothing": "given", "dropout": "given"}
     (child / "config.json").write_text(json.dumps(config))
@@ -261,6 +262,7 @@ def test_the_card_of_a_fine_tuned_import_names_its_base_model_and_its_own_comman
     card = (tmp_path / "out" / "README.md").read_text()
     assert 'base_model: "Some/opus-mt"\n' in card and "Imported from" not in card
     assert "--parent=run" in card and "--label_smoothing=0.2" in card and "--d_model" not in card and "--dropout=0.1" in card
+    assert "best BLEU" not in card, "12.345 is the best loss"
 
 
 def test_a_hostile_name_is_no_markup(tmp_path):

@@ -55,7 +55,3 @@ class Profiler(contextlib.AbstractContextManager):
             logger.info(f"Wrote a profile of updates up to {self._last:,} to {self._folder / 'plugins/profile'}.")
         except (tf.errors.OpError, OSError) as error:
             logger.warning(f"Could not write the profile: {getattr(error, 'message', error)}. Training continues.")
-        # TensorBoard reads the newest event file alone, and this one never gets a point.
-        for marker in self._folder.glob("events.out.tfevents.*.profile-empty"):
-            with contextlib.suppress(OSError):
-                marker.unlink()
