@@ -166,6 +166,7 @@ def test_the_tables_and_the_picture_show_what_was_measured(stand_ins, tmp_path):
     (legend,) = picture.legends
     both = [f"{function}, {when}" for function in FUNCTIONS for when in ("untrained", "trained")]
     assert [text.get_text() for text in legend.get_texts()] == [*both, "d_k: footnote 4"]
+    assert [axes.get_yscale() for axes in picture.axes] == ["log", "linear", "linear", "linear", "log", "log"]
     panels = [[list(line.get_ydata()) for line in axes.lines] for axes in picture.axes]
     assert panels[0] == [[2, 2], [12, 24]] * 3 + [[4, 8]], "and the line of footnote 4"
     assert panels[2][1] == pytest.approx([1 / 20, 1 / 36]) and panels[3] == [[8.25, 8.25]] * 3
