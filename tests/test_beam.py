@@ -25,6 +25,7 @@ from apache_beam.testing.util import assert_that
 from t2t_keras import api, beam, checkpoint, run_folder  # api before a test replaces what it imports.
 from t2t_keras.beam import folder, job, transform
 from t2t_keras.config import SampleConfig
+from t2t_keras.decoding import process_environment
 from t2t_keras.line_translation import LineTranslation, LineTranslator, _Export
 from t2t_keras.text import lines
 
@@ -424,6 +425,17 @@ def test_an_export_with_other_weights_of_the_same_size_is_another_model(tmp_path
         (tmp_path / run_folder.SAVED_MODEL).write_bytes(weights)
         identities.append(LineTranslation({"export": tmp_path}).identity())
     assert identities[0] != identities[1]
+
+
+def test_kernels_are_chosen_for_a_run_and_threads_alone_for_an_export(tmp_path, monkeypatch):
+    chosen = []
+    monkeypatch.setattr(process_environment, "choose", lambda models, *options: chosen.append((models, *options)))
+    monkeypatch.setattr(process_environment, "choose_threads", lambda: chosen.append("threads"))
+    LineTranslation({**MODEL, "dtype": "bfloat16"}).choose_environment()
+    (tmp_path / run_folder.EXTRA).mkdir()
+    (tmp_path / run_folder.EXTRA / run_folder.DESCRIPTION).write_text("{}")
+    LineTranslation({"export": tmp_path}).choose_environment()
+    assert chosen == [(run_folder.groups(RUN, "model"), "bfloat16", False), "threads"]
 
 
 def test_an_option_that_an_export_refuses_is_reported_with_its_sentence(real, signatures, monkeypatch, tmp_path):

@@ -42,6 +42,11 @@ def test_a_record_has_the_sentences_between_separators_and_the_bytes_of_the_labe
     assert found == [(["abc", ""], BOS, [*b"yes"]), (["a", "bc", ""], BOS, [*b"no"]), (["d", ""], BOS, [*b"yes"])]
 
 
+def test_defaults_of_training_are_those_of_bert():
+    """The rate and the norm of clipping are those of its run_classifier.py and optimization.py."""
+    assert classification.Classification.defaults == {"label_smoothing": 0.0, "learning_rate": 5e-5, "warmup_steps": 100, "clip_norm": 1.0}
+
+
 def test_a_label_becomes_its_position_whatever_the_names_are():
     """Story: of 300 labels two had the same number, and were refused as no different names."""
     names = [f"label {number}" for number in range(3000)] + ["é", "ü"]
