@@ -435,7 +435,7 @@ def test_kernels_are_chosen_for_a_run_and_threads_alone_for_an_export(tmp_path, 
     (tmp_path / run_folder.EXTRA).mkdir()
     (tmp_path / run_folder.EXTRA / run_folder.DESCRIPTION).write_text("{}")
     LineTranslation({"export": tmp_path}).choose_environment()
-    assert chosen == [(run_folder.groups(RUN, "model"), "bfloat16", False), "threads"]
+    assert chosen == [(list(run_folder.groups(RUN, "model")), "bfloat16", False), "threads"]
 
 
 def test_an_option_that_an_export_refuses_is_reported_with_its_sentence(real, signatures, monkeypatch, tmp_path):
