@@ -31,19 +31,18 @@ tf.config.threading.set_intra_op_parallelism_threads(1)
 gc.set_threshold(100_000, 50, 50)
 keras.backend.clear_session = functools.partial(keras.backend.clear_session, free_memory=False)
 
-SMALL = "not medium and not slow"
 TINY = config.ModelConfig(vocab_size=40, encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=6, d_v=10, dropout=0.1)
 
 
 def pytest_configure(config):
     """Without `-m`, chooses the tests: of all files the small ones, of files that are named the medium ones too."""
     if not config.option.markexpr:
-        config.option.markexpr = "not slow" if config.args_source == config.ArgsSource.ARGS else SMALL
+        config.option.markexpr = "not slow" if config.args_source == config.ArgsSource.ARGS else "not medium and not slow"
 
 
 def pytest_terminal_summary(terminalreporter, config):
     """Tells which tests were chosen, and what was skipped and why, by number."""
-    terminalreporter.write_line(f"Chosen by -m: {config.option.markexpr}")
+    terminalreporter.write_line(f'Tests chosen: -m "{config.option.markexpr}"')
     reasons = collections.Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
     for reason, number in reasons.most_common():
         terminalreporter.write_line(f"Skipped {number}: {reason}")
