@@ -120,21 +120,21 @@ def blocks(file: str, text: str) -> list[Block]:
 
 REPORT = '''"""Writes which blocks of the package are run, by all processes of a test."""
 
-import os
+import contextlib
 import pathlib
 
 folder = pathlib.Path({folder!r})
 seen = set()
 
 
-def reached(block):
+def report_block(block):
     if block not in seen:
         seen.add(block)
-        with open(folder / "reached", "a") as file:
+        with contextlib.suppress(OSError), open(folder / "reached", "a") as file:  # A test may limit the size of files.
             file.write(f"{{(folder / 'now').read_text()}} {{block}}\\n")
 
 
-reached.autograph_info__ = None  # AutoGraph calls it as it is.
+report_block.autograph_info__ = None  # AutoGraph calls it as it is.
 '''
 
 
@@ -144,17 +144,17 @@ def watched(text: str, found: list[Block], numbers: dict[str, int]) -> str:
     for block in sorted(found, key=lambda block: -block.before):
         line = lines[block.before - 1]
         space = line[: len(line) - len(line.lstrip())]
-        lines.insert(block.before - 1, f"{space}__reached__({numbers[block.name]})\n")
+        lines.insert(block.before - 1, f"{space}report_block({numbers[block.name]})\n")
     tree = ast.parse(text).body
     place = next((each.lineno - 1 for each in tree if isinstance(each, ast.Import | ast.ImportFrom)), None)
     place = (tree[0].end_lineno if place is None else place) if tree else 0
-    lines.insert(place, f"from {PACKAGE}._reached import reached as __reached__\n")
+    lines.insert(place, "from reached_blocks import report_block\n")
     return "".join(lines)
 
 
 def sources(root: pathlib.Path = ROOT) -> dict[str, str]:
     """The text of the package's files, by their path from the root."""
-    files = sorted(path for path in (root / PACKAGE).rglob("*.py") if path.name not in ("__init__.py", "_reached.py"))
+    files = sorted(path for path in (root / PACKAGE).rglob("*.py") if path.name != "__init__.py")
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
@@ -179,7 +179,7 @@ def _folder() -> Iterator[pathlib.Path]:
 
 
 def import_packages() -> None:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # As `programs.py` imports it.
     os.environ["MPLBACKEND"] = "agg"
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # A file that changes within a second would be taken for the one before.
     sys.dont_write_bytecode = True
@@ -306,7 +306,7 @@ class Watch:
             self.places.append(place)
         (self.folder / "next").write_text(str(self.places.index(place)))
         (self.folder / "next").replace(self.folder / "now")  # At once: programs read it.
-        module = sys.modules.get(f"{PACKAGE}._reached")
+        module = sys.modules.get("reached_blocks")
         if module:
             module.seen.clear()
         self.place = place
@@ -376,7 +376,7 @@ def reach(jobs: int, words: list[str]) -> None:
                 found = blocks(file, text)
                 numbers |= {block.name: numbers.get(block.name, len(numbers) + place) for place, block in enumerate(found)}
                 (root / file).write_text(watched(text, found, numbers), encoding="utf-8")
-            (root / PACKAGE / "_reached.py").write_text(REPORT.format(folder=str(root.parent)))
+            (root / "reached_blocks.py").write_text(REPORT.format(folder=str(root.parent)))
             copies.append(root)
         names = {number: name for name, number in numbers.items()}
         import_packages()

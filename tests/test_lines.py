@@ -22,7 +22,7 @@ def test_a_line_too_long_to_be_a_sentence_is_reported_before_all_of_it_is_in_mem
     with path.open("rb") as file:
         read(file)
     with path.open("ab") as file:
-        file.truncate(2**32)  # Of which the disk holds nothing.
+        file.truncate(2**29)  # Of which the disk holds nothing.
     with (
         path.open("rb") as file,
         pytest.raises(ValueError, match=f"^Expected lines of at most 1,048,576 bytes.* line 3 of {path}. End each"),

@@ -63,7 +63,7 @@ def test_a_watched_file_reports_its_blocks_and_does_the_same(tmp_path, monkeypat
     text = mutation.watched(PACKAGE, found, {block.name: number for number, block in enumerate(found)})
     (tmp_path / "t2t_keras").mkdir()
     (tmp_path / "t2t_keras/__init__.py").touch()
-    (tmp_path / "t2t_keras/_reached.py").write_text(mutation.REPORT.format(folder=str(tmp_path)))
+    (tmp_path / "reached_blocks.py").write_text(mutation.REPORT.format(folder=str(tmp_path)))
     (tmp_path / "t2t_keras/toy.py").write_text(text)
     (tmp_path / "now").write_text("7")
     program = "from t2t_keras import toy\nprint(toy.double(2), toy.Sum().to(4))"
