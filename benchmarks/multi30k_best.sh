@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Multi30k with data diversification, as in docs/results.md: trains a model of each direction, translates the training set with both, trains
+# a wider model on all of it with each seed, and scores these and their ensemble. Run again, it resumes.
+#     benchmarks/multi30k_best.sh TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS]]
+# TEXT_DIR has train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco of both languages, such as train.en; lower-cased and tokenised.
+set -euo pipefail
+if [[ $# -lt 2 || $# -gt 5 ]]; then
+    echo "Usage: $0 TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS]], such as $0 multi30k/tok runs/best en de 1,2,3" >&2
+    exit 1
+fi
+text=$(realpath "$1") output=$(realpath -m "$2") source=${3:-en} target=${4:-de} seeds=${5:-1,2,3}
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=${PYTHON:-.venv/bin/python}
+tests=(test_2016_flickr test_2017_flickr test_2017_mscoco)
+scoring=(--lowercase --tokenize=none)
+
+# teacher FROM TO: trains a model on the pairs alone.
+teacher() {
+    "$python" tools/train.py --flagfile=multi30k_en_de --norm=pre --warmup_steps=1000 --learning_rate_factor=1.79 --train_steps=3200 \
+        --cooldown_steps=1200 --dtype=bfloat16 --valid_source="$text/val.$1" --valid_target="$text/val.$2" \
+        --train_source="$text/train.$1" --train_target="$text/train.$2" --model_dir="$output/$1_$2"
+}
+
+# translate FROM TO ALPHA: writes OUTPUT_DIR/translated.TO.
+translate() {
+    [[ -e "$output/translated.$2" ]] || "$python" tools/translate.py --model_dir="$output/$1_$2" --checkpoint=latest --beam_size=5 \
+        --alpha="$3" --input="$text/train.$1" --output="$output/translated.$2"
+}
+
+for each in "$source" "$target"; do
+    for set in train val "${tests[@]}"; do
+        [[ -r "$text/$set.$each" ]] || { echo "Expected $text/$set.$each. It is missing." >&2; exit 1; }
+    done
+done
+teacher "$source" "$target"
+teacher "$target" "$source"
+translate "$source" "$target" 1.6
+translate "$target" "$source" 1.0
+
+test_files=()
+for set in "${tests[@]}"; do
+    test_files+=(--test_source="$text/$set.$source" --test_target="$text/$set.$target")
+done
+"$python" tools/grid.py --flagfile=multi30k_en_de_best --seeds="$seeds" --subwords_file="$output/${source}_$target/subwords.model" \
+    --train_source="$text/train.$source,$text/train.$source,$output/translated.$source" \
+    --train_target="$text/train.$target,$output/translated.$target,$text/train.$target" \
+    --valid_source="$text/val.$source" --valid_target="$text/val.$target" \
+    "${test_files[@]}" "${scoring[@]}" --checkpoint=latest --output_dir="$output/students"
+ensemble=$output/students/base/seed${seeds//,/,$output/students/base/seed}
+for set in val "${tests[@]}"; do
+    echo "Ensemble, $set:"
+    "$python" tools/evaluate.py --model_dir="$ensemble" --checkpoint=latest --source="$text/$set.$source" \
+        --reference="$text/$set.$target" "${scoring[@]}"
+done

@@ -1,0 +1,86 @@
+"""The script of the best Multi30k model runs the programs with the right texts, in the right order."""
+
+import os
+import pathlib
+import shlex
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+SETS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+# Notes its arguments, and writes the output of translate.py.
+PYTHON = """#!/usr/bin/env bash
+printf '%q ' "$@" >> "$(dirname "$0")/commands"
+echo >> "$(dirname "$0")/commands"
+for each in "$@"; do
+    file=${each#--output=}
+    [[ $file == "$each" ]] || { mkdir -p "$(dirname "$file")"; echo translated > "$file"; }
+done
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Runs the script with arguments, and returns its result and the flags of each command, by name, after the program's."""
+    text = tmp_path / "text"
+    text.mkdir()
+    for name in SETS:
+        for language in ("en", "fr"):
+            (text / f"{name}.{language}").write_text(f"{name} {language}\n")
+    python = tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+
+    def run(*arguments):
+        command = [ROOT / "benchmarks/multi30k_best.sh", *arguments]
+        result = subprocess.run(command, env=os.environ | {"PYTHON": str(python)}, capture_output=True, text=True, cwd=tmp_path)
+        noted = tmp_path / "commands"
+        lines = noted.read_text().splitlines() if noted.exists() else []
+        noted.unlink(missing_ok=True)
+        return result, [(program, [flag.removeprefix("--") for flag in given]) for program, *given in map(shlex.split, lines)]
+
+    return run
+
+
+def values(given: list[str], name: str) -> list[str]:
+    """The values of a flag, with the folders as their last names."""
+    return [pathlib.Path(part).name for flag in given if flag.startswith(f"{name}=") for part in flag.partition("=")[2].split(",")]
+
+
+def test_it_trains_translates_and_trains_with_all_of_it(script, tmp_path):
+    result, commands = script("text", "out", "en", "fr", "4,7")
+    assert result.returncode == 0, result.stderr
+    programs = [pathlib.Path(program).stem for program, _ in commands]
+    assert programs == ["train", "train", "translate", "translate", "grid", *["evaluate"] * 4]
+    given = [flags for _, flags in commands]
+    for flags, (source, target) in zip(given[:4], [("en", "fr"), ("fr", "en")] * 2, strict=True):
+        assert values(flags, "model_dir") == [f"{source}_{target}"]
+        if flags in given[:2]:
+            assert values(flags, "train_source") + values(flags, "train_target") == [f"train.{source}", f"train.{target}"]
+            assert values(flags, "valid_source") + values(flags, "valid_target") == [f"val.{source}", f"val.{target}"]
+        else:
+            assert values(flags, "input") + values(flags, "output") == [f"train.{source}", f"translated.{target}"]
+    grid = given[4]
+    pairs = list(zip(values(grid, "train_source"), values(grid, "train_target"), strict=True))
+    assert pairs == [("train.en", "train.fr"), ("train.en", "translated.fr"), ("translated.en", "train.fr")]
+    assert f"subwords_file={tmp_path}/out/en_fr/subwords.model" in grid and "seeds=4,7" in grid
+    assert values(grid, "test_source") == [f"{name}.en" for name in SETS[2:]]
+    assert values(grid, "test_target") == [f"{name}.fr" for name in SETS[2:]]
+    for flags, name in zip(given[5:], SETS[1:], strict=True):
+        assert f"model_dir={tmp_path}/out/students/base/seed4,{tmp_path}/out/students/base/seed7" in flags
+        assert values(flags, "source") + values(flags, "reference") == [f"{name}.en", f"{name}.fr"]
+        assert {"lowercase", "tokenize=none", "checkpoint=latest"} <= set(flags) & set(grid)
+
+
+def test_what_is_translated_is_not_translated_again(script):
+    assert "translate" in str(script("text", "out", "en", "fr")[1])
+    result, commands = script("text", "out", "en", "fr")
+    assert result.returncode == 0
+    assert [pathlib.Path(program).stem for program, _ in commands][:3] == ["train", "train", "grid"]
+
+
+def test_it_reports_what_is_missing_before_it_runs_anything(script, tmp_path):
+    for arguments, said in ((("text",), "Usage:"), (("text", "out"), f"Expected {tmp_path}/text/train.de. It is missing.")):
+        result, commands = script(*arguments)
+        assert (result.returncode, commands) == (1, []) and said in result.stderr and len(result.stderr.splitlines()) == 1
