@@ -10,7 +10,7 @@ if [[ $# -lt 2 || $# -gt 5 ]]; then
 fi
 text=$(realpath "$1") output=$(realpath -m "$2") source=${3:-en} target=${4:-de} seeds=${5:-1,2,3}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-python=${PYTHON:-.venv/bin/python}
+python=${PYTHON:-python}
 tests=(test_2016_flickr test_2017_flickr test_2017_mscoco)
 scoring=(--lowercase --tokenize=none)
 
