@@ -167,12 +167,12 @@ def _without_tensorflow():
 
     The messages of TensorFlow Serving import those of TensorFlow, and so the whole package, which takes seconds.
     """
-    spec = importlib.util.find_spec("tensorflow")
-    if spec is None or "tensorflow" in sys.modules:
+    if "tensorflow" in sys.modules:
         yield
         return
+    spec = importlib.util.find_spec("tensorflow")
     empty = sys.modules["tensorflow"] = types.ModuleType("tensorflow")
-    empty.__path__ = list(spec.submodule_search_locations)
+    empty.__path__ = getattr(spec, "submodule_search_locations", [])  # Of none where it is not installed.
     try:
         yield
     finally:
@@ -268,9 +268,11 @@ def _rest(model: Model) -> Predict:
         try:
             # Rounds numbers to float32, so that they equal those of gRPC.
             answer = json.loads(text, parse_float=lambda digits: float(np.float32(digits)))
-        except ValueError:  # Not from a model server, but perhaps from a proxy.
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):  # Not from a model server, but perhaps from a proxy.
             answer = {"error": text}
-        if response.ok and "outputs" in answer:
+        if "outputs" in answer:
             return answer["outputs"]
         code = response.status_code
         message = f"{answer.get('error', text)} (HTTP {code})"

@@ -7,6 +7,7 @@ import pathlib
 import re
 
 _CGROUP = pathlib.Path("/sys/fs/cgroup")  # Limits of a container.
+_CPU, _STATUS = pathlib.Path("/proc/cpuinfo"), pathlib.Path("/proc/self/status")
 
 
 def _limit(file: str) -> list[str]:
@@ -57,8 +58,7 @@ def free_memory(root: pathlib.Path = pathlib.Path("/")) -> float:
 
 def cpu() -> dict:
     """Returns `cpu`, the name of the processor; `cores`, how many of them this process may use; and `flags`, its vector extensions."""
-    file = pathlib.Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
+    lines = _CPU.read_text().splitlines() if _CPU.exists() else []
     fields = {name.strip(): value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}
     known = set(fields.get("flags", "").split())
     wanted = ("avx", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
@@ -67,10 +67,10 @@ def cpu() -> dict:
 
 def _status(field: str) -> int:
     """Returns a field of the memory statistics of this process, in bytes."""
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+    for line in _STATUS.read_text().splitlines():
         if line.startswith(f"{field}:"):
             return 1024 * int(line.split()[1])
-    raise ValueError(f"Expected {field} in /proc/self/status, as Linux has it. Received none.")
+    raise ValueError(f"Expected {field} in {_STATUS}, as Linux has it. Received none.")
 
 
 def resident_memory() -> int:

@@ -2110,8 +2110,8 @@ MUTANTS = (
     Mutant(
         "index tags are kept in labels",
         "t2t_keras/parsing/trees.py",
-        're.split("[-=]", label, maxsplit=1)',
-        're.split("[-]", label, maxsplit=1)',
+        're.split("[-=]", label)',
+        're.split("[-]", label)',
         ("tests/test_trees.py::test_function_tags_and_indices_are_removed_from_a_label",),
     ),
     Mutant(

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import numpy_transformer as paper
 import pytest
@@ -131,15 +132,21 @@ SETTINGS = table1.Settings(d=8, heads=2)
 
 
 def measured(folder: pathlib.Path, *widths: int, **train) -> dict:
-    return attention_functions.measure(SETTINGS, [8, 16], 2, runs(*widths, **train), folder, strategy="all")
+    return attention_functions.measure(SETTINGS, [16, 8], 2, runs(*widths, **train), folder, strategy="all")
 
 
-def test_measurements_are_continued(stand_ins, tmp_path):
-    measured(tmp_path / "new", 4)
+def test_measurements_are_continued(stand_ins, tmp_path, monkeypatch, messages):
+    freed = []
+    monkeypatch.setattr(attention_functions.keras.backend, "clear_session", lambda: freed.append(len(stand_ins)))
+    measured(tmp_path / "deep/new", 4)
     assert stand_ins == [(f"{function}_4", function, 4, "all") for function in FUNCTIONS]
-    results = measured(tmp_path / "new", 4, 8)
+    assert [message for message in messages if message.startswith("Run ")] == [
+        f"Run {number} of 3: {function}, d_k = 4." for number, function in enumerate(FUNCTIONS, 1)
+    ]
+    assert freed == [0, 1, 2], "before each run, the graphs of the one before"
+    results = measured(tmp_path / "deep/new", 4, 8)
     assert stand_ins[3:] == [(f"{function}_8", function, 8, "all") for function in FUNCTIONS]
-    assert results == json.loads((tmp_path / "new/attention_functions.json").read_text())
+    assert results == json.loads((tmp_path / "deep/new/attention_functions.json").read_text())
     assert results["runs"]["scaled"]["8"]["options"] == dataclasses.asdict(runs(8)["scaled", 8].model) | dataclasses.asdict(TrainConfig())
     assert all(results["seconds"][function] == {"8": [0.008] * 2, "16": [0.016] * 2} for function in FUNCTIONS)
 
@@ -157,6 +164,7 @@ def test_the_tables_and_the_picture_show_what_was_measured(stand_ins, tmp_path):
     cost, of_runs = ([[cell.strip() for cell in line.strip("|").split("|")] for line in each.splitlines()] for each in
                      attention_functions.tables(results).split("\n\n"))  # fmt: skip
     assert cost[0] == ["function", "ms, n = 8", "ms, n = 16", "MiB, n = 8", "MiB, n = 16"]
+    assert cost[1] == ["---", *["---:"] * 4] and of_runs[1] == ["---", "---", *["---:"] * 7]
     assert cost[2:] == [["additive", "8", "16", "72", "144"], ["scaled", "8", "16", "8", "16"], ["unscaled", "8", "16", "8", "16"]]
     assert [row[:2] for row in of_runs[2:]] == [[d_k, function] for d_k in ("4", "8") for function in FUNCTIONS]
     assert of_runs[0][2:4] == ["variance, first", "variance, last"] and of_runs[0][-1] == "perplexity"
@@ -170,7 +178,52 @@ def test_the_tables_and_the_picture_show_what_was_measured(stand_ins, tmp_path):
     panels = [[list(line.get_ydata()) for line in axes.lines] for axes in picture.axes]
     assert panels[0] == [[2, 2], [12, 24]] * 3 + [[4, 8]], "and the line of footnote 4"
     assert panels[2][1] == pytest.approx([1 / 20, 1 / 36]) and panels[3] == [[8.25, 8.25]] * 3
-    assert panels[4] == [pytest.approx([8, 16])] * 3 and panels[5] == [[72, 144], [8, 16], [8, 16]]
+    assert panels[4] == [pytest.approx([16, 8])] * 3 and panels[5] == [[144, 72], [16, 8], [16, 8]]
+
+
+def test_exponents_are_fitted_from_128_on_and_what_could_not_be_measured_is_not_drawn(stand_ins, tmp_path):
+    results = measured(tmp_path, 4)
+    results["memory"] = dict.fromkeys(FUNCTIONS, {"64": 0, "127": 1, "128": 2**20, "256": 4 * 2**20})
+    memory = attention_functions.picture(results).axes[5]
+    assert [list(line.get_ydata()) for line in memory.lines] == [[2**-20, 1, 4]] * 3
+    assert [text.get_text() for text in memory.get_legend().get_texts()] == [f"{function}: n^2.00" for function in FUNCTIONS]
+
+
+@pytest.mark.parametrize(("number", "read"), [(3, [0, 1, 2]), (250, list(range(0, 200, 2)))])
+def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_path, number, read):
+    """On at most 100 of the validation pairs, of all lengths: every second one of 250. The seed decides on the first weights."""
+    given, measured = [], []
+    rows = np.array([[4 + row, 3, 0] for row in range(number)], "int32")
+
+    def batches(folder, **options):
+        given.append((folder, options))
+        return tf.data.Dataset.from_tensor_slices({"source": rows[:, None], "target": rows[:, None, ::-1]})
+
+    def load(folder, which, model):
+        given.append((folder, which))
+        model.set_weights([1 + weight for weight in model.get_weights()])
+
+    def of_model(model, pairs):
+        measured.append((model.get_weights(), [tuple(ids.tolist() for ids in pair) for pair in pairs]))
+        return {"perplexity": len(measured)}
+
+    monkeypatch.setattr(attention_functions.run, "train", lambda *arguments, **options: given.append((*arguments, options)))
+    monkeypatch.setattr(attention_functions.batching, "batches", batches)
+    monkeypatch.setattr(attention_functions.checkpoint, "load", load)
+    monkeypatch.setattr(attention_functions, "of_model", of_model)
+    model = ModelConfig(9, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=4, num_heads=1, d_k=2, d_v=2)
+    options = run_folder.Options(model, TrainConfig(seed=3, micro_batch_tokens=77))
+    found = attention_functions._figures_of_run(tmp_path, options, "all", "quiet")
+    assert found == {"before": {"perplexity": 1}, "after": {"perplexity": 2}}
+    reading = {"batch_tokens": 77, "seed": 0, "epochs": 1}
+    trained = (tmp_path, options, {"strategy": "all", "quiet": "quiet"})
+    assert given == [trained, (options.data_folder(tmp_path) / "valid", reading), (tmp_path, "latest")]
+    keras.utils.set_random_seed(3)
+    first = Transformer(model).get_weights()
+    for extra, (weights, pairs) in enumerate(measured):
+        assert pairs == [([4 + row, 3], [3, 4 + row]) for row in read]
+        for ours, expected in zip(weights, first, strict=True):
+            np.testing.assert_allclose(ours, extra + expected, rtol=1e-6)
 
 
 def program(tmp_path, *arguments: str) -> subprocess.CompletedProcess:

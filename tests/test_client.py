@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import loopback_server
 import numpy as np
@@ -215,6 +216,89 @@ def test_what_a_busy_server_or_its_proxy_answers_is_asked_for_again_and_nothing_
     assert isinstance(told.value, client.NoAnswerError) == again
 
 
+@pytest.mark.parametrize(
+    ("kind", "again"),
+    [
+        ("SSLError", False),
+        ("InvalidURL", False),
+        ("ConnectionError", True),
+        ("Timeout", True),
+        ("ChunkedEncodingError", True),
+    ],
+)
+def test_a_connection_that_fails_is_tried_again_but_not_where_it_would_fail_again(monkeypatch, kind, again):
+    import requests
+
+    def post(session, url, **options):
+        raise getattr(requests.exceptions, kind)("what went wrong")
+
+    monkeypatch.setattr(requests.Session, "post", post)
+    with pytest.raises(client.ServerError, match="what went wrong$") as told:
+        client.connect(client.Model("http://localhost:1", "translate"))("serving_default", {"text": ["one"]})
+    assert isinstance(told.value, client.NoAnswerError) == again
+
+
+@pytest.mark.parametrize("content", ["<html>Log in first</html>", '["Log in first"]', '{"message": "Log in first"}', '"Log in first"'])
+def test_a_page_in_place_of_outputs_is_an_error(monkeypatch, content):
+    """Story: JSON that was no object ended the client with a traceback."""
+    from requests import Response, Session
+
+    answer = Response()
+    answer.status_code, answer._content = 200, content.encode()
+    monkeypatch.setattr(Session, "post", lambda session, url, **options: answer)
+    with pytest.raises(client.ServerError, match="refused the request: .*Log in first.*HTTP 200"):
+        client.connect(client.Model("http://localhost:1", "translate"))("serving_default", {"text": ["one"]})
+
+
+def test_a_request_of_rest_is_json_for_the_newest_version_or_the_one_asked_for(monkeypatch):
+    from requests import Response, Session
+
+    answer, seen = Response(), []
+    answer.status_code, answer._content = 200, b'{"outputs": {"text": ["ONE"]}}'
+    monkeypatch.setattr(Session, "post", lambda session, url, **options: seen.append((url, options)) or answer)
+    for version in (0, 3):
+        predict = client.connect(client.Model("http://localhost:1/", "a b", version, 2.5))
+        assert predict("serving_default", {"text": ["one"]}) == {"text": ["ONE"]}
+    assert [url for url, _ in seen] == [f"http://localhost:1/v1/models/a%20b{part}:predict" for part in ("", "/versions/3")]
+    assert seen[0][1] == {
+        "data": '{"signature_name": "serving_default", "inputs": {"text": ["one"]}}',
+        "headers": {"Content-Type": "application/json"},
+        "timeout": 2.5,
+    }
+
+
+@pytest.fixture
+def answered(monkeypatch):
+    """Answers of gRPC without a server: the requests, and the response to all of them."""
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+    requests_, response = [], predict_pb2.PredictResponse()
+
+    def answer(request, timeout):
+        requests_.append(request)
+        return response
+
+    monkeypatch.setattr(prediction_service_pb2_grpc, "PredictionServiceStub", lambda channel: types.SimpleNamespace(Predict=answer))
+    return requests_, response
+
+
+def test_numbers_that_come_as_bytes_are_read(answered):
+    """As some servers send them; TensorFlow Serving sends fields."""
+    requests_, response = answered
+    for name, values in (("score", np.array([[-0.1, 2.5]], "float32")), ("length", np.array([3, -4, 5], "int32"))):
+        response.outputs[name].CopyFrom(tf.make_tensor_proto(values))
+        assert response.outputs[name].tensor_content
+    found = client.connect(client.Model("grpc://localhost:1", "translate"))("score", {"source": ["a"]})
+    assert found == {"score": [[float(np.float32(-0.1)), 2.5]], "length": [3, -4, 5]}
+    assert not requests_[0].model_spec.HasField("version")  # Version 0 would be one that the server does not have.
+
+
+def test_an_output_of_a_type_that_no_export_has_is_an_error(answered):
+    answered[1].outputs["score"].CopyFrom(tf.make_tensor_proto(np.zeros(2, "float64")))
+    with pytest.raises(client.ServerError, match="Received: DT_DOUBLE"):
+        client.connect(client.Model("grpc://localhost:1", "translate"))("serving_default", {"text": ["a"]})
+
+
 def test_no_two_clients_wait_equally_long_and_none_longer_than_half_a_minute():
     def predict(signature, inputs):
         raise client.NoAnswerError("away")
@@ -224,6 +308,19 @@ def test_no_two_clients_wait_equally_long_and_none_longer_than_half_a_minute():
         with pytest.raises(client.NoAnswerError):
             client.retrying(predict, 20, sleep=times.append)("serving_default", {})
     assert waited[0] != waited[1] and 15 <= max(waited[0]) <= 30
+
+
+@pytest.mark.parametrize("bound", [0, 1])
+def test_a_wait_is_at_most_twice_the_one_before_and_at_least_half_of_that(monkeypatch, bound):
+    def predict(signature, inputs):
+        raise client.NoAnswerError("away")
+
+    monkeypatch.setattr(client.random, "uniform", lambda *bounds: bounds[bound])
+    waited = []
+    with pytest.raises(client.NoAnswerError):
+        client.retrying(predict, 10, sleep=waited.append)("serving_default", {})
+    longest = [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert waited == (longest if bound else [seconds / 2 for seconds in longest])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -243,10 +340,11 @@ def test_an_option_that_is_refused_is_reported_and_not_repeated(servers, request
     assert len(requests) == 1
 
 
-def test_one_line_that_is_refused_is_named():
-    answers = {"text": [["A"], [""]], "score": [[-1.0], [0.0]], "error": ["", "prefix: expected fewer sub-words. "]}
-    with pytest.raises(client.ServerError, match="1 of 2 lines, such as 'b': prefix: expected fewer sub-words.$"):
-        client.translate_batch(lambda signature, inputs: answers, ["a", "b"], client.Options())
+def test_the_first_line_that_is_refused_is_named():
+    errors = ["", "prefix: expected fewer sub-words. ", "alpha: expected 0 to 10. "]
+    answers = {"text": [["A"], [""], [""]], "score": [[-1.0], [0.0], [0.0]], "error": errors}
+    with pytest.raises(client.ServerError, match="2 of 3 lines, such as 'b': prefix: expected fewer sub-words.$"):
+        client.translate_batch(lambda signature, inputs: answers, ["a", "b", "c"], client.Options())
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -264,13 +362,17 @@ def test_what_is_not_given_is_left_to_the_model(servers, requests):
     assert result["score"] == pytest.approx([-0.9, -1.5])
     [inputs] = requests
     assert (inputs["alpha"].tolist(), inputs["max_length"].tolist()) == ([-1.0], [0])
+    assert (inputs["prefix"].tolist(), inputs["alignment"].tolist()) == ([b""], [False])
+    client.translate_batch(predict_of(servers, "grpc"), ["one", "two"], client.Samples(1, 3, 1.0, 0, 1.0))
+    assert (requests[1]["seed"].tolist(), requests[1]["max_length"].tolist()) == ([3 * 2**32, 3 * 2**32 + 1], [0, 0])
+    assert (client.Options().number, client.Model("grpc://localhost:1", "translate").version) == (1, 0)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("model", [{"name": "transalte"}, {"version": 7}])
-def test_a_model_that_the_server_does_not_have_is_named(servers, scheme, model):
+@pytest.mark.parametrize(("model", "named"), [({"name": "transalte"}, "'transalte'"), ({"version": 7}, "'translate', version 7")])
+def test_a_model_that_the_server_does_not_have_is_named(servers, scheme, model, named):
     predict = client.retrying(predict_of(servers, scheme, **model), 5, sleep=lambda seconds: pytest.fail("waited"))
-    with pytest.raises(client.ServerError, match=r"has no model 'tran\w+'.*not loaded it yet.*Servable not found for request"):
+    with pytest.raises(client.ServerError, match=f"has no model {named}, or has not loaded it yet.*Servable not found for request"):
         list(client.translate_lines(predict, ["one"]))
 
 

@@ -134,17 +134,22 @@ def test_tests_that_need_more_memory_than_is_free_are_refused(monkeypatch):
     monkeypatch.setattr(machine, "free_memory", lambda: 24 * 1000 * 80.0)
     significance.check_memory(24, 1000)
     with pytest.raises(ValueError, match="24 sentences, 1,001 bootstrap samples, which take"):
+        significance.check_memory(24, 1001)
+    with pytest.raises(ValueError, match="24 sentences, 1,001 bootstrap samples, which take"):
         significance.estimates(METRICS["bleu"], [FIRST], [REFERENCE], samples=1001)
     with pytest.raises(ValueError, match="1 bootstrap samples and 10,000 trials"):
         significance.estimates(METRICS["bleu"], [FIRST, SECOND], [REFERENCE], samples=1, trials=10_000)
     monkeypatch.setattr(machine, "free_memory", lambda: 24 * 10_000 * 12.0)
     significance.check_memory(24, 1, 10_000)
+    with pytest.raises(ValueError, match="1 bootstrap samples and 10,001 trials"):
+        significance.check_memory(24, 1, 10_001)
 
 
 def test_scores_have_an_interval_if_samples_are_asked_for():
     found = scores.scores(FIRST, REFERENCE, samples=30)
     plain = scores.scores(FIRST, REFERENCE)
     assert plain.keys() == {"bleu", "signature", "chrf", "chrf_signature", "exact_match", "sentences"}
+    assert "case:mixed" in plain["signature"] and "case:mixed" in plain["chrf_signature"]
     assert found.keys() - plain.keys() == {"bleu_mean", "bleu_margin", "chrf_mean", "chrf_margin"}
     assert {name: found[name] for name in ("bleu", "chrf", "exact_match")} == {
         name: plain[name] for name in ("bleu", "chrf", "exact_match")
@@ -154,6 +159,7 @@ def test_scores_have_an_interval_if_samples_are_asked_for():
         assert (found[f"{name}_mean"], found[f"{name}_margin"]) == (expected.mean, expected.margin)
     split = scores.compound_split_bleu(FIRST, REFERENCE, language="de", samples=30)
     assert split["compound_split_bleu_margin"] > 0
+    assert scores.compound_split_bleu(FIRST, REFERENCE, language="de") == {"compound_split_bleu": split["compound_split_bleu"]}
 
 
 # Comparisons.
@@ -181,6 +187,12 @@ def test_options_are_those_of_the_scores():
     expected = scores.scores(FIRST, REFERENCE, OTHER_REFERENCE, lowercase=True, tokenize="char")
     assert (found.systems[0].bleu.score, found.systems[0].chrf.score) == (expected["bleu"], expected["chrf"])
     assert (found.signature, found.chrf_signature) == (expected["signature"], expected["chrf_signature"])
+
+
+def test_a_comparison_without_options_has_the_numbers_of_sacrebleu_and_ten_examples():
+    found = compare({"a": ["x"] * 12, "b": ["y"] * 12}, ["y"] * 12)
+    assert "|bs:1000|ar:10000|seed:12345|case:mixed|" in found.signature and "|tok:13a|" in found.signature
+    assert len(found.systems[1].better) == 10
 
 
 BASELINE = ["a b c", "x y z", "k l", "one two three four.", "same"]
@@ -272,10 +284,19 @@ def test_a_sentence_that_is_as_good_is_no_example():
     assert [example.line for example in found.better] == [1] and [example.line for example in found.worse] == [2]
 
 
+def test_a_sentence_that_is_better_or_worse_by_less_than_a_point_is_a_win_or_a_loss():
+    long = " ".join(WORDS * 5)
+    found = compare({"a": [long + "!", long], "b": [long, long + "!"]}, [long] * 2, samples=0, trials=0).systems[1]
+    [group], [gain], [loss] = found.lengths, found.better, found.worse
+    assert (gain.line, loss.line) == (1, 2) and 0 < gain.gain < 1 and -1 < loss.gain < 0
+    assert (group.wins, group.losses, group.ties) == (1, 1, 0)
+
+
 def test_several_references_count_for_each_sentence():
     found = compare({"a": ["x y z"], "b": ["one two"]}, ["k l m"], ["one two"], samples=0, trials=0)
     [example] = found.systems[1].better
     assert example.chrf == pytest.approx(100) and example.references == ("k l m", "one two")
+    assert found.systems[1].lengths[0].longest == 3  # Of the first reference.
 
 
 @pytest.mark.parametrize(
@@ -358,6 +379,20 @@ def test_the_report_has_every_figure():
         for line, name, own, marks in ((shown[3], "first", example.baseline, "[-"), (shown[4], "second", example.system, "{+")):
             assert line.split(None, 1)[0] == name and marks in line
             assert "".join(part for part in line.split(None, 1)[1] if part not in "[-]{+}") == own
+
+
+def test_the_columns_of_a_report_are_aligned():
+    """The first to the left, numbers to the right."""
+    text = report(compare({"a": ["a b c d", "x y"], "long name": ["a b c d", "a"]}, ["a b c d", "a b"], samples=0, trials=0))
+    bleu, chrf, lengths, example = [part.splitlines() for part in text.split("\n\n")[1:]]
+    assert bleu[:3] == ["BLEU       score", "a          84.09", "long name  81.87"]
+    assert chrf[:3] == ["chrF2      score", "a          85.42", "long name  91.49"]
+    assert lengths[1:] == [
+        "tokens of the reference  sentences  baseline BLEU    BLEU  wins  losses  ties  mean gain",
+        "2                                1           0.00    0.00     1       0     0     +55.56",
+        "4                                1         100.00  100.00     0       0     1      +0.00",
+    ]
+    assert example[1:] == ["  reference  a b", "  a          [-x y-]", "  long name  {+a+}"]
 
 
 def test_the_report_has_the_columns_of_the_tests_that_were_made():

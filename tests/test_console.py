@@ -63,6 +63,14 @@ def test_a_worker_that_shows_no_progress_still_logs_messages(monkeypatch, stream
     assert sys.stderr.getvalue() == "" and messages == ["a word"]
 
 
+def test_the_bar_of_a_resumed_run_begins_where_it_is(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with ProgressBar(10, 4) as shown:
+        shown.update()
+    first, *_, last = [text for text in sys.stderr.getvalue().split("\r") if text.strip()]
+    assert "4/10" in first and "5/10" in last and "updates" in last
+
+
 def test_the_time_left_is_at_the_pace_since_this_start(monkeypatch, capsys):
     """A run that goes on from update 100 and makes 10 more in 60 seconds has 90 more to make until update 200."""
     seconds = iter([1000.0, 1060.0])
@@ -84,14 +92,17 @@ def test_messages_and_progress_stand_in_one_file_in_the_order_they_were_written(
     assert [line.partition(" update ")[2][:1] or line for line in lines] == ["1", "between", "2", "after"]
 
 
-def test_messages_are_written_above_the_bar(monkeypatch):
+@pytest.mark.parametrize("handling", [logger, logging.getLogger()], ids=["the package's", "the program's"])
+def test_messages_are_written_above_the_bar(monkeypatch, handling):
     """A message printed over a bar would leave the rest of the bar behind it on its line."""
     monkeypatch.setattr(sys, "stderr", Terminal())
     handler = logging.StreamHandler()
-    monkeypatch.setattr(logger, "handlers", [handler])
-    monkeypatch.setattr(logger, "level", logging.INFO)
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", handling is not logger)
+    monkeypatch.setattr(handling, "handlers", [handler])
+    monkeypatch.setattr(logger, "isEnabledFor", lambda level: level >= logging.INFO)
     with ProgressBar(10, 0) as shown:
         shown.update()
         logger.info("a message")
-    assert logger.handlers == [handler]
+    assert handling.handlers == [handler]
     assert "a message" in [text.rpartition("\r")[2] for text in sys.stderr.getvalue().split("\n")]

@@ -15,6 +15,7 @@ import programs
 import pytest
 import tensorflow as tf
 from logged import logged
+from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 
 from t2t_keras.reporting import curves, embedding_projector, event_files, pictures
 from t2t_keras.reporting.event_files import read_scalars
@@ -96,6 +97,49 @@ def test_only_what_has_been_written_since_is_read_again(model_dir, monkeypatch):
     assert read_scalars(model_dir / "logs") == found
 
 
+def written(path: pathlib.Path, values: dict[int, list]) -> None:
+    """An event file of values by step."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for step, summary in values.items():
+            writer.write(event_pb2.Event(step=step, summary=summary_pb2.Summary(value=summary)).SerializeToString())
+
+
+def test_scalars_are_single_floats_in_either_form_and_in_the_order_of_their_steps(tmp_path):
+    """TensorFlow may write a number as such or as bytes; lists of numbers and whole numbers are none of ours."""
+    several = {
+        "bytes": tensor_pb2.TensorProto(dtype=1, tensor_content=np.float32(0.5).tobytes()),
+        "number": tensor_pb2.TensorProto(dtype=1, float_val=[0.25]),
+        "list": tensor_pb2.TensorProto(dtype=1, float_val=[0.75], tensor_shape={"dim": [{"size": 1}]}),
+        "bytes of a list": tensor_pb2.TensorProto(dtype=1, tensor_content=bytes(4), tensor_shape={"dim": [{"size": 1}]}),
+        "empty": tensor_pb2.TensorProto(dtype=1),
+        "bytes of two": tensor_pb2.TensorProto(dtype=1, tensor_content=bytes(8)),
+        "whole": tensor_pb2.TensorProto(dtype=3, int_val=[3], tensor_content=bytes(4)),
+    }
+    values = [summary_pb2.Summary.Value(tag=tag, tensor=tensor) for tag, tensor in several.items()]
+    written(tmp_path / "events.out.tfevents.1", {20: values, 10: values[:1]})
+    found = read_scalars(tmp_path)
+    assert found == {"bytes": {10: 0.5, 20: 0.5}, "number": {20: 0.25}}
+    assert list(found["bytes"]) == [10, 20]
+
+
+def test_of_two_files_the_one_that_was_begun_last_counts(tmp_path):
+    """Their names have numbers of any number of digits."""
+    for name, number in (("10.host.5.2", 2.0), ("9.host.5.10", 1.0), ("10.host.5.11", 3.0)):
+        value = summary_pb2.Summary.Value(tag="a", tensor=tensor_pb2.TensorProto(dtype=1, float_val=[number]))
+        written(tmp_path / f"events.out.tfevents.{name}", {1: [value]})
+    assert read_scalars(tmp_path) == {"a": {1: 3.0}}
+
+
+def test_a_record_that_is_none_of_tensorboard_ends_what_is_read_of_a_file(tmp_path):
+    value = summary_pb2.Summary.Value(tag="a", tensor=tensor_pb2.TensorProto(dtype=1, float_val=[1.0]))
+    record = event_pb2.Event(step=1, summary=summary_pb2.Summary(value=[value])).SerializeToString()
+    later = event_pb2.Event(step=2, summary=summary_pb2.Summary(value=[value])).SerializeToString()
+    with tf.io.TFRecordWriter(str(tmp_path / "events.out.tfevents.1")) as writer:
+        for each in (record, b"no event", later):
+            writer.write(each)
+    assert read_scalars(tmp_path) == {"a": {1: 1.0}}
+
+
 def test_a_large_file_is_read_record_by_record(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "events.out.tfevents.1")) as writer:
         for step in range(20):
@@ -123,6 +167,22 @@ def test_the_table_has_a_row_for_each_step_and_an_empty_cell_where_nothing_was_m
         "valid/loss",
     ]
     assert np.float32(rows[1]["valid/loss"]) == np.float32(THIRD)
+
+
+def test_steps_are_in_order_in_the_table_and_a_run_without_points_has_none(tmp_path, drawn):
+    assert curves.as_csv({"a": {16: 1.0, 3: 2.0}, "b": {8: 0.5}}) == "step,a,b\n3,2,\n8,,0.5\n16,1,\n"
+    curves.update(tmp_path, {})
+    assert drawn == [] and list(tmp_path.iterdir()) == []
+
+
+def test_a_run_has_points_where_one_is_finite(model_dir):
+    shutil.rmtree(model_dir / "logs")
+    board = TensorBoardWriter(model_dir / "logs")
+    board.write(1, {"train/loss": math.nan})
+    with pytest.raises(ValueError, match="has no points yet"):
+        curves.read(model_dir)
+    board.write(2, {"train/loss": 0.0})
+    assert curves.read(model_dir)["train/loss"][2] == 0
 
 
 def test_after_a_kill_and_a_resume_each_step_is_there_once_with_its_last_value(model_dir):
@@ -159,7 +219,9 @@ def test_the_title_has_the_best_validation_which_need_not_be_the_first_or_the_la
 def test_the_axis_of_a_loss_leaves_out_the_first_updates_of_each_run():
     """The first twentieth of a curve, whose loss is several times higher."""
     first = {"train/loss": {step: 9.0 if step < 2 else 5.0 - step / 100 for step in range(40)}, "valid/loss": {20: 3.0, 40: 2.0}}
-    second = {"train/loss": {step: 8.0 if step < 2 else 4.0 for step in range(40)}, "train/learning_rate": {1: 2.0, 40: 0.5}}
+    second = {"train/loss": {step: 8.0 if step < 1 else 4.96 - step / 100 for step in range(38)}, "train/learning_rate": {1: 2.0, 40: 0.5}}
+    only_second = {axes.get_title(loc="left"): axes for axes in curves.figure({"b": second}).axes}
+    assert only_second["Loss"].get_ylim()[1] == pytest.approx(1.05 * 4.95)
     for runs in ({"a": first}, {"a": first, "b": second}, {"b": second, "a": first}):
         axes = {axes.get_title(loc="left"): axes for axes in curves.figure(runs).axes}
         assert axes["Loss"].get_ylim()[1] == pytest.approx(1.05 * 4.98)
@@ -192,6 +254,15 @@ def test_each_run_is_drawn_under_its_own_name(model_dir, tmp_path, drawn):
 def test_without_bleu_the_picture_shows_perplexity():
     figure = curves.figure({"mine": {"train/perplexity": {1: 9.0, 2: 5.0}, "valid/perplexity": {2: 6.0}}})
     assert len(lines(figure)["Perplexity"]) == 2
+    loss = figure.axes[0]
+    assert loss.get_ylim() == (0, 1) and [text.get_text() for text in loss.texts] == ["no points yet"]
+
+
+def test_updates_are_whole_numbers_also_where_there_are_few():
+    ticks = curves.figure({"mine": {"valid/loss": {1: 9.0, 2: 5.0}}}).axes[0].get_xticks()
+    assert ticks.tolist() == [round(tick) for tick in ticks] and len(ticks) > 1
+    many = curves.figure({"mine": {"valid/loss": {1: 9.0, 500: 5.0}}}).axes[0].get_xticks()
+    assert many[:6].tolist() == list(range(0, 501, 100))
 
 
 def test_without_bleu_and_perplexity_it_shows_the_first_other_figure_of_validation():
@@ -203,6 +274,7 @@ def test_without_bleu_and_perplexity_it_shows_the_first_other_figure_of_validati
 def test_quality_is_bleu_or_perplexity_or_another_figure_of_validation():
     perplexity = {"train/perplexity": {1: 900.0, 2: 5.0}, "valid/perplexity": {2: 6.0}}
     bleu, accuracy = {"valid/bleu": {2: 20.0}}, {"train/accuracy": {1: 0.5}, "valid/accuracy": {1: 0.25}, "valid/loss": {1: 1.0}}
+    accuracy["train/perplexity"] = {1: 9.0}
     expected = {"BLEU": ("linear", 1), "Perplexity": ("log", 2), "Accuracy": ("linear", 2)}
     for (title, (scale, number)), scalars in zip(expected.items(), (perplexity | bleu, perplexity, accuracy), strict=True):
         axes = curves.figure({"a": scalars}).axes[1]
@@ -235,6 +307,7 @@ def test_each_of_many_runs_has_its_own_colour_and_line_style():
     figure = curves.figure(runs)
     found = lines(figure)["BLEU"]
     assert len({(line.get_color(), line.get_linestyle()) for line in found}) == 28
+    assert figure.get_figheight() == pytest.approx(5.8 + 10 * 0.22), "ten rows of names"
     [legend] = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == list(runs)
     assert [line.get_color() for line in legend.get_lines()] == [line.get_color() for line in found]
@@ -288,6 +361,13 @@ def test_a_full_disk_stops_no_run(model_dir, matrix, monkeypatch):
     assert len(said) == 2 and all("No space left" in each and "Training continues" in each for each in said)
 
 
+def test_a_model_without_an_embedding_matrix_has_no_projector_and_that_is_no_failure(model_dir, matrix, drawn, messages):
+    model = Model(matrix)
+    model.embedding_matrix = None
+    pictures.updates(model_dir, model, Words(("a",)))(True)
+    assert messages == [] and not (model_dir / "logs" / embedding_projector.CONFIG).exists()
+
+
 def test_the_projector_gets_both_matrices_of_two_vocabularies(model_dir, matrix):
     words = Words(("a", "b", "c", "d"), Words(("e", "f")))
     pictures.updates(model_dir, Model(matrix, -matrix[:2]), words)(True)
@@ -301,20 +381,21 @@ def test_the_projector_gets_both_matrices_of_two_vocabularies(model_dir, matrix)
 
 def test_the_projector_gets_the_embeddings_of_the_best_validation_with_their_sub_words(model_dir, matrix):
     model = Model(matrix)
-    update = pictures.updates(model_dir, model, Words(("<pad>", "▁a", "b\tc", "ü")))
+    update = pictures.updates(model_dir, model, Words(("<pad>", "▁a", "b\tc", "ü\n")))
     update(True)
     model.embedding_matrix.assign(-matrix)
     update(False)
     folder = model_dir / "logs" / "projector"
     assert np.loadtxt(folder / "vectors.tsv", delimiter="\t").tolist() == matrix.tolist()
     labels = (folder / "subwords.tsv").read_text("utf-8").splitlines()
-    assert labels == ["sub-word\tid", "<pad>\t0", "▁a\t1", "b<tab>c\t2", "ü\t3"]
+    assert labels == ["sub-word\tid", "<pad>\t0", "▁a\t1", "b<tab>c\t2", "ü<newline>\t3"]
     config = (model_dir / "logs" / "projector_config.pbtxt").read_text()
     assert '"projector/vectors.tsv"' in config and '"projector/subwords.tsv"' in config
 
 
 def test_the_projector_gets_the_first_sub_words_with_their_own_embeddings(tmp_path, matrix, monkeypatch):
     monkeypatch.setattr(embedding_projector, "MAX_SUBWORDS", 2)
+    tmp_path /= "deep/logs"
     embedding_projector.write(tmp_path, ("a", "b", "c", "d"), matrix + 0.125)
     assert np.loadtxt(tmp_path / "projector" / "vectors.tsv", delimiter="\t").tolist() == [[0.125, 1.125, 2.125], [3.125, 4.125, 5.125]]
     assert (tmp_path / "projector" / "subwords.tsv").read_text().splitlines() == ["sub-word\tid", "a\t0", "b\t1"]

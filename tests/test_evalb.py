@@ -76,6 +76,7 @@ def test_a_sentence_is_scored_as_by_evalb(case):
     found = score_sentence(line(gold), line(parsed))
     assert (found.matched, found.gold, found.parsed, found.crossing, found.words, found.correct_tags) == expected
     assert (found.sentences, found.valid, found.complete) == (1, 1, int(expected[0] == expected[1] == expected[2]))
+    assert summary(found)["average_crossing"] == expected[3]
 
 
 @pytest.mark.parametrize("case", NOT_SCORED)

@@ -92,10 +92,22 @@ def test_rouge_recall_is_the_share_of_the_reference_that_a_translation_has():
     assert found["rouge1_f1"] == pytest.approx(100 * 2 * 3 / (4 + 8))
 
 
+def test_rouge_takes_no_words_for_the_same_by_their_stem():
+    assert scores.rouge(["cats"], ["cat"])["rouge1_recall"] == 0
+
+
 def test_rouge_takes_the_reference_for_the_reference():
     """F1 is the same either way round, so this looks at one that is not of equal length, and at rouge-score itself."""
     expected = rouge_scorer.RougeScorer(["rougeL"]).score("a b c d e f", "a f")["rougeL"].fmeasure
     assert scores.rouge(["a f"], ["a b c d e f"])["rougeL_f1"] == pytest.approx(100 * expected)
+
+
+def test_compound_split_bleu_has_the_tokens_of_the_language():
+    """By hand: in French, an apostrophe ends a word, so four of five tokens are shared; in German it is one, so five of six are."""
+    texts = ["d'ami qui rit bien"], ["l'ami qui rit bien"]
+    french, german = (scores.compound_split_bleu(*texts, language=language)["compound_split_bleu"] for language in ("fr", "de"))
+    assert french == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
+    assert german == pytest.approx(100 * (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25)
 
 
 def test_compounds_are_split_at_hyphens_before_they_are_counted():
@@ -132,6 +144,12 @@ def test_a_translation_without_its_reference_is_refused(score):
 def test_nothing_to_score_is_refused(score):
     with pytest.raises(ValueError, match="at least one"):
         score([], [])
+
+
+@pytest.mark.parametrize("score", [scores.bleu, scores.rouge])
+def test_no_reference_at_all_is_refused(score):
+    with pytest.raises(ValueError, match="one reference. Received: none"):
+        score(["a"])
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -204,5 +222,7 @@ def test_what_cannot_be_counted_here_is_reported_before_there_is_anything_to_cou
     assert "\n" not in str(told.value)
 
 
-def test_what_can_be_counted_here_is_not_refused():
+def test_what_can_be_counted_here_is_not_refused(monkeypatch):
     scores.require(tokenize="intl", compound_split="fr", rouge=True)
+    monkeypatch.setitem(sys.modules, "rouge_score", None)
+    scores.require()

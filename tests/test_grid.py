@@ -1,8 +1,11 @@
 """Grids of variants and seeds: runs are trained and scored once, and the table has means, their noise and differences."""
 
+import contextlib
 import csv
 import dataclasses
 import io
+import json
+import math
 import os
 import pathlib
 import re
@@ -10,6 +13,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import programs
 import pytest
 
@@ -71,7 +75,7 @@ def test_one_seed_has_no_deviation_and_no_error_and_rows_without_base_no_differe
 def test_the_noise_of_the_seeds_is_pooled_over_rows_of_any_number():
     noise = grid_report.Noise.of([[1.0, 3.0], [5.0, 6.0, 10.0], [7.0]])
     assert (noise.variance, noise.degrees) == (pytest.approx((2 + 14) / 3), 3)
-    assert grid_report.Noise.of([[7.0], [8.0]]).degrees == 0
+    assert grid_report.Noise.of([[7.0], [8.0]]) == grid_report.Noise(0.0, 0)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +93,22 @@ def test_a_difference_is_bold_where_the_t_test_rejects_that_the_rows_are_alike(v
     assert grid_report.Noise(0.09, 11).difference(values, of_base) == expected
 
 
+def within(limit: float, degrees: int) -> float:
+    """The probability that Student's t is at most so large, of either sign: the integral of its density."""
+    density = math.gamma((degrees + 1) / 2) / math.sqrt(degrees * math.pi) / math.gamma(degrees / 2)
+    t = np.linspace(0, limit, 201)
+    return 2 * float(np.trapezoid(density * (1 + t**2 / degrees) ** (-(degrees + 1) / 2), t))
+
+
 def test_few_seeds_need_a_larger_difference():
-    for degrees, factor in ((1, 12.706), (2, 4.303), (10, 2.228), (50, 2.228)):
+    """Twice the variance of 0.5 is the square of the standard error, of one value each: 1."""
+    for degrees in range(1, 11):
         noise = grid_report.Noise(0.5, degrees)
-        assert noise.difference([1.001 * factor], [0.0]).startswith("**") and not noise.difference([0.999 * factor], [0.0]).startswith("**")
+        limit = next(each for each in np.arange(2.2, 13, 0.001) if within(each, degrees) > 0.95)
+        assert noise.difference([limit + 0.002], [0.0]).startswith("**")
+        assert not noise.difference([limit - 0.002], [0.0]).startswith("**")
+    assert grid_report.Noise(0.5, 50).difference([2.229], [0.0]) == "**+2.2 ± 1.0**"
+    assert grid_report.Noise(0.5, 50).difference([2.228], [0.0]) == "+2.2 ± 1.0", "as large as the limit"
     assert grid_report.Noise(0.0, 2).difference([40.04], [40.0]) == "+0.0 ± 0.0"
 
 
@@ -129,12 +145,12 @@ def trained(monkeypatch):
 
     class Calls(list):
         stop = None
-        scored = []
 
     calls = Calls()
-    calls.scored = []
+    calls.scored, calls.given = [], []
 
     def train(model_dir, options, *, strategy, quiet, started):
+        calls.given.append((strategy, quiet))
         name = f"{model_dir.parent.name}/{model_dir.name}"
         if name == calls.stop:
             raise StoppedError("Stopped.")
@@ -177,8 +193,13 @@ def runs(*seeds: int, **changed) -> dict[str, run_folder.Options]:
     }
 
 
+@contextlib.contextmanager
+def quietly():
+    yield
+
+
 def train(output_dir, *seeds, scoring=SCORING, **options) -> list[Result]:
-    return list(grid.train(ROWS, runs(*seeds, **options), output_dir, scoring, strategy=None))
+    return list(grid.train(ROWS, runs(*seeds, **options), output_dir, scoring, strategy="all", quiet=quietly))
 
 
 def test_each_run_is_trained_and_scored_once_and_its_result_has_all_sets(tmp_path, trained):
@@ -187,7 +208,7 @@ def test_each_run_is_trained_and_scored_once_and_its_result_has_all_sets(tmp_pat
         train(tmp_path, 1, 2)
     trained.stop = None
     found = train(tmp_path, 1, 2)
-    assert trained == ["base/seed1", "a/seed1", "base/seed2", "a/seed2"]
+    assert trained == ["base/seed1", "a/seed1", "base/seed2", "a/seed2"] and set(trained.given) == {("all", quietly)}
     assert trained.scored[2:] == [("base/seed2", "best", 1.5), ("a/seed2", "best", 1.5)]
     assert [(result.row, result.seed, result.changes) for result in found] == [("base", 2, {}), ("a", 2, {"dropout": 0.3})]
     result = grid.read_result(tmp_path / "a" / "seed2")
@@ -210,7 +231,7 @@ def test_runs_that_were_scored_in_another_way_are_scored_again_and_do_not_mix_in
     train(tmp_path, 1)
     other = dataclasses.replace(SCORING, **changed)
     again = {name: options for name, options in runs(1).items() if name == "base/seed1"}
-    assert [result.row for result in grid.train({"base": {}}, again, tmp_path, other, strategy=None)] == ["base"]
+    assert [result.row for result in grid.train({"base": {}}, again, tmp_path, other, strategy="all")] == ["base"]
     assert grid.read_result(tmp_path / "base" / "seed1").scoring == other.described()
     assert grid.write(tmp_path, other) == ["grid.md", "grid.csv", "grid.png"]
     assert [row["row"] for row in csv.DictReader((tmp_path / "grid.csv").open())] == ["base"]
@@ -222,7 +243,7 @@ def test_the_table_never_mixes_results_of_this_command_with_those_before(tmp_pat
     """Story: between two runs of 20 updates the table had the mean of 20 and 10."""
     train(tmp_path, 1, 2)
     tables = []
-    for _ in grid.train(ROWS, runs(1, 2, train_steps=20), tmp_path, SCORING, strategy=None):
+    for _ in grid.train(ROWS, runs(1, 2, train_steps=20), tmp_path, SCORING, strategy="all"):
         grid.write(tmp_path, SCORING)
         tables.append([row["updates"] for row in csv.DictReader((tmp_path / "grid.csv").open())])
     assert tables == [["20"] * number for number in (1, 2, 3, 4)]
@@ -238,7 +259,7 @@ def test_further_seeds_with_another_number_of_builtin_pairs_are_refused(tmp_path
     train(tmp_path, 1)
     fewer = dataclasses.replace(runs(2)["base/seed2"], data=DataConfig(dataset="builtin", builtin_pairs=77))
     with pytest.raises(ValueError, match="Received: builtin_pairs=77 "):
-        list(grid.train({"base": {}}, {"base/seed2": fewer}, tmp_path, SCORING, strategy=None))
+        list(grid.train({"base": {}}, {"base/seed2": fewer}, tmp_path, SCORING, strategy="all"))
 
 
 def test_the_table_has_all_rows_and_seeds_of_the_folder(tmp_path, trained):
@@ -268,7 +289,7 @@ def test_further_seeds_with_other_options_are_refused(tmp_path, trained, changed
     """Story: the second command had lost a flag, and the table had the mean of two different models."""
     train(tmp_path, 1)
     with pytest.raises(ValueError, match=f"Received: {next(iter(changed))}=.* Give another `output_dir`"):
-        grids = grid.train({"base": {}}, {"base/seed2": runs(2, **changed)["base/seed2"]}, tmp_path, SCORING, strategy=None)
+        grids = grid.train({"base": {}}, {"base/seed2": runs(2, **changed)["base/seed2"]}, tmp_path, SCORING, strategy="all")
         list(grids)
     assert len(trained) == 2
 
@@ -276,9 +297,29 @@ def test_further_seeds_with_other_options_are_refused(tmp_path, trained, changed
 def test_a_row_keeps_its_options(tmp_path, trained):
     train(tmp_path, 1)
     other = {"base/seed2": runs(2)["base/seed2"], "a/seed2": runs(2)["a/seed2"]}
+    with pytest.raises(ValueError, match=r"Received: no options for a"):
+        list(grid.train({"base": {}, "a": {}}, {"base/seed2": other["base/seed2"]}, tmp_path, SCORING, strategy="all"))
     with pytest.raises(ValueError, match=r"--r_drop=5 for a \(.*a/seed1: --dropout=0.3\). Give the row another name"):
-        list(grid.train({"base": {}, "a": {"r_drop": 5}}, other, tmp_path, SCORING, strategy=None))
-    assert len(list(grid.train({"base": {}}, {"base/seed2": other["base/seed2"]}, tmp_path, SCORING, strategy=None))) == 1
+        list(grid.train({"base": {}, "a": {"r_drop": 5}}, other, tmp_path, SCORING, strategy="all"))
+    assert len(list(grid.train({"base": {}}, {"base/seed2": other["base/seed2"]}, tmp_path, SCORING, strategy="all"))) == 1
+
+
+def test_runs_may_be_named_in_any_order(tmp_path, trained):
+    """What other runs are compared with is base, not the first row."""
+    train(tmp_path, 1)
+    again = dict(reversed(runs(2).items()))
+    assert [result.row for result in grid.train(ROWS, again, tmp_path, SCORING, strategy="all")] == ["a", "base"]
+
+
+@pytest.mark.parametrize("origin", ["parent", "encoder_from"])
+def test_a_row_that_starts_from_another_run_has_the_options_of_that_run(tmp_path, trained, origin):
+    train(tmp_path, 1)
+    path = tmp_path / "a/seed1" / grid.RESULT
+    result = grid.read_result(path.parent)
+    changed = dataclasses.replace(result, changes={origin: "x"}, options=result.options | {"d_model": 8, origin: "x"})
+    path.write_text(json.dumps(dataclasses.asdict(changed)))
+    base = {"base/seed2": runs(2)["base/seed2"]}
+    assert len(list(grid.train({"base": {}}, base, tmp_path, SCORING, strategy="all"))) == 1
 
 
 def test_an_unfinished_run_is_not_resumed_with_other_options(tmp_path, trained):
@@ -295,14 +336,21 @@ def test_a_finished_run_of_other_text_is_refused(tmp_path, trained, monkeypatch)
     """Story: the figures of the text before were printed."""
     train(tmp_path, 1)
     calls = []
-    monkeypatch.setattr(series.run_folder, "check_data", lambda *given: None)
+    monkeypatch.setattr(series.run_folder, "check_data", lambda *given: calls.append(given))
     monkeypatch.setattr(series.prepare, "check_folder", lambda *given: calls.append(given))
     data = tmp_path / "base/seed1/data"
     data.mkdir()
     (data / "corpus.json").touch()
     train(tmp_path, 1)
     options = runs(1)["base/seed1"]
-    assert calls == [(data, options.data, options.model.vocab_size, 1, options.task, 0)]
+    folder = tmp_path / "base/seed1"
+    expected = [(folder, data / "subwords.model", data / "train/records.tsv", None)]
+    assert calls == [*expected, (data, options.data, options.model.vocab_size, 1, options.task, 0)]
+    (folder / grid.RESULT).unlink()
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints/step-000000010.json").touch()
+    train(tmp_path, 1)
+    assert len(calls) == 2, "An unfinished run checks its data itself."
 
 
 @pytest.mark.parametrize("scored_again", [False, True])

@@ -20,7 +20,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from t2t_keras import config
-from t2t_keras.experiments import grid_report, table1, table3_report
+from t2t_keras.experiments import attention_functions, grid_report, table1, table3_report
 from t2t_keras.reporting import curves
 from t2t_keras.visualization import attention_pictures, figures
 
@@ -100,6 +100,22 @@ def of_table_1():
     return table1.picture({"seconds": seconds, "memory": memory, "settings": dataclasses.asdict(table1.Settings())}, 64)
 
 
+def of_attention_functions():
+    runs = {
+        function: {
+            str(d_k): {
+                when: {"variance": scale * d_k**place, "entropy": scale / d_k, "gradient": scale / (d_k + place), "perplexity": 9 + place}
+                for when, scale in (("before", 1.0), ("after", 2.0))
+            }
+            for d_k in (4, 8, 16)
+        }
+        for place, function in enumerate(config.ATTENTION_FUNCTIONS)
+    }
+    seconds = {function: {str(n): [1e-6 * n * (place + 1)] for n in (64, 128, 256)} for place, function in enumerate(runs)}
+    memory = {function: {str(n): 1000 * n * (place + 2) for n in (64, 128, 256)} for place, function in enumerate(runs)}
+    return attention_functions.picture({"seconds": seconds, "memory": memory, "runs": runs})
+
+
 def of_table_3():
     """It is drawn as a PNG at once."""
     options = dataclasses.asdict(config.ModelConfig()) | dataclasses.asdict(config.TrainConfig())
@@ -134,6 +150,7 @@ FIGURES = {
     "few points": lambda: curves.figure({"mine": scalars(bleu=False, points=3)}),
     "Table 1": of_table_1,
     "Table 3": of_table_3,
+    "attention functions": of_attention_functions,
     "a grid": of_a_grid,
     "four runs": lambda: curves.figure({f"run_{place}": scalars(points=20 + place, scale=1 + place) for place in range(4)}),
 }

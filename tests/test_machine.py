@@ -14,10 +14,18 @@ from t2t_keras import machine
 )
 def test_cores_are_those_of_the_affinity_and_of_the_time_that_a_container_has(monkeypatch, tmp_path, limit, expected):
     monkeypatch.setattr(machine, "_CGROUP", tmp_path)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)))
+    monkeypatch.setattr(os, "sched_getaffinity", {0: set(range(6))}.get)  # 0 is this process.
     if limit:
         (tmp_path / "cpu.max").write_text(f"{limit}\n")
     assert machine.cores() == expected
+
+
+def test_without_an_affinity_cores_are_those_of_the_machine(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for found, expected in ((5, 5), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda found=found: found)
+        assert machine.cores() == expected
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(None, 2**34), ("max", 2**34), (str(2**31), 2**31), (str(2**40), 2**34)])
@@ -48,6 +56,24 @@ def test_the_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path, fi
         path.write_text(content)
     assert machine.free_memory(tmp_path) == expected
     assert 2**20 < machine.free_memory() < 2**50
+
+
+def test_the_processor_has_its_name_and_the_vector_extensions_that_matter(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "_CPU", tmp_path / "cpuinfo")
+    monkeypatch.setattr(machine, "cores", lambda: 3)
+    assert machine.cpu() == {"cpu": "unknown", "cores": 3, "flags": []}
+    text = "processor\t: 0\nmodel name\t: Some Processor: 2 GHz\nflags\t\t: fpu avx2 avx avx512f\n\nmodel name\n"
+    (tmp_path / "cpuinfo").write_text(text)
+    assert machine.cpu() == {"cpu": "Some Processor: 2 GHz", "cores": 3, "flags": ["avx", "avx2", "avx512f"]}
+
+
+def test_the_system_counts_the_memory_of_a_process_in_kib(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "_STATUS", tmp_path / "status")
+    (tmp_path / "status").write_text("VmPeak:\t    9 kB\nVmHWM:\t    7 kB\nVmRSS:\t    5 kB\n")
+    assert (machine.resident_memory(), machine.peak_memory()) == (5 * 1024, 7 * 1024)
+    (tmp_path / "status").write_text("VmPeak:\t    9 kB\n")
+    with pytest.raises(ValueError, match="Expected VmRSS in .*status, as Linux has it"):
+        machine.resident_memory()
 
 
 def test_the_peak_is_at_least_what_is_resident():

@@ -9,13 +9,15 @@ import sys
 import numpy as np
 import programs
 import pytest
+import tensorflow as tf
 from test_pretraining import GIVEN, documents
 
 from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.config import BOS, EOS, UNK
-from t2t_keras.data import shards
+from t2t_keras.data import masking, shards
 from t2t_keras.decoding import loading
 from t2t_keras.experiments import masked_words
+from t2t_keras.layers.inference import inference
 from t2t_keras.training import devices, run
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -70,6 +72,42 @@ def test_figures_are_shares_of_the_same_words(folder):
 
 
 @pytest.mark.medium
+def test_figures_are_those_of_all_texts_at_once(folder, monkeypatch):
+    """Of two draws, though the texts are read three at a time."""
+    options = run_folder.read(folder / "bert")
+    model, tokenizer = loading.make_model(folder / "bert", "latest")
+    checkpoint.load(folder / "bert", "latest", model)
+    train = folder / "bert/data/train"
+    unigram, following = masked_words.counts(masked_words._texts(train, shards.read_info(train)), tokenizer.vocab_size)
+    records = masked_words._records(options.task, tokenizer, str(folder / "test.txt"), options.data.max_length)
+    change = masking.renewal(tokenizer, options.model.mask_rate, options.model.whole_words).change
+    right, words, answers = np.zeros(4), 0, []
+    for draw in range(2):
+        batch = {name: ids.to_tensor() for name, ids in change(records, tf.constant([0, draw], tf.int64)).items()}
+        with inference():
+            sums = model.losses(*(batch[column.name] for column in options.task.columns), 0.0)
+        right[:2] += float(sums["right"]), float(sums["next_right"])
+        tokens, masked, target = (batch[name].numpy() for name in ("tokens", "masked", "target"))
+        for row in range(len(tokens)):
+            places, wanted = masked[row][masked[row] > 0], target[row][target[row] > 0]
+            right[2] += np.sum(wanted == unigram)
+            right[3] += np.sum(masked_words.guesses(tokens[row], places, unigram, following) == wanted)
+            words += len(wanted)
+        answers += batch["following"].numpy().ravel().tolist()
+    monkeypatch.setattr(masked_words, "ROWS", 3)
+    share = answers.count(2) / len(answers)
+    assert masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 2) == {
+        "masked_words": pytest.approx(right[0] / words, abs=2 / words),
+        "next_sentences": pytest.approx(right[1] / len(answers), abs=2 / len(answers)),
+        "unigram": right[2] / words,
+        "bigram": right[3] / words,
+        "chance": pytest.approx(max(share, 1 - share)),
+        "words": words,
+        "texts": len(answers),
+    }
+
+
+@pytest.mark.medium
 def test_the_data_may_be_in_another_place_and_must_be_those_of_the_run(folder, tmp_path):
     test = str(folder / "test.txt")
     expected = masked_words.evaluate(folder / "bert", "latest", test, 1)
@@ -117,8 +155,9 @@ def test_arithmetic_is_that_of_the_run(folder, monkeypatch):
     called = []
     monkeypatch.setattr(masked_words.gpus, "share", lambda: called.append("share"))
     monkeypatch.setattr(masked_words.gpus, "choose_float32", called.append)
+    monkeypatch.setattr(masked_words.files, "check_ends", lambda path: called.append(path.name) if path.parent == folder else None)
     masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 1)
-    assert called == ["share", True]
+    assert called == ["test.txt", "share", True], "after the text, which is whole"
 
 
 @pytest.mark.medium

@@ -77,10 +77,34 @@ def test_a_smaller_table_has_its_widths_divided_by_one_number_and_its_depths_by_
     assert paper.table_3("A32", divide_widths=1000)["d_k"] == 1
 
 
-@pytest.mark.parametrize("arguments", [("A2",), ("",), ("base", 0.5), ("base", 1, 0), ("base", float("nan")), ("base", 1, float("inf"))])
+@pytest.mark.parametrize(
+    "arguments", [("A2",), ("",), ("base", 0.5), ("base", 1, 0), ("base", float("nan")), ("base", float("inf")), ("base", 1, float("inf"))]
+)
 def test_an_unknown_row_or_divisor_is_refused(arguments):
     with pytest.raises(ValueError, match="Expected .* Received: "):
         paper.table_3(*arguments)
+
+
+# Table 2 as printed: BLEU and cost, of English-German and English-French. The cost of a Transformer stands once, for both.
+PAPER_2 = """
+    ByteNet                     | 23.75 | -     | -      | -
+    Deep-Att + PosUnk           | -     | 39.2  | -      | 1.0e20
+    GNMT + RL                   | 24.6  | 39.92 | 2.3e19 | 1.4e20
+    ConvS2S                     | 25.16 | 40.46 | 9.6e18 | 1.5e20
+    MoE                         | 26.03 | 40.56 | 2.0e19 | 1.2e20
+    Deep-Att + PosUnk, ensemble | -     | 40.4  | -      | 8.0e20
+    GNMT + RL, ensemble         | 26.30 | 41.16 | 1.8e20 | 1.1e21
+    ConvS2S, ensemble           | 26.36 | 41.29 | 7.7e19 | 1.2e21
+    Transformer (base)          | 27.3  | 38.1  | 3.3e18 | 3.3e18
+    Transformer (big)           | 28.4  | 41.8  | 2.3e19 | 2.3e19
+"""
+
+
+def test_table_2_is_as_printed():
+    rows = [[cell.strip() for cell in line.split("|")] for line in PAPER_2.strip().splitlines()]
+    assert [tuple(system) for system in paper.TABLE_2] == [
+        (name, *(None if cell == "-" else float(cell) for cell in cells)) for name, *cells in rows
+    ]
 
 
 def test_the_costs_of_table_2_are_time_times_devices_times_speed():

@@ -1,5 +1,8 @@
 """Profiles of some updates of a run."""
 
+import contextlib
+import types
+
 import pytest
 import tensorflow as tf
 from logged import logged
@@ -27,6 +30,26 @@ def test_a_profile_is_written_after_its_last_update_and_leaves_no_other_event_fi
         make_updates(profiler, [5])
     assert len(profiles(tmp_path)) == 1
     assert list(tmp_path.glob("events*")) == []
+
+
+def test_each_update_of_a_profile_is_a_step_of_the_profile_tab(tmp_path, monkeypatch, messages):
+    """A profile that cannot be written is reported, too."""
+    steps = []
+
+    def trace(name, **options):
+        steps.append((name, options))
+        return contextlib.nullcontext()
+
+    def stop():
+        raise OSError("No space left")
+
+    profiler = types.SimpleNamespace(start=lambda folder: steps.append(folder), stop=stop, Trace=trace)
+    monkeypatch.setattr(tf.profiler, "experimental", profiler)
+    with Profiler(tmp_path, "2,3") as profiler:
+        make_updates(profiler, [1, 2, 3, 4])
+    assert steps == [str(tmp_path), *(("train", {"step_num": step, "_r": 1}) for step in (2, 3))]
+    [warning] = messages
+    assert "Could not write the profile: No space left." in warning
 
 
 def test_a_run_that_ends_within_a_profile_still_has_it(tmp_path):

@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -18,7 +20,9 @@ ROOT = pathlib.Path(__file__).parent.parent
 def test_the_fitted_exponent_of_a_power_is_its_exponent():
     points = {str(n): 3e-6 * n**1.7 for n in (64, 512, 1024, 4096)}
     points["64"] = 5.0  # Below the lengths that are fitted.
+    points["2048"] = 0.0  # Too little to be measured.
     assert table1.fitted_exponent(points, 512) == pytest.approx(1.7)
+    assert math.isnan(table1.fitted_exponent(points, 4096)), "of one length"
 
 
 @pytest.mark.parametrize(
@@ -40,6 +44,122 @@ def test_sequential_operations_and_path_lengths_are_those_of_the_layers(name, se
     assert table1.path_length(name, settings, 101) == path
     if dilated:
         assert table1.path_length(name, settings, 101, dilated=True) == dilated
+        assert table1.path_length(name, dataclasses.replace(settings, kernel=3), 12) == 11
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("attention", 0),
+        ("restricted", 0),
+        ("recurrent", 4 * (2 * 16**2 + 16)),
+        ("convolutional", 3 * 16**2 + 16),
+        ("separable", 3 * 16 + 16**2 + 16),
+        ("attention_projected", 4 * 16**2),
+        ("restricted_projected", 4 * 16**2),
+    ],
+)
+def test_a_layer_maps_n_vectors_to_as_many_of_its_width(name, weights):
+    """And has the weights of the paper: a step returns their gradients and those of the inputs. Its graph serves all lengths."""
+    traced, layer = [], table1.LAYERS[name]
+
+    def make(settings, length, **options):
+        function, shapes = layer.make(settings, length, **options)
+
+        def call(*inputs):
+            traced.append(inputs)
+            output = function(*inputs)
+            assert output.shape.as_list() == inputs[-1].shape.as_list()
+            return output
+
+        call.trainable_variables = getattr(function, "trainable_variables", [])
+        return call, shapes
+
+    step = table1.step_of(dataclasses.replace(layer, make=make), table1.Settings(d=16, heads=2, window=4, kernel=3))
+    inputs = 3 if "projected" not in name and "ttention" in layer.name else 1
+    for length in (5, 6):
+        gradients = step(length)()
+        assert sum(math.prod(gradient.shape) for gradient in gradients) == inputs * length * 16 + weights
+    assert len(traced) == 1
+
+
+def test_a_short_call_is_repeated_for_a_twentieth_of_a_second(monkeypatch):
+    """Each call advances the clock."""
+    clock = types.SimpleNamespace(now=100.0, calls=0)
+
+    def call(seconds):
+        clock.now += seconds
+        clock.calls += 1
+
+    monkeypatch.setattr(table1, "time", types.SimpleNamespace(perf_counter=lambda: clock.now))
+    for seconds, calls in ((1 / 64, 4), (1.0, 1)):
+        clock.calls = 0
+        assert (table1.seconds_of(lambda seconds=seconds: call(seconds)), clock.calls) == (seconds, calls)
+    ticks = iter([0.0, 1.0, 1.0])  # The computer was busy before the first call.
+    monkeypatch.setattr(table1, "time", types.SimpleNamespace(perf_counter=lambda: next(ticks)))
+    assert table1.seconds_of(lambda: None) == 1.0
+
+
+def test_memory_is_measured_in_a_process_that_finds_the_same_packages(monkeypatch):
+    program = "import json, os, sys; print('a warning'); print(json.dumps([\"{0}\", os.environ['PYTHONPATH'], *json.loads(sys.argv[1])]))"
+    monkeypatch.setattr(table1, "_WORK", program)
+    monkeypatch.setattr(sys, "path", ["", "one", "other"])
+    expected = ["table1", f"one{os.pathsep}other", "recurrent", {"d": 8, "heads": 2, "window": 64, "kernel": 3}, [2, 1]]
+    assert table1.measure_memory("recurrent", table1.Settings(d=8, heads=2), [2, 1]) == expected
+    monkeypatch.setattr(table1, "_WORK", "import sys; sys.exit(1000 * 'x' + 'the end')")
+    with pytest.raises(ValueError, match="failed: x{493}the end$"):
+        table1.measure_memory("recurrent", table1.Settings(), [2])
+
+
+@pytest.fixture
+def steps(monkeypatch) -> list:
+    """What is run and measured, in its order; nothing is computed. Nothing is saved yet."""
+    found = []
+
+    def step_of(layer, settings):
+        found.append(("graph", layer, settings))
+        return lambda length: lambda: found.append((layer, length)) or 0.5
+
+    def measure_memory(name, settings, lengths, module):
+        found.append(("memory", name, settings, lengths, module))
+        return {str(n): n for n in lengths}
+
+    monkeypatch.setattr(table1, "step_of", step_of)
+    monkeypatch.setattr(table1, "seconds_of", lambda call: call())
+    monkeypatch.setattr(table1, "measure_memory", measure_memory)
+    return found
+
+
+def test_a_round_visits_all_lengths_and_layers_one_after_the_other(steps, messages):
+    results, saved, (a, b) = {}, [], (dataclasses.replace(table1.LAYERS["attention"], name=name) for name in ("A", "B"))
+    layers, settings = {"a": a, "b": b}, table1.Settings()
+    table1.measure_cost(layers, settings, [16, 32], 2, results, lambda: saved.append(len(steps)), "my_module")
+    one_round = [(a, 16), (b, 16), (a, 32), (b, 32)]
+    warm = [("graph", a, settings), (a, 8), (a, 16), ("graph", b, settings), (b, 8), (b, 16), (a, 32), (b, 32)]
+    assert steps == [*(("memory", name, settings, [16, 32], "my_module") for name in "ab"), *warm, *one_round]
+    assert results["seconds"] == {name: {"16": [0.5] * 2, "32": [0.5] * 2} for name in "ab"}
+    assert saved == [1, 2, 10, 14], "after each measurement of memory, and each round"
+    assert [message[:13] for message in messages] == ["Memory: A …", "Memory: B …", "Time, round 1", "Time, round 2"]
+    table1.measure_cost(layers, settings, [16, 32], 2, results, lambda: None, "my_module")
+    assert len(steps) == 14 and len(messages) == 4
+
+
+def test_what_was_counted_is_kept_though_memory_cannot_be_measured(monkeypatch, tmp_path):
+    monkeypatch.setattr(table1, "sequential_operations", lambda layer, settings, length: length)
+    monkeypatch.setattr(table1, "path_length", lambda name, settings, length, dilated=False: (length, dilated))
+    monkeypatch.setattr(table1, "measure_memory", lambda *given: {}["the process failed"])
+    settings, file = table1.Settings(d=8, heads=2), tmp_path / "table1.json"
+    for given in (file, None):
+        with pytest.raises(KeyError, match="the process failed"):
+            table1.measure(settings, [8], 1, given)
+    results = json.loads(file.read_text())
+    assert results["sequential"] == dict.fromkeys(table1.LAYERS, 32)
+    assert results["paths"] == {
+        name: [[1024, False], *([[1024, True]] if name in ("convolutional", "separable") else [])] for name in table1.LAYERS
+    }
+    monkeypatch.setattr(table1, "sequential_operations", lambda *given: pytest.fail("counted again"))
+    with pytest.raises(KeyError, match="the process failed"):
+        table1.measure(settings, [8], 1, file)
 
 
 @pytest.fixture
@@ -78,8 +198,8 @@ def test_the_table_is_in_milliseconds_and_mebibytes_and_so_is_the_picture():
     layers = dict.fromkeys(table1.LAYERS)
     results = {
         "settings": dataclasses.asdict(table1.Settings(d=8, heads=2, window=4)),
-        "seconds": {name: {"64": [0.001, 0.009, 0.0025], "256": [0.03, 0.09, 0.04], "1024": [0.64, 0.5, 1.5]} for name in layers},
-        "memory": {name: {"64": 2**20, "256": 3 * 2**20, "1024": 12 * 2**20} for name in layers},
+        "seconds": {name: {"1024": [0.64, 0.5, 1.5], "64": [0.001, 0.009, 0.0025], "256": [0.03, 0.09, 0.04]} for name in layers},
+        "memory": {name: {"32": 0, "64": 2**20, "256": 3 * 2**20, "1024": 12 * 2**20} for name in layers},
         "sequential": dict.fromkeys(layers, 4),
         "paths": {name: [7, 3] if name in ("convolutional", "separable") else [5] for name in layers},
     }
@@ -90,11 +210,12 @@ def test_the_table_is_in_milliseconds_and_mebibytes_and_so_is_the_picture():
         assert row == f"| {layer.name} | O({layer.complexity}) | {measured} | O({layer.sequential}) | 4 | O({layer.path}) | {path} |"
     assert "| 2.5 | 640 |" in table1.table(results, 64)
     time, memory = ([list(line.get_ydata()) for line in axes.lines] for axes in table1.picture(results, 256).axes)
-    assert time == [pytest.approx([2.5, 40, 640])] * len(layers) and memory == [[1, 3, 12]] * len(layers)
+    assert time == [pytest.approx([640, 2.5, 40])] * len(layers) and memory == [[1, 3, 12]] * len(layers)
 
 
-def test_measurements_of_other_settings_are_not_continued(measured, tmp_path):
-    table1.measure(table1.Settings(d=8, heads=2, window=4), [8], 1, tmp_path / "table1.json")
+def test_measurements_of_other_settings_are_not_continued(tmp_path):
+    settings = dataclasses.asdict(table1.Settings(d=8, heads=2, window=4))
+    (tmp_path / "table1.json").write_text(json.dumps({"settings": settings, "seconds": {}}))
     with pytest.raises(ValueError, match="'window': 2.*Received: .*'window': 4"):
         table1.measure(table1.Settings(d=8, heads=2, window=2), [8], 1, tmp_path / "table1.json")
 
@@ -115,7 +236,7 @@ def test_memory_is_the_peak_above_what_the_process_has_before(monkeypatch, capsy
 
 
 def test_the_table_has_the_medians_the_exponents_and_the_counts():
-    seconds = {str(n): [1e-7 * n**2, 2e-7 * n**2, 9e-7 * n**2] for n in (64, 128, 512)}
+    seconds = {str(n): [1e-7 * n**2, 2e-7 * n**2, 9e-7 * n**2] for n in (512, 64, 128)}
     memory = {str(n): 2**20 * n for n in (64, 128, 512)}
     names = list(table1.LAYERS)
     results = {
@@ -126,7 +247,7 @@ def test_the_table_has_the_medians_the_exponents_and_the_counts():
     }
     head, line, *rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table1.table(results, 120).splitlines()]
     assert head[:5] == ["layer", "complexity", "time, n = 128 (ms)", "n = 512 (ms)", "∝ n^"]
-    assert head[5:7] == ["memory, n = 512 (MiB)", "∝ n^"] and len(head) == 11
+    assert head[5:] == ["memory, n = 512 (MiB)", "∝ n^", "sequential", "counted, n = 32", "longest path", "counted, n = 1,024"]
     assert line == ["---", "---", *["---:"] * 5, "---", "---:", "---", "---:"]
     assert rows[0] == ["Self-attention", "O(n² · d)", "3.3", "52", "2.00", "512", "1.00", "O(1)", "1", "O(1)", "1,000"]
     assert rows[4][7:] == ["O(1)", "5", "O(log_k n)", "11 dilated, 2,000 not"]

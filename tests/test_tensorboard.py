@@ -2,6 +2,7 @@
 
 import dataclasses
 import tracemalloc
+import types
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.context import RequestContext
 from tensorboard.plugins import base_plugin
 from tensorboard.plugins.custom_scalar import layout_pb2
-from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups, metadata
+from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups, metadata, plugin_data_pb2
 
 from t2t_keras import run_folder
 from t2t_keras.config import ModelConfig, TrainConfig
@@ -202,10 +203,28 @@ def test_the_hparams_tab_has_every_option_and_the_scores_of_validation():
     columns = metadata.parse_experiment_plugin_data(experiment.plugin_data.content)
     names = {"architecture", *run_folder.option_names()}
     assert {info.name for info in columns.hparam_infos} == names
-    assert [info.name.tag for info in columns.metric_infos] == ["valid/bleu", "valid/loss", "valid/perplexity"]
+    assert [(info.name.tag, info.display_name) for info in columns.metric_infos] == [
+        ("valid/bleu", "validation BLEU"),
+        ("valid/loss", "validation loss"),
+        ("valid/perplexity", "validation perplexity"),
+    ]
     row = metadata.parse_session_start_info_plugin_data(session.plugin_data.content)
     assert row.hparams["d_model"].number_value == 512 and row.hparams["dtype"].string_value == "float32"
     assert row.hparams.keys() == names
+
+
+def test_other_columns_of_the_hparams_tab_are_told_apart_and_starts_are_not():
+    (columns, row), (others, _) = hparams.summaries(OPTIONS), hparams.summaries(OPTIONS)
+    changed = Summary.FromString(others)
+    data = metadata.parse_experiment_plugin_data(changed.value[0].metadata.plugin_data.content)
+    del data.hparam_infos[0]
+    contents = [Summary.FromString(each).value[0].metadata.plugin_data.content for each in (columns, others, row)]
+    another = plugin_data_pb2.HParamsPluginData(version=0, experiment=data).SerializeToString()
+    first, same, of_row = map(hparams.comparable, contents)
+    assert first == same != hparams.comparable(another) and of_row != first
+    later = plugin_data_pb2.HParamsPluginData.FromString(contents[2])
+    later.session_start_info.start_time_secs += 9
+    assert hparams.comparable(later.SerializeToString()) == of_row
 
 
 def test_options_given_as_numbers_of_numpy_are_shown_too():
@@ -226,7 +245,7 @@ def kinds(folder) -> dict:
 
 
 def test_numbers_texts_images_and_arrays_are_shown_each_in_its_way(tmp_path):
-    images = np.zeros([2, 4, 4, 3], np.uint8)
+    images = np.zeros([5, 4, 4, 3], np.uint8)
     metrics = {"train/learning_rate": 1.0, "config": "text", "attention": images, "weights/a": np.ones([3, 2], np.float32)}
     TensorBoardWriter(tmp_path).write(1, metrics)
     found = kinds(tmp_path)
@@ -237,6 +256,16 @@ def test_numbers_texts_images_and_arrays_are_shown_each_in_its_way(tmp_path):
         "weights/a": "histograms",
     }
     assert found["train/learning_rate"][1] == scalars.DESCRIPTIONS["train/learning_rate"]
+    events = (event for path in tmp_path.iterdir() for event in tf.compat.v1.train.summary_iterator(str(path)))
+    [shown] = [value for event in events for value in event.summary.value if value.tag == "attention"]
+    assert len(shown.tensor.string_val) == 2 + 5, "width, height and each image"
+
+
+def test_the_peak_memory_of_a_process_is_in_gib(monkeypatch):
+    monkeypatch.setattr(
+        scalars.resource, "getrusage", lambda who: {scalars.resource.RUSAGE_SELF: types.SimpleNamespace(ru_maxrss=3 * 2**19)}[who]
+    )
+    assert scalars.peak_memory() == {"utilization/peak_memory_gib": 1.5}
 
 
 def test_charts_are_of_curves_that_there_are():

@@ -1,8 +1,11 @@
 """Pictures of attention in TensorBoard: of fixed sentences, never a reason to stop."""
 
+import types
+
 import numpy as np
 import pytest
 import stand_in
+import tensorflow as tf
 
 from t2t_keras.config import DecodeConfig
 from t2t_keras.reporting import pictures
@@ -26,6 +29,27 @@ def test_the_first_pairs_that_fit_are_drawn(translator):
         assert (image == 255).mean() > 0.3 and len(np.unique(image)) > 20  # White, with a picture on it.
     assert drawn["attention_1"].shape != drawn["attention_2"].shape or (drawn["attention_1"] != drawn["attention_2"]).any()
     assert attention_images(translator, PAIRS, 0)() == {} and attention_images(translator, [], 3)() == {}
+
+
+@pytest.mark.parametrize(("longest", "drawn"), [(4, [0, 1, 2]), (3, [0, 2]), (2, [2])])
+def test_a_pair_fits_if_both_sides_are_neither_empty_nor_longer_than_the_largest(translator, monkeypatch, longest, drawn):
+    """In sub-words, with the end token: 3 and 3, 3 and 4, 2 and 2, then an empty side."""
+    number_of = {"a": 2, "b c": 3, "d e f": 4, "": 1}
+    sides = [("b c", "b c"), ("b c", "d e f"), ("a", "a"), ("", "a"), ("a", "")]
+    tokenizer = types.SimpleNamespace(tokenize=lambda lines: tf.ragged.constant([[7] * number_of[line] for line in lines]))
+    stands_in = types.SimpleNamespace(model=translator.model, source_tokenizer=tokenizer, tokenizer=tokenizer)
+    monkeypatch.setattr(pictures, "MAX_PIECES", longest)
+    monkeypatch.setattr(pictures, "attention_of", lambda translator, *pair: pair)
+    monkeypatch.setattr(pictures.attention_pictures, "heat_maps", lambda pair: pair)
+    monkeypatch.setattr(pictures, "_as_image", lambda pair: pair)
+    assert list(attention_images(stands_in, sides, 5)().values()) == [sides[index] for index in drawn]
+
+
+def test_a_picture_has_80_pixels_for_an_inch(translator):
+    figure = pictures.attention_pictures.heat_maps(pictures.attention_of(translator, "one two", "two one"))
+    width, height = figure.get_size_inches()
+    image = pictures._as_image(figure)
+    assert image.shape == (1, int(80 * height), int(80 * width), 3)
 
 
 def test_the_same_sentence_is_drawn_again_with_the_weights_of_the_moment(translator):

@@ -2,6 +2,7 @@
 length, and the sentences that differ most.
 """
 
+import bisect
 import dataclasses
 from collections.abc import Mapping, Sequence
 
@@ -130,7 +131,7 @@ def compare(
         raise ValueError(
             f"Expected two systems or more and one reference or more. Received: {len(outputs)} system(s), {len(references)} reference(s)."
         )
-    if not outputs[0] or len(set(map(len, texts))) > 1:
+    if len({0, *map(len, texts)}) != 2:  # One length, and not 0.
         received = ", ".join(f"{len(text):,}" for text in texts)
         raise ValueError(f"Expected as many sentences of each system, reference and source, and at least one. Received: {received}.")
     bleu, chrf = scores.bleu_metric(lowercase=lowercase, tokenize=tokenize), scores.chrf_metric(lowercase=lowercase)
@@ -163,9 +164,11 @@ def compare(
 def _by_length(lengths: list[int]) -> list[list[int]]:
     """Groups the rows of sentences of similar lengths, from short to long; those of one length stay together."""
     ordered = sorted(lengths)
-    longest = sorted({ordered[-(-len(ordered) * part // _GROUPS) - 1] for part in range(1, _GROUPS + 1)})
-    bounds = list(zip([-1, *longest], longest, strict=False))
-    return [[row for row, length in enumerate(lengths) if above < length <= top] for above, top in bounds]
+    longest = sorted({ordered[-1 - len(ordered) * part // _GROUPS] for part in range(_GROUPS)})
+    groups = [[] for _ in longest]
+    for row, length in enumerate(lengths):
+        groups[bisect.bisect_left(longest, length)].append(row)
+    return groups
 
 
 def _length_group(lengths: list[int], gains: list[float], baseline_bleu: float, bleu: float) -> LengthGroup:

@@ -34,7 +34,7 @@ def report(comparison: Comparison) -> str:
 
 def _scores(title: str, metric: str, systems: Sequence[System]) -> str:
     estimates = [getattr(system, metric) for system in systems]
-    made = [column for column in _COLUMNS if getattr(estimates[-1], column[1]) is not None]
+    made = [column for column in _COLUMNS if getattr(estimates[1], column[1]) is not None]
     rows = [
         [system.name, *(_cell(getattr(found, field), form) for _, field, form in made)]
         for system, found in zip(systems, estimates, strict=True)

@@ -142,9 +142,9 @@ def bleu_metric(**options) -> sacrebleu.BLEU:
 
 
 def _moses(language: str) -> Callable:
-    known = set(sacremoses.corpus.NonbreakingPrefixes().available_langs.values())
+    known = sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
     if language not in known:  # Moses would silently use English.
-        raise ValueError(f"`compound_split` must be a language code of Moses: {', '.join(sorted(known))}. Received: {language}.")
+        raise ValueError(f"`compound_split` must be a language code of Moses: {', '.join(sorted(set(known)))}. Received: {language}.")
     return sacremoses.MosesTokenizer(lang=language).tokenize
 
 
@@ -153,7 +153,7 @@ def _rouge_scorer():
         from rouge_score import rouge_scorer
     except ImportError as error:
         raise ValueError("ROUGE needs rouge-score: pip install 't2t_keras[rouge]', or -e '.[rouge]' in a checkout.") from error
-    return rouge_scorer.RougeScorer(list(_ROUGE), use_stemmer=False)
+    return rouge_scorer.RougeScorer(list(_ROUGE))
 
 
 def _check(hypotheses: list[str], references: Sequence[list[str]]) -> None:

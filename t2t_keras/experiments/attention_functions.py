@@ -69,13 +69,13 @@ def of_scores(scores: np.ndarray, mask: np.ndarray) -> np.ndarray:
     mask = np.broadcast_to(mask, scores.shape)
     several = mask.sum(axis=-1) > 1
     mask, scores = mask[several], np.where(mask, scores, 0)[several].astype("float64")
-    keys = mask.sum(axis=-1, keepdims=True)
-    distance = np.where(mask, scores - scores.sum(axis=-1, keepdims=True) / keys, -np.inf)
+    keys = mask.sum(axis=-1)
+    distance = np.where(mask, scores - (scores.sum(axis=-1) / keys)[:, None], -np.inf)
     exponentials = np.exp(distance - distance.max(axis=-1, keepdims=True))
     p = exponentials / exponentials.sum(axis=-1, keepdims=True)
-    variance = np.square(np.where(mask, distance, 0)).sum(axis=-1) / (keys - 1)[:, 0]
-    entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1) / np.log(keys)[:, 0]
-    gradient = (p * (1 - p)).sum(axis=-1) / (1 - 1 / keys)[:, 0]
+    variance = np.square(np.where(mask, distance, 0)).sum(axis=-1) / (keys - 1)
+    entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1) / np.log(keys)
+    gradient = (p * (1 - p)).sum(axis=-1) / (1 - 1 / keys)
     return np.stack([variance, entropy, gradient], axis=-1)
 
 
@@ -100,7 +100,8 @@ def of_model(model, pairs: list) -> dict[str, float]:
     layers += [layer.cross_attention for layer in model.decoder]
     with replaced_calls([(layer, observed(layer)) for layer in layers]):
         for source, target in pairs:
-            loss += float(model.cross_entropy(source[None], target[None], 0.0)[1])
+            not_smoothed, _ = model.cross_entropy(source[None], target[None], 0.0)
+            loss += float(not_smoothed)
     means = np.concatenate(found).mean(axis=0)
     perplexity = math.exp(loss / sum(len(target) for _, target in pairs))
     return dict(zip(FIGURES, means.tolist(), strict=True)) | {"perplexity": perplexity}

@@ -42,9 +42,9 @@ class Scoring:
 
     search: DecodeConfig
     tests: dict[str, tuple[list[str], list[str]]]
-    checkpoint: str = "average"
-    lowercase: bool = False
-    tokenize: str = "13a"
+    checkpoint: str
+    lowercase: bool
+    tokenize: str
 
     def described(self) -> dict:
         """Returns what scores depend on beside the weights, as JSON holds it; of texts their hashes."""
@@ -88,7 +88,7 @@ def _check_alike(name: str, result: Result, rows: dict[str, dict], base: run_fol
     wanted = _determining(base)
     differ = [option for option, value in result.options.items() if option not in result.changes and value != wanted.get(option)]
     if differ := [option for option in differ if option != "seed"]:
-        received = ", ".join(f"{option}={wanted.get(option)} ({folder / name}: {result.options[option]})" for option in sorted(differ))
+        received = ", ".join(f"{option}={wanted.get(option)} ({folder / name}: {result.options[option]})" for option in differ)
         raise ValueError(f"{expected}. Received: {received}. Give another `output_dir`.")
 
 

@@ -60,6 +60,11 @@ def grouped(results: Iterable[Result]) -> dict[str, list[Result]]:
     return dict(sorted(rows.items(), key=lambda row: (row[0] != BASE, -statistics.mean(_values(row[1], VALID, "bleu")))))
 
 
+def _any(groups: dict[str, list[Result]]) -> Result:
+    """Returns one of the results, which are all of the same sets and scored in the same way."""
+    return next(iter(groups.values()))[0]
+
+
 def flags(changes: dict) -> str:
     """Returns options as a command line has them."""
     return " ".join(f"--{name}={shlex.quote(str(value))}" for name, value in changes.items())
@@ -111,7 +116,7 @@ def as_markdown(groups: dict[str, list[Result]]) -> str:
     Args:
         groups: from `grouped`.
     """
-    names = list(next(iter(groups.values()))[0].scores)
+    names = list(_any(groups).scores)
     header = ["row", "changes", "seeds", *(f"{name}: BLEU" for name in names)]
     header += ["difference from base", "perplexity", "parameters", "updates", "hours"]
     rows, noise = [], Noise.of(_values(results, VALID, "bleu") for results in groups.values())
@@ -128,7 +133,7 @@ def as_markdown(groups: dict[str, list[Result]]) -> str:
         ])  # fmt: skip
     lines = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
     signatures = sorted({result.signature for results in groups.values() for result in results})
-    scoring = next(iter(groups.values()))[0].scoring
+    scoring = _any(groups).scoring
     note = (
         f"Each value is the mean of the seeds ± their standard deviation. BLEU is sacreBLEU ({', '.join(signatures)}), of "
         f"--checkpoint={scoring['checkpoint']} with beam {scoring['search']['beam_size']} and α {scoring['search']['alpha']:g}. The "
@@ -147,7 +152,7 @@ def as_csv(groups: dict[str, list[Result]]) -> str:
     """
     text = io.StringIO()
     fields = ("row", "seed", "updates", "parameters", "seconds", "flops", "signature")
-    names = list(next(iter(groups.values()))[0].scores)
+    names = list(_any(groups).scores)
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*fields, "changes", *(f"{name}_{metric}" for name in names for metric in METRICS)])
     for result in (result for results in groups.values() for result in results):
@@ -164,7 +169,7 @@ def picture(groups: dict[str, list[Result]]) -> bytes:
     Args:
         groups: from `grouped`.
     """
-    names = list(next(iter(groups.values()))[0].scores)
+    names = list(_any(groups).scores)
     with figures.drawing():
         figure = figures.new_figure()
         figure.set_size_inches(2.5 + 3 * len(names), 1.4 + 0.34 * len(groups))

@@ -36,9 +36,7 @@ def counts(parts: Iterable[list[np.ndarray]], vocab_size: int) -> tuple[int, np.
         single += np.bincount(np.concatenate(texts), minlength=vocab_size)
         new, times = np.unique(np.concatenate([ids[:-1].astype(np.int64) * vocab_size + ids[1:] for ids in texts]), return_counts=True)
         pairs, places = np.unique(np.concatenate([pairs, new]), return_inverse=True)
-        sums = np.zeros(len(pairs), np.int64)
-        np.add.at(sums, places, np.concatenate([numbers, times]))
-        numbers = sums
+        numbers = np.bincount(places, np.concatenate([numbers, times]))
     unigram = int(np.argmax(single))
     order = np.lexsort((-pairs, numbers))  # The last one of each sub-word wins.
     following = np.full(vocab_size, unigram)

@@ -64,7 +64,7 @@ def is_current(result: Scored | None, folder: pathlib.Path, options: run_folder.
         return False
     wanted, before = determining(options), result.options if result else determining(run_folder.read(folder))
     before = {name: before.get(name, _DEFAULTS.get(name)) for name in wanted}
-    changed = [name for name in sorted(wanted) if before[name] != wanted[name]]
+    changed = [name for name in wanted if before[name] != wanted[name]]
     if changed == ["train_steps"] and (not result or wanted["train_steps"] > before["train_steps"]):
         return False
     if changed:
@@ -76,7 +76,7 @@ def is_current(result: Scored | None, folder: pathlib.Path, options: run_folder.
         run_folder.check_data(folder, data / prepare.SUBWORDS, data / "train" / shards.RECORDS, own_source)
         model, task = options.model, options.task
         prepare.check_folder(data, options.data, model.vocab_size, options.train.seed, task, options.source_vocab_size)
-    return bool(result)
+    return result is not None
 
 
 def _is_trained(folder: pathlib.Path, options: run_folder.Options) -> bool:

@@ -155,10 +155,10 @@ def step_of(layer: Layer, settings: Settings) -> Callable:
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             output = function(*inputs)
-        return tape.gradient(output, [*inputs, *weights], output_gradients=tf.ones_like(output))
+        return tape.gradient(output, [*inputs, *weights])
 
     def of_length(length: int) -> Callable:
-        inputs = [tf.random.stateless_normal([*shape[:-2], length, shape[-1]], [1, 2]) for shape in shapes]
+        inputs = [tf.random.normal([*shape[:-2], length, shape[-1]]) for shape in shapes]
         return lambda: step(*inputs)
 
     return of_length
@@ -217,22 +217,19 @@ def sequential_operations(layer: Layer, settings: Settings, length: int) -> int:
     return max(chain.values())
 
 
-def reach(layer: Layer, settings: Settings) -> int:
-    """Returns how many positions away an input changes an output of one layer, to the right. Measured with a narrow layer.
+def reach(layer: Layer, settings: Settings) -> float:
+    """Returns how many positions away the last input is that changes the first output of one layer; infinity if it is the last of all.
 
-    Returns:
-        The number of positions; that to the end of the sequence if the layer reaches all of them.
+    Measured with a narrow layer, on a sequence that is longer than any neighborhood, by the derivatives of the output.
     """
-    length = 4 * max(settings.window, settings.kernel) + 1
+    length = settings.window + settings.kernel
     function, shapes = layer.make(dataclasses.replace(settings, d=settings.heads), length)
-    draw, middle = np.random.default_rng(1), length // 2
-    inputs = [draw.normal(size=shape).astype(np.float32) for shape in shapes]
-    changed = [each.copy() for each in inputs]
-    for each in changed:
-        each[..., middle, :] += 1
-    differs = np.array(function(*inputs)) != np.array(function(*changed))
-    positions = np.flatnonzero(differs.reshape(-1, *differs.shape[-2:]).any(axis=(0, 2)))
-    return int(positions.max()) - middle
+    inputs = [tf.random.normal(shape) for shape in shapes]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        first = function(*inputs)[..., 0, :]
+    last = int(np.nonzero(tape.gradient(first, inputs[-1]))[-2].max())
+    return math.inf if last == length - 1 else last
 
 
 def path_length(name: str, settings: Settings, length: int, dilated: bool = False) -> int:
@@ -247,12 +244,8 @@ def path_length(name: str, settings: Settings, length: int, dilated: bool = Fals
     layer = LAYERS[name]
     if name == "recurrent":
         # One product per position, besides those of the inputs, which are computed at once.
-        return length if sequential_operations(layer, dataclasses.replace(settings, d=settings.heads), 9) >= 9 else 1
-    far = reach(layer, settings)
-    everywhere = 4 * max(settings.window, settings.kernel) + 1
-    if far == everywhere - 1 - everywhere // 2:
-        return 1
-    layers, reached = 0, 0
+        return length * sequential_operations(layer, settings, _COUNTED) // _COUNTED
+    far, layers, reached = reach(layer, settings), 0, 0
     while reached < length - 1:
         reached += far * (settings.kernel**layers if dilated else 1)
         layers += 1
@@ -336,7 +329,7 @@ def measure_cost(
     seconds, steps = results.setdefault("seconds", {name: {} for name in layers}), {}
 
     def missing(number: int) -> list[tuple[str, int]]:
-        return [(name, n) for n in lengths for name in layers if len(seconds[name].get(str(n), ())) < number]
+        return [(name, n) for n in lengths for name in layers if len(seconds[name].get(str(n), ())) <= number]
 
     memory = results.setdefault("memory", {})
     for name, layer in layers.items():
@@ -344,9 +337,9 @@ def measure_cost(
             logger.info(f"Memory: {layer.name} …")
             memory.setdefault(name, {}).update(measure_memory(name, settings, lengths, module))
             save()
-    for number in range(1, rounds + 1):
+    for number in range(rounds):
         if missing(number):
-            logger.info(f"Time, round {number} of {rounds} …")
+            logger.info(f"Time, round {number + 1} of {rounds} …")
         for name, n in missing(number):
             if name not in steps:
                 steps[name] = step_of(layers[name], settings)

@@ -110,10 +110,9 @@ def picture(results: list[Result]) -> bytes:
     """Draws each row's difference from base in BLEU, ours beside the paper's, as a PNG.
 
     Args:
-        results: with base and at least one other row.
+        results: base, and at least one other row after it.
     """
-    base = next(result for result in results if result.row == "base")
-    rows = [result for result in results if result is not base]
+    base, *rows = results
     with figures.drawing():
         figure = figures.new_figure()
         figure.set_size_inches(9, 1.3 + 0.34 * len(rows))

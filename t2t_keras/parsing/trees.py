@@ -155,7 +155,7 @@ def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[l
 
 def without_function(label: str) -> str:
     """Removes function tags and indices: NP-SBJ-1 → NP, NP=2 → NP. A label that begins with "-" stays: -LRB-."""
-    return label if label.startswith("-") else re.split("[-=]", label, maxsplit=1)[0]
+    return label if label.startswith("-") else re.split("[-=]", label)[0]
 
 
 def clean(tree: Tree) -> Tree:

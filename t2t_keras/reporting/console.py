@@ -58,4 +58,4 @@ class ProgressBar:
             seconds_left = (self._total - step) * (time.monotonic() - self._started) / (step - self._first)
             metrics = {**metrics, "time left": tqdm.tqdm.format_interval(seconds_left)}
             now, shown = time.strftime("%Y-%m-%d %H:%M:%S"), ", ".join(f"{name} {value}" for name, value in metrics.items())
-            print(f"{now} update {step:,} of {self._total:,}: {shown}", file=sys.stderr, flush=True)
+            print(f"{now} update {step:,} of {self._total:,}: {shown}", file=sys.stderr)

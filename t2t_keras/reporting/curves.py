@@ -5,6 +5,7 @@ import io
 import itertools
 import math
 import pathlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from t2t_keras import run_folder
@@ -93,15 +94,14 @@ def distinct_names(folders: list[pathlib.Path]) -> list[str]:
             return names
 
 
-def _limit(panel: _Panel, runs: list[Scalars]) -> float | None:
-    """The upper end of the axis of a loss: the first updates, whose loss is several times higher, may lie above it."""
-    if panel.log or panel not in (_LOSS, _PERPLEXITY):
-        return None
+def _limit(runs: Iterable[Scalars]) -> float:
+    """The upper end of the axis of the loss: the first updates, whose loss is several times higher, may lie above it. 0 without points."""
     tops = []
-    for curve, run in itertools.product(panel.curves, runs):
+    for curve, run in itertools.product(_LOSS.curves, runs):
         values = [value for value in run.get(curve.tag, {}).values() if math.isfinite(value)]
-        tops += values[len(values) // 20 : len(values) // 20 + 1]
-    return 1.05 * max(tops, default=0) or None
+        if values:
+            tops.append(values[len(values) // 20])
+    return 1.05 * max(tops, default=0)
 
 
 def _draw_panel(axes, panel: _Panel, runs: dict[str, Scalars]) -> None:
@@ -132,8 +132,7 @@ def _draw_panel(axes, panel: _Panel, runs: dict[str, Scalars]) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
-        limit = _limit(panel, list(runs.values()))
-        if limit:
+        if panel is _LOSS and (limit := _limit(runs.values())):
             axes.set_ylim(top=limit)
         if panel in (_BLEU, _SPEED):
             axes.set_ylim(bottom=0)
@@ -148,14 +147,13 @@ def _draw_panel(axes, panel: _Panel, runs: dict[str, Scalars]) -> None:
     axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
     axes.grid(True, which="major", color="#D0D0D0", linewidth=0.7)
     axes.grid(True, which="minor", color="#ECECEC", linewidth=0.5)
-    axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    if axes.get_legend_handles_labels()[0] and len(panel.curves) > 1:
+    if not axes.lines:
+        axes.text(0.5, 0.5, "no points yet", transform=axes.transAxes, ha="center", va="center", color="#666666")
+    elif len(panel.curves) > 1 and len(runs) == 1:
         axes.legend(frameon=False, fontsize=8)
     elif len(panel.curves) > 1:
         axes.text(0.98, 0.95, "thick: validation, thin: training", transform=axes.transAxes, ha="right", va="top", fontsize=8)
-    if not axes.lines:
-        axes.text(0.5, 0.5, "no points yet", transform=axes.transAxes, ha="center", va="center", color="#666666")
 
 
 def _quality(runs: dict[str, Scalars]) -> _Panel:

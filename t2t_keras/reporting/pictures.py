@@ -1,6 +1,5 @@
 """Pictures that a run keeps up to date in its folder and in TensorBoard. A picture that fails never stops the training."""
 
-import io
 import itertools
 import pathlib
 from collections.abc import Callable, Sequence
@@ -62,14 +61,10 @@ def updates(model_dir: pathlib.Path, model, tokenizer) -> Callable[[bool], None]
 
 def _as_image(figure) -> np.ndarray:
     """A figure of matplotlib as pixels, [1, height, width, 3] uint8."""
-    import matplotlib.image
-
-    drawn = io.BytesIO()
+    figure.set_dpi(80)
     with figures.drawing():
-        figure.savefig(drawn, format="png", dpi=80, facecolor="white")
-    drawn.seek(0)
-    pixels = matplotlib.image.imread(drawn, format="png")[None, ..., :3]
-    return np.round(255 * pixels).astype(np.uint8)
+        figure.canvas.draw()
+    return np.array(figure.canvas.buffer_rgba())[None, ..., :3]
 
 
 def attention_images(translator, pairs: Sequence[tuple[str, str]], number: int) -> Callable[[], dict[str, np.ndarray]]:

@@ -142,7 +142,7 @@ class TensorBoardWriter:
         if missing:
             summaries = [summary.SerializeToString() for summary in missing]
             self._in_file(step, lambda: [tf.summary.experimental.write_raw_pb(summary) for summary in summaries])
-        self._lacks_graph = bool(self._graph) and not has_graph
+        self._lacks_graph = self._graph is not None and not has_graph
 
     def _remove_after(self, step: int, validated_step: int) -> tuple[list, bool]:
         """Returns the summaries of `once` that the files lack, and whether the files have a graph."""

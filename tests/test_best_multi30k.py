@@ -33,7 +33,7 @@ def script(tmp_path):
     python.chmod(0o755)
 
     def run(*arguments):
-        command = [ROOT / "benchmarks/multi30k_best.sh", *arguments]
+        command = [ROOT / "benchmarks/best_multi30k.sh", *arguments]
         result = subprocess.run(command, env=os.environ | {"PYTHON": str(python)}, capture_output=True, text=True, cwd=tmp_path)
         noted = tmp_path / "commands"
         lines = noted.read_text().splitlines() if noted.exists() else []

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Multi30k with data diversification, as in docs/results.md: trains a model of each direction, translates the training set with both, trains
 # a wider model on all of it with each seed, and scores these and their ensemble. Run again, it resumes.
-#     benchmarks/multi30k_best.sh TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS]]
+#     benchmarks/best_multi30k.sh TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS]]
 # TEXT_DIR has train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco of both languages, such as train.en; lower-cased and tokenised.
 set -euo pipefail
 if [[ $# -lt 2 || $# -gt 5 ]]; then

@@ -1,0 +1,76 @@
+"""Perplexity of many pairs, and an evaluation, with models that are functions."""
+
+import math
+import types
+from collections.abc import Iterator
+
+import pytest
+import tensorflow as tf
+
+from t2t_keras.config import DecodeConfig
+from t2t_keras.evaluation import dual_cross_entropy, evaluate, perplexity, scores
+
+
+@pytest.fixture
+def calls(monkeypatch) -> Iterator[list[tuple[list, list]]]:
+    """The texts of each call. A translator is a number x: each letter of a target has log P = x · the number of letters of its source."""
+    calls = []
+
+    def log_probs(translator, source, target) -> tf.RaggedTensor:
+        calls.append(tuple(side.numpy().astype(str).tolist() for side in (source, target)))
+        rows = [[translator * len(read)] * len(written) for read, written in zip(*calls[-1], strict=True)]
+        return tf.ragged.constant(rows, tf.float32)
+
+    monkeypatch.setattr(perplexity, "log_probs", log_probs)
+    monkeypatch.setattr(perplexity, "PAIRS", 2)
+    tf.config.run_functions_eagerly(True)
+    yield calls
+    tf.config.run_functions_eagerly(False)
+
+
+def test_perplexity_is_of_all_sub_words_and_pairs_of_similar_length_are_scored_together(calls):
+    """(1 · 5 + 2 · 4 + 3 · 1 + 4 · 2 + 5 · 3) / 15."""
+    found = perplexity.perplexity(-0.5, ["a", "aa", "aaa", "aaaa", "aaaaa"], ["bbbbb", "bbbb", "b", "bb", "bbb"])
+    assert found == pytest.approx(math.exp(0.5 * (5 + 8 + 3 + 8 + 15) / 15))
+    assert calls == [(["aaa", "aaaa"], ["b", "bb"]), (["aaaaa", "aa"], ["bbb", "bbbb"]), (["a"], ["bbbbb"])]
+
+
+def test_perplexity_is_a_finite_number(calls):
+    assert perplexity.perplexity(-710.0, ["a"], ["b"]) == math.exp(709)
+    assert perplexity.perplexity(-708.5, ["a"], ["b"]) == math.exp(708.5)
+
+
+def test_the_dual_cross_entropy_is_of_each_pair_and_pairs_of_similar_length_are_scored_together(calls):
+    """H_f = 0.5 · letters of the source and H_b = 0.25 · letters of the target."""
+    found = dual_cross_entropy.dual_cross_entropy(-0.5, -0.25)(["a", "aa", "aaa"], ["bbb", "bb", "b"])
+    assert found == pytest.approx([abs(f - b) + (f + b) / 2 for f, b in ((0.5, 0.75), (1, 0.5), (1.5, 0.25))])
+    assert calls == [(["aaa", "aa"], ["b", "bb"]), (["b", "bb"], ["aaa", "aa"]), (["a"], ["bbb"]), (["bbb"], ["a"])]
+
+
+def test_long_sentences_are_cut_before_they_are_scored(monkeypatch):
+    monkeypatch.setattr(perplexity, "_LONGEST", 7)
+    given = []
+    tokenizer = types.SimpleNamespace(kept=lambda source: "kept", tokenize=lambda text, **options: given.append((text, options)))
+    translator = types.SimpleNamespace(tokenizer=tokenizer, source_tokenizer=tokenizer, log_probs=lambda *sides: sides)
+    perplexity.log_probs(translator, "source", "target")
+    assert given == [(side, {"max_length": 7, "kept": "kept"}) for side in ("source", "target")]
+
+
+def test_an_evaluation_has_the_seconds_of_translating_and_passes_on_its_options(monkeypatch):
+    translator, given = types.SimpleNamespace(config=DecodeConfig(beam_size=3, alpha=0.5)), []
+
+    def translate_lines(translator, sources, batch_size: int) -> list[dict]:
+        given.append(batch_size)
+        return [{"text": source.upper()} for source in sources]
+
+    monkeypatch.setattr(evaluate, "translate_lines", translate_lines)
+    monkeypatch.setattr(evaluate, "perplexity", lambda *given: given)
+    sources, references = ["a b", "c d"], ["A B", "C E"]
+    for options in ({}, {"batch_size": 5, "samples": 30, "lowercase": True, "tokenize": "char"}):
+        monkeypatch.setattr(evaluate, "time", types.SimpleNamespace(monotonic=iter([10.5, 12.0678]).__next__))
+        hypotheses, found = evaluate.evaluate(translator, sources, references, **options)
+        counted = {name: value for name, value in options.items() if name != "batch_size"}
+        assert found == scores.scores(["A B", "C D"], references, **counted) | {
+            "perplexity": (translator, sources, references), "decode_seconds": 1.57, "beam_size": 3, "alpha": 0.5
+        }  # fmt: skip
+    assert given == [64, 5] and hypotheses == ["A B", "C D"]
