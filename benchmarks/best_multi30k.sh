@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Multi30k with data diversification, as in docs/results.md: trains a model of each direction, translates the training set with both, trains
-# a wider model on all of it with each seed, and scores these and their ensemble. Run again, it resumes.
+# a wider model on all of it with each seed, and scores these and their ensemble. Run again, it resumes. It runs the `python` on PATH.
 #     benchmarks/best_multi30k.sh TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS]]
 # TEXT_DIR has train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco of both languages, such as train.en; lower-cased and tokenised.
 set -euo pipefail
-if [[ $# -lt 2 || $# -gt 5 ]]; then
+if [[ $# -lt 2 || $# -eq 3 || $# -gt 5 ]]; then
     echo "Usage: $0 TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS]], such as $0 multi30k/tok runs/best en de 1,2,3" >&2
     exit 1
 fi
-text=$(realpath "$1") output=$(realpath -m "$2") source=${3:-en} target=${4:-de} seeds=${5:-1,2,3}
+text=$(realpath -m "$1") output=$(realpath -m "$2") source=${3:-en} target=${4:-de} seeds=${5:-1,2,3}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python}
 tests=(test_2016_flickr test_2017_flickr test_2017_mscoco)
@@ -27,6 +27,10 @@ translate() {
         --alpha="$3" --input="$text/train.$1" --output="$output/translated.$2"
 }
 
+if [[ ! $seeds =~ ^[0-9]+(,[0-9]+)*$ ]]; then
+    echo "Expected SEEDS to be whole numbers, as in 1,2,3. Received: $seeds." >&2
+    exit 1
+fi
 for each in "$source" "$target"; do
     for set in train val "${tests[@]}"; do
         [[ -r "$text/$set.$each" ]] || { echo "Expected $text/$set.$each. It is missing." >&2; exit 1; }
@@ -46,6 +50,7 @@ done
     --train_target="$text/train.$target,$output/translated.$target,$text/train.$target" \
     --valid_source="$text/val.$source" --valid_target="$text/val.$target" \
     "${test_files[@]}" "${scoring[@]}" --checkpoint=latest --output_dir="$output/students"
+[[ $seeds == *,* ]] || exit 0
 ensemble=$output/students/base/seed${seeds//,/,$output/students/base/seed}
 for set in val "${tests[@]}"; do
     echo "Ensemble, $set:"

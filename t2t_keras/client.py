@@ -272,7 +272,7 @@ def _rest(model: Model) -> Predict:
             answer = None
         if not isinstance(answer, dict):  # Not from a model server, but perhaps from a proxy.
             answer = {"error": text}
-        if "outputs" in answer:
+        if response.ok and "outputs" in answer:
             return answer["outputs"]
         code = response.status_code
         message = f"{answer.get('error', text)} (HTTP {code})"

@@ -59,9 +59,14 @@ def test_it_trains_translates_and_trains_with_all_of_it(script, tmp_path):
         if flags in given[:2]:
             assert values(flags, "train_source") + values(flags, "train_target") == [f"train.{source}", f"train.{target}"]
             assert values(flags, "valid_source") + values(flags, "valid_target") == [f"val.{source}", f"val.{target}"]
+            assert {"flagfile=multi30k_en_de", "norm=pre", "train_steps=3200", "cooldown_steps=1200", "dtype=bfloat16"} <= set(flags)
+            assert {"warmup_steps=1000", "learning_rate_factor=1.79"} <= set(flags)
         else:
             assert values(flags, "input") + values(flags, "output") == [f"train.{source}", f"translated.{target}"]
+            assert {"checkpoint=latest", "beam_size=5", f"alpha={1.6 if source == 'en' else 1.0}"} <= set(flags)
     grid = given[4]
+    assert "flagfile=multi30k_en_de_best" in grid and values(grid, "output_dir") == ["students"]
+    assert values(grid, "valid_source") + values(grid, "valid_target") == ["val.en", "val.fr"]
     pairs = list(zip(values(grid, "train_source"), values(grid, "train_target"), strict=True))
     assert pairs == [("train.en", "train.fr"), ("train.en", "translated.fr"), ("translated.en", "train.fr")]
     assert f"subwords_file={tmp_path}/out/en_fr/subwords.model" in grid and "seeds=4,7" in grid
@@ -80,7 +85,17 @@ def test_what_is_translated_is_not_translated_again(script):
     assert [pathlib.Path(program).stem for program, _ in commands][:3] == ["train", "train", "grid"]
 
 
-def test_it_reports_what_is_missing_before_it_runs_anything(script, tmp_path):
-    for arguments, said in ((("text",), "Usage:"), (("text", "out"), f"Expected {tmp_path}/text/train.de. It is missing.")):
+def test_one_seed_has_no_ensemble(script):
+    assert [pathlib.Path(program).stem for program, _ in script("text", "out", "en", "fr", "3")[1]][4:] == ["grid"]
+
+
+def test_what_is_wrong_is_reported_before_anything_runs(script, tmp_path):
+    for arguments, said in (
+        (("text",), "Usage:"),
+        (("text", "out", "en"), "Usage:"),
+        (("text", "out"), f"Expected {tmp_path}/text/train.de. It is missing."),
+        (("no/text", "out"), f"Expected {tmp_path}/no/text/train.en. It is missing."),
+        (("text", "out", "en", "fr", "1, 2"), "Expected SEEDS to be whole numbers, as in 1,2,3. Received: 1, 2."),
+    ):
         result, commands = script(*arguments)
         assert (result.returncode, commands) == (1, []) and said in result.stderr and len(result.stderr.splitlines()) == 1

@@ -238,15 +238,19 @@ def test_a_connection_that_fails_is_tried_again_but_not_where_it_would_fail_agai
     assert isinstance(told.value, client.NoAnswerError) == again
 
 
-@pytest.mark.parametrize("content", ["<html>Log in first</html>", '["Log in first"]', '{"message": "Log in first"}', '"Log in first"'])
-def test_a_page_in_place_of_outputs_is_an_error(monkeypatch, content):
+@pytest.mark.parametrize(
+    ("code", "content"),
+    [(200, text) for text in ("<html>Log in first</html>", '["Log in first"]', '{"message": "Log in first"}', '"Log in first"')]
+    + [(400, '{"outputs": {"text": ["ONE"]}, "error": "Log in first"}')],
+)
+def test_a_page_in_place_of_outputs_is_an_error(monkeypatch, code, content):
     """Story: JSON that was no object ended the client with a traceback."""
     from requests import Response, Session
 
     answer = Response()
-    answer.status_code, answer._content = 200, content.encode()
+    answer.status_code, answer._content = code, content.encode()
     monkeypatch.setattr(Session, "post", lambda session, url, **options: answer)
-    with pytest.raises(client.ServerError, match="refused the request: .*Log in first.*HTTP 200"):
+    with pytest.raises(client.ServerError, match=f"refused the request: .*Log in first.*HTTP {code}"):
         client.connect(client.Model("http://localhost:1", "translate"))("serving_default", {"text": ["one"]})
 
 

@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import io
 import json
 import pathlib
 import sys
@@ -170,3 +171,9 @@ if __name__ == "__main__":
         draw().savefig(folder / f"{name}.png")
     written = json.dumps({name: layout(draw()) for name, draw in FIGURES.items()}, separators=(",", ":"))
     LAYOUT.write_text(written.replace("]],[[", "]],\n[[") + "\n")
+
+
+def test_a_picture_is_white_whatever_matplotlib_is_set_to():
+    with matplotlib.rc_context({"savefig.facecolor": "black"}):
+        drawn = matplotlib.image.imread(io.BytesIO(figures.encoded(figures.new_figure(), "png")))
+    assert drawn.min() == 1

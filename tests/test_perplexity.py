@@ -47,6 +47,13 @@ def test_the_dual_cross_entropy_is_of_each_pair_and_pairs_of_similar_length_are_
     assert calls == [(["aaa", "aa"], ["b", "bb"]), (["b", "bb"], ["aaa", "aa"]), (["a"], ["bbb"]), (["bbb"], ["a"])]
 
 
+def test_pairs_of_one_length_are_scored_in_their_order(calls):
+    """On every processor, so that a pair always has the same neighbours and the same score."""
+    sources = [chr(ord("a") + number) for number in range(20)]
+    dual_cross_entropy.dual_cross_entropy(-0.5, -0.25)(sources, ["bb", "b"] * 10)
+    assert [letter for read, _ in calls[::2] for letter in read] == sources[1::2] + sources[::2]
+
+
 def test_long_sentences_are_cut_before_they_are_scored(monkeypatch):
     monkeypatch.setattr(perplexity, "_LONGEST", 7)
     given = []

@@ -109,7 +109,7 @@ def trained(monkeypatch):
 
     class Trained(list):
         stop = fail = None
-        given, freed = [], 0
+        freed = 0
 
         def free(self):
             self.freed += 1

@@ -33,7 +33,7 @@ def dual_cross_entropy(forward: Translator, backward: Translator) -> Callable[[S
     models = _cross_entropies(forward), _cross_entropies(backward)
 
     def scores(sources: Sequence[str], targets: Sequence[str]) -> list[float]:
-        order = np.argsort([len(target) for target in targets])  # Similar lengths need little padding.
+        order = np.argsort([len(target) for target in targets], kind="stable")  # Similar lengths need little padding.
         found = np.empty(len(order))
         for first in range(0, len(order), perplexity.PAIRS):
             chosen = order[first : first + perplexity.PAIRS]

@@ -244,7 +244,7 @@ def path_length(name: str, settings: Settings, length: int, dilated: bool = Fals
     layer = LAYERS[name]
     if name == "recurrent":
         # One product per position, besides those of the inputs, which are computed at once.
-        return length * sequential_operations(layer, settings, _COUNTED) // _COUNTED
+        return length * sequential_operations(layer, dataclasses.replace(settings, d=settings.heads), _COUNTED) // _COUNTED
     far, layers, reached = reach(layer, settings), 0, 0
     while reached < length - 1:
         reached += far * (settings.kernel**layers if dilated else 1)
