@@ -80,7 +80,7 @@ class TextTranslator:
 
         def into_language(lines) -> dict:
             found = self._signatures.translate_with_options(**option_inputs(lines, prefix=prefix))
-            _checked(found, lines.numpy())
+            _checked(found, [line.decode() for line in lines.numpy()])
             return {"text": found["text"][:, 0]}
 
         function = into_language if prefix else self._translate
@@ -137,9 +137,7 @@ class TextTranslator:
             TypeError: `text` is neither a string nor a sequence of strings.
             ValueError: an option is invalid, or a sentence is too long.
         """
-        texts, found, beam_size = _listed(text), [], getattr(self._signatures, "beam_size", None)
-        if beam_size and not 1 <= n <= beam_size:  # An export says so itself.
-            raise ValueError(f"n_best: expected 1 to {beam_size}, the beam size. Received: {n}.")
+        texts, found = _listed(text), []
         rows = zip(texts, _phrases(text, constraints, "constraints"), _phrases(text, avoid, "avoid"), strict=True)
         fits = {"fits": self._signatures.fits} if isinstance(self._signatures, Signatures) else {}
         requests = list(with_constraints((Request(*row) for row in rows), Kept(keep_patterns).of, logger.warning, **fits))
@@ -335,7 +333,6 @@ def load_export(export: pathlib.Path) -> tuple[Callable, object, int, Sequence[s
         return {**found, "constraints_met": tf.ones_like(found["score"], tf.bool)}
 
     signatures = types.SimpleNamespace(
-        saved_model=model,  # Signatures do not keep their model alive.
         translate_with_options=with_options if "constraints" in with_options.structured_input_signature[1] else no_phrases,
         sample=model.signatures["sample"] if "sample" in model.signatures else no_sample,
         score=model.signatures["score"],

@@ -96,7 +96,10 @@ class LineTranslation:
     @functools.cached_property
     def tags(self) -> list[str]:
         """The tags that source lines of the run may begin with; an export does not know them."""
-        return run_folder.groups(self.model["model_dir"][0], "data")[0].tags if "model_dir" in self.model else []
+        if "export" in self.model:
+            return []
+        [data] = run_folder.groups(self.model["model_dir"][0], "data")
+        return data.tags
 
     @property
     def reordered(self) -> str:
@@ -119,7 +122,7 @@ class LineTranslation:
         if "export" in self.model:
             process_environment.choose_threads()
         else:
-            models = [run_folder.groups(folder, "model")[0] for folder in self.model["model_dir"]]
+            models = [model for folder in self.model["model_dir"] for model in run_folder.groups(folder, "model")]
             process_environment.choose(models, self.model["dtype"], self.model["int8"])
 
     def identity(self) -> dict:

@@ -1,5 +1,6 @@
 """The front door for Python users: names that load lazily, training by keywords, and translating with a run or an export."""
 
+import gc
 import json
 import os
 import pathlib
@@ -130,9 +131,9 @@ class Signatures:
     def translate_with_options(**inputs):
         Signatures.inputs = {name: value.numpy().tolist() for name, value in inputs.items()}
         return {
-            "text": tf.constant([["a", "b"], ["c", "d"]]),
+            "text": tf.constant([[b"a\xff", "b"], ["c", "d"]]),  # The first sub-word of it is a byte.
             "score": tf.constant([[-1.0, -2.0], [-3.0, -4.0]]),
-            "pieces": tf.constant([[["▁a", "x", "</s>"], ["▁b", "</s>", ""]], [["▁c", "", ""], ["▁d", "</s>", ""]]]),
+            "pieces": tf.constant([[["▁a", b"\xff", "</s>"], ["▁b", "</s>", ""]], [["▁c", "", ""], ["▁d", "</s>", ""]]]),
             "source_pieces": tf.constant([["▁1", ""], ["▁2", "</s>"]]),
             "alignment": tf.reshape(tf.range(24.0), [2, 2, 3, 2]),
             "error": tf.constant(["", ""]),
@@ -149,7 +150,7 @@ def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_an
         "alignment": [True] * 2, "constraints": [b"x\ty z\t1", "{2}\t￭{3}".encode()], "avoid": [b"", b"v"], "ordered": [True] * 2,
     }  # fmt: skip
     assert [[each.constraints_met for each in row] for row in found] == [[True, False], [False, True]]
-    expected = [("a", -1, "▁a x </s>", "▁1", [[0], [2], [4]]), ("b", -2, "▁b </s>", "▁1", [[6], [8]])]
+    expected = [("a\ufffd", -1, "▁a \ufffd </s>", "▁1", [[0], [2], [4]]), ("b", -2, "▁b </s>", "▁1", [[6], [8]])]
     expected += [("c", -3, "▁c", "▁2 </s>", [[12, 13]]), ("d", -4, "▁d </s>", "▁2 </s>", [[18, 19], [20, 21]])]
     assert [
         (each.text, each.score, " ".join(each.pieces), " ".join(each.source_pieces), each.alignment.tolist()) for each in sum(found, [])
@@ -172,6 +173,48 @@ def test_a_line_that_begins_with_a_language_keeps_it():
     translator = api.TextTranslator(None, Signatures, 64, codes)
     translator.n_best(["a", ">>fra_Latn<<b"], n=2, source_language="eng_Latn", target_language="fra_Latn", prefix=">>eng_Latn<< c")
     assert Signatures.inputs["text"] == [b">>eng_Latn<<a", b">>fra_Latn<<b"] and Signatures.inputs["prefix"] == [b">>eng_Latn<< c"] * 2
+    assert Signatures.inputs["ordered"] == [False] * 2
+    translator.n_best([">>xyz_Latn<<a", "fra_Latn"], n=2, source_language="eng_Latn")  # Of another language, and of none.
+    assert Signatures.inputs["text"] == [b">>eng_Latn<<>>xyz_Latn<<a", b">>eng_Latn<<fra_Latn"] and Signatures.inputs["prefix"] == [b""] * 2
+
+
+def test_what_a_model_refuses_in_a_language_is_raised_with_its_sentence():
+    class Refusing:
+        @staticmethod
+        def translate_with_options(text, **options):
+            return {"text": tf.fill([2, 1], ""), "error": tf.constant(["", "prefix: expected fewer sub-words. "])}
+
+    with pytest.raises(ValueError, match="prefix: expected fewer sub-words. The sentence is: 'b'"):
+        api.TextTranslator(None, Refusing, 64, ["fra_Latn"]).translate(["a", "b"], target_language="fra_Latn")
+    with pytest.raises(ValueError, match="Expected a model of many languages with the language 'fra_Latn'. Received: one that has none."):
+        api.TextTranslator(None, Refusing).translate(["a", "b"], target_language="fra_Latn")
+
+
+@pytest.mark.parametrize("phrases", ["xy", [["x"]], [["x"], ["y"], ["z"]]])
+@pytest.mark.parametrize("name", ["constraints", "avoid"])
+def test_each_sentence_of_a_list_needs_a_list_of_phrases(name, phrases):
+    with pytest.raises(ValueError, match=f"{name}: expected a list of phrases for each of 2 sentences"):
+        api.TextTranslator(None, Signatures).n_best(["1", "2"], n=2, **{name: phrases})
+
+
+def test_so_many_sentences_are_translated_at_once_as_were_asked_for_or_as_the_model_has_room_for():
+    sizes = []
+
+    def translate(text):
+        sizes.append(len(text))
+        return {"text": tf.strings.upper(text)}
+
+    def sample(text, **options):
+        sizes.append(len(text))
+        return {"text": tf.strings.upper(text)[:, None], "score": tf.zeros([len(text), 1]), "error": tf.fill(len(text), "")}
+
+    translator = api.TextTranslator(translate, types.SimpleNamespace(sample=sample), 3)
+    assert translator.translate(list("abcdefg")) == translator.translate(list("abcdefg"), batch_size=4) == list("ABCDEFG")
+    assert sizes == [3, 3, 1, 4, 3]
+    sizes.clear()
+    assert [each.text for [each] in translator.sample(list("abcdefg"))] == list("ABCDEFG")
+    assert [each.text for [each] in translator.sample(list("abcdefg"), batch_size=4)] == list("ABCDEFG")
+    assert sizes == [3, 3, 1, 4, 3]
 
 
 def test_pairs_are_scored_in_their_order_so_many_at_once():
@@ -196,7 +239,8 @@ def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch):
     run = t2t_keras.Run(tmp_path)
     counted = {"lowercase": True, "tokenize": "char"}
     assert run.evaluate(("a",), ("b",), ("c",), checkpoint=7, **counted) == ("a translator", ["a"], ["b"], ["c"], counted)
-    assert given == [(tmp_path, "7", {})]
+    assert run.evaluate(["a"], ["b"]) == ("a translator", ["a"], ["b"], {"lowercase": False, "tokenize": "13a"})
+    assert given == [(tmp_path, "7", {}), (tmp_path, "average", {})]
     assert run.export(tmp_path / "out", "best", int8=True) == (tmp_path / "out", tmp_path, "best", {"int8": True})
 
 
@@ -205,7 +249,7 @@ def test_options_of_the_n_best_have_their_effects(translator):
     assert all(each.text.startswith("zwei") for each in forced)
     plain, other = translator.n_best("one", n=1), translator.n_best("one", n=1, alpha=0.0)
     assert plain[0].score != other[0].score
-    for option, named in (({"n": 4}, "expected 1 to 3"), ({"n": 1, "alpha": -3.0}, "alpha"), ({"n": 0}, "n_best")):
+    for option, named in (({}, "expected 1 to 3, the beam size. Received: 4"), ({"n": 1, "alpha": -3.0}, "alpha"), ({"n": 0}, "n_best")):
         with pytest.raises(ValueError, match=named):
             translator.n_best("one", **option)
 
@@ -241,7 +285,7 @@ def test_each_option_of_a_sample_reaches_its_input():
         def sample(**inputs):
             Samples.inputs = {name: value.numpy().tolist() for name, value in inputs.items()}
             return {
-                "text": tf.constant([["a", "b"], ["c", "d"]]),
+                "text": tf.constant([["a", b"\xff"], ["c", "d"]]),
                 "score": tf.constant([[-1.0, -2.0], [-3.0, -4.0]]),
                 "error": tf.fill([2], ""),
             }
@@ -251,7 +295,8 @@ def test_each_option_of_a_sample_reaches_its_input():
         "text": [b"1", b"2"], "seed": [3 * 2**32, 3 * 2**32 + 1], "draws": [2] * 2, "temperature": [0.5] * 2, "top_k": [7] * 2,
         "top_p": [0.25] * 2, "max_length": [0] * 2
     }  # fmt: skip
-    assert [[(each.text, each.score) for each in row] for row in found] == [[("a", -1), ("b", -2)], [("c", -3), ("d", -4)]]
+    assert [[(each.text, each.score) for each in row] for row in found] == [[("a", -1), ("\ufffd", -2)], [("c", -3), ("d", -4)]]
+    assert all(each.constraints_met for row in found for each in row)  # It has none.
 
 
 def test_a_score_is_the_log_probability_of_the_target(translator):
@@ -261,6 +306,8 @@ def test_a_score_is_the_log_probability_of_the_target(translator):
     assert max(scores) < 0
     with pytest.raises(ValueError, match="2 sources and 1 targets"):
         translator.score(["one", "two"], ["eins"])
+    with pytest.raises(ValueError, match="1 sources and 1 targets"):
+        translator.score("one", ["eins"])
 
 
 @pytest.mark.medium
@@ -273,8 +320,16 @@ def test_an_export_translates_as_the_run_does(translator, exported):
     ours, theirs = (each.sample(TEXTS[0], draws=5, seed=2) for each in (translator, served))
     assert [each.text for each in ours] == [each.text for each in theirs] and len({each.text for each in ours}) > 1
     assert served.score("one", "eins") == pytest.approx(translator.score("one", "eins"), abs=1e-5)
-    with pytest.raises(ValueError, match="fixed"):
-        t2t_keras.load(exported, beam_size=1)
+    _, signatures, *_ = api.load_export(exported)
+    gc.collect()  # Of the function that translates, which would keep the model.
+    left = api.TextTranslator(None, signatures)
+    assert left.score("one", "eins") == served.score("one", "eins")
+    assert [[each.text for each in row.n_best(TEXTS, n=2)[0]] for row in (left, served)] == [
+        [each.text for each in translator.n_best(TEXTS[0], n=2)]
+    ] * 2
+    for options, named in (({"beam_size": 1}, "beam_size"), ({"checkpoint": "best"}, "checkpoint=best")):
+        with pytest.raises(ValueError, match=f"they are fixed. Received: {named}.$"):
+            t2t_keras.load(exported, **options)
 
 
 @pytest.mark.medium
@@ -303,6 +358,9 @@ def test_an_export_of_an_older_version_translates_but_takes_no_phrases_and_does_
     for phrases in ({"constraints": ["a"]}, {"avoid": ["a"]}):
         with pytest.raises(ValueError, match="Expected an export that takes phrases.*Export the run again"):
             old.n_best("aB", n=2, **phrases)
+    with pytest.raises(ValueError, match="Expected an export that takes phrases"):
+        old.n_best(["aB", "b"], n=2, constraints=[[], ["a"]])
+    assert [each[0].text for each in old.n_best(["aB", "b"], n=2)] == ["AB", "B"]
     with pytest.raises(ValueError, match="Expected an export with the signature 'sample'.*Export the run again"):
         old.sample("aB")
 
@@ -387,3 +445,14 @@ def test_an_option_s_former_name_is_accepted_with_a_warning(monkeypatch, tmp_pat
     with pytest.warns(FutureWarning, match="rate_factor is now learning_rate_factor"):
         t2t_keras.train(tmp_path, rate_factor=0.5)
     assert started == [TrainConfig(learning_rate_factor=0.5)]
+
+
+def test_paths_may_be_objects_and_begin_with_the_home_folder(monkeypatch, tmp_path):
+    started = []
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(training_run, "train", lambda folder, options, strategy: started.append((folder, options)))
+    run = t2t_keras.train("~/run", data_dir="~/data", train_source=pathlib.Path("a.en"), train_target=pathlib.Path("a.de"))
+    [(folder, options)] = started
+    assert run == t2t_keras.Run(tmp_path / "run") and folder == tmp_path / "run" and options.data_dir == str(tmp_path / "data")
+    assert (options.data.train_source, options.data.train_target) == ("a.en", "a.de")
+    assert repr(run) == f"Run(model_dir={folder!r})"

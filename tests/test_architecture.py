@@ -239,6 +239,12 @@ def test_a_stranger_s_architecture_is_looked_up_and_never_imported(tmp_path, gru
             run_folder.read(tmp_path)
 
 
+def test_the_memory_of_an_architecture_that_estimates_none_is_that_of_its_tokens_and_logits():
+    model = Gru(GruConfig(9, d_model=4))
+    assert model.memory_cost(3, 5, 7) == 3 * (5 + 7) and model.search_memory(4, 50) == 12 * 4 * 9
+    assert model.passes == 1 and model.source_embedding_matrix is None
+
+
 def test_a_run_without_the_key_is_a_transformer(tmp_path):
     path = ROOT / "tests/data/run_1"
     assert "architecture" not in json.loads((path / "config.json").read_text())

@@ -83,6 +83,13 @@ def test_a_query_that_may_attend_nowhere_weighs_all_keys_alike(qkv):
     np.testing.assert_allclose(nowhere, np.broadcast_to(v.mean(axis=2, keepdims=True), nowhere.shape), atol=1e-6)
 
 
+def test_the_vector_of_additive_attention_starts_with_a_variance_of_one_over_d_k():
+    keras.utils.set_random_seed(1)
+    layer = MultiHeadAttention(40, 100, 4, function="additive")
+    layer.build((None, None, 4))
+    assert layer.vector.numpy().std() == pytest.approx(0.1, rel=0.08)  # 4,000 draws: seven standard errors.
+
+
 def test_scores_in_the_millions_stay_finite_and_stay_masked(qkv, mask):
     q, k, v = qkv
     weights = np.array(attention_weights(1e3 * q, 1e3 * k, mask))

@@ -8,13 +8,13 @@ from test_prepare import TRAIN, VALID, VOCAB, contents, sentences, write_text
 
 from t2t_keras import registry
 from t2t_keras.config import DataConfig
-from t2t_keras.data import prepare, shards
+from t2t_keras.data import corpora, prepare, shards
 
 pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
 
 import job_server
 
-from t2t_keras.data import beam_pipeline
+from t2t_keras.data import beam_files, beam_pipeline
 
 MAX_LENGTH = 24  # Some pairs of TRAIN are longer.
 
@@ -57,7 +57,8 @@ def test_workers_in_processes_of_their_own_write_the_same(data, tmp_path):
 
 
 def test_a_shard_that_no_pair_falls_to_is_written_too(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 1)
+    monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 10**6)
+    monkeypatch.setattr(shards, "BYTES_PER_SHARD", 60)  # About as much as a pair.
     local = run(data, tmp_path / "local")
     assert b"" in local.values()
     assert run(data, tmp_path / "beam", runner="DirectRunner") == local
@@ -95,6 +96,20 @@ def test_the_exchange_is_emptied_before_and_after(data, tmp_path):
 def test_what_beam_does_not_take_is_reported_before_any_text_is_read(runner, options, told):
     with pytest.raises(ValueError, match=told):
         beam_pipeline.writer(runner, options)
+
+
+def test_documents_are_refused_before_anything_is_read_or_written(tmp_path):
+    task, given = registry.task("pretraining"), {"count": 1, "seed": 1, "options": None}
+    with pytest.raises(ValueError, match="^Expected a task with records of single lines, .* Received: pretraining, of documents.$"):
+        beam_pipeline.write(tmp_path / "data", iter([]), None, 9, corpora.Report(), task, **given)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_folder_of_this_machine_has_one_name_in_all_processes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    given = {"a": tmp_path / "a", "~/a": tmp_path / "home/a", "gs://a/~": "gs://a/~", "/a/../b": "/b"}
+    assert [beam_files.absolute(path) for path in given] == [str(path) for path in given.values()]
 
 
 def test_a_corpus_of_which_every_pair_is_too_long_is_refused(data, tmp_path):

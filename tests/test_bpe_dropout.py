@@ -1,6 +1,7 @@
 """BPE-dropout: other sub-words of the same text in each epoch, at the rate, and the same ones for the same seed."""
 
 import collections
+import io
 import itertools
 import random
 import sys
@@ -51,6 +52,28 @@ def test_no_sentence_becomes_longer_than_the_longest(subwords):
     assert lengths.max() == longest
     assert (lengths[:50] == longest).all()  # They keep their sub-words.
     assert (lengths[50:] > int(ids[50].shape[0])).any()
+
+
+def test_a_sentence_may_become_as_long_as_the_longest_and_no_longer():
+    """By hand: where every merge is skipped, "ab" has three characters and its end, and longer ones keep their sub-words."""
+    subwords = BytePairs(learn([b"ab"] * 99, 4 + 256 + 3 + 2, **LEARN))
+    for text, expected in (([b"ab", b"ab ab ab"], [4, 4]), ([b"ab", b"ab ab"], [2, 3])):
+        found = BpeDropout(subwords, 1.0)(subwords.tokenize(tf.constant(text)), seed_of(1, 2))
+        assert found.row_lengths().numpy().tolist() == expected
+
+
+def test_pieces_may_have_several_words():
+    """SentencePiece learns such ones if it is asked to."""
+    written = io.BytesIO()
+    lines = ["in the house of the king", "the king of the house is in the house", "the house is of the king"]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines * 50), model_writer=written, model_type="bpe", vocab_size=310, split_by_whitespace=False,
+        byte_fallback=True, normalization_rule_name="identity", pad_id=0, unk_id=1, bos_id=2, eos_id=3, minloglevel=2,
+    )  # fmt: skip
+    subwords = BytePairs(written.getvalue())
+    ids = subwords.tokenize(tf.constant([*lines, "the is king", "é" * 50]))  # The last is longer than the others could become.
+    assert any("▁" in subwords.pieces[index][1:] for index in ids.values.numpy())
+    assert BpeDropout(subwords, 0.0)(ids, seed_of(1, 2)).to_list() == ids.to_list()
 
 
 def test_a_merge_is_skipped_at_the_rate():
@@ -144,6 +167,10 @@ def test_the_seed_decides_whatever_else_draws(subwords):
 def test_a_rate_of_nearly_0_changes_nothing(subwords):
     ids = subwords.tokenize(tf.constant(LINES))
     assert BpeDropout(subwords, 1e-9)(ids, seed_of(1, 2)).to_list() == ids.to_list()
+
+
+def test_no_sentences_become_none(subwords):
+    assert BpeDropout(subwords, 0.3)(subwords.tokenize(tf.constant(LINES))[:0], seed_of(1, 2)).to_list() == []
 
 
 def test_placeholders_and_tags_stay_whole():

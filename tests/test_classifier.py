@@ -1,5 +1,7 @@
 """Classifiers of sentences and pairs: records, losses by hand, what they start from, and their exports."""
 
+import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -54,6 +56,7 @@ def test_a_label_becomes_its_position_whatever_the_names_are():
     records = records_of(given := ["label 2999", "é", "label 0", "ü"])
     renewed = classification.Classification().renewal(None, options, training=True).change(records, [1, 2])
     assert renewed["label"].to_list() == [[3000], [3001], [1], [3002]] and renewed["tokens"] is records["tokens"]
+    assert renewed["label"].dtype == tf.int32
     assert len(given) == 4
 
 
@@ -83,10 +86,16 @@ def test_sub_words_are_learned_from_the_sentences_alone(tmp_path):
     assert "▁The" in pieces and not any("pos" in piece or "neg" in piece or "\t" in piece for piece in pieces)
 
 
-@pytest.mark.parametrize("line", ["only text", "yes\t", "\ttext", "yes\ta\tb\tc", "yes\ta\t"])
+@pytest.mark.parametrize("line", ["only text", "yes\t", "yes\t ", "\ttext", "yes\ta\tb\tc", "yes\ta\t"])
 def test_a_line_of_other_fields_is_refused_with_its_number(line):
-    with pytest.raises(ValueError, match=re.escape("train.tsv, line 3: Expected a label and one sentence or two, with tabs between them")):
-        classification.read(["no\tb", "", line], "train.tsv")
+    with pytest.raises(ValueError, match=re.escape("train.tsv, line 4: Expected a label and one sentence or two, with tabs between them")):
+        classification.read(["no\tb", "", " ", line], "train.tsv")
+
+
+def test_spaces_around_labels_and_sentences_do_not_count_and_blank_lines_are_none():
+    assert classification.read([" no \t b c ", "  ", "yes\ta\t b"], "train.tsv") == [("no", "b c"), ("yes", "a", "b")]
+    with pytest.raises(ValueError, match="Expected labels and sentences in train.tsv. Received: blank lines."):
+        classification.read(["", " "], "train.tsv")
 
 
 def test_losses_are_those_of_the_probabilities():
@@ -118,6 +127,25 @@ def test_a_bag_of_words_distinguishes_sides():
     texts = [("a", "cat dog", "cow"), ("b", "cow", "cat dog")] * 10
     assert bag_of_words.accuracy(texts, texts[:2]) == 1
     assert bag_of_words.accuracy([("a", "cat"), ("b", "dog")] * 5, [("a", "a Cat"), ("b", "dog dog"), ("a", "dog")]) == pytest.approx(2 / 3)
+
+
+def test_an_export_is_described_and_not_written_into_a_run(monkeypatch, tmp_path):
+    model, subwords = types.SimpleNamespace(config=SMALL, trainable_variables=[]), types.SimpleNamespace(model=b"sub-words")
+    loaded = types.SimpleNamespace(model=model, tokenizer=subwords, names=SMALL.names, max_length=64, classify=None)
+    monkeypatch.setattr(classifier, "load", lambda folder, which: (loaded, {"step": 7}))
+    monkeypatch.setattr(run_folder, "architecture_of", lambda folder: "classifier")
+    monkeypatch.setattr(tf.saved_model, "save", lambda held, path, signatures: None)
+    version = classifier.export(tmp_path / "export", tmp_path / "run", "best")
+    description = json.loads((version / run_folder.EXTRA / run_folder.DESCRIPTION).read_text())
+    assert description.pop("versions") == {"t2t_keras": t2t_keras.__version__, "tensorflow": tf.__version__}
+    assert description == {
+        "model": dataclasses.asdict(SMALL), "labels": ["no", "yes", "perhaps"], "max_length": 64, "architecture": "classifier",
+        "subwords_sha256": hashlib.sha256(b"sub-words").hexdigest(), "checkpoint": "best", "update": 7,
+    }  # fmt: skip
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / run_folder.CONFIG).touch()
+    with pytest.raises(ValueError, match=f"Expected a folder for exports. Received: {tmp_path / 'run'}, which holds a run."):
+        classifier.export(tmp_path / "run", tmp_path / "run")
 
 
 # A run that starts from an encoder.
@@ -254,7 +282,9 @@ def test_the_program_evaluates_predicts_and_exports(folder):
     labels, probabilities, names = programs.alone(code, folder / "export/1", lines)
     assert labels == [each["label"] for each in found] and names == [["other", "same"]] * len(lines)
     np.testing.assert_allclose(probabilities, [list(each["probabilities"].values()) for each in found], atol=1e-5)
-    description = json.loads((folder / "export/1/assets.extra/t2t_keras.json").read_text())
+    written = (folder / "export/1/assets.extra/t2t_keras.json").read_text()
+    description = json.loads(written)
+    assert written == json.dumps(description, indent=2) + "\n"  # For people too.
     assert description["labels"] == ["other", "same"] and description["update"] == 15
     with pytest.raises(ValueError, match="Expected an export of a translator of t2t_keras. Received: .*/export/1, a classifier."):
         t2t_keras.load(folder / "export")

@@ -189,10 +189,17 @@ def test_options_are_those_of_the_scores():
     assert (found.signature, found.chrf_signature) == (expected["signature"], expected["chrf_signature"])
 
 
-def test_a_comparison_without_options_has_the_numbers_of_sacrebleu_and_ten_examples():
+def test_a_comparison_without_options_has_the_numbers_of_sacrebleu_and_ten_examples(monkeypatch):
+    estimates, given = significance.estimates, []
+
+    def without_samples(*args, **options):
+        given.append(options)
+        return estimates(*args, samples=0)
+
+    monkeypatch.setattr(significance, "estimates", without_samples)
     found = compare({"a": ["x"] * 12, "b": ["y"] * 12}, ["y"] * 12)
-    assert "|bs:1000|ar:10000|seed:12345|case:mixed|" in found.signature and "|tok:13a|" in found.signature
-    assert len(found.systems[1].better) == 10
+    assert given == [{"samples": 1000, "trials": 10_000, "seed": 12345}] * 2
+    assert "|case:mixed|" in found.signature and "|tok:13a|" in found.signature and len(found.systems[1].better) == 10
 
 
 BASELINE = ["a b c", "x y z", "k l", "one two three four.", "same"]
@@ -335,6 +342,12 @@ def test_blank_lines_are_compared_too():
         ("猫が遊ぶ。", "犬が遊ぶ。", [("猫", "犬"), ("が遊ぶ。", "が遊ぶ。")]),
         ("नमस्ते दुनिया", "नमस्कार दुनिया", [("नमस्ते", "नमस्कार"), (" दुनिया", " दुनिया")]),
         ("סלאם יא", "סלאם", [("סלאם", "סלאם"), (" יא", "")]),
+        ("カキ", "カク", [("カ", "カ"), ("キ", "ク")]),
+        ("々〆", "々〇", [("々", "々"), ("〆", "〇")]),
+        ("㐀㐁", "㐀㐂", [("㐀", "㐀"), ("㐁", "㐂")]),
+        ("\uf900\uf901", "\uf900\uf902", [("\uf900", "\uf900"), ("\uf901", "\uf902")]),  # Compatibility ideographs.
+        ("𠀀𠀁", "𠀀𠀂", [("𠀀", "𠀀"), ("𠀁", "𠀂")]),
+        ("한국 말", "한글 말", [("한국", "한글"), (" 말", " 말")]),
     ],
 )
 def test_differences_are_by_words_or_by_characters_of_scripts_without_spaces(first, second, expected):

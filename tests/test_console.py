@@ -53,6 +53,14 @@ def test_in_a_terminal_a_bar_shows_the_same_figures(folder, tmp_path, no_graphs,
     assert f"tokens/s={run.curve('utilization/target_tokens_per_second')[8]:,.0f}" in last
 
 
+def test_the_bar_of_a_run_that_goes_on_begins_at_its_checkpoint(folder, tmp_path, no_graphs, monkeypatch):
+    Run(folder, tmp_path, train_steps=4)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    Run(folder, tmp_path)
+    first = next(text for text in sys.stderr.getvalue().split("\r") if text.strip())
+    assert "4/8" in first
+
+
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
 def test_a_worker_that_shows_no_progress_still_logs_messages(monkeypatch, stream, messages):
     monkeypatch.setattr(sys, "stderr", stream())

@@ -3,6 +3,7 @@
 import bz2
 import codecs
 import collections
+import contextlib
 import dataclasses
 import gzip
 import hashlib
@@ -141,6 +142,18 @@ def test_a_weight_is_a_number_of_times(file, weight):
         read(f"{name}{weight}", file("b\n"))
 
 
+def test_a_file_whose_own_name_ends_like_a_weight_is_that_file(file):
+    path = pathlib.Path(file("a\n", "a@2"))
+    assert corpora.expand(str(path)) == [path]
+    assert corpora.expand(f"{path}@9999") == [path] * 9999
+
+
+def test_a_name_may_begin_with_the_home_folder(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file("a\n", "a"), file("b\n", "b.en")
+    assert corpora.expand("~/a@2, ~/*.en") == [tmp_path / "a", tmp_path / "a", tmp_path / "b.en"]
+
+
 def test_gzip_is_read_whatever_the_name(file):
     text = b"one\ntwo\n"
     several_members = gzip.compress(text) + gzip.compress(b"three")
@@ -221,6 +234,12 @@ def test_counting_finds_missing_and_broken_files_and_passes_what_reading_passes(
             corpora.check_files(dataclasses.replace(data, **changed))
 
 
+def test_counting_passes_sides_that_are_cut_at_other_lines(file):
+    whole, parts, others = file("a\nb\nc"), ",".join([file("a"), file("b\nc\n")]), ",".join([file("a\nb\n"), file("c")])
+    for sides in ((whole, parts), (parts, whole), (parts, others)):
+        corpora.check_files(DataConfig(*sides, file("x"), file("y")))
+
+
 def test_no_pair_comes_after_the_files_differ(file):
     pairs = corpora.text_pairs(file("a\nb\n"), file("A\n"), report=corpora.Report())
     assert next(pairs) == (b"a", b"A")
@@ -237,6 +256,9 @@ def test_a_missing_file_is_named(file, name):
 def test_a_folder_is_no_file(file, tmp_path):
     with pytest.raises(FileNotFoundError, match=str(tmp_path)):
         read(str(tmp_path), file("b"))
+    file("a", "news.en"), (tmp_path / "news").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"news\*'"):
+        read(f"{tmp_path}/news*", file("b"))
 
 
 def test_a_name_with_brackets_is_found_though_it_looks_like_a_glob(file):
@@ -311,6 +333,13 @@ def test_a_broken_gzip_file_is_named(file, damage):
     message = refusal(name, file(b"x\n" * 2000))
     assert name in message
     assert "gzip" in message or "UTF-8" in message
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_counting_names_a_broken_gzip_file_too(file, damage):
+    name, good = file(DAMAGED[damage]), file("x")
+    with pytest.raises(ValueError, match=f"^{name} is a broken gzip file"):
+        corpora.check_files(DataConfig(name, name, good, good))
 
 
 def zipped(content: bytes) -> bytes:
@@ -393,6 +422,21 @@ def test_the_identity_of_files_changes_with_what_is_in_them(file):
     assert after["train_source"] == [f"s 2 {hashlib.sha256(b'A' + bytes([10])).hexdigest()}"]
 
 
+def test_the_identity_of_a_dataset_is_what_decides_its_pairs():
+    made = DataConfig(dataset="builtin", builtin_pairs=7)
+    assert corpora.identity(made, 3) == {"dataset": "builtin", "edition": builtin_corpus.EDITION, "builtin_pairs": 7, "seed": 3}
+    given = {"dataset": "a/de-en", "source_language": "de", "target_language": "en", "train_split": "train[:9]", "valid_split": "test"}
+    assert corpora.identity(DataConfig(**given), 3) == given
+
+
+def test_a_task_of_one_side_gets_the_sources_of_a_dataset():
+    made = DataConfig(dataset="builtin", builtin_pairs=20)
+    both = list(corpora.pairs(made, "train", 1, corpora.Report()))
+    report = corpora.Report()
+    assert list(corpora.pairs(made, "train", 1, report, sides=("source",))) == [(source,) for source, _ in both]
+    assert report == corpora.Report(pairs=20)
+
+
 # Validation files given the wrong way round.
 
 
@@ -418,8 +462,8 @@ def test_swapped_validation_files_are_noticed_and_others_are_not():
 @pytest.mark.parametrize("seed", range(5))
 def test_a_corpus_of_one_language_is_never_taken_for_swapped(valid_lines, seed):
     """Copying, sorting, reversing, shortening: both sides have the same words, of which short validation files have a few."""
-    train = words([str(number) for number in range(1000)], 200, seed)
-    valid = words([str(number) for number in range(2000)], valid_lines, seed + 100)
+    train = words([f"word{number}" for number in range(1000)], 200, seed)
+    valid = words([f"word{number}" for number in range(2000)], valid_lines, seed + 100)
     for task in (lambda line: line, lambda line: b" ".join(reversed(line.split())), lambda line: line.split()[0], bytes.upper):
         pairs = [[(line, task(line)) for line in lines] for lines in (train, valid)]
         corpora.check_sides(*pairs)
@@ -430,6 +474,23 @@ def test_validation_of_unknown_words_is_never_taken_for_swapped():
     train = list(zip(words(["a", "b"], 300, 1), words(["x"], 10, 2) * 30, strict=True))
     unknown = words(["new", "other"], 5, 3)
     corpora.check_sides(train, list(zip(unknown, unknown, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("common", "valid", "refused"),
+    [
+        (16, ("b b", "A a"), True),  # log 17/10 = 0.53.
+        (15, ("b b", "A a"), False),  # log 16/10 = 0.47.
+        (16, ("a a", "b b"), False),
+        (16, ("b b", "b b"), False),  # The target fits its own side.
+        (16, ("a a", "a a"), False),
+    ],
+)
+def test_sides_are_taken_for_swapped_from_half_a_nat_for_each_word_on_both(common, valid, refused):
+    """By hand: each side has one word so many times and the other one 9 times; each count is taken as one more."""
+    train = list(zip([b"a"] * common + [b"b"] * 9, [b"b"] * common + [b"A"] * 9, strict=True))
+    with pytest.raises(ValueError, match="swapped") if refused else contextlib.nullcontext():
+        corpora.check_sides(train, [tuple(side.encode() for side in valid)])
 
 
 # TFDS.
@@ -481,7 +542,7 @@ def test_empty_sides_of_a_tfds_set_are_counted(wmt14):
 def test_a_newline_inside_a_tfds_sentence_stays_inside_one_line(wmt14, monkeypatch):
     """Sets made from TMX files have such sentences; the held-out text is written a sentence a line."""
     monkeypatch.setitem(EXAMPLES, "en", ["one\nand a half", "two\r\n", "three", "four"])
-    assert not [side for pair in tfds_read("wmt14_translate/de-en", "de", "en") for side in pair if b"\n" in side]
+    assert [target for _, target in tfds_read("wmt14_translate/de-en", "de", "en")] == [b"one and a half", b"two\r ", b"four"]
 
 
 @pytest.mark.parametrize(("source", "target", "option"), [("fr", "en", "source_language"), ("de", "fr", "target_language")])

@@ -152,6 +152,13 @@ def test_the_python_of_its_readme_translates_as_we_do(written):
     assert [text for text in received if len(text) < longest] == [text for text in expected if len(text) < longest]
 
 
+def test_its_readme_has_the_options_of_the_search_and_the_lengths_of_the_position_table(written):
+    """Of 20 sub-words: 0.6 · 20 / 25 = 0.48."""
+    readme = " ".join((written[1] / "README.md").read_text(encoding="utf-8").split())
+    assert '{"beam_size": 1, "patience": 2, "length_penalty": 0.48, ' in readme
+    assert "covers sources of 120 and translations of 130 sub-words" in readme
+
+
 @pytest.mark.parametrize("exponent", [0.0, 0.6])
 def test_its_beam_search_divides_by_a_power_of_the_length_with_the_end(written, tokenizer, exponent):
     """What the module's docstring says of the score."""

@@ -89,6 +89,24 @@ def test_a_single_row_that_does_not_fit_ends_the_run_with_advice():
         update(batch, LossScale())
 
 
+def test_one_of_several_workers_that_runs_out_of_memory_ends_the_run_with_advice(monkeypatch):
+    """The others would not split what it splits."""
+
+    def train_step(batch, scale, apply):
+        raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+
+    monkeypatch.setattr(devices, "several_workers", lambda strategy: True)
+    update = device_memory.SplittingTrainStep(strategy_of(1), train_step, toy.cost)
+    with pytest.raises(ValueError, match=r"out of memory for a micro-batch of 4 x \(3 \+ 2\).*`micro_batch_tokens`"):
+        update({"source": tf.ones([1, 4, 3], tf.int32), "target": tf.ones([1, 4, 2], tf.int32)}, LossScale())
+
+
+def test_as_long_as_everything_fits_no_time_is_taken_to_measure_it():
+    update = device_memory.SplittingTrainStep(strategy_of(1), lambda *given: given, lambda *shape: pytest.fail("measured"))
+    batch = {side: tf.ones([1, 4, 3], tf.int32) for side in shards.SIDES}
+    assert update(batch, LossScale())[0] is batch
+
+
 def micro_batches(strategy, batch) -> list[list]:
     """The rows of each, without those that only fill up."""
     shares = [ids.numpy() for ids in strategy.experimental_local_results(batch["source"])]
@@ -141,6 +159,14 @@ def test_no_possible_shape_costs_more_than_the_largest_shape(batch_tokens, bucke
         rows = batch_tokens // buckets_per_update // length
         share = -(-rows // (micro_batches * -(-rows // (micro_batches * most))))
         assert toy.cost(share, length, min(length, 250)) <= largest
+
+
+def test_the_largest_shapes_by_hand():
+    """A micro-batch of 30 tokens: as many rows as fit, and one of a sentence that does not."""
+    train = dataclasses.replace(TRAIN, batch_tokens=70, micro_batch_tokens=30)
+    info = {"source_longest": 40, "target_longest": 21, "columns": shards.SIDES}
+    found = device_memory.largest_shapes(info, train, 1, lambda rows, source, target: rows * (source + target) + source / 100)
+    assert found == {8: (5, 6, 6), 16: (2, 15, 15), 32: (1, 32, 21), 40: (1, 40, 21)}
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -249,6 +275,45 @@ def test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is
     ]
 
 
+def test_building_and_running_are_timed_to_their_end(folder, messages, monkeypatch):
+    """TensorFlow returns at once, and devices go on: whoever reads a figure waits for them."""
+
+    def clock(seconds: float) -> float:
+        now.append(now[-1] + seconds)
+        return 1.0
+
+    class Figure:
+        def __float__(self):
+            return clock(2.5)
+
+    def train_step(batch, scale, apply):
+        clock(0.25)
+        return {"target_tokens": Figure()}, scale
+
+    now, strategy = [100.0], strategy_of(1)
+    monkeypatch.setattr(device_memory, "time", types.SimpleNamespace(monotonic=lambda: now[-1]))
+    train_step.get_concrete_function = lambda: clock(1.5)
+    update = device_memory.SplittingTrainStep(strategy, train_step, toy.cost)
+    device_memory.run_largest_micro_batches(strategy, update, shards.read_info(folder), TRAIN, 1)
+    _, built, largest = messages
+    assert built.startswith("Built in 1.5 s.") and " tokens, 2.75 s, peak memory " in largest
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_largest_micro_batches_are_in_the_host_s_memory_as_those_of_the_data(folder, replicas):
+    """The second device stands in for a GPU."""
+    found, strategy = set(), strategy_of(replicas)
+
+    def train_step(batch, scale, apply):
+        found.update(ids.device.rpartition("device:")[2] for ids in strategy.experimental_local_results(batch["source"]))
+        return {"target_tokens": 1.0}, scale
+
+    train_step.cost, train_step.build, train_step.fits = toy.cost, lambda: None, lambda *shape: True
+    with tf.device("CPU:1"):
+        device_memory.run_largest_micro_batches(strategy, train_step, shards.read_info(folder), TRAIN, replicas)
+    assert found == {"CPU:0"}
+
+
 def test_columns_that_are_not_counted_are_as_long_as_the_first_or_as_the_renewal_says(folder, monkeypatch):
     """Story: BERT's largest micro-batches had logits at all positions, where training has them at 15%."""
     made = []
@@ -257,16 +322,16 @@ def test_columns_that_are_not_counted_are_as_long_as_the_first_or_as_the_renewal
         made.append({name: tuple(ids.shape) for name, ids in batch.items()})
         return {"target_tokens": 1.0}, scale
 
-    train_step.cost, train_step.build, strategy = toy.cost, lambda: None, strategy_of(1)
+    train_step.cost, train_step.build, strategy = lambda rows, source, target: source, lambda: None, strategy_of(1)
     info = shards.read_info(folder) | {
         "source_longest": 8,
         "target_longest": 5,
         "columns": {"source": True, "target": True, "masked": False},
     }
-    for longest, expected in (({}, 5), ({"longest": lambda length: {"masked": length - 2}}, 3)):
+    for longest, expected in (({}, 8), ({"longest": lambda length: {"masked": length - 2}}, 6)):
         device_memory.run_largest_micro_batches(strategy, train_step, info, TRAIN, 1, **longest, every_range=True)
         shapes = made.pop()
-        assert (shapes["source"][2], shapes["target"][2], shapes["masked"][2]) == (5, 5, expected)
+        assert (shapes["source"][2], shapes["target"][2], shapes["masked"][2]) == (8, 5, expected)
         made.clear()
 
 

@@ -41,7 +41,7 @@ def machine(monkeypatch):
     return of
 
 
-@pytest.mark.parametrize("tf_config", [None, config_of(1)])
+@pytest.mark.parametrize("tf_config", [None, config_of(1), config_of(1, evaluator=["localhost:9"])], ids=["none", "one", "an evaluator"])
 @pytest.mark.parametrize("cpu_devices", [1, 3])
 def test_without_a_gpu_a_strategy_is_over_as_many_virtual_cpu_devices_as_asked_for(machine, tf_config, cpu_devices):
     machine(gpus=0, tf_config=tf_config)
@@ -96,13 +96,32 @@ def test_what_the_chief_cannot_do_ends_the_other_workers_in_a_sentence(worker):
 
 def test_an_end_of_another_worker_is_reported_in_a_sentence_and_other_errors_stay(worker, monkeypatch):
     worker(chief=True)
-    with pytest.raises(OtherWorkerError, match="Another worker has ended"), devices.plain_errors(None):
-        raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: Socket closed")
+    for kind in (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError):
+        with pytest.raises(OtherWorkerError, match="Another worker has ended"), devices.plain_errors(None):
+            raise kind(None, None, "Collective ops is aborted by: Socket closed")
     with pytest.raises(tf.errors.ResourceExhaustedError), devices.plain_errors(None):
         raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
     monkeypatch.setattr(devices, "several_workers", lambda strategy: False)
     with pytest.raises(tf.errors.UnavailableError), devices.plain_errors(None):
         raise tf.errors.UnavailableError(None, None, "of a data service")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "task", "expected"),
+    [
+        ({"worker": 3}, ("worker", 0), (3, 0)),
+        ({"worker": 3}, ("worker", 2), (3, 2)),
+        ({"chief": 1, "worker": 3}, ("chief", 0), (4, 0)),
+        ({"chief": 1, "worker": 3}, ("worker", 2), (4, 3)),
+    ],
+)
+def test_processes_are_numbered_from_the_chief_on(worker, monkeypatch, jobs, task, expected):
+    """The chief has a job of its own, or is the first worker."""
+    worker(chief=expected[1] == 0)
+    cluster = {job: [f"{job}{index}:1" for index in range(number)] for job, number in jobs.items()}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster}))
+    strategy = types.SimpleNamespace(cluster_resolver=types.SimpleNamespace(task_type=task[0], task_id=task[1]))
+    assert (devices.process_count(strategy), devices.process_index(strategy)) == expected
 
 
 def test_the_strategy_made_has_a_replica_on_each_device():
@@ -111,10 +130,14 @@ def test_the_strategy_made_has_a_replica_on_each_device():
     assert [name.rpartition("device:")[2] for name in strategy.extended.worker_devices] == ["CPU:0", "CPU:1", "CPU:2"]
 
 
-def test_virtual_cpu_devices_are_as_many_as_asked_for():
-    """The tests' own four; see conftest.py. Fewer may be asked for again."""
-    devices.virtual_cpu_devices(3)
+def test_virtual_cpu_devices_are_as_many_as_asked_for(monkeypatch):
+    """The tests' own four; see conftest.py. As many or fewer may be asked for again, and one where nobody has asked for any."""
+    tf.zeros([])
+    for number in (3, 4):
+        devices.virtual_cpu_devices(number)
     assert len(tf.config.list_logical_devices("CPU")) == 4
+    monkeypatch.setattr(tf.config, "get_logical_device_configuration", lambda cpu: None)
+    devices.virtual_cpu_devices(1)
 
 
 def test_more_virtual_cpu_devices_after_tensorflow_was_used_are_refused():
@@ -165,19 +188,23 @@ def test_a_micro_batch_that_is_not_full_counts_and_threads_are_rounded_down_to_o
 
 
 @pytest.mark.parametrize(
-    ("gpus", "before", "environment", "config", "expected"),
+    ("gpus", "before", "environment", "cpu_devices", "config", "expected"),
     [
-        (0, 0, {}, TrainConfig(buckets_per_update=2), [3]),
-        (0, 0, {}, None, []),
-        (1, 0, {}, TrainConfig(buckets_per_update=2), []),
-        (0, 5, {}, TrainConfig(buckets_per_update=2), []),
-        (0, 0, {"TF_NUM_INTRAOP_THREADS": "6"}, TrainConfig(buckets_per_update=2), []),
+        (0, 0, {}, 1, TrainConfig(buckets_per_update=2), [3]),
+        (0, 0, {}, 3, TrainConfig(micro_batches_at_once=1), [2]),
+        (0, 0, {}, 1, None, []),
+        (1, 0, {}, 1, TrainConfig(buckets_per_update=2), []),
+        (0, 5, {}, 1, TrainConfig(buckets_per_update=2), []),
+        (0, 0, {"TF_NUM_INTRAOP_THREADS": "6"}, 1, TrainConfig(buckets_per_update=2), []),
     ],
-    ids=["set", "without options", "with a GPU", "set by the user", "set in the environment"],
+    ids=["set", "set for several devices", "without options", "with a GPU", "set by the user", "set in the environment"],
 )
-def test_a_strategy_sets_the_threads_of_an_operation_unless_the_user_has(machine, monkeypatch, gpus, before, environment, config, expected):
+def test_a_strategy_sets_the_threads_of_an_operation_unless_the_user_has(
+    machine, monkeypatch, gpus, before, environment, cpu_devices, config, expected
+):
     machine(gpus=gpus)
     found = []
+    monkeypatch.setattr(machine_module, "memory", lambda: 2**34)  # Enough for two micro-batches.
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)))
     listed = {"GPU": ["a GPU"] * gpus, "CPU": tf.config.list_physical_devices("CPU")}
     monkeypatch.setattr(tf.config, "list_physical_devices", listed.get)
@@ -185,7 +212,7 @@ def test_a_strategy_sets_the_threads_of_an_operation_unless_the_user_has(machine
     monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", found.append)
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
     monkeypatch.setattr(os, "environ", {**os.environ, **environment})
-    devices.make_strategy(1, config)
+    devices.make_strategy(cpu_devices, config)
     assert found == expected
 
 

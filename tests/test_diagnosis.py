@@ -1,6 +1,7 @@
 """Where an update stops being finite: a number put into a weight, a layer's output or a gradient is found where it was put."""
 
 import json
+import types
 
 import keras
 import numpy as np
@@ -10,7 +11,9 @@ from toy import PAIRS, SMALL, TASK, TRAIN, VOCAB_SIZE, Toy, padded, set_weights,
 
 from t2t_keras.compat import layers_of
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.task import Column
 from t2t_keras.training import devices, diagnosis
+from t2t_keras.training.train_step import micro_batch_gradients
 
 PLACE = {"step": 4, "micro_batch": 0, "replica": 0, "scale": 1.0}
 COLUMNS = {name: tf.constant(padded(side)) for name, side in zip(("source", "target"), zip(*PAIRS[:3], strict=True), strict=True)}
@@ -64,6 +67,23 @@ def test_a_gradient_that_alone_is_not_finite_is_named(transformer):
     """A loss scale too large for float32 overflows backwards only."""
     found = diagnosis.first_not_finite(transformer, TASK, TRAIN, COLUMNS, **{**PLACE, "scale": 3e38})
     assert found.startswith("the gradient of transformer/") and "every layer's output is finite" in found
+
+
+def test_of_several_such_gradients_the_first_on_the_way_back_is_named():
+    model, place = Toy(), {**PLACE, "scale": 3e38}
+    set_weights(model)
+    gradients, _ = micro_batch_gradients(model, TASK, TRAIN, COLUMNS, **place)
+    assert [diagnosis.all_finite(gradient) for gradient in gradients] == [False] * 3
+    assert diagnosis.first_not_finite(model, TASK, TRAIN, COLUMNS, **place).startswith("the gradient of out/bias, ")
+
+
+def test_an_input_that_a_layer_is_given_by_name_is_one_too():
+    class Named(Toy):
+        def call(self, inputs, training=False):
+            return self.out(inputs=self.embedding(inputs[1]) * np.inf)
+
+    found = diagnosis.first_not_finite(Named(), TASK, TRAIN, COLUMNS, **PLACE)
+    assert found == "the output of out, and its input already"
 
 
 def test_the_layers_are_as_before_afterwards(transformer):
@@ -127,3 +147,27 @@ def test_the_report_s_summary_names_what_was_not_finite_in_the_first_micro_batch
     assert [(each["micro_batch"], each["first"], each["pairs"]) for each in findings] == [
         (1, "the first", [["[6, 3]", "[6, 3]"]]), (2, "the second", [["[7, 8, 3]", "[7, 8, 3]"]])
     ]  # fmt: skip
+
+
+def test_the_report_has_micro_batches_that_cannot_be_repeated_and_may_have_none(tmp_path, monkeypatch):
+    """As where another program has taken memory meanwhile. Only columns of sub-words are shown as text."""
+    task = types.SimpleNamespace(columns=(Column("source"), Column("case", counted=False, is_text=False)))
+    ids = tf.constant([[[5, 3]], [[6, 3]]])
+    place = {"iterations": 1, "scale": 1.0, "text_of": lambda column, ids: [f"für {column}"]}
+
+    def report(repeat) -> tuple[str, str]:
+        monkeypatch.setattr(diagnosis, "first_not_finite", repeat)
+        told = diagnosis.write_report(tmp_path / "x.npz", strategy_of(1), None, task, TRAIN, {"source": ids, "case": ids}, **place)
+        return told, (tmp_path / "x.json").read_text(encoding="utf-8")
+
+    def out_of_memory(*_, micro_batch, **place):
+        if micro_batch:
+            raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+        return ""
+
+    told, written = report(out_of_memory)
+    [finding] = json.loads(written)
+    assert finding["micro_batch"] == 1 and finding["first"].startswith("unknown: out of memory") and finding["first"] in told
+    assert finding["pairs"] == [["für source"]] and "für" in written
+    told, written = report(lambda *_, **place: "")
+    assert told.startswith("First value that is not finite: none") and json.loads(written) == []

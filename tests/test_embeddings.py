@@ -35,11 +35,13 @@ def matrix(rows: int = len(PIECES), width: int = 2) -> tf.Variable:
     return tf.Variable(np.random.default_rng(1).normal(scale=0.3, size=(rows, width)).astype("float32"))
 
 
-def test_rows_of_whole_words_start_as_their_vectors_with_the_variance_of_the_matrix(tmp_path):
+@pytest.mark.parametrize("unit", [1.0, 1e25, 1e-25])
+def test_rows_of_whole_words_start_as_their_vectors_with_the_variance_of_the_matrix(tmp_path, unit):
     """The pieces `dog`, inside of words, and `▁` alone are none; `<s>` and `do` have no ▁, and no vector."""
     weights = matrix()
     before = weights.numpy()
-    file = vectors(tmp_path / "v", {"cat": (6, 8), "the": (1, 1), "dog": (0, 5), "<s>": (9, 9), "▁": (9, 9)})
+    rows = {"cat": (6, 8), "the": (1, 1), "dog": (0, 5), "<s>": (9, 9), "▁": (9, 9)}
+    file = vectors(tmp_path / "v", {word: [unit * number for number in row] for word, row in rows.items()})
     assert embeddings.start(file, weights, PIECES) == ["▁cat", "▁dog"]
     after = weights.numpy()
     others = [row for row in range(len(PIECES)) if row not in (5, 8)]
@@ -65,8 +67,8 @@ def test_vectors_that_give_no_row_are_refused(tmp_path, rows):
 def test_the_folder_keeps_which_rows_have_started(tmp_path):
     embeddings.write(tmp_path, ["▁cat", "▁dog"])
     assert embeddings.read(tmp_path, PIECES) == ["▁cat", "▁dog"]
-    for content in ("", "▁cat\n▁do", "▁cat\n▁mouse\n"):
-        (tmp_path / run_folder.EMBEDDINGS).write_text(content)
+    for content in (b"", "▁cat\n▁do".encode(), "▁cat\n▁mouse\n".encode(), "▁cat\n".encode("utf-16")):
+        (tmp_path / run_folder.EMBEDDINGS).write_bytes(content)
         with pytest.raises(ValueError, match="Expected sub-words of the run in .*embeddings.txt"):
             embeddings.read(tmp_path, PIECES)
     (tmp_path / run_folder.EMBEDDINGS).unlink()

@@ -7,6 +7,7 @@ import math
 import pathlib
 import shutil
 import sys
+import types
 
 import numpy as np
 import programs
@@ -155,6 +156,15 @@ def test_alignments_are_the_mean_of_those_of_models_that_align():
     assert not Ensemble([gru, gru]).aligns
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_ensemble_has_the_precision_of_its_models(dtype):
+    """An export names it, and counts the bytes of a weight by it."""
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 4, "d_ff": 4, "num_heads": 1, "d_k": 2, "d_v": 2}
+    model = Transformer(ModelConfig(VOCAB_SIZE, **sizes), dtype=dtype)
+    ensemble = Ensemble([model, model])
+    assert ensemble.compute_dtype == ensemble.variable_dtype == dtype
+
+
 def test_the_memory_of_a_search_is_that_of_all_models():
     models = [small(1), *other(2)]
     assert Ensemble(models).search_memory(4, 50) == sum(model.search_memory(4, 50) for model in models)
@@ -180,6 +190,15 @@ def test_invalid_options_are_refused(options, message):
 def test_vocabularies_of_other_sizes_are_refused():
     with pytest.raises(ValueError, match="Expected models with vocabularies of the same size. Received: 7, 9."):
         Ensemble([small(1), Gru(GruConfig(9, d_model=4))])
+
+
+def test_models_that_read_a_text_with_other_placeholders_are_refused():
+    """What one of them replaces, another would read."""
+    own, same, different = (types.SimpleNamespace(pattern=pattern) for pattern in ("x", "x", "y"))
+    tokenizer = types.SimpleNamespace(source=own)
+    assert Translator(Ensemble([small(1)] * 2), tokenizer, DECODE, other_sources=[same]).other_sources == [same]
+    with pytest.raises(ValueError, match="Expected models with the same placeholders .*Received: models with different ones."):
+        Translator(Ensemble([small(1)] * 2), tokenizer, DECODE, other_sources=[same, different])
 
 
 # Runs

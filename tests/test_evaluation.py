@@ -103,11 +103,11 @@ def test_rouge_takes_the_reference_for_the_reference():
 
 
 def test_compound_split_bleu_has_the_tokens_of_the_language():
-    """By hand: in French, an apostrophe ends a word, so four of five tokens are shared; in German it is one, so five of six are."""
-    texts = ["d'ami qui rit bien"], ["l'ami qui rit bien"]
-    french, german = (scores.compound_split_bleu(*texts, language=language)["compound_split_bleu"] for language in ("fr", "de"))
-    assert french == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
-    assert german == pytest.approx(100 * (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25)
+    """By hand: French has 4 of 5, 3 of 4, 2 of 3 and 1 of 2 n-grams ("l'" is one word), German 5 of 6 to 2 of 3 ("l" and "'" are two)."""
+    hypotheses, references = ["qui rit de l'amie"], ["qui rit de l'ami"]
+    french, german = (scores.compound_split_bleu(hypotheses, references, language=language) for language in ("fr", "de"))
+    assert french["compound_split_bleu"] == pytest.approx(100 * (1 / 5) ** 0.25)
+    assert german["compound_split_bleu"] == pytest.approx(100 * (2 / 6) ** 0.25)
 
 
 def test_compounds_are_split_at_hyphens_before_they_are_counted():

@@ -18,7 +18,7 @@ import toy
 from test_tools import ROOT, complaint, tool
 
 from t2t_keras.config import FilterConfig
-from t2t_keras.data import filter_rules, filtering
+from t2t_keras.data import filter_rules, filtering, processes
 
 GOOD = ("A man plays the guitar on a stage.", "Ein Mann spielt auf einer Bühne Gitarre.")
 CYRILLIC = "Мужчина играет на гитаре на сцене."
@@ -51,10 +51,11 @@ PAIRS = [
     ((CYRILLIC, GOOD[1]), {"source_script": "Latin,Cyrillic"}, ""),
     (
         ("Wir sehen 東京タワー und 人々です", "ＡＢＣ 東京タワー ﾀﾜｰ 人々です, too"),
-        {"target_script": "Han,Hiragana,Katakana", "min_script": 0.6},
+        {"target_script": "Han,Hiragana,Katakana", "min_script": 0.66},  # 12 of 18.
         "",
     ),
     (("Wir sehen 東京タワー und 人々です", "ＡＢＣ 東京タワー ﾀﾜｰ 人々です, too"), {"target_script": "Han,Hiragana,Katakana"}, "script"),
+    (("Hello, hello!", "𞤀𞤣𞤤𞤢𞤥, 𞤀𞤣𞤤𞤢𞤥!"), {"source_script": "Latin, ", "target_script": "Adlam"}, ""),
     (("aaaaaaaaдд", "bbbbbbbbbb"), {"source_script": "Latin"}, ""),  # Exactly 0.8.
     (("aaaaaaaддд", "bbbbbbbbbb"), {"source_script": "Latin"}, "script"),
     (("123 !!!", "abc def"), {"source_script": "Latin", "min_letters": 0.0}, ""),  # No letter of another script.
@@ -87,6 +88,13 @@ def test_a_pair_is_rejected_by_the_rule_that_it_breaks(pair, options, rule):
 )
 def test_what_a_rule_measured_is_reported(pair, options, expected):
     assert filter_rules.Rules(FilterConfig(**options)).verdict(*pair) == expected
+
+
+def test_a_language_is_accepted_from_its_limit_on():
+    options = {"source_language": "fr"}
+    rule, probability = filter_rules.Rules(FilterConfig(**options, min_language=1.0)).verdict(FRENCH, GOOD[1])
+    assert rule == "language" and 0.5 < probability < 1
+    assert filter_rules.Rules(FilterConfig(**options, min_language=float(probability))).verdict(FRENCH, GOOD[1]) is None
 
 
 def test_the_text_without_case_digits_and_punctuation_is_words():
@@ -232,20 +240,38 @@ def test_repetitions_of_what_was_asked_for_are_rejected_but_not_the_first(tmp_pa
 
 
 def test_text_without_a_word_is_near_nothing_but_itself(tmp_path):
-    pairs = [("1 + 1", "2"), ("2 + 2", "4"), ("1 + 1", "2")]
+    """Unless the other side has words."""
+    pairs = [("1 + 1", "2"), ("2 + 2", "4"), ("1 + 1", "2"), ("3 + 3", "six"), ("4 + 2", "Six!"), ("six", "3 + 3")]
     config = FilterConfig(min_letters=0.0, keep_copies=True, duplicates="none", max_length_ratio=0.0)
     filtering.filter_text(*write(tmp_path, pairs), tmp_path / "out", config)
-    assert rejected(tmp_path / "out") == [(3, "near_duplicate")]
+    assert rejected(tmp_path / "out") == [(3, "near_duplicate"), (5, "near_duplicate")]
+
+
+def test_pairs_whose_sides_divide_the_same_text_elsewhere_are_two(tmp_path):
+    pairs = [("a cats", "paw"), ("a cat", "spaw")]
+    assert filtering.filter_text(*write(tmp_path, pairs), tmp_path / "out", FilterConfig())["kept"] == 2
 
 
 def test_the_expected_ratio_of_lengths_is_the_median_of_the_first_pairs(tmp_path, monkeypatch):
-    pairs = [(f"{'a' * 40}{chr(97 + n)}", chr(98 + n) * size) for n, size in enumerate((10, 11, 200, 12, 10, 10))]
-    monkeypatch.setattr(filtering, "OF_RATIO", (5, 2**20))
-    summary = filtering.filter_text(*write(tmp_path, [("", "x"), *pairs]), tmp_path / "out", FilterConfig())
+    """In characters, without the spaces around."""
+    pairs = [(f"{'ä' * 40}{chr(97 + n)} ", chr(98 + n) * size) for n, size in enumerate((10, 11, 200, 12, 10, 10))]
+    monkeypatch.setattr(filtering, "OF_RATIO", (6, 2**20))
+    summary = filtering.filter_text(*write(tmp_path, [("", "x"), ("x", " "), *pairs]), tmp_path / "out", FilterConfig())
     assert summary["length_ratio"] == round(11.5 / 41, 4)  # Of the first four that are not empty: 10, 11, 200, 12.
-    assert rejected(tmp_path / "out") == [(1, "empty"), (4, "length_ratio")]
+    assert rejected(tmp_path / "out") == [(1, "empty"), (2, "empty"), (5, "length_ratio")]
     given = filtering.filter_text(*write(tmp_path, pairs), tmp_path / "given", FilterConfig(length_ratio=1.0))
     assert given["length_ratio"] == 1.0 and given["rejected"]["length_ratio"] == 6
+    without = filtering.filter_text(*write(tmp_path, pairs), tmp_path / "without", FilterConfig(max_length_ratio=0.0))
+    assert without["length_ratio"] == 1.0 and without["kept"] == 6
+
+
+def test_the_number_of_processes_is_that_of_the_bytes_of_both_sides(tmp_path, monkeypatch):
+    """Files that are read three times count three times."""
+    asked = []
+    monkeypatch.setattr(processes, "number", lambda *given: asked.append(given) or 1)
+    source, target = write(tmp_path, [("one cat", "eine Katze"), ("two dogs", "zwei Hunde")])
+    filtering.filter_text(f"{source}@3", f"{target}@3", tmp_path / "out", FilterConfig(), number=5)
+    assert asked == [(5, 3 * len("one cat\ntwo dogs\neine Katze\nzwei Hunde\n"))]
 
 
 def test_pairs_that_no_other_rule_rejects_are_scored(tmp_path, monkeypatch):
@@ -301,12 +327,17 @@ def test_what_cannot_be_filtered_is_reported_and_leaves_nothing(tmp_path, monkey
     assert "`target_language` requires py3langid: pip install 't2t_keras[filter]'" in refused(tmp_path, *text, target_language="de")
     (tmp_path / "out").mkdir()
     assert "Expected a new folder as `output_dir`. Received: " in refused(tmp_path, *text)
+    (tmp_path / "out").rmdir()
+    (tmp_path / "out").symlink_to("nowhere")
+    assert "Expected a new folder as `output_dir`. Received: " in refused(tmp_path, *text)
 
 
 def test_text_of_which_nothing_is_kept_is_reported(tmp_path, messages):
     summary = filtering.filter_text(*write(tmp_path, [("", "x"), ("y", "")]), tmp_path / "out", FilterConfig())
     assert summary["kept"] == 0 and messages == ["Every pair was rejected."]
     assert (tmp_path / "out" / "kept.source.txt").read_bytes() == b""
+    filtering.filter_text(*write(tmp_path, [GOOD, ("", "x")]), tmp_path / "some", FilterConfig())
+    assert len(messages) == 1
 
 
 def flags(text: list[str], folder: pathlib.Path) -> list[str]:

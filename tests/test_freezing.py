@@ -37,7 +37,7 @@ def test_a_name_stands_for_whole_parts_of_paths(parts, frozen):
     assert 0 < len(expected) < len(ALL) and trained_paths(parts) == expected
 
 
-@pytest.mark.parametrize("part", ["enc", "coder", "encoder_11", "kernel/query"])
+@pytest.mark.parametrize("part", ["enc", "coder", "encoder_11", "encoder.1", "kernel/query"])
 def test_a_part_that_the_model_does_not_have_is_refused(part):
     with pytest.raises(ValueError, match=rf"^Expected parts of the model as `freeze`: .*\bencoder, .*decoder.* Received: {part}\.$"):
         trained_paths(f"decoder, {part}")

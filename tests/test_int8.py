@@ -45,6 +45,15 @@ def test_a_widened_matrix_is_the_product_in_the_dtype_that_was_asked_for(dtype):
         np.testing.assert_array_equal(read(), tf.cast(quantized * scales, dtype))
 
 
+def test_matrices_that_differ_by_a_factor_or_in_dtype_alone_keep_their_own_values():
+    """Of both, the whole numbers are the same."""
+    values = np.random.default_rng(2).normal(size=[5, 3]).astype(np.float32)
+    given = [(values, "float32"), (2 * values, "float32"), (values, "bfloat16")]
+    for matrix, (own, dtype) in zip([DequantizedMatrix(own, 0, dtype) for own, dtype in given], given, strict=True):
+        quantized, scales = quantize(own, axis=0)
+        np.testing.assert_array_equal(matrix(), tf.cast(quantized * scales, dtype))
+
+
 def widened_by_hand(translator: Translator) -> Translator:
     """One in float32 whose weights are the products."""
     for variable in translator.model.trainable_variables:

@@ -53,11 +53,31 @@ def test_the_second_signal_ends_the_process_at_once(number, busy):
 def test_an_echo_of_a_signal_is_the_same_request(monkeypatch):
     """Ctrl-C reaches a whole group of processes, and a launcher passes it on once more."""
     monkeypatch.setattr(interruption, "ECHO_SECONDS", 60)  # However slow the machine is.
+    threads = set(threading.enumerate())
     with Interruption() as stop:
-        for _ in range(3):
-            os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.1)
-        assert "SIGINT" in stop.reason
+        [listening] = set(threading.enumerate()) - threads
+        for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+            assert "SIGINT" in stop.reason
+    listening.join()  # It has read all of them.
+
+
+def test_signals_that_a_program_handles_itself_do_not_end_it(monkeypatch):
+    """Such as those of its child processes and its timers."""
+    ended, threads = [], set(threading.enumerate())
+    monkeypatch.setattr(interruption, "ECHO_SECONDS", -1)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGUSR1, signal.SIGUSR2)}
+    try:
+        with Interruption() as stop:
+            for number in before:
+                os.kill(os.getpid(), number)
+            [listening] = set(threading.enumerate()) - threads
+        listening.join()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert ended == [] and stop.reason == ""
 
 
 def test_outside_the_context_signals_are_handled_as_before():
@@ -65,6 +85,21 @@ def test_outside_the_context_signals_are_handled_as_before():
     with Interruption():
         assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] != before
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_outside_the_context_signals_wake_whom_they_woke_before():
+    """The loop of asyncio waits for them so, as in a notebook."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing)
+    try:
+        with Interruption():
+            pass
+    finally:
+        after = signal.set_wakeup_fd(before)
+        os.close(reading)
+        os.close(writing)
+    assert after == writing
 
 
 def test_work_that_may_be_thrown_away_ends_at_the_signal():

@@ -1,6 +1,7 @@
 """Line n of what comes out belongs to line n of what came in, whatever bytes the lines hold."""
 
 import io
+import os
 import pathlib
 
 import pytest
@@ -28,6 +29,12 @@ def test_a_line_too_long_to_be_a_sentence_is_reported_before_all_of_it_is_in_mem
         pytest.raises(ValueError, match=f"^Expected lines of at most 1,048,576 bytes.* line 3 of {path}. End each"),
     ):
         read(file)
+
+
+def test_a_line_that_is_too_long_may_be_cut_and_the_next_one_follows(monkeypatch):
+    monkeypatch.setattr(lines, "MAX_LINE", 4)
+    stream = io.BytesIO(b"123\n1234\nab\n" + b"1" * 20 + b"\ncd\n12345")
+    assert list(lines.bounded(stream, cut=True)) == [b"123\n", b"1234\n", b"ab\n", b"11111", b"cd\n", b"12345"]
 
 
 def test_what_a_model_wrote_is_one_line():
@@ -101,6 +108,38 @@ def test_what_is_no_regular_file_is_written_directly():
     with lines.written_whole("/dev/null") as file:
         file.write(b"gone")
     assert pathlib.Path("/dev/null").is_char_device() and not pathlib.Path("/dev/null.partial").exists()
+
+
+def test_a_link_to_what_is_no_regular_file_is_written_through_and_stays_also_after_an_error(tmp_path, capsys):
+    """/dev/stdout is one."""
+    link = tmp_path / "link"
+    link.symlink_to("/dev/null")
+    with lines.written_whole(link) as file:
+        file.write(b"gone")
+    with pytest.raises(ValueError), lines.written_whole(link) as file:
+        file.write(b"half")
+        raise ValueError
+    assert list(tmp_path.iterdir()) == [link] and link.is_symlink() and not capsys.readouterr().err
+
+
+def test_a_new_file_has_the_permissions_that_a_plain_open_gives(tmp_path):
+    old = os.umask(0o027)
+    try:
+        with lines.written_whole(tmp_path / "out"):
+            pass
+    finally:
+        os.umask(old)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    """A shell leaves it as it is in --output=~/out."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with lines.written_whole("~/out") as file:
+        file.write(b"one\n")
+    with lines.opened("~/out") as file:
+        assert list(lines.read_lines(file)) == ["one"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
 
 
 @pytest.mark.parametrize("name", ["", "missing/out"])

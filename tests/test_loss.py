@@ -7,7 +7,7 @@ from keras import ops
 
 from t2t_keras.config import BOS, EOS, PAD
 from t2t_keras.layers.masks import shift_right, token_mask
-from t2t_keras.model.loss import cross_entropy
+from t2t_keras.model.loss import LabelSmoothedCrossEntropy, cross_entropy
 
 V = 7
 TARGET = np.array([[5, 1, EOS, PAD], [4, 4, 6, EOS]])
@@ -125,6 +125,21 @@ def test_logits_of_ten_thousand_give_a_finite_loss_and_gradient():
 
 def test_adding_a_constant_to_all_logits_changes_nothing(logits):
     np.testing.assert_allclose(smoothed(logits + 100, TARGET, 0.1), smoothed(logits, TARGET, 0.1), atol=1e-4)
+
+
+def test_the_loss_of_fit_takes_weights_of_tokens_and_is_zero_without_any(logits):
+    loss, losses, weights = LabelSmoothedCrossEntropy(0.2), np.array(smoothed(logits, TARGET, 0.2)), np.arange(8).reshape(TARGET.shape)
+    assert float(loss(TARGET, logits, weights)) == pytest.approx((losses * weights).sum() / weights[TARGET != PAD].sum(), rel=1e-5)
+    assert float(loss(np.zeros_like(TARGET), logits)) == float(loss(TARGET, logits, np.zeros(2))) == 0
+
+
+def test_the_loss_of_fit_takes_what_keras_gives_it_and_is_computed_in_float32(logits):
+    """Targets may be floats, and logits in bfloat16. The paper's ε is 0.1."""
+    rounded = ops.cast(logits, "bfloat16")
+    found = LabelSmoothedCrossEntropy()(TARGET.astype("float32"), rounded)
+    assert found.dtype == "float32"
+    expected = np.array(smoothed(ops.cast(rounded, "float32"), TARGET, 0.1)).sum() / (TARGET != PAD).sum()
+    assert float(found) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_decoder_reads_bos_and_then_all_but_the_last_word():

@@ -22,6 +22,7 @@ from t2t_keras import run_folder
 from t2t_keras.config import BOS, EOS, PAD, DataConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading
+from t2t_keras.interop import huggingface_folder, m2m_vocabulary
 from t2t_keras.text import piece_file
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -208,9 +209,10 @@ def test_the_files_may_name_the_languages(nllb, tmp_path):
     changed(folder, "generation_config.json", forced_bos_token_id=m2m_folder.ids_of(folder, "", "deu_Latn")[0])
     t2t_keras.import_huggingface(folder, tmp_path / "forced", source_language="eng_Latn")
     assert languages_of(tmp_path / "forced") == ("eng_Latn", "deu_Latn")
-    changed(folder, "tokenizer_config.json", src_lang="xx")
+    changed(folder, "tokenizer_config.json", src_lang="xx", source_lang="en", target_lang="de")  # The last two are Marian's.
     t2t_keras.import_huggingface(folder, tmp_path / "unknown")
     assert languages_of(tmp_path / "unknown") == ("", "deu_Latn")
+    assert run_folder.read(tmp_path / "unknown").data.source_language == ""
 
 
 def languages_of(model_dir) -> tuple[str, str]:
@@ -424,9 +426,51 @@ BROKEN = {
     "no last norm": (lambda folder: with_weights(folder, lambda arrays: arrays.pop(NORM)), f"Expected the weight {NORM}. It is missing"),
     "unknown": (lambda folder: with_weights(folder, lambda arrays: arrays.update(x=np.ones(2))), "m2m_100 with pre-norm.*x besides"),
     "an index of no files": (lambda folder: index_of(folder, {SHARED: "../model.safetensors"}), "names of safetensors.*Received: ../model"),
+    "an index of a file elsewhere too": (
+        lambda folder: index_of(folder, {SHARED: "a.safetensors", NORM: "../b.safetensors"}), "names of safetensors files"
+    ),
+    "an index of nothing": (lambda folder: index_of(folder, {}), "names of safetensors files"),
     "an index without places": (lambda folder: index_of(folder, []), "names of safetensors files"),
     "a file that is missing": (lambda folder: index_of(folder, {SHARED: "a.safetensors"}), "Expected a.safetensors in .*missing"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"special_tokens_map.json": {"additional_special_tokens": ["__aa__", {"content": "__bb__"}, "<x>"]}}, {"aa": 9, "bb": 10}),
+        ({"tokenizer_config.json": {"additional_special_tokens": ["__aa__", "__bb__"]}}, {"aa": 9, "bb": 10}),
+        ({"tokenizer_config.json": {"extra_special_tokens": ["<x>", "eng_Latn", "__bb__"]}}, {"eng_Latn": 9, "bb": 10}),
+        ({"tokenizer_config.json": {"extra_special_tokens": ["__aa__", 3]}, "added_tokens.json": {"__aa__": 4, "<y>": 7}}, {"aa": 4}),
+        (
+            {
+                "tokenizer_config.json": {"added_tokens_decoder": {"5": {"content": "__aa__"}, "6": "__bb__", "7": {"content": "<x>"}}},
+                "tokenizer.json": {"added_tokens": [{"id": 8, "content": "__cc__"}]},
+            },
+            {"aa": 5, "bb": 6, "cc": 8},
+        ),
+        ({"tokenizer_config.json": {"extra_special_tokens": {"a": "__aa__"}}, "added_tokens.json": {"__bb__": 4}}, {"bb": 4}),
+        ({"vocab.json": {"</s>": 0}, "added_tokens.json": {"<x>": 3, "__bb__": 4}}, {"bb": 4}),
+        (
+            {"vocab.json": {"</s>": 0}, "tokenizer_config.json": {"language_codes": "wmt21"}},
+            dict(zip("en ha is ja cs ru zh de".split(), range(9, 17), strict=True)),
+        ),
+    ],
+)
+def test_the_ids_of_languages_are_those_of_the_files_or_follow_the_pieces(tmp_path, files, expected):
+    """In whatever files the versions of transformers have written them."""
+    for name, values in files.items():
+        (tmp_path / name).write_text(json.dumps(values))
+    assert m2m_vocabulary.languages_of(huggingface_folder.Folder(tmp_path), 9) == expected
+
+
+def test_m2m_100_has_its_languages_where_no_file_has_them(tmp_path):
+    (tmp_path / "vocab.json").write_text("{}")
+    found = m2m_vocabulary.languages_of(huggingface_folder.Folder(tmp_path), 128_004)
+    assert len(found) == 100 and (found["af"], found["zu"]) == (128_004, 128_103)
+    (tmp_path / "vocab.json").unlink()  # As of NLLB-200.
+    with pytest.raises(ValueError, match="Expected the codes of languages"):
+        m2m_vocabulary.languages_of(huggingface_folder.Folder(tmp_path), 128_004)
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -13,6 +13,10 @@ import sys
 import threading
 import warnings
 
+import huggingface_hub
+import huggingface_hub.constants
+import huggingface_hub.errors
+import huggingface_hub.utils
 import marian_folder
 import numpy as np
 import programs
@@ -24,7 +28,7 @@ import t2t_keras
 from t2t_keras import run_folder
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.decoding import loading
-from t2t_keras.interop import huggingface_folder, marian_config, marian_vocabulary
+from t2t_keras.interop import huggingface_folder, marian_config, marian_vocabulary, marian_weights
 
 ROOT = pathlib.Path(__file__).parent.parent
 STEP_0 = "checkpoints/step-000000000.npz"
@@ -131,7 +135,52 @@ def test_the_run_says_where_its_options_are_from(opus, run):
     options = run_folder.read(run)
     assert options.model.activation == "swish" and options.model.d_k == 8 and options.model.attention_bias and options.model.logits_bias
     assert options.sources["activation"] == f"import of {opus}" and options.data.subwords == "sentencepiece"
+    assert (options.data.source_language, options.data.target_language) == ("en", "de")
+    with np.load(run / STEP_0) as arrays:
+        assert json.loads(str(arrays["state"])) == {"step": 0, "best": 0.0, "best_step": 0}
     assert (options.decode.beam_size, options.decode.alpha, options.decode.max_input) == (4, 0.0, 64)
+
+
+def test_where_options_are_from_is_one_line(opus, tmp_path):
+    folder = shutil.copytree(opus, tmp_path / "of\ntwo lines")
+    t2t_keras.import_marian(folder, tmp_path / "run")
+    assert run_folder.read(tmp_path / "run").sources["d_model"] == f"import of {str(folder)!r}"
+
+
+def test_the_folder_of_the_run_may_be_the_current_one(opus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    t2t_keras.import_marian(opus, ".")
+    assert run_folder.read(tmp_path).model.d_model == 16
+
+
+@pytest.mark.parametrize("given", [{"source_language": "en"}, {"target_language": "de"}])
+def test_a_marian_model_takes_no_languages(opus, tmp_path, given):
+    with pytest.raises(ValueError, match="Expected no `source_language` and `target_language` for a Marian model"):
+        t2t_keras.import_huggingface(opus, tmp_path / "run", **given)
+
+
+def test_an_embedding_that_is_read_in_parts_is_the_same(opus, run, tmp_path, monkeypatch):
+    for rows in (1, 7, 30):
+        monkeypatch.setattr(marian_weights, "_BLOCK", rows)
+        t2t_keras.import_marian(opus, tmp_path / str(rows))
+        assert (tmp_path / str(rows) / STEP_0).read_bytes() == (run / STEP_0).read_bytes()
+
+
+def test_a_matrix_of_both_sides_stays_one_whatever_its_start_token(tmp_path):
+    folder = marian_folder.make(tmp_path / "model", options={"decoder_start_token_id": 3})
+    t2t_keras.import_marian(folder, tmp_path / "run")
+    shared = safetensors.numpy.load_file(folder / "model.safetensors")["model.shared.weight"]
+    with np.load(tmp_path / "run" / STEP_0) as arrays:
+        assert "model/transformer/source_embedding/matrix" not in arrays.files
+        assert sorted(arrays["model/transformer/embedding/matrix"][BOS]) == sorted(shared[3])
+
+
+def test_with_two_lists_the_start_token_is_one_of_the_target_alone(tmp_path):
+    options = {"decoder_vocab_size": 58, "decoder_start_token_id": 3}
+    t2t_keras.import_marian(marian_folder.make(tmp_path / "model", separate=True, shared=True, options=options), tmp_path / "run")
+    with np.load(tmp_path / "run" / STEP_0) as arrays:
+        source, target = (arrays[f"model/transformer/{name}/matrix"] for name in ("source_embedding", "embedding"))
+    assert np.array_equal(source[BOS], source[PAD]) and not np.array_equal(target[BOS], target[PAD])
 
 
 def changed(folder, name: str, **values) -> None:
@@ -147,6 +196,8 @@ def changed(folder, name: str, **values) -> None:
         ({"bad_words_ids": [[5], [6, 7]], "do_sample": True}, {"beam_size": 1}, "do_sample, bad_words_ids"),
         ({"forced_eos_token_id": 3, "min_length": 4}, {}, "min_length, forced_eos_token_id"),
         ({"length_penalty": -1}, {"alpha": 0.0}, "length_penalty"),
+        ({"length_penalty": 1 / 3, "forced_bos_token_id": 5}, {"alpha": 0.4167}, "forced_bos_token_id"),
+        ({"bad_words_ids": [[5], 7, [True], [-1], [10**6]]}, {}, "bad_words_ids"),
         (
             {"guidance_scale": 1.5, "stop_strings": ["."], "force_words_ids": [[5]]},
             {"beam_size": 1},
@@ -165,6 +216,78 @@ def test_options_of_the_search_are_taken_over_or_reported(opus, tmp_path, search
     assert {name: getattr(config.decode, name) for name in expected} == expected
     assert ", ".join(config.left) == left
     assert config.forbidden == ([5] if "bad_words_ids" in search else [])
+
+
+UNCHANGED = {
+    "do_sample": [False, None],
+    "min_length": [0, 1, None],
+    "min_new_tokens": [0, None],
+    "repetition_penalty": [1.0, None],
+    "encoder_no_repeat_ngram_size": [0, None],
+    "num_beam_groups": [1, None],
+    "diversity_penalty": [0.0, None],
+    "early_stopping": [False, None],
+    "guidance_scale": [1.0, None],
+    "exponential_decay_length_penalty": [None],
+    "sequence_bias": [None],
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "stop_strings", "force_words_ids"), [None, []]),
+}
+
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_options_of_the_search_that_change_nothing_are_not_reported(opus, tmp_path, name):
+    """They are in the files of many models."""
+    folder = shutil.copytree(opus, tmp_path / "model")
+    for value in UNCHANGED[name]:
+        (folder / "generation_config.json").write_text(json.dumps({name: value}))
+        assert marian_config.read(huggingface_folder.Folder(folder)).left == []
+    (folder / "generation_config.json").write_text(json.dumps({name: 2}))
+    assert marian_config.read(huggingface_folder.Folder(folder)).left == [name]
+
+
+def test_an_end_that_is_not_forced_is_no_option_of_the_search(opus, tmp_path):
+    folder = shutil.copytree(opus, tmp_path / "model")
+    changed(folder, "config.json", forced_eos_token_id=None, num_beams=None)
+    changed(folder, "generation_config.json", forced_eos_token_id=..., num_beams=...)
+    config = marian_config.read(huggingface_folder.Folder(folder))
+    assert config.left == [] and config.decode.beam_size == 1
+
+
+def test_what_config_json_does_not_say_is_as_in_transformers(opus, tmp_path):
+    folder = shutil.copytree(opus, tmp_path / "model")
+    names = ("share_encoder_decoder_embeddings", "tie_word_embeddings", "scale_embedding", "static_position_embeddings")
+    changed(folder, "config.json", **dict.fromkeys(names, ...), eos_token_id=[0], encoder_attention_heads=1, decoder_attention_heads=1)
+    config = marian_config.read(huggingface_folder.Folder(folder))
+    assert (config.shared, config.tied, config.scaled, config.eos) == (True, True, False, 0)
+    assert (config.model.num_heads, config.model.d_k) == (1, 16)
+
+
+NETWORK = {
+    "is_encoder_decoder": True,
+    "is_decoder": False,
+    "normalize_before": False,
+    "add_final_layer_norm": False,
+    "normalize_embedding": False,
+    "static_position_embeddings": True,
+}
+
+
+@pytest.mark.parametrize("name", NETWORK)
+def test_what_makes_another_network_is_refused_and_what_makes_this_one_is_not(opus, tmp_path, name):
+    folder = shutil.copytree(opus, tmp_path / "model")
+    changed(folder, "config.json", **{name: NETWORK[name]})
+    assert marian_config.read(huggingface_folder.Folder(folder)).model.d_model == 16
+    changed(folder, "config.json", **{name: not NETWORK[name]})
+    with pytest.raises(ValueError, match=f"Expected {name}={NETWORK[name]}"):
+        marian_config.read(huggingface_folder.Folder(folder))
+
+
+def test_ids_of_a_list_are_below_the_size_of_the_model():
+    ids, where = {"</s>": 0, "<unk>": 1, "a": 2}, pathlib.Path("vocab.json")
+    assert marian_vocabulary.Vocabulary(where, ids, 4, pad=3).rows.tolist() == [3, 1, 3, 0, 2]
+    for other, pad in (({"b": 4}, 3), ({"b": -1}, 3), ({"b": 2}, 3), ({}, 4), ({}, 5), ({}, 0), ({}, 1)):
+        with pytest.raises(ValueError, match="Expected different ids below 4"):
+            marian_vocabulary.Vocabulary(where, ids | other, 4, pad)
 
 
 def test_an_import_names_the_options_of_the_search_that_it_ignores(opus, tmp_path, messages):
@@ -211,6 +334,20 @@ def test_no_state_of_the_decoder_makes_a_forbidden_word_likely(opus, tmp_path):
     assert largest > 100 and largest + translator.model.embedding.bias.numpy()[own] < -99
 
 
+def test_a_forbidden_word_is_known_by_its_bias(opus, tmp_path):
+    """Also one that the last layer normalization makes unlikely: exports look for a bias of -100 or less."""
+    folder, arrays = shutil.copytree(opus, tmp_path / "model"), safetensors.numpy.load_file(opus / "model.safetensors")
+    norm = "model.decoder.layers.0.final_layer_norm"
+    for sign in (-1, 1):
+        arrays |= {f"{norm}.weight": np.zeros(16, np.float32), f"{norm}.bias": sign * arrays["model.shared.weight"][5]}
+        safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+        (folder / "generation_config.json").write_text(json.dumps({"bad_words_ids": [[5]]}))
+        t2t_keras.import_marian(folder, tmp_path / f"run {sign}")
+        own = marian_ids(folder, loading.load(tmp_path / f"run {sign}").tokenizer, "target").index(5)
+        with np.load(tmp_path / f"run {sign}" / STEP_0) as written:
+            assert written["model/transformer/embedding/logits_bias"][own] <= -100
+
+
 def test_rates_of_dropout_are_those_of_the_model(opus, tmp_path):
     folder, rates = shutil.copytree(opus, tmp_path / "model"), {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
     changed(folder, "config.json", **rates)
@@ -248,7 +385,8 @@ def test_weights_that_files_hold_twice_are_one(opus, run, tmp_path):
         arrays[name] = arrays["model.shared.weight"].copy()
     angles = np.arange(64)[:, None] / 10000 ** (np.arange(0, 16, 2) / 16)
     for side in ("encoder", "decoder"):
-        arrays[f"model.{side}.embed_positions.weight"] = np.concatenate([np.sin(angles), np.cos(angles)], axis=1, dtype=np.float32)
+        table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float16)  # Rounded, as in files of less precision.
+        arrays[f"model.{side}.embed_positions.weight"] = table.astype(np.float32)
     del arrays["final_logits_bias"]
     safetensors.numpy.save_file(arrays, folder / "model.safetensors")
     (tmp_path / "run").mkdir()  # An empty folder is as good as none.
@@ -366,6 +504,7 @@ of_model("unlike widths", "same ffn_dim.*decoder_ffn_dim=30", decoder_ffn_dim=30
 of_model("padding", "pad_token_id of 0 to", pad_token_id=10**6)
 of_model("other padding", "ids of padding and end", pad_token_id=5)
 of_model("other end", "ids of padding and end", eos_token_id=7)
+of_model("a start before the first", "decoder_start_token_id of 0 to", decoder_start_token_id=-1)
 of_model("several ends", "eos_token_id of 0 to", eos_token_id=[0, 2])
 of_model("no start", "decoder_start_token_id of 0 to", decoder_start_token_id=...)
 of_model("positions", "max_input=-1", max_position_embeddings=-1)
@@ -385,6 +524,14 @@ broken_tensors("last norm", f"{NORM} besides", lambda arrays: arrays.update({NOR
 broken_tensors("unknown", "Received x and 1 more besides", lambda arrays: arrays.update(x=np.ones(3), y=np.ones(3)))
 broken_tensors("name of two lines", "Received x y besides", lambda arrays: arrays.update({"x\ny": np.ones(3)}))
 broken_tensors("missing", "fc1.weight. It is missing", lambda arrays: arrays.pop(LAYER))
+broken_tensors("no embedding", "Expected the weight model.shared.weight. It is missing", lambda arrays: arrays.pop("model.shared.weight"))
+broken_tensors(
+    "not tied to one of two",
+    "They differ",
+    lambda arrays: arrays.update(
+        {"lm_head.weight": arrays["model.shared.weight"] + 1, "model.encoder.embed_tokens.weight": arrays["model.shared.weight"].copy()}
+    ),
+)
 broken_tensors("shape", r"shape \(24, 16\).*\(23, 16\)", lambda arrays: arrays.update({LAYER: arrays[LAYER][:-1].copy()}))
 broken_tensors("whole numbers", "fc1.weight.*types F64.*I32", lambda arrays: arrays.update({LAYER: arrays[LAYER].astype(np.int32)}))
 broken_tensors("not finite", "fc1.weight with infinity or NaN", lambda arrays: arrays[LAYER].__setitem__((3, 3), np.nan))
@@ -414,6 +561,11 @@ def _(folder):
 @broken("weights are cut", "safetensors file.*damaged")
 def _(folder):
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-9])
+
+
+@broken("a start after the last", "decoder_start_token_id of 0 to")
+def _(folder):
+    changed(folder, "config.json", decoder_start_token_id=len(json.loads((folder / "vocab.json").read_text())))
 
 
 @broken("sub-words are cut", "target.spm does not fit")
@@ -469,6 +621,27 @@ def test_what_is_no_file_is_not_read(opus, tmp_path):
     os.mkfifo(folder / "config.json")
     with pytest.raises(ValueError, match="Expected a file"):
         t2t_keras.import_marian(folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["source.spm", "vocab.json"])
+def test_a_file_of_text_has_a_greatest_size(opus, tmp_path, monkeypatch, name):
+    """What is read into memory at once."""
+    most = max((opus / each).stat().st_size for each in ("source.spm", "target.spm", "vocab.json", "config.json"))
+    monkeypatch.setattr(huggingface_folder, "MAX_TEXT", most)
+    t2t_keras.import_marian(opus, tmp_path / "run")
+    folder = shutil.copytree(opus, tmp_path / "model")
+    with (folder / name).open("ab") as file:
+        file.truncate(most + 1)
+    with pytest.raises(ValueError, match=f"{name}.*{most:,} bytes|{most:,} bytes.*{name}"):
+        t2t_keras.import_marian(folder, tmp_path / "other")
+
+
+def test_a_file_is_no_name_of_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "opus").touch()
+    monkeypatch.setattr(huggingface_folder, "_download", lambda *given: pytest.fail("asked for"))
+    with pytest.raises(FileNotFoundError, match="Expected a folder, or a name such as .* Received: opus."):
+        t2t_keras.import_marian("opus", tmp_path / "run")
 
 
 def test_a_folder_with_files_is_left_alone(opus, tmp_path):
@@ -594,6 +767,101 @@ def test_the_hub_answers_in_one_sentence(tmp_path, hub, name, options, message):
     assert result.returncode == 1 and last.startswith("Error: ") and message in last, result.stderr
     assert before in ([], [f"There is no folder {name}: reading the model of this name from the Hugging Face hub …"])
     assert not (tmp_path / "run").exists()
+
+
+class Cache:
+    """The cache of the hub as its library lays it out, reached through a link, with the library's function for downloads.
+
+    Attributes:
+        snapshot: the folder of the revision abc.
+        seen: the files that were asked for, each with its revision.
+        error: makes an error of the name of a file that is not there.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        (folder / "real").mkdir()
+        (folder / "hub").symlink_to("real")
+        self.snapshot, self.seen = folder / "hub/models--some--opus/snapshots/abc", []
+        self.snapshot.mkdir(parents=True)
+        self.error = huggingface_hub.errors.EntryNotFoundError
+        self.verbosity = set()
+
+    def add(self, name: str, content: str = "{}", model: str = "some--opus") -> None:
+        blob = self.snapshot.parents[2] / f"models--{model}/blobs" / name
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        blob.write_text(content)
+        (self.snapshot / name).symlink_to(os.path.relpath(blob, self.snapshot))
+
+    def download(self, name: str, file: str, revision: str | None) -> str:
+        self.seen.append((file, revision))
+        self.verbosity.add(huggingface_hub.utils.logging.get_verbosity())
+        if not (self.snapshot / file).exists():
+            raise self.error(file)
+        return str(self.snapshot / file)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    found = Cache(tmp_path)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", found.download)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("there", "torch", "asked"),
+    [
+        (["model.safetensors", "b.json"], True, ["model.safetensors"]),
+        ([], False, ["model.safetensors", "model.safetensors.index.json"]),
+        ([], True, ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"]),
+        (["model.safetensors.index.json"], True, ["model.safetensors", "model.safetensors.index.json", "1.safetensors", "2.safetensors"]),
+    ],
+)
+def test_no_more_files_of_the_hub_are_asked_for_than_can_be_read(cache, monkeypatch, there, torch, asked):
+    """The first one tells the revision of the others. PyTorch's file is the last resort."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: torch or None)
+    before = huggingface_hub.utils.logging.get_verbosity()
+    for name in ["a.json", *there]:
+        cache.add(name, json.dumps({"weight_map": {"x": "1.safetensors", "y": "2.safetensors"}}))
+    folder = huggingface_folder.find("some/opus", ("a.json", "b.json", "c.json"))
+    assert cache.seen == [("a.json", None), *((name, "abc") for name in ("b.json", "c.json", *asked))]
+    assert folder.of_hub and folder.find("a.json").read_text() == folder.content("a.json").decode() and folder.find("c.json") is None
+    assert cache.verbosity == {huggingface_hub.utils.logging.ERROR} and huggingface_hub.utils.logging.get_verbosity() == before
+
+
+def test_links_of_the_cache_lead_to_files_of_the_same_model(cache):
+    cache.add("a.json")
+    cache.add("b.json", model="another--one")
+    folder = huggingface_folder.find("some/opus", ("a.json", "b.json"))
+    assert folder.json("a.json") == {}
+    with pytest.raises(ValueError, match="no links.*b.json"):
+        folder.json("b.json")
+
+
+def test_a_model_without_its_first_file_is_refused(cache):
+    with pytest.raises(FileNotFoundError, match="Expected a.json in the model some/opus of the hub. It is missing."):
+        huggingface_folder.find("some/opus", ("a.json", "b.json"))
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_hub_that_goes_away_is_no_file_that_is_missing(cache, monkeypatch, offline):
+    """But with HF_HUB_OFFLINE, files that a model does not have are not in the cache either."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
+    cache.error = huggingface_hub.errors.LocalEntryNotFoundError
+    cache.add("a.json")
+    if offline:
+        assert huggingface_folder.find("some/opus", ("a.json", "b.json")).find("b.json") is None
+    else:
+        with pytest.raises(ValueError, match="the hub cannot be reached for the model of this name. Its cache lacks files of it."):
+            huggingface_folder.find("some/opus", ("a.json", "b.json"))
+    with pytest.raises(ValueError, match="the hub cannot be reached"):
+        huggingface_folder.find("some/opus", ("b.json", "a.json"))
+
+
+def test_a_long_answer_of_the_hub_is_shortened(cache):
+    cache.error = lambda file: huggingface_hub.errors.HFValidationError("no such\nname " * 500)
+    with pytest.raises(ValueError, match="cannot be downloaded from the hub: no such name no such") as told:
+        huggingface_folder.find("some/opus", ("a.json",))
+    assert "\n" not in str(told.value) and len(str(told.value)) < 450
 
 
 # Memory.

@@ -186,14 +186,17 @@ def test_the_checkpoint_may_be_chosen(run, tmp_path):
     assert np.array_equal(found["latest"], arrays[2]) and np.array_equal(found[2], arrays[1])
 
 
-def test_the_search_is_that_of_the_run_and_of_the_options_given(run, tmp_path):
+def test_the_search_is_that_of_the_run_and_of_the_options_given(run, tmp_path, messages):
     t2t_keras.export_marian(run, tmp_path / "own")
-    t2t_keras.export_marian(run, tmp_path / "given", beam_size=6, alpha=1.0, no_repeat_ngram=3, max_input=30)
+    assert not [message for message in messages if "ignored" in message]
+    groups = {"diverse_groups": 2, "diversity": 0.5}
+    t2t_keras.export_marian(run, tmp_path / "given", beam_size=6, alpha=1 / 3, no_repeat_ngram=3, max_input=30, **groups)
+    assert "Options of the search without a counterpart are ignored: diverse_groups." in "\n".join(messages)
     names = ("num_beams", "length_penalty", "no_repeat_ngram_size", "max_length", "bad_words_ids", "renormalize_logits")
     own, given = (parsed(tmp_path / name / "generation_config.json") for name in ("own", "given"))
     pad = stand_in.VOCAB_SIZE - 2
     assert [own[name] for name in names] == [3, 0.4, 0, 40, [[pad]], True]
-    assert [given[name] for name in names] == [6, 0.8, 3, 30, [[pad]], True]
+    assert [given[name] for name in names] == [6, 0.266667, 3, 30, [[pad]], True]
     assert parsed(tmp_path / "given" / "config.json")["max_position_embeddings"] == 30
 
 
@@ -213,6 +216,23 @@ def test_one_matrix_may_have_two_lists_of_sub_words(tmp_path):
     assert run_folder.read(tmp_path / "again").source_vocab_size == 0
 
 
+def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
+    """Text that looks like a special token stays text, and spaces stay. The folder may be the current one."""
+    monkeypatch.chdir(tmp_path)
+    t2t_keras.export_marian(run, ".")
+    tokenizer = parsed(tmp_path / "tokenizer_config.json")
+    assert (tokenizer["split_special_tokens"], tokenizer["clean_up_tokenization_spaces"], tokenizer["separate_vocabs"]) == (
+        True,
+        False,
+        False,
+    )
+    with safetensors.safe_open(tmp_path / "model.safetensors", framework="np") as file:
+        assert file.metadata() == {"format": "pt"}
+    for path in tmp_path.glob("*.json"):
+        assert path.read_text() == json.dumps(parsed(path), indent=2) + "\n"  # For people too.
+    assert f"# {tmp_path.name}\n" in (tmp_path / "README.md").read_text()
+
+
 # The card.
 
 
@@ -223,6 +243,7 @@ def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     card = (tmp_path / "mine" / "README.md").read_text()
     head = card.split("---\n")[1]
     assert head.startswith("language:\n- en\n- de\nlibrary_name: transformers\npipeline_tag: translation\n")
+    assert "that translates en to de:" in card and "Trained with t2t_keras for 3 updates." in card and "base_model" not in card
     assert "license" not in head and "whoever publishes the model chooses it" in card
     assert "- training: some.en,more.en and some.de,more.de\n" in card and "/private" not in card and str(tmp_path) not in card
     assert "| test_2016 | BLEU | 31.25 | average | nrefs:1\\|tok:13a |\n| test_2016 | chrF2 | 50.00 |" in card
@@ -250,6 +271,7 @@ def test_the_card_of_an_import_names_what_was_imported(tmp_path, source, base):
     card = (tmp_path / "out" / "README.md").read_text()
     name = base[13:-2] or "opus"
     assert f"Imported from {name} into" in card and f"--from={name}\n" in card and ("base_model" in card) == bool(base) and base in card
+    assert "best BLEU" not in card  # It has not been trained.
 
 
 def test_the_card_of_a_fine_tuned_import_names_its_base_model_and_its_own_command(run, tmp_path):
@@ -263,14 +285,55 @@ def test_the_card_of_a_fine_tuned_import_names_its_base_model_and_its_own_comman
     assert 'base_model: "Some/opus-mt"\n' in card and "Imported from" not in card
     assert "--parent=run" in card and "--label_smoothing=0.2" in card and "--d_model" not in card and "--dropout=0.1" in card
     assert "best BLEU" not in card, "12.345 is the best loss"
+    assert "--warmup_steps" not in card, "a default that nobody has given"
+
+
+@pytest.mark.parametrize("parent", ["x", {}, {"checkpoints": {"a": 3, "b": {}}}])
+def test_a_parent_without_hashes_is_named_alone(run, tmp_path, parent):
+    child = marian_run.make(tmp_path / "child", groups={"train": TrainConfig(parent=str(run))})
+    config = parsed(child / "config.json")
+    (child / "config.json").write_text(json.dumps(config | {"parent": parent}))
+    t2t_keras.export_marian(child, tmp_path / "out")
+    assert "Its weights started from those of the run run.\n" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_command_has_what_differs_from_the_defaults_and_holds_elsewhere(tmp_path):
+    """Without an option that was given its default, and without the address of a machine."""
+    run = marian_run.make(tmp_path / "run", groups={"train": TrainConfig(data_service="grpc://10.0.0.1:5050", warmup_steps=77)})
+    config = parsed(run / "config.json")
+    (run / "config.json").write_text(json.dumps(config | {"sources": {"dropout": "given", "warmup_steps": "given"}}))
+    t2t_keras.export_marian(run, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "--warmup_steps=77" in card and "--dropout" not in card and "10.0.0.1" not in card
+
+
+def test_a_card_says_what_is_known_of_training_and_scores_and_no_more(run):
+    """As of checkpoints of other programs."""
+    options = run_folder.read(run)
+    for state in ({}, {"best": "12.5", "best_step": 1}, {"best": 12.5, "best_step": "1"}, {"best": 12.5, "best_step": 0}):
+        card = model_card.card("mine", run, options, options.data, options.decode, "average", state, [])
+        assert "Trained with t2t_keras.\n" in card and "## Scores\n\nNone were given.\n\n" in card
+    state = {"step": 3000, "best": 12.5, "best_step": 2000}
+    card = model_card.card("mine", run, options, options.data, options.decode, "average", state, [])
+    assert "for 3,000 updates." in card and "validation sentences: 12.50 after 2,000 updates." in card
+
+
+def test_a_card_names_a_data_set_or_says_that_it_knows_none(run):
+    options = run_folder.read(run)
+    cards = [
+        model_card.card("mine", run, options, data, options.decode, "average", {}, [])
+        for data in (DataConfig(dataset="builtin", train_split="first", valid_split="second"), DataConfig())
+    ]
+    assert "## Data\n\n- training: builtin, first\n- validation: builtin, second\n" in cards[0]
+    assert "## Data\n\nThe run does not name its data.\n" in cards[1] and "that translates one language to another:" in cards[1]
 
 
 def test_a_hostile_name_is_no_markup(tmp_path):
-    hostile = "x`\n---\nlicense: mit\n<script>.en"
+    hostile = "x```\n---\nlicense: mit\n<script>.en"
     data = DataConfig(train_source=hostile, train_target="y.de", source_language="en: x", target_language="de")
     run = marian_run.make(tmp_path / "run", groups={"data": data})
-    t2t_keras.export_marian(run, tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text()
+    t2t_keras.export_marian(run, tmp_path / "<script>")
+    card = (tmp_path / "<script>" / "README.md").read_text()
     assert (
         "<script>" not in "".join(card.split("```")[::2])
         and card.count("```") == 4
@@ -280,10 +343,10 @@ def test_a_hostile_name_is_no_markup(tmp_path):
 
 
 def test_the_card_names_the_tags_of_sentences(tmp_path):
-    data = DataConfig(train_source="a.en,b.en", train_target="a.de,b.fr", source_tag="<2de>,<2fr>")
+    data = DataConfig(train_source="a.en,b.en,c.en", train_target="a.fr,b.de,c.fr", source_tag="<2fr>,<2de>,<2fr>")
     t2t_keras.export_marian(marian_run.make(tmp_path / "run", groups={"data": data}), tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "A sentence begins with its tag: `<2de>`, `<2fr>`." in card and "--source_tag='<2de>,<2fr>'" in card
+    assert "A sentence begins with its tag: `<2de>`, `<2fr>`." in card and "--source_tag='<2fr>,<2de>,<2fr>'" in card
 
 
 @pytest.mark.parametrize(
@@ -293,6 +356,8 @@ def test_the_card_names_the_tags_of_sentences(tmp_path):
         ({"train_source": "a/x.en.gz,b/y.en@2", "train_target": "a/x.fr.gz,b/y.fr@2"}, ("en", "fr")),
         ({"train_source": "x.en,y.de", "train_target": "x.de,y.en"}, ()),
         ({"train_source": "x.src", "train_target": "x.tgt"}, ()),
+        ({"train_source": "x.en", "train_target": "y.en"}, ()),
+        ({"train_source": "x.en", "train_target": "x.de", "source_language": "fr"}, ()),
         ({"train_source": "x.en", "train_target": "x.de", "source_language": "de", "target_language": "fr"}, ("de", "fr")),
         ({}, ()),
     ],
@@ -303,12 +368,14 @@ def test_languages_are_those_of_the_options_or_of_the_names(data, expected):
 
 def test_the_data_of_a_resumed_run_are_those_of_its_folder(tmp_path):
     run = marian_run.make(tmp_path / "run", groups={"data": DataConfig()})
-    options = {"train_source": ["a.en 3 ab", "b.en 4 cd"], "train_target": ["a.de 3 ab", "b.de 4 cd"], "vocab_size": 330}
+    options = {"train_source": ["my a.en 3 ab", "b.en 4 cd"], "train_target": ["a.de 3 ab", "b.de 4 cd"], "vocab_size": 330}
     options["source_tag"] = "<1>,<2>,<3>"  # Of other names than these files have: one was a glob.
     (run / "data").mkdir()
     (run / "data" / "corpus.json").write_text(json.dumps({"options": options}))
     found = model_card.corpus(run, run_folder.read(run))
-    assert (found.train_source, found.train_target) == ("a.en,b.en", "a.de,b.de")
+    assert (found.train_source, found.train_target, found.source_tag) == ("my a.en,b.en", "a.de,b.de", "")
+    named = run_folder.Options(data=DataConfig(train_source="x", train_target="y"))
+    assert model_card.corpus(run, named) == named.data
     elsewhere = run_folder.Options(data_dir=str(run / "data"))
     assert model_card.corpus(run, elsewhere) == DataConfig()
 
@@ -352,6 +419,13 @@ def test_the_card_does_not_say_where_word_vectors_were(tmp_path):
     t2t_keras.export_marian(run, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert "--embeddings=vectors.txt" in card and "secret" not in card
+
+
+def test_another_architecture_is_refused(run, tmp_path):
+    (tmp_path / "rnn").mkdir()
+    run_folder.write(tmp_path / "rnn", run_folder.Options.default("rnn"), run / run_folder.SUBWORDS, None)
+    with pytest.raises(ValueError, match="Expected a Transformer for the format of Hugging Face. Received: a run with architecture=rnn."):
+        t2t_keras.export_marian(tmp_path / "rnn", tmp_path / "out")
 
 
 def test_placeholders_are_refused(tmp_path):

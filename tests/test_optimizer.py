@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_keras.config import TrainConfig
-from t2t_keras.training.optimizer import Cooldown, TransformerSchedule, adam, schedule_of
+from t2t_keras.training.optimizer import Adam, Cooldown, TransformerSchedule, adam, schedule_of
 
 
 def rate(schedule, step: int) -> float:
@@ -28,6 +28,10 @@ def rate(schedule, step: int) -> float:
 )
 def test_the_rate_at_the_papers_steps_is_what_equation_3_gives_by_hand(step, expected):
     assert rate(TransformerSchedule(512, 4000), step) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_warm_up_of_a_schedule_is_the_paper_s_and_its_factor_is_one_unless_they_are_given():
+    assert TransformerSchedule(512).get_config() == {"d_model": 512, "warmup_steps": 4000, "factor": 1.0}
 
 
 def test_the_two_branches_meet_at_warm_up_and_nowhere_is_the_rate_higher():
@@ -132,6 +136,19 @@ def test_adam_makes_the_updates_of_keras():
     assert len(found[0]) == 3 + 1 + 2 * 3  # The weights; the number of updates; two averages of each weight.
     for ours, keras_s in zip(found[1], found[0], strict=True):
         np.testing.assert_allclose(ours, keras_s, rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("dtype", "options"), [("float32", {"amsgrad": True}), ("bfloat16", {})], ids=["AMSGrad", "another dtype"])
+def test_what_is_not_made_in_one_operation_has_the_updates_of_keras_too(dtype, options):
+    """The first gradient is the largest, of which AMSGrad keeps the average."""
+    found = []
+    for make in (keras.optimizers.Adam, Adam):
+        weight, optimizer = keras.Variable(np.array([1.0, -2.0]), dtype=dtype), make(0.1, 0.5, 0.75, **options)
+        optimizer.build([weight])
+        for gradient in (3.0, -0.5, 0.25):
+            optimizer.apply([keras.ops.full([2], gradient, dtype)])
+        found.append(np.array(weight).astype("float32"))
+    np.testing.assert_array_equal(*found)
 
 
 def test_an_update_of_a_weight_is_one_operation():

@@ -5,15 +5,19 @@ import json
 import pathlib
 import re
 import shutil
+import string
+import types
 
 import numpy as np
 import pytest
+import toy
 from logged import logged
 
 from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.config import DataConfig
 from t2t_keras.data import prepare
 from t2t_keras.files import describe
+from t2t_keras.model.transformer import Transformer
 from t2t_keras.text import vocabulary
 from t2t_keras.training import devices, loop, parent, run
 from t2t_keras.training.state import TrainState
@@ -172,6 +176,45 @@ def test_a_matrix_of_the_source_alone_has_the_rows_that_both_sides_of_the_parent
         for row, piece in enumerate(found[side]):
             own = before["model/transformer/embedding/matrix"][theirs.pieces.index(piece)] if piece in shared else initial[name][row]
             np.testing.assert_array_equal(found[name][row], own, err_msg=piece)
+
+
+def of_letters(target: str, source: str) -> types.SimpleNamespace:
+    """Sub-words of one letter each, the source's its own."""
+    return types.SimpleNamespace(pieces=tuple(target), source=types.SimpleNamespace(pieces=tuple(source)))
+
+
+def test_where_the_sub_words_of_the_source_alone_are_others_its_rows_are_those_of_the_parent_s_source(monkeypatch):
+    letters, trained = string.ascii_lowercase, []
+    theirs, ours = of_letters(letters[:20], letters[6:]), of_letters(letters[:20], letters[20:2:-1])
+
+    def load(folder, which, other):
+        toy.set_weights(other, seed=2)
+        trained.append(other)
+        return "other run", {}
+
+    monkeypatch.setattr(run_folder, "read_subwords", lambda folder: (b"target", b"source"))
+    monkeypatch.setattr(vocabulary, "load_sides", lambda target, source: theirs)
+    monkeypatch.setattr(run_folder, "architecture_of", lambda folder: run_folder.TRANSFORMER)
+    monkeypatch.setattr(run_folder, "groups", lambda folder, name: (dataclasses.replace(toy.SMALL, source_vocab_size=20),))
+    monkeypatch.setattr(checkpoint, "load", load)
+    model = Transformer(dataclasses.replace(toy.SMALL, source_vocab_size=18))
+    toy.set_weights(model, seed=1)
+    before = np.array(model.source_embedding_matrix)
+    parent.start(pathlib.Path("other"), "latest", model, ours)
+    [other] = trained
+    np.testing.assert_array_equal(model.embedding_matrix, other.embedding_matrix)
+    found, known = np.array(model.source_embedding_matrix), np.array(other.source_embedding_matrix)
+    for row, letter in enumerate(ours.source.pieces):
+        expected = before[row] if letter in "def" else known[theirs.source.pieces.index(letter)]
+        np.testing.assert_array_equal(found[row], expected, err_msg=letter)
+
+
+def test_texts_that_are_longer_than_the_parent_s_are_warned_of(monkeypatch, messages):
+    monkeypatch.setattr(run_folder, "groups", lambda folder, name: ({"data": DataConfig(max_length=50)}[name],))
+    for max_length in (49, 50, 51):
+        parent.warn_of_positions(pathlib.Path("other"), max_length)
+    [warning] = messages
+    assert "max_length=51; other was trained with 50" in warning
 
 
 @pytest.mark.medium

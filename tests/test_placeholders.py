@@ -24,6 +24,7 @@ from t2t_keras.export.signatures import Signatures
 from t2t_keras.patterns import parse
 from t2t_keras.text import vocabulary
 from t2t_keras.text.placeholders import NAMES, NUMBER, Placeholders, common
+from t2t_keras.text.sentencepiece_model import pattern_of, with_pattern
 
 PATTERN = parse("braces,printf,tags,urls,emails")
 VOCAB_SIZE = 350
@@ -87,7 +88,8 @@ def in_python(line: str) -> tuple[str, list[str]]:
 
 
 def test_text_is_replaced_as_in_python_and_comes_back_as_it_was():
-    lines, placeholders = [*nasty_lines(500), *LINES], Placeholders(PATTERN)
+    many = "{0}" * 63 + "{1}{2}"  # What is looked for ends with {1}.
+    lines, placeholders = [*nasty_lines(500), *LINES, many], Placeholders(PATTERN)
     kept = placeholders.find(tf.constant(lines))
     replaced = placeholders.replace(tf.constant(lines), kept)
     expected = [in_python(line) for line in lines]
@@ -133,6 +135,23 @@ def test_a_long_pattern_is_in_the_file_that_sentencepiece_still_reads(subwords):
         assert processor.vocab_size() == found.vocab_size and processor.encode("｟2｠", out_type=str) == ["▁", "｟2｠"]
     plain = vocabulary.load(stand_in.subwords("bpe"))
     assert plain.pattern == "" and plain.kept(tf.constant(["{0}"])) is None and not set(NAMES) & set(plain.pieces)
+
+
+def test_a_pattern_of_any_length_is_read_back_and_the_model_is_still_one():
+    """The length of a field has seven bits in a byte, so it takes one byte up to 127 and two up to 16,383."""
+    plain = stand_in.subwords("bpe")
+    for size in (*range(98, 108), *range(16_354, 16_364)):
+        model = with_pattern(plain, "x" * size)
+        assert pattern_of(model) == "x" * size
+        assert sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size() == stand_in.VOCAB_SIZE
+
+
+def test_text_around_what_is_kept_is_not_joined_and_a_word_has_letters_of_ascii_as_in_re2():
+    """Seven merges make the words; if one was left of two, sub-words would be of both."""
+    options = {"sample": 10_000, "seed": 1, "normalization": "identity", "character_coverage": 1.0}
+    lines = ["one{x}two {é}".encode()] * 99
+    pieces = vocabulary.load(vocabulary.learn("bpe", lines, 260 + NUMBER + 9 + 7, **options, pattern=r"\{\w+\}")).pieces
+    assert {"▁one", "▁two", "é"} <= set(pieces) and not [piece for piece in pieces if "et" in piece]
 
 
 def test_no_sub_word_is_learned_from_text_to_keep(subwords):
@@ -252,12 +271,20 @@ def test_prepared_data_have_placeholders_and_say_in_how_many_pairs(data, tmp_pat
         prepared(dataclasses.replace(given, keep_patterns="urls"), tmp_path / "third")
 
 
+def test_sub_words_that_are_learned_for_the_source_alone_do_not_fit_a_file_with_placeholders(data, tmp_path):
+    (tmp_path / "target.model").write_bytes(learned())
+    given, task = dataclasses.replace(data, keep_patterns="", subwords_file=str(tmp_path / "target.model")), registry.task("translation")
+    with pytest.raises(ValueError, match="^Expected the text to keep of `subwords_file` on both sides.* Give `source_subwords_file`.$"):
+        prepare.prepare(given, VOCAB_SIZE, 1, tmp_path / "data", task, source_vocab_size=320)
+
+
 def test_patterns_that_no_pair_shares_and_that_re2_does_not_know_are_reported(data, tmp_path):
     with logged() as messages:
         prepared(dataclasses.replace(data, keep_patterns="printf"), tmp_path / "data")
     assert any(message.startswith("No training pair has text to keep on both sides (keep_patterns=printf)") for message in messages)
-    with pytest.raises(ValueError, match="^`keep_patterns`: expected regular expressions of RE2. Received: "):
+    with logged() as messages, pytest.raises(ValueError, match="^`keep_patterns`: expected regular expressions of RE2. Received: "):
         prepared(dataclasses.replace(data, keep_patterns=r"/a\Z/"), tmp_path / "none")
+    assert not messages, "no text is read before"
     with pytest.raises(ValueError, match="Expected `subwords=bpe` with patterns of text to keep. Received: subwords=.wordpiece., keep_p"):
         dataclasses.replace(data, subwords="wordpiece")
     with pytest.raises(ValueError, match="`keep_patterns`: expected names among braces"):

@@ -50,6 +50,11 @@ def test_the_encoding_of_pos_plus_k_is_one_linear_map_of_the_encoding_of_pos(k):
     np.testing.assert_allclose(here @ rotation, there, atol=1e-4)
 
 
+def test_an_odd_width_is_refused():
+    with pytest.raises(ValueError, match="d_model must be even.*Received: d_model=7."):
+        sinusoids(ops.arange(3), 7)
+
+
 def test_sinusoids_are_added_to_every_sentence(x):
     added = np.array(SinusoidalPositions()(x)) - x
     np.testing.assert_allclose(added, np.broadcast_to(sinusoids(ops.arange(6), D), x.shape), atol=1e-6)
@@ -74,6 +79,13 @@ def test_learned_positions_add_their_rows_and_past_the_end_the_last_row(x, learn
     table = learned.table.numpy()
     np.testing.assert_allclose(added[1], table[[0, 1, 2, 3, 3, 3]], atol=1e-6)
     np.testing.assert_allclose(np.array(learned(x, position=9)) - x, np.broadcast_to(table[3], x.shape), atol=1e-6)
+
+
+def test_learned_positions_start_small():
+    keras.utils.set_random_seed(2)
+    layer = LearnedPositions(rows=500)
+    layer.build((None, None, D))
+    assert layer.table.numpy().std() == pytest.approx(0.02, rel=0.08)  # 4,000 draws: seven standard errors.
 
 
 def test_learned_positions_have_one_row_of_d_model_for_each_position(learned):

@@ -103,6 +103,7 @@ def test_two_text_files_become_a_folder_that_says_the_same(data, folder):
     said = run(data, folder)
     assert texts(folder, "train") == TRAIN
     assert texts(folder, "valid") == VALID
+    assert not any("share a matrix" in line for line in said)
     for split, pairs in (("train", TRAIN), ("valid", VALID)):
         source, target = (subwords_of(folder).tokenize(tf.constant(side)).row_lengths().numpy().mean() for side in zip(*pairs, strict=True))
         assert any(line.startswith(f"{split}: ") and f"; {source:.1f} + {target:.1f} sub-words a pair; " in line for line in said)
@@ -133,9 +134,12 @@ def test_records_that_another_process_packs_leave_no_trace(data, folder, tmp_pat
 
     monkeypatch.setattr(processes, "ordered", ordered)
     monkeypatch.setattr(tf.config, "threading", mock.Mock())
+    monkeypatch.setattr(prepare.gpus, "hide", lambda: asked.append("no GPU"))
     write = functools.partial(prepare.write, number=3)
     prepare.prepare(data, VOCAB, 1, tmp_path / "packed", registry.task("translation"), write_train=write)
-    assert asked == [3] and contents(tmp_path / "packed") == contents(folder)
+    assert asked == [3, "no GPU"] and contents(tmp_path / "packed") == contents(folder)
+    called = [mock.call.set_intra_op_parallelism_threads(1), mock.call.set_inter_op_parallelism_threads(1)]
+    assert tf.config.threading.mock_calls == called, "processes do not take each other's cores"
     for some in ([None, None], [None, (np.array([5, 6]), np.array([7])), None, (np.array([8]), np.array([9, 3])), None]):
         again = list(prepare._unpacked(prepare._packed(some)))
         assert [record and [ids.tolist() for ids in record] for record in again] == [record and [*map(list, record)] for record in some]
@@ -253,6 +257,28 @@ def test_held_out_pairs_take_no_more_files_than_they_fill(data, folder, monkeypa
     assert len(shards.read_info(folder / "valid")["shards"]) == 1
 
 
+def test_the_bytes_of_the_text_decide_the_number_of_files_too(data, folder, monkeypatch):
+    """And that of the processes, where none is asked for."""
+    asked = []
+    monkeypatch.setattr(processes, "number", lambda *given: asked.append(given) or 1)
+    monkeypatch.setattr(shards, "BYTES_PER_SHARD", 500)
+    run(data, folder)
+    sizes = [sum(len(line.encode()) for pair in pairs for line in pair) for pairs in (TRAIN, VALID)]
+    for split, size in zip(("train", "valid"), sizes, strict=True):
+        assert size > 500 and len(shards.read_info(folder / split)["shards"]) == -(-size // 500)
+    assert asked == [(1, size) for size in sizes]
+
+
+def test_a_file_of_sub_words_may_be_in_the_home_folder(data, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model = (ROOT / "tests/data/run_1/subwords.model").read_bytes()
+    (tmp_path / "given.model").write_bytes(model)
+    given, size = dataclasses.replace(data, subwords_file="~/given.model"), vocabulary.load(model).vocab_size
+    run(given, folder, size)
+    assert (folder / prepare.SUBWORDS).read_bytes() == model
+    assert run(given, folder, size) == [f"Using the data in {folder}."]
+
+
 # What is left out.
 
 
@@ -300,6 +326,8 @@ def test_text_that_is_not_given_is_asked_for(data, folder, missing):
 
 
 def test_swapped_validation_files_are_refused_before_anything_is_written(data, folder):
+    """An empty folder, which somebody has made, is as good as none."""
+    folder.mkdir(parents=True)
     with pytest.raises(ValueError, match="swapped"):
         run(dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source), folder)
     assert contents(folder) == {prepare.LOCK: b""}

@@ -15,6 +15,7 @@ import numpy_transformer as paper
 import pytest
 import tensorflow as tf
 from test_architecture import arrays, resumed
+from test_flops import products
 from test_oracle import as_in_the_paper, randomized
 
 from t2t_keras import checkpoint, registry, run_folder
@@ -61,6 +62,17 @@ def test_a_record_has_as_many_sentences_of_a_document_as_fit():
     ]
 
 
+def test_each_record_of_a_document_has_the_same_room():
+    """For 8 sub-words."""
+    assert [lengths for _, lengths, _ in records("abcd\nefgh\nijkl\nmnop\nq\nrst\nuvwx", 11)] == [[4, 4], [4, 4], [1, 3, 4]]
+    assert [lengths for _, lengths, _ in records("abcd\nefgh\nijkl\nmnop\nq", 11)] == [[4, 4], [4, 4], [4, 1]]
+
+
+def test_defaults_of_training_are_those_of_bert():
+    """Appendix A.2; the norm of clipping is that of its optimization.py."""
+    assert TASK.defaults == {"label_smoothing": 0.0, "learning_rate": 1e-4, "warmup_steps": 10_000, "clip_norm": 1.0}
+
+
 def test_lines_that_are_all_blank_are_no_documents():
     """Story: the last chunk of a corpus may have no other lines."""
     subwords = BytePairs(learn([b"the cats see the dogs"] * 9, 280, sample=9, seed=1, normalization="identity", character_coverage=1.0))
@@ -87,6 +99,8 @@ def test_a_document_of_one_sentence_has_no_record_and_blank_lines_in_a_row_are_o
 
 
 def test_too_little_room_is_refused():
+    """Two sub-words have room with BERT's three special ones."""
+    assert [text for text, *_ in records("ab\ncd", 5)] == ["ab", "cd"]
     with pytest.raises(ValueError, match=re.escape("Received: max_length=4.")):
         records("ab\ncd", 4)
 
@@ -158,6 +172,18 @@ def test_lengths_do_not_reveal_which_second_sentences_follow():
     lengths = range(1, 20)
     shares = [np.array([(each[:, 1] <= length).mean() for length in lengths]) for each in (one, two)]
     assert np.abs(shares[0] - shares[1]).max() < 0.05
+
+
+def test_second_sentences_have_half_of_what_is_left_or_more_but_not_all_of_it():
+    """By hand, of nine sentences of one sub-word each, beside records with more left: all sentences below a drawn limit are taken."""
+    nine, long = [[10 + place] for place in range(9)], [[30], [*range(40, 90)]]
+    found = {answer: collections.defaultdict(set) for answer in (1, 2)}
+    for first, second, answer in drawn([nine] * 600 + [long] * 2400, [3] * 600 + [4] * 2400)[:600]:
+        begin = 40 if answer == 1 else 10 + len(first)
+        assert second == list(range(begin, begin + len(second)))
+        found[answer][len(first)].add(len(second))
+    expected = {1: {4, 5, 6, 7}, 2: {4, 5, 6}, 3: {3, 4, 5}, 4: {3, 4}, 5: {2, 3}, 6: {2}, 7: {1}, 8: {1}}
+    assert found == {1: expected, 2: expected}
 
 
 def test_where_all_records_are_of_one_document_each_second_sentence_follows():
@@ -363,6 +389,18 @@ def test_text_without_two_documents_is_refused(tmp_path, split, text, received):
         prepare.prepare(dataclasses.replace(data, subwords_file=str(tmp_path / "subwords.model")), size, 1, tmp_path / "data", TASK)
 
 
+def test_blank_lines_are_no_validation_text_that_is_also_in_the_training_text(tmp_path, messages):
+    lines = {}
+    for name, seed in (("train", 1), ("valid", 2)):
+        (tmp_path / name).write_text(documents(20, seed))
+        lines[name] = documents(20, seed).splitlines()
+    file = pathlib.Path(__file__).parent / "data/run_1/subwords.model"
+    data = DataConfig(train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"), subwords_file=str(file))
+    prepare.prepare(data, vocabulary.load(file.read_bytes()).vocab_size, 1, tmp_path / "data", TASK)
+    number = sum(line in lines["train"] for line in lines["valid"] if line)
+    assert number and f"{number} of {len(lines['valid'])} validation pairs are also in the training text." in messages
+
+
 # The network.
 
 
@@ -376,6 +414,22 @@ def test_the_second_sentence_has_a_vector_of_its_own():
     expected[0, 4:7] = 1
     np.testing.assert_allclose(second, expected * encoder.second.kernel.numpy(), atol=1e-6)
     assert np.abs(encoder.second.kernel.numpy()).min() > 0
+
+
+def test_the_vector_of_the_second_sentence_starts_small_as_in_bert():
+    tf.keras.utils.set_random_seed(1)
+    model = registry.architecture("bert").model_class()(BertConfig(20, encoder_layers=1, d_model=256, d_ff=4, num_heads=2))
+    assert model.encoder.second.kernel.numpy().std() == pytest.approx(0.02, rel=0.2)  # 256 draws: more than four standard errors.
+
+
+def test_a_forward_pass_has_the_counted_products():
+    """But for two small ones: of the vector of the second sentence, and of the head that says whether it follows."""
+    config = BertConfig(20, encoder_layers=1, d_model=8, d_ff=12, num_heads=2)
+    model, rows, size, masked = registry.architecture("bert").model_class()(config), 2, 20, 3
+    tokens, words, ones = tf.ones([rows, size], tf.int32), tf.ones([rows, masked], tf.int32), tf.ones([rows, 1], tf.int32)
+    counted = products(tf.function(lambda: model.losses(tokens, words, words, ones, 0.1)["objective"], autograph=False))
+    assert config.mask_rate == masked / size
+    assert counted - 2 * rows * size * 8 - 2 * rows * 8 * 2 == pytest.approx(model.flops(rows, size))
 
 
 def test_logits_are_those_of_the_equations():

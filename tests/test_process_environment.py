@@ -31,6 +31,13 @@ def test_kernels_are_chosen_by_width_and_dtype_unless_the_user_has(d_model, dtyp
     assert environment.get(process_environment.ONEDNN) == after
 
 
+@pytest.mark.parametrize(("widths", "expected"), [((128, 64), "0"), ((128, 512), None), ((512, 128), None)])
+def test_all_models_of_an_ensemble_must_be_narrow(widths, expected):
+    environment = {}
+    process_environment.choose([ModelConfig(100, d_model=width) for width in widths], "float32", False, environment)
+    assert environment.get(process_environment.ONEDNN) == expected
+
+
 def test_an_operation_has_one_thread_unless_the_user_has_chosen():
     for given, expected in (({}, "1"), ({process_environment.THREADS: "4"}, "4")):
         process_environment.choose([ModelConfig(100)], "float32", False, given)

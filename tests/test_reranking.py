@@ -5,7 +5,7 @@ import pytest
 import stand_in
 import tensorflow as tf
 
-from t2t_keras.config import DecodeConfig
+from t2t_keras.config import EOS, DecodeConfig
 from t2t_keras.decoding import reranking
 from t2t_keras.decoding.reranking import reranked
 from t2t_keras.decoding.translator import Translator, translate_lines
@@ -89,6 +89,18 @@ def test_empty_places_of_a_list_stay_last(other):
     fixed = lambda text: {"text": tf.constant(texts), "score": tf.constant(scores)}  # noqa: E731
     [found] = listed(reranked(fixed, other, weight=0.0, alpha=0.6), ["a source"])
     assert found == [("three", 0.0), ("two", -0.5), ("one", -1.0), ("", -2.0), ("", 0.0)]
+
+
+def test_long_sentences_are_cut_to_the_lengths_of_the_other_model(other):
+    """At `max_input` sub-words, and a translation at as many more as it may have, with the end token."""
+    short = Translator(other.model, other.tokenizer, DecodeConfig(max_input=6, extra_length=3))
+    source, target = " ".join(LINES[:2]), " ".join(LINES[2:4])
+    fixed = lambda text: {"text": tf.constant([[target]]), "score": tf.constant([[-1.0]])}  # noqa: E731
+    [[(text, found)]] = listed(reranked(fixed, short, weight=1.0, alpha=0.0), [source])
+    ids = [other.tokenizer.tokenize([side])[0, :-1].numpy().tolist() for side in (source, target)]
+    assert text == target and min(map(len, ids)) > 9
+    cut = [tf.ragged.constant([[*own[:most], EOS]], tf.int32) for own, most in zip(ids, (5, 8), strict=True)]
+    assert found == pytest.approx(-1 + float(tf.reduce_sum(other.log_probs(*cut))), rel=1e-4)
 
 
 def test_other_arguments_and_results_of_a_list_are_passed_on(other):

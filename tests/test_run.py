@@ -16,7 +16,7 @@ from logged import logged
 
 from t2t_keras import checkpoint, files, registry, run_folder
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.data import builtin_corpus, corpora, prepare, shards
+from t2t_keras.data import batching, builtin_corpus, corpora, prepare, shards
 from t2t_keras.decoding.loading import load
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
@@ -25,7 +25,7 @@ from t2t_keras.evaluation.perplexity import perplexity
 from t2t_keras.export.savedmodel import export_run
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.byte_pairs import BytePairs
-from t2t_keras.training import devices, loop, train_step
+from t2t_keras.training import devices, loop, parent, train_step
 from t2t_keras.training import run as training_run
 from t2t_keras.training.state import TrainState
 
@@ -176,6 +176,35 @@ def test_bleu_in_training_is_of_greedy_translations_by_the_weights_of_the_moment
     assert metrics["valid/samples"].splitlines()[2] == f"| {lines[0]} | {lines[0]} | {lines[0]} |"
     wide = Translator(found.model, BytePairs((tmp_path / "subwords.model").read_bytes()), DECODE)
     assert wide(tf.constant(lines[:1]))["text"].numpy()[0].decode() != lines[0]
+
+
+def test_a_validation_reads_its_set_once_also_where_a_sentence_is_longer_than_a_micro_batch(prepared, tmp_path, monkeypatch):
+    read, batches = [], batching.batches
+    monkeypatch.setattr(batching, "batches", lambda folder, **options: read.append(options) or batches(folder, **options))
+    longest = max(shards.counted(shards.read_info(prepared / "valid")))
+    for name, tokens in (("shorter", longest - 1), ("longer", 1000)):
+        handed_over(monkeypatch, tmp_path / name, prepared, train=dataclasses.replace(TRAIN, micro_batch_tokens=tokens))
+    assert [(options["batch_tokens"], options["epochs"]) for options in read] == [(longest, 1), (1000, 1)]
+
+
+def test_a_task_that_measures_no_loss_is_told_so(prepared, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_step, "make_validation", lambda *_: lambda: {})
+    monkeypatch.setattr(type(registry.task("translation")), "measure", lambda self, sums, training: {"bleu": 1.0})
+    found = handed_over(monkeypatch, tmp_path, prepared)
+    with pytest.raises(ValueError, match="Expected 'loss' from `measure` of the task translation. Received: bleu."):
+        found.validate(1)
+
+
+def test_the_length_of_texts_is_compared_with_the_parent_s_where_positions_are_learned(prepared, tmp_path, monkeypatch):
+    compared = []
+    monkeypatch.setattr(parent, "warn_of_positions", lambda *given: compared.append(given))
+    monkeypatch.setattr(parent, "start", lambda *given: None)
+    monkeypatch.setattr(checkpoint, "identity", lambda *given: {})
+    child = dataclasses.replace(TRAIN, parent="theirs", parent_subwords=False)
+    for name, positions in (("sinusoids", 0), ("learned", 300)):
+        model = dataclasses.replace(MODEL, learned_positions=positions)
+        handed_over(monkeypatch, tmp_path / name, prepared, model=model, train=child)
+    assert compared == [(pathlib.Path("theirs"), 256)]
 
 
 def test_a_run_reports_the_devices_the_time_and_the_cost_of_all_of_them(prepared, tmp_path, monkeypatch, messages):

@@ -37,7 +37,11 @@ GRPC = """<_InactiveRpcError of RPC that terminated with:
         (RuntimeError(PYTHON), "ValueError: Expected a run. Received: x. [while running 'Write']"),
         (RuntimeError(f"Pipeline 7 failed in state FAILED: {JAVA}"), "Caused by: java.io.IOException: no space left"),
         (Exception(GRPC), "failed to connect to all addresses"),
+        (Exception(GRPC + GRPC.replace("failed to connect to all addresses", "deadline exceeded")), "deadline exceeded"),
         (RuntimeError(""), "RuntimeError"),
+        (ValueError("Bad options.\nNo worker is there."), "No worker is there"),
+        (RuntimeError(f"{'x' * 998}. And more"), "x" * 998),
+        (RuntimeError("x" * 1001), "x" * 1000),
     ],
 )
 def test_the_reason_is_the_last_line_that_says_why(error, expected):

@@ -400,3 +400,11 @@ def test_a_translator_samples_text_by_the_numbers_of_lines():
         for sizes in ({"batch_size": 5}, {"read_ahead": 7})
     )
     assert many == again and len({tuple(texts) for texts in many[::4]}) > 3
+
+
+def test_a_sampler_has_the_options_of_its_configuration_and_a_seed_for_each_line(monkeypatch):
+    translator = Translator(Recurrent(seed=11), Numbers(), DecodeConfig())
+    monkeypatch.setattr(translator, "sample", lambda *arguments: [values.numpy().tolist() for values in arguments])
+    sample = translator.sampler(SampleConfig(draws=3, seed=2, temperature=0.5, top_k=7, top_p=0.25))
+    found = sample(tf.constant(["a", "b"]), tf.constant([4, 9], tf.int64))
+    assert found == [[b"a", b"b"], [2 * 2**32 + 4, 2 * 2**32 + 9], [3, 3], [0.5, 0.5], [7, 7], [0.25, 0.25]]

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import sys
+import types
 
 import numpy as np
 import programs
@@ -133,6 +134,33 @@ def test_a_model_that_no_graph_can_hold_is_refused_before_anything_is_written(tr
     with pytest.raises(ValueError, match="bytes of weights.*dtype=bfloat16 or `int8`"):
         savedmodel.export(translator, tmp_path, {})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_weight_in_8_bits_is_one_byte_of_a_graph(translator, tmp_path, monkeypatch):
+    given, matrix = Translator(translator.model, translator.tokenizer, DECODE), translator.model.embedding.matrix.shape
+    given.int8 = types.SimpleNamespace()
+    number = given.model.count_params() + matrix[0] * matrix[1]
+    monkeypatch.setattr(savedmodel, "MAX_BYTES", number - 1)
+    with pytest.raises(ValueError, match=f"Received: {number:,} bytes for {number:,} weights"):
+        savedmodel.export(given, tmp_path, {})
+
+
+def test_warm_up_requests_have_texts_of_every_size_and_ask_for_alignments(tmp_path):
+    """A shorter one would leave a part of the work to the first client."""
+    tokenizer = types.SimpleNamespace(pieces=[f"▁{number}" for number in range(70)])
+    savedmodel._warm_up(tmp_path / "requests", types.SimpleNamespace(translator=types.SimpleNamespace(source_tokenizer=tokenizer)))
+    sizes = {}
+    for record in tf.data.TFRecordDataset(str(tmp_path / "requests")).as_numpy_iterator():
+        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+        inputs = {name: tf.make_ndarray(value) for name, value in request.inputs.items()}
+        assert inputs.get("alignment", np.array(True)).all()
+        for name in sorted({"text", "source", "target"} & inputs.keys()):
+            texts = [text.decode() for text in inputs[name]]
+            assert len(set(texts)) == len(texts) and "▁" not in "".join(texts)
+            [length] = {len(text.split()) for text in texts}
+            sizes.setdefault((request.model_spec.signature_name, name), []).append((len(texts), length))
+    asked = [("serving_default", "text"), ("translate_with_options", "text"), ("sample", "text"), ("score", "source"), ("score", "target")]
+    assert sizes == {one: list(savedmodel.WARM_UP_SIZES) for one in asked}
 
 
 def test_an_export_is_a_saved_model_with_a_description_and_a_warm_up(version):

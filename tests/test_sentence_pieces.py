@@ -1,5 +1,6 @@
 """Sub-words of Marian models: pieces of a SentencePiece model with ids from a list, in the graph."""
 
+import functools
 import json
 
 import marian_folder
@@ -94,3 +95,55 @@ def test_other_files_are_refused(content, message):
     model = marian_folder.spm(marian_folder.SOURCE_WORDS)
     with pytest.raises(ValueError, match=message):
         vocabulary.load(piece_file.HEAD + content.replace(b"MODEL", model))
+
+
+# A model of many languages.
+
+LISTED = ["▁a", ">>deu_Latn<<", ">>fra_Latn<<", ">>eng_Latn<<"]
+
+
+@functools.cache
+def processor() -> bytes:
+    return marian_folder.spm(marian_folder.SOURCE_WORDS)
+
+
+def packed(language: str | None) -> bytes:
+    return piece_file.pack(LISTED, processor(), language)
+
+
+def test_a_file_of_many_languages_has_one_of_them_or_none():
+    none, german, french, without = map(packed, ("", "deu_Latn", "fra_Latn", None))
+    assert piece_file.with_language(none, "deu_Latn") == piece_file.with_language(french, "deu_Latn") == german
+    assert [piece_file.unpack(content).language for content in (none, german, french, without)] == ["", "deu_Latn", "fra_Latn", None]
+    assert piece_file.unpack(german).languages == piece_file.unpack(none).languages == ("deu_Latn", "fra_Latn", "eng_Latn")
+    assert piece_file.unpack(without).languages == () and len({piece_file.unpack(content)[:2] for content in (none, german, without)}) == 1
+    assert [piece_file.without_language(content) for content in (none, german, french)] == [none] * 3
+    assert [piece_file.without_language(content) for content in (without, b"bpe")] == [without, b"bpe"]
+
+
+def test_languages_are_chosen_for_the_target_and_the_source():
+    none, german, french = map(packed, ("", "deu_Latn", "fra_Latn"))
+    assert piece_file.with_languages([none, none], "deu_Latn", "fra_Latn") == [french, german]
+    assert piece_file.with_languages([german, french]) == [german, french]
+    assert piece_file.with_languages([german, french], target_language="fra_Latn") == [french, french]
+    assert piece_file.with_languages([b"bpe"]) == [b"bpe"]
+    for contents, chosen, option in (([none, german], {}, "target_language"), ([german, none], {}, "source_language")):
+        with pytest.raises(ValueError, match=f"^Expected `{option}`, one of the 3 languages of the model, such as deu_Latn, fra_Latn"):
+            piece_file.with_languages(contents, **chosen)
+
+
+def test_a_file_without_languages_takes_none():
+    message = "Expected a model of many languages with the language 'deu_Latn'. Received: one whose sub-words have none."
+    for content in (packed(None), b"bpe"):
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            piece_file.with_language(content, "deu_Latn")
+        for option in ("source_language", "target_language"):
+            with pytest.raises(ValueError, match=f"^`{option}`: {message}$"):
+                piece_file.with_languages([content], **{option: "deu_Latn"})
+
+
+def test_a_language_that_is_not_among_the_sub_words_is_refused():
+    changed = packed("").replace(b'"language": ""', b'"language": "deu"')
+    for refused in (lambda: packed("deu"), lambda: piece_file.with_language(packed(""), "deu"), lambda: vocabulary.load(changed)):
+        with pytest.raises(ValueError, match="^Expected one of the 3 languages of the model. Received: 'deu'. Did you mean deu_Latn"):
+            refused()

@@ -290,7 +290,8 @@ def test_a_damaged_index_is_reported_by_its_name(tmp_path):
     ("name", "value"),
     [
         *(("shards", value) for value in ([], ["/etc/passwd"], ["../train/00000-of-00001.tfrecord"], [3], "00000-of-00001.tfrecord", None)),
-        *((name, value) for name in ("pairs", "vocab_size", "source_longest") for value in (-1, 2**70, 1.5, "9", True, None)),
+        *(("columns", value) for value in ({}, ["source"], {"source": True, "../x": True}, {"source": True, "position": True}, None)),
+        *((name, value) for name in ("pairs", "vocab_size", "source_longest") for value in (-1, 2**62, 2**70, 1.5, "9", True, None)),
     ],
 )  # fmt: skip
 def test_an_info_that_was_not_written_by_this_program_is_reported_by_its_name(tmp_path, name, value):
@@ -299,6 +300,12 @@ def test_an_info_that_was_not_written_by_this_program_is_reported_by_its_name(tm
     (tmp_path / shards.INFO).write_text(json.dumps({**info, name: value}))
     with pytest.raises(ValueError, match=f"Expected '{name}' in {tmp_path / shards.INFO} to be .* Received: "):
         shards.read_info(tmp_path)
+
+
+def test_an_info_of_an_older_version_has_the_columns_of_translation(tmp_path):
+    info = shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
+    (tmp_path / shards.INFO).write_text(json.dumps({name: value for name, value in info.items() if name != "columns"}))
+    assert shards.read_info(tmp_path) == info and info["columns"] == {"source": True, "target": True}
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{", b"[" * 10**5, b"\xff"])

@@ -213,6 +213,7 @@ def test_a_source_that_is_too_long_is_cut_and_that_is_reported(service):
         *(({"max_length": number}, "max_length") for number in (-1, -(2**31))),
         *(({"prefix": "zwei Euro und ein Mai", "max_length": most}, "prefix") for most in (1, 3)),
         ({"prefix": "x" * 1000}, "prefix"),
+        ({"prefix": "x" * 1000, "max_length": 2**31 - 1}, "prefix"),
         ({"alpha": float("nan"), "n_best": 0, "max_length": -7, "prefix": "x"}, "alpha n_best max_length"),
     ],
 )
@@ -553,6 +554,14 @@ def test_an_option_of_a_sample_that_cannot_be_is_named_in_its_row_and_harms_no_o
     np.testing.assert_allclose(found["score"][[0, 2]], expected["score"], atol=1e-3)
 
 
+def test_a_sample_has_no_more_sub_words_than_a_translation_may_have(service):
+    """At a high temperature nearly all draws go on to the last of them."""
+    row = {"text": stand_in.sentences(1)[0], "draws": 3, "temperature": 100.0}
+    most = DECODE.max_input + DECODE.extra_length
+    long, same, shorter = sampled(service, [{**row, "max_length": number} for number in (2**31 - 1, most, most - 1)])["text"].tolist()
+    assert long == same != shorter
+
+
 def test_no_sentences_have_no_samples_and_inputs_of_other_numbers_are_refused_by_name(service):
     assert {name: value.shape for name, value in sampled(service, []).items()} == {
         "text": (0, 0), "score": (0, 0), "truncated": (0,), "error": (0,)
@@ -718,12 +727,14 @@ def test_sub_words_that_go_on_with_a_word(translator):
         ".b",
         "猫",
         "́",
+        *"のカกກកကཀ",  # Of Hiragana, Katakana, Thai, Lao, Khmer, Myanmar and Tibetan.
     )
     stand_in_for = type("Pieces", (), {"pieces": pieces})()
     inside, joined = type(translator.tokenizer).word_parts.func(stand_in_for)
     expected = {
         "▁": "", "▁a": "joined", "b": "inside joined", "ß": "inside joined", "5": "inside joined", ".": "", "▁a.": "", ".b": "joined",
         "猫": "", "\u0301": "inside joined", "</s>": "", "<0x2E>": "", "<0x41>": "inside joined", "<0xE4>": "inside joined",
+        **dict.fromkeys("のカกກកကཀ", ""),
     }  # fmt: skip
     for piece, words in expected.items():
         index = pieces.index(piece)

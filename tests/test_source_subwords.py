@@ -58,13 +58,14 @@ def test_each_side_has_the_sub_words_that_its_text_gives_and_records_have_their_
 
 
 @pytest.mark.parametrize("sizes", [SIZES, {"vocab_size": 310, "source_vocab_size": 0}], ids=["two matrices", "a shared matrix"])
-def test_given_files_are_those_of_their_sides(data, tmp_path, sizes):
+def test_given_files_are_those_of_their_sides(data, tmp_path, sizes, messages):
     """With a shared matrix, as models of other toolkits have, both have as many ids."""
     files = [tmp_path / name for name in ("a.model", "b.model")]
     for path, model in zip(files, (learned(1, 310), learned(0, sizes["source_vocab_size"] or 310)), strict=True):
         path.write_bytes(model)
     given = dataclasses.replace(data, subwords_file=str(files[0]), source_subwords_file=str(files[1]))
     folder = prepared(given, tmp_path / "data", **sizes)
+    assert any("both share a matrix" in message for message in messages) == (sizes != SIZES)
     assert [(folder / name).read_bytes() for name in ("subwords.model", "subwords.source.model")] == [path.read_bytes() for path in files]
     assert texts(folder, "train") == TRAIN
     prepared(given, folder, **sizes)  # Used again.

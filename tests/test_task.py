@@ -1,9 +1,12 @@
 """A task that the package does not know is prepared, trained, resumed and validated like translation."""
 
+import dataclasses
 import json
+import math
 import pathlib
 import random
 import re
+import types
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from toy_task import LOWER, TaggerConfig, Tagging, tag
 
 import t2t_keras
 from t2t_keras import checkpoint, registry, run_folder
-from t2t_keras.config import DataConfig, ModelConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, beam_pipeline, corpora, prepare, shards
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import curves
@@ -172,6 +175,14 @@ def test_a_task_makes_a_whole_record_of_each_line(folder, monkeypatch, change, r
         list(prepare.encode(lines, tokenizer, 40, corpora.Report(), Tagging()))
 
 
+def test_the_limit_of_lengths_is_that_of_the_columns_that_count(monkeypatch):
+    monkeypatch.setattr(Tagging, "records", lambda self, tokenizer, lines: [(np.ones(len(line)), np.ones(9)) for line in lines])
+    report = corpora.Report(pairs=2)
+    first, second = prepare.encode(iter([(b"abc",), (b"abcd",)]), None, 3, report, Tagging())
+    assert [len(column) for column in first] == [3, 9] and second is None
+    assert report == corpora.Report(pairs=1, too_long=1)
+
+
 def test_other_sums_than_the_task_names_are_refused_before_the_first_update(folder, monkeypatch):
     monkeypatch.setattr(Tagging, "sums", ("smoothed_loss", "correct"))
     options = run_folder.Options.default("tagger")
@@ -196,3 +207,76 @@ def test_an_encoder_has_the_names_of_weights_that_it_has_in_the_translator(tmp_p
     assert left.unset == [] and {name for name in left.unused if "decoder" not in name} == set()
     ids = np.array([[5, 6, 7, 3, 0], [8, 3, 0, 0, 0]])
     np.testing.assert_array_equal(encoder(ids), translator.encoder(ids))
+
+
+@pytest.mark.parametrize(
+    ("name", "of_batch", "on_disk"),
+    [
+        ("translation", {"source": "counted text", "target": "counted text"}, None),
+        ("classification", {"tokens": "counted text", "label": ""}, {"tokens": "counted text", "name": ""}),
+        (
+            "pretraining",
+            {"tokens": "counted text", "masked": "", "target": "text", "following": ""},
+            {"tokens": "counted text", "lengths": "", "document": ""},
+        ),
+    ],
+)
+def test_of_the_columns_of_a_task_those_that_the_network_reads_count_and_ids_of_sub_words_are_text(name, of_batch, on_disk):
+    task = registry.task(name)
+    for columns, expected in ((task.columns, of_batch), (task.stored, on_disk or {})):
+        assert {each.name: " ".join(["counted"] * each.counted + ["text"] * each.is_text) for each in columns} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "validation"),
+    [
+        ("translation", {"loss": 1.5, "perplexity": math.exp(1.5), "smoothed_loss": 2.0}, {"loss": 1.5, "perplexity": math.exp(1.5)}),
+        ("classification", {"loss": 1.5, "accuracy": 0.5}, {"loss": 1.5, "accuracy": 0.5}),
+        ("pretraining", *[{"loss": 1.5, "masked_accuracy": 0.5, "next_loss": 0.75, "next_accuracy": 0.25}] * 2),
+    ],
+)
+def test_what_a_task_measures_is_a_mean_and_has_a_curve(name, training, validation):
+    """BLEU, which is a curve of validation too, is measured apart."""
+    task = registry.task(name)
+    sums = {"target_tokens": 4.0, "loss": 6.0, "smoothed_loss": 8.0, "right": 2.0, "next_loss": 3.0, "next_right": 2.0, "texts": 8.0}
+    assert task.measure(sums, True) == pytest.approx(training) and task.measure(sums, False) == pytest.approx(validation)
+    assert {each.name for each in task.metrics if each.train} == training.keys()
+    assert {each.name for each in task.metrics if each.valid} - {"bleu"} == validation.keys()
+    assert set(task.best_metrics) <= {each.name for each in task.metrics if each.valid}
+
+
+def test_validation_translates_so_many_sentences_greedily_and_shows_the_first_five(monkeypatch):
+    seen = {}
+
+    def translate_lines(greedy, sources, *, batch_size):
+        seen.update(search=greedy.decode, sources=sources, batch_size=batch_size)
+        return [{"text": f"{line.upper()}|"} for line in sources]
+
+    def translator(model, tokenizer, decode):
+        return types.SimpleNamespace(model=model, tokenizer=tokenizer, decode=decode, limits=types.SimpleNamespace(batch_size=7))
+
+    def bleu(hypotheses, references):
+        seen.update(hypotheses=hypotheses, references=references)
+        return {"bleu": 12.5}
+
+    monkeypatch.setattr("t2t_keras.decoding.translator.Translator", translator)
+    monkeypatch.setattr("t2t_keras.decoding.translator.translate_lines", translate_lines)
+    monkeypatch.setattr("t2t_keras.evaluation.scores.bleu", bleu)
+    monkeypatch.setattr("t2t_keras.reporting.pictures.attention_images", lambda *given: lambda: {"attention": given[1:]})
+    decode = DecodeConfig(beam_size=4, alpha=0.25, diverse_groups=2)
+    options = types.SimpleNamespace(decode=decode, train=TrainConfig(valid_sentences=6, attention_images=3))
+    sources, references = list("abcdefgh"), list("12345678")
+    task = registry.task("translation")
+    found = task.validation("a model", "a tokenizer", options, (sources, references))()
+    assert seen == {
+        "search": dataclasses.replace(decode, beam_size=1, diverse_groups=1), "sources": sources[:6], "batch_size": 7,
+        "hypotheses": ["A|", "B|", "C|", "D|", "E|", "F|"], "references": references[:6],
+    }  # fmt: skip
+    rows = [f"| {source} | {source.upper()}\\| | {reference} |" for source, reference in zip("abcde", "12345", strict=True)]
+    assert found == {
+        "bleu": 12.5,
+        "samples": "\n".join(["| source | translation | reference |", "|---|---|---|", *rows]),
+        "attention": ([*zip("abcdef", "123456", strict=True)], 3),
+    }
+    none = types.SimpleNamespace(decode=decode, train=TrainConfig(valid_sentences=0, best_metric="loss"))
+    assert task.validation("a model", "a tokenizer", none, (sources, references))() == {}

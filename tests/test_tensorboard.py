@@ -146,6 +146,19 @@ def test_what_describes_a_run_is_written_once_however_often_it_resumes(tmp_path,
     assert sorted(once_written(tmp_path)) == [(tag, 0) for tag in ONCE]
 
 
+def test_what_a_kill_left_twice_is_kept_once(tmp_path):
+    """In two files, of which the second one has nothing that the first one lacks."""
+    board = board_of(tmp_path, graph=small_graph)
+    board.start(0, 0)
+    board.write(1, {"train/loss": 1.0})
+    [path] = tmp_path.iterdir()
+    content = path.read_bytes()
+    path.with_name(f"{path.name}.2").write_bytes(content)
+    board_of(tmp_path, graph=small_graph).start(1, 1)
+    assert sorted(once_written(tmp_path)) == [(tag, 0) for tag in ONCE]
+    assert path.read_bytes() == content
+
+
 def test_the_graph_is_made_after_the_first_metrics(tmp_path):
     board = board_of(tmp_path, graph=small_graph)
     board.start(0, 0)

@@ -159,6 +159,19 @@ def test_a_cut_sentence_keeps_its_end(subwords, max_length):
         assert cut == (whole if len(whole) <= max_length else [*whole[: max_length - 1], EOS])
 
 
+def test_long_text_is_read_up_to_the_last_sub_word_that_is_asked_for(subwords):
+    text = tf.constant([" ".join(WORDS * 20)])
+    assert subwords.tokenize(text, 61).to_list() == [[*subwords.tokenize(text)[0, :60].numpy(), EOS]]
+    assert subwords.joined(text, 60).to_list() == subwords.joined(text, 10**4)[:, :60].to_list()
+
+
+def test_a_line_with_text_beyond_what_is_read_is_cut_although_it_has_few_sub_words(subwords):
+    """Spaces are none. With 20 sub-words and one more, of 64 bytes each, 1,344 bytes are read."""
+    lines = tf.constant([f"a{' ' * number}b" for number in (1342, 1343)])
+    ids, cut = subwords.cut(lines, 20)
+    assert cut.numpy().tolist() == [False, True] and subwords.detokenize(ids).numpy().tolist() == [b"a b", b"a"]
+
+
 def test_every_byte_that_is_not_utf8_becomes_a_replacement_character(subwords):
     """Oracle: Python's decoder, which for SentencePiece replaces one byte at a time. The parts are whole and broken ▁, escape, emoji,
     surrogate. For word pieces, the beginning of a character makes one replacement character, whatever its number of bytes.

@@ -154,6 +154,12 @@ def test_dropout_seeds_are_a_function_of_their_arguments_alone():
     assert seeds_of(models[0], **arguments) == seeds_of(models[1], **arguments)
 
 
+def test_dropout_seeds_are_those_of_earlier_versions():
+    """A run that goes on with a later one of this package draws the same masks."""
+    expected = [(-394954213096741893, 567851808853168610), (1635155502067796373, 231993006238046765)]
+    assert seeds_of(Toy(dropout=0.1), seed=5, step=7, micro_batch=1, replica=3) == expected
+
+
 def test_the_masks_of_an_update_are_those_of_its_dropout_seeds():
     """The oracle draws for each device and micro-batch in eager mode, so all that training adds is where they run."""
     updates, replicas, micro_batch_tokens = random_updates([9, 5], seed=6), 2, 20
@@ -205,6 +211,8 @@ def test_validation_computes_in_the_mode_of_inference_and_an_update_does_not():
     """TensorFlow keeps each hand-written gradient that it traces until the process ends."""
 
     class Watched(Toy):
+        passes = 2
+
         def call(self, inputs, training=False):
             modes.append(mode().inference)
             return super().call(inputs, training=training)
@@ -213,11 +221,13 @@ def test_validation_computes_in_the_mode_of_inference_and_an_update_does_not():
     dataset = tf.data.Dataset.from_generator(lambda: iter(UPDATES), output_signature=SUMS)
     with strategy.scope():
         model = Watched()
-    make_validation(strategy, model, toy.TASK, devices.distribute(strategy, dataset, 30))()
+    sums = make_validation(strategy, model, toy.TASK, devices.distribute(strategy, dataset, 30))()
     assert set(modes) == {True}
     modes.clear()
-    on_devices(UPDATES[:1], replicas=1, micro_batch_tokens=30, make_model=Watched)
+    _, metrics = on_devices(UPDATES, replicas=1, micro_batch_tokens=30, make_model=Watched)
     assert set(modes) == {False}
+    assert sum(update["flops"] for update in metrics) == 2 * sums["flops"] > 0  # Validation makes one pass, and smooths nothing.
+    assert sums["smoothed_loss"] == pytest.approx(sums["loss"])
 
 
 class Converted(Toy):

@@ -14,6 +14,7 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import toy
 from logged import logged
 from toy import TRAIN, Toy, adam, assert_close, by_one_tape, pretended_train_step, set_weights, strategy_of, weights_of, write_shards
@@ -103,6 +104,7 @@ class Run:
             self.model, optimizer, values = made(replicas, dropout)
             for variable, value in zip(optimizer.variables, values, strict=True):
                 variable.assign(value)
+        self.optimizer = optimizer
         set_weights(self.model, seed=0 if not checkpoint.kept(model_dir) else 99)  # Whoever goes on reads them from disk.
         self.points, self.forgotten, self.validated, self.pictured, self.at_step = [], [], {}, [], at_step or {}
 
@@ -126,7 +128,7 @@ class Run:
                 folder=folder,
                 model_dir=model_dir,
                 validate=validate,
-                diagnose=lambda batch, step, scale: f"diagnosed at {step} with {scale:g}",
+                diagnose=lambda batch, step, scale: f"diagnosed at {step} with {scale:g} in {len(batch['source'])} micro-batches.",
                 tensorboard=self,
                 update_pictures=lambda better: self.pictured.append((len(self.points), better)),
                 started=started,
@@ -400,13 +402,81 @@ def test_a_budget_below_the_longest_sentence_is_refused_before_any_update(folder
 
 
 @pytest.mark.parametrize(
-    ("service", "expected"), [("", ((25_000, 4), 6)), ("grpc://somewhere:5050", ((25_000 // 3, 1), 2))], ids=["shared", "of its own"]
+    ("service", "buckets", "expected"),
+    [
+        ("", 4, ((25_000, 4), 6)),
+        ("grpc://somewhere:5050", 4, ((25_000 // 3, 1), 2)),
+        ("grpc://somewhere:5050", 7, ((25_000 // 3, 2), 2)),
+        ("grpc://somewhere:5050", 2, ((25_000 // 3, 1), 2)),
+    ],
+    ids=["shared", "of its own", "of its own, two buckets", "of its own, less than a bucket"],
 )
-def test_a_process_runs_the_largest_micro_batches_of_what_it_reads(monkeypatch, service, expected):
+def test_a_process_runs_the_largest_micro_batches_of_what_it_reads(monkeypatch, service, buckets, expected):
     """Three processes of two devices: without a service they share every update; with one, each has smaller ones of its own."""
     monkeypatch.setattr(devices, "process_count", lambda strategy: 3)
-    config, replicas = loop._per_process(types.SimpleNamespace(num_replicas_in_sync=6), TrainConfig(data_service=service))
+    given = TrainConfig(data_service=service, buckets_per_update=buckets)
+    config, replicas = loop._per_process(types.SimpleNamespace(num_replicas_in_sync=6), given)
     assert ((config.batch_tokens, config.buckets_per_update), replicas) == expected
+
+
+@pytest.fixture
+def worker(monkeypatch) -> None:
+    """This process is one of several workers, all of which do the same."""
+    monkeypatch.setattr(devices, "several_workers", lambda strategy: True)
+    monkeypatch.setattr(devices, "any_worker", lambda strategy, flag: flag)
+    monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: value)
+
+
+def test_a_worker_without_the_checkpoints_of_the_chief_is_told_so(folder, tmp_path, monkeypatch, pretended, worker):
+    monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: 3.0)
+    with pytest.raises(ValueError, match=f"Received: update 0 from {tmp_path} on this worker. Give a `model_dir`"):
+        Run(folder, tmp_path)
+    assert pretended == []
+
+
+def test_a_worker_that_is_not_the_chief_trains_and_writes_nothing(folder, tmp_path, monkeypatch, pretended, worker, capfd):
+    """And has no score of a validation, which the chief tells it: it does not translate."""
+    monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
+    monkeypatch.setattr(loop.histograms, "metrics", lambda *_: pytest.fail("calculated"))
+    run = Run(folder, tmp_path, metric="valid/perplexity", log_steps=1, histogram_steps=2, profile_steps="1,2")
+    assert run.state.step == 8 and list(run.validated) == [2, 4, 6, 8]
+    assert (run.points, run.pictured, run.forgotten, list(tmp_path.iterdir())) == ([], [], [], [])
+    assert capfd.readouterr().err == ""
+    with pytest.raises(StoppedError, match="^$"):  # The chief says why.
+        Run(folder, tmp_path, figures={2: lambda: os.kill(os.getpid(), signal.SIGTERM) or 1.0})
+
+
+def test_several_workers_finish_the_validation_in_which_a_signal_comes(folder, tmp_path, pretended, worker):
+    """They wait for one another in it."""
+    with pytest.raises(StoppedError, match="update 2: received SIGTERM"):
+        Run(folder, tmp_path, figures={2: lambda: os.kill(os.getpid(), signal.SIGTERM) or 5.0})
+    state = json.loads(str(np.load(checkpoint.path_of(tmp_path, 2))["state"]))
+    assert (state["validated_step"], state["best"]) == (2, -5.0)
+
+
+@pytest.mark.parametrize(("figure", "received"), [({"valid/bleu": 1.0}, "None"), ({"valid/loss": "low"}, "'low'")])
+def test_a_validation_without_a_number_as_the_best_metric_is_told_so(folder, tmp_path, pretended, figure, received):
+    with pytest.raises(ValueError, match=f"Expected a number as 'loss' from the validation of the task translation. Received: {received}."):
+        Run(folder, tmp_path, figures={2: figure})
+
+
+def test_updates_are_profiled_by_their_numbers(folder, tmp_path, monkeypatch, pretended):
+    """Also one that runs ahead, and in a run that goes on."""
+    steps = []
+    monkeypatch.setattr(loop.Profiler, "update", lambda self, step: steps.append(step) or contextlib.nullcontext())
+    for train_steps in (5, 8):
+        Run(folder, tmp_path, train_steps=train_steps)
+    assert steps == list(range(1, 9))
+
+
+def test_an_epoch_may_have_several_windows(tmp_path, monkeypatch, pretended):
+    monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 20)
+    monkeypatch.setattr(batching, "WINDOW_PAIRS", 20)
+    write_shards(tmp_path / "data")
+    assert batching.windows_per_epoch(shards.read_info(tmp_path / "data")) == 2
+    updates = len([*batching.batches(tmp_path / "data", batch_tokens=TRAIN.batch_tokens, seed=TRAIN.seed, epochs=1)])
+    run = Run(tmp_path / "data", tmp_path / "run", log_steps=1, train_steps=updates + 2, valid_steps=100)
+    assert run.curve("train/epoch") == {step: 1 + (step > updates) for step in range(1, updates + 3)}
 
 
 def test_state_is_all_json(finished):
@@ -554,15 +624,18 @@ def test_after_so_many_updates_in_a_row_that_are_not_finite_the_run_stops_and_sa
     assert steps_on_disk(tmp_path) == []
 
 
-@pytest.mark.parametrize("finite", [True, False])
-def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp_path, monkeypatch, finite):
-    """The state before them is saved, if its weights are finite, and is that of a run without them. The first update is skipped too."""
+@pytest.mark.parametrize("spoiled", ["", "weights", "optimizer"], ids=["finite", "weights", "optimizer"])
+def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp_path, monkeypatch, spoiled):
+    """The state before them is saved, if its weights and its optimizer's averages are finite, and is that of a run without them. The
+    first update is skipped too."""
     monkeypatch.setattr(loop, "RUN_AHEAD_SECONDS", -1.0)  # How many are skipped before the switch is off does not depend on time.
+    finite = not spoiled
 
     def switch(run):
         run.model.switch.assign(1.0)
-        if not finite:
-            run.model.out.bias.assign(np.full(toy.VOCAB_SIZE, np.inf))
+        if spoiled:
+            variable = {"weights": run.model.out.bias, "optimizer": run.optimizer.variables[-1]}[spoiled]
+            variable.assign(np.full(variable.shape, np.inf))
 
     def start(**options):
         run = Run(folder, tmp_path, make_model=NotFinite, max_skipped=3, log_steps=1, checkpoint_steps=100, valid_steps=4, **options)
@@ -576,6 +649,24 @@ def test_updates_that_are_not_finite_lose_none_before_them(folder, finished, tmp
         state = json.loads(str(np.load(checkpoint.path_of(tmp_path, 4))["state"]))
         assert (state["step"], state["skipped"], state["measured"], state["validated_step"]) == (4, 1, {}, 4)
         assert state["position"] == json.loads(str(np.load(checkpoint.path_of(finished[0], 4, checkpoint.BEST))["state"]))["position"]
+
+
+def test_an_update_is_diagnosed_in_the_micro_batches_that_fit(folder, tmp_path, monkeypatch):
+    make = pretended_train_step([], finite=False)
+
+    def make_train_step(*args):
+        train_step = make(*args)
+
+        def update(batch, loss_scale, apply):
+            if apply and len(batch["source"]) == 1:
+                raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+            return train_step(batch, loss_scale, apply)
+
+        return toy.with_a_graph(update)
+
+    monkeypatch.setattr(loop, "make_train_step", make_train_step)
+    with pytest.raises(loop.NotFiniteError, match="diagnosed at 1 with 1 in 2 micro-batches"):
+        Run(folder, tmp_path, max_skipped=1)
 
 
 def test_a_skipped_update_is_reported_and_diagnosed_with_its_own_loss_scale(folder, tmp_path, monkeypatch, messages):
@@ -679,6 +770,19 @@ def test_slow_updates_do_not_run_ahead(folder, tmp_path, monkeypatch, started):
     monkeypatch.setattr(TrainState, "count_update", count)
     Run(folder, tmp_path, checkpoint_steps=100, valid_steps=100, train_steps=4)
     assert ahead == {1: True, 2: False, 3: False, 4: False}
+
+
+def test_several_workers_do_not_run_ahead(folder, tmp_path, monkeypatch, started, worker):
+    """They decide after each update whether to stop."""
+    count_update, ahead = TrainState.count_update, {}
+
+    def count(state, *args):
+        count_update(state, *args)
+        ahead[state.step] = started[state.step + 1].wait(0.05)
+
+    monkeypatch.setattr(TrainState, "count_update", count)
+    Run(folder, tmp_path, checkpoint_steps=100, valid_steps=100, train_steps=4)
+    assert ahead == dict.fromkeys(range(1, 5), False)
 
 
 @pytest.mark.parametrize("step", [4, 5, 7])

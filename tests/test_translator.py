@@ -14,6 +14,7 @@ from t2t_keras.decoding import translator as translator_module
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation.perplexity import perplexity
 from t2t_keras.export.signatures import Signatures
+from t2t_keras.layers.inference import inference
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.byte_pairs import BytePairs, learn
 
@@ -307,6 +308,41 @@ def test_long_translations_of_short_sources_are_searched_a_few_at_a_time(model, 
     source = tf.ragged.constant([[5, EOS], [4, 5, 6, EOS]], tf.int32, row_splits_dtype=tf.int64)
     translator.search(source, tf.zeros([2]), tf.constant([9, 3]), tf.ones([2], tf.int32))
     assert seen == [([9, 4], 5, 640, 6)]
+
+
+class _StoppedError(Exception):
+    """Ends a search before its first step."""
+
+
+def asked_for(monkeypatch, search) -> tuple:
+    """The lengths of a search's rows and the limits of its sub-batches."""
+    seen = []
+
+    def in_sub_batches(function, rows, lengths, *, max_rows, max_tokens, outputs, cores):
+        seen.append((lengths.numpy().tolist(), max_rows, max_tokens, cores))
+        raise _StoppedError
+
+    monkeypatch.setattr(translator_module, "in_sub_batches", in_sub_batches)
+    with pytest.raises(_StoppedError):
+        search()
+    return seen[0]
+
+
+@pytest.mark.parametrize(("beam_size", "rows", "tokens"), [(63, 32, 4096), (64, 8, 1024), (100, 3, 455), (4096, 1, 0)])
+def test_with_many_beams_fewer_sentences_are_searched_at_a_time(model, monkeypatch, beam_size, rows, tokens):
+    """Of 32 beams each, for which there is memory: of twice as many a quarter, of three times as many a ninth."""
+    translator = Translator(model, None, DecodeConfig(beam_size=beam_size))
+    translator.limits = sub_batches.Limits(32, 4096, 2)
+    source = tf.ragged.constant([[5, EOS]], tf.int32, row_splits_dtype=tf.int64)
+    options = tf.zeros([1]), tf.constant([9]), tf.ones([1], tf.int32)
+    assert asked_for(monkeypatch, lambda: translator.search(source, *options)) == ([9], rows, tokens, 2)
+
+
+def test_samples_are_drawn_a_few_at_a_time_by_the_longer_side_on_all_cores(model, monkeypatch):
+    translator = Translator(model, None, DecodeConfig(search_rows=5, search_cores=6))
+    source = tf.ragged.constant([[5, EOS], [4, 5, 6, EOS]], tf.int32, row_splits_dtype=tf.int64)
+    options = tf.constant([9, 3]), tf.constant([1, 5]), inference
+    assert asked_for(monkeypatch, lambda: translator.draw(source, *options)) == ([9, 4, 4], 5, 640, 6)
 
 
 def test_pairs_are_scored_a_few_at_a_time_by_their_longer_side(model, monkeypatch):

@@ -65,6 +65,13 @@ def test_the_outermost_bracket_may_have_any_of_its_names_or_be_missing(root):
     assert str(clean(tree)) == "(TOP (S (NN x)))"
 
 
+def test_a_word_is_not_lost_whatever_its_tag_and_a_bracket_may_be_empty():
+    (tree,) = read("( (TOP x))")
+    assert str(clean(tree)) == "(TOP (TOP x))"
+    (empty,) = read("()")
+    assert (empty.label, empty.children, empty.word) == ("", [], "")
+
+
 def test_a_cleaned_tree_is_cleaned_already():
     (tree,) = read(CLEAN)
     assert str(clean(tree)) == CLEAN

@@ -158,6 +158,12 @@ def test_pieces_have_at_most_16_characters():
     assert max(map(len, learned.pieces[FIRST:])) <= 16
 
 
+def test_a_piece_may_have_16_characters_of_four_bytes():
+    longest = "😀" * 16
+    subwords = WordPieces(HEAD + f"▁\n{longest}\n".encode())
+    assert subwords.tokenize(tf.constant([longest])).to_list() == [[FIRST, FIRST + 1, EOS]]
+
+
 @pytest.mark.parametrize(
     ("rest", "found"),
     [

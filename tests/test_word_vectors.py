@@ -1,5 +1,6 @@
 """Word vectors of gensim's own Word2Vec are read in each format, bounded in memory; what is no such file is refused early."""
 
+import logging
 import os
 import pathlib
 import subprocess
@@ -98,13 +99,27 @@ def wrong(tmp_path, content: bytes, width: int = WIDTH) -> str:
         b"just some text\nand more\n",
         b"word\n",
         b"0 0\n",
+        b"\x1b[31m red\n" + b"x" * 999,
         b"3 6\n",
     ],
-    ids=["empty", "a line end", "a picture", "a pickle", "text", "a word", "no words", "a header alone"],
+    ids=["empty", "a line end", "a picture", "a pickle", "text", "a word", "no words", "colours", "a header alone"],
 )
 def test_what_has_no_vectors_is_refused(tmp_path, content):
     message = wrong(tmp_path, content)
-    assert message.startswith("Expected") and "vectors.txt" in message and "\x1b" not in message
+    expected = "Expected 3 word vectors" if content == b"3 6\n" else "Expected word vectors in the text or binary format of Word2Vec"
+    assert message.startswith(expected) and "vectors.txt" in message and "\x1b" not in message and len(message) < 300 + len(str(tmp_path))
+
+
+def test_a_header_of_a_number_that_is_no_number_of_words_is_none(tmp_path):
+    """Python converts no text of so many digits."""
+    assert "Received: 1 in" in wrong(tmp_path, b"9" * 5000 + b" 6\n" + b"a 1 2 3 4 5 6\n")
+
+
+@pytest.mark.parametrize("content", [b"2 2\na 1 2\nb 3 4\n", b"2 2\na " + bytes(8) + b"b " + bytes(8)], ids=["text", "binary"])
+def test_the_smallest_file_that_its_header_allows_is_read_and_a_smaller_one_is_not(tmp_path, content):
+    (tmp_path / "v").write_bytes(content)
+    assert word_vectors.read(tmp_path / "v", 2, "ab").keys() == {"a", "b"}
+    assert f"as its header says: {len(content):,} bytes or more. Received: {len(content) - 1:,} bytes" in wrong(tmp_path, content[:-1], 2)
 
 
 @pytest.mark.parametrize("header", ["999999999999999 6", "4 6", "1000000000 6"])
@@ -138,8 +153,23 @@ def test_vectors_that_are_far_wider_are_counted_too(tmp_path, format_):
 
 def test_spaces_at_the_ends_of_lines_are_no_numbers(tmp_path):
     """As the program word2vec writes them."""
-    (tmp_path / "v").write_text("2 2\na 1 2 \nb 3 4 \n")
-    assert word_vectors.read(tmp_path / "v", 2, ["b"])["b"].tolist() == [3, 4]
+    for end in ("\n", "\r\n"):
+        for header in ("2 2", ""):
+            (tmp_path / "v").write_bytes(f"{header + end if header else ''}a 1 2 {end}b 3 4 {end}".encode())
+            assert word_vectors.read(tmp_path / "v", 2, ["b"])["b"].tolist() == [3, 4]
+
+
+def test_a_vector_may_be_one_number(tmp_path):
+    """A word and a number are no header."""
+    (tmp_path / "v").write_text("a 1\nb 2\n")
+    assert word_vectors.read(tmp_path / "v", 1, ["b"])["b"].tolist() == [2]
+
+
+def test_words_that_are_not_read_are_no_warnings(file, caplog):
+    with caplog.at_level(logging.INFO, "gensim"):
+        word_vectors.read(file, WIDTH, ["dog"])
+        assert logging.getLogger("gensim").level == logging.INFO
+    assert not [record for record in caplog.records if record.name.startswith("gensim")]
 
 
 def test_a_header_of_another_width_than_the_rows_is_refused(tmp_path):

@@ -25,7 +25,7 @@ for make_optimizer in (toy.sgd, toy.adam):
         update(batch, LossScale(tf.constant(1.0), tf.constant(0.0)), tf.constant(True))
     np.savez(f"{sys.argv[1]}-{make_optimizer.__name__}-{worker}.npz", **toy.weights_of(model))
 assert devices.is_chief(strategy) == (worker == 0)
-assert devices.broadcast_from_chief(strategy, float(10 + worker)) == 10
+assert devices.broadcast_from_chief(strategy, float(2**40 + 1 + worker)) == 2**40 + 1  # More than float32 can tell apart.
 assert devices.any_worker(strategy, worker == 1)
 assert not devices.any_worker(strategy, False)
 devices.exit_worker(0)

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from t2t_keras.data.corpora import Pair
@@ -48,7 +47,7 @@ def replacing(path: str, folder: str) -> Iterator[BinaryIO]:
     A runner may repeat or kill what writes it.
     """
     unfinished = FileSystems.join(folder, f"part.{secrets.token_hex(8)}.tmp")  # `files.check_no_links` removes it after a kill.
-    with FileSystems.create(unfinished, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+    with FileSystems.create(unfinished) as file:
         yield file
     FileSystems.rename([unfinished], [path])
 

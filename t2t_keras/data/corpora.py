@@ -95,11 +95,11 @@ def chunks(pairs: Iterator[Pair], number: int, most: int, documents: bool = Fals
 def _weighted(names: str) -> list[tuple[pathlib.Path, int]]:
     """Returns the files of `expand`, each once, and how many times each is read."""
     found = []
-    for name in map(os.path.expanduser, names.split(",")):
-        pattern, weight = name, 1
+    for name in names.split(","):
         if not pathlib.Path(name).exists():
-            pattern = name = name.strip()  # As in "a.en, b.en".
-        if not pathlib.Path(name).is_file() and (given := re.fullmatch(r"(.+)@([1-9][0-9]{0,3})", name, re.ASCII)):
+            name = os.path.expanduser(name.strip())  # As in "a.en, ~/b.en".
+        pattern, weight = name, 1
+        if not pathlib.Path(name).is_file() and (given := re.fullmatch(r"(.+)@([1-9][0-9]{0,3})", name)):
             pattern, weight = given[1], int(given[2])
         paths = [pattern] if pathlib.Path(pattern).is_file() else sorted(glob.glob(pattern))
         if not paths or not all(pathlib.Path(path).is_file() for path in paths):

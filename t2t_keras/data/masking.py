@@ -49,7 +49,7 @@ def _column(values) -> tf.RaggedTensor:
 def _below(number, size, seed):
     """Draws an integer from 0 to below `number`: [N] int64, whose shape is `size` where the number is one for all."""
     drawn = tf.random.stateless_uniform(size, seed, dtype=tf.float64)
-    return tf.minimum(tf.cast(drawn * tf.cast(number, tf.float64), tf.int64), tf.cast(number, tf.int64) - 1)
+    return tf.cast(drawn * tf.cast(number, tf.float64), tf.int64)
 
 
 def pairs(tokens: tf.RaggedTensor, lengths: tf.RaggedTensor, document: tf.RaggedTensor, seed) -> tuple:
@@ -129,7 +129,7 @@ def mask(tokens: tf.RaggedTensor, seed, vocab_size: int, rate: float, word_parts
         begins = tf.searchsorted(words, words)
         order = tf.gather(order, begins, batch_dims=1)
     ranked = tf.argsort(order, axis=1, stable=True)
-    rank = tf.argsort(ranked, axis=1, stable=True)
+    rank = tf.argsort(ranked, axis=1)
     number = tf.maximum(1, tf.cast(tf.round(rate * tf.cast(tokens.row_lengths(), tf.float32)), tf.int32))
     chosen = ordinary & (tf.gather(rank, begins, batch_dims=1) < number[:, None])
 

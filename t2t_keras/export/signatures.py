@@ -69,11 +69,6 @@ class Signatures(tf.Module):
         self.translator, self.sampling_weights = translator, translator.search_weights
 
     @property
-    def beam_size(self) -> int:
-        """The largest `n_best`."""
-        return self.translator.config.beam_size
-
-    @property
     def _longest(self) -> int:
         config = self.translator.config
         return config.max_input + config.extra_length
@@ -156,7 +151,7 @@ class Signatures(tf.Module):
         error = tf.strings.join([
             _error_where(~possible, f"alpha: expected 0 to {MAX_ALPHA:g}, or {OWN_ALPHA:g} for that of the model.", alpha),
             _error_where(max_length < 0, "max_length: expected 1 or more, or 0 for the default of the model.", max_length),
-            _error_where((n_best < 1) | (n_best > beam_size), f"n_best: expected 1 to {beam_size}, the exported beam size.", n_best),
+            _error_where((n_best < 1) | (n_best > beam_size), f"n_best: expected 1 to {beam_size}, the beam size.", n_best),
             _error_where(
                 alignment & ((length > MAX_ALIGNED) | (wanted > 2 * MAX_ALIGNED)),
                 f"alignment: expected a source of at most {MAX_ALIGNED} sub-words and a max_length of at most {2 * MAX_ALIGNED}.",

@@ -141,7 +141,7 @@ def read(folder: Folder) -> MarianConfig:
         known = ", ".join(_ACTIVATIONS)
         raise ValueError(f"Expected an activation_function of {known} in {values.where}. Received: {reprlib.repr(activation)}.")
     d_model, heads = values.get("d_model", int), values.same("attention_heads", int)
-    if not 0 < heads <= d_model or d_model % heads:
+    if heads <= 0 or d_model % heads:
         raise ValueError(f"Expected attention heads that divide d_model in {values.where}. Received: {heads} heads and d_model={d_model}.")
     source_rows = values.get("vocab_size", int)
     shared, tied = (values.get(name, bool, True) for name in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))

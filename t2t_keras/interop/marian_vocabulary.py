@@ -54,8 +54,8 @@ class Vocabulary:
                 f"{self.eos}."
             )
         others = [index for index in range(rows) if index not in special]
-        first = {PAD: self.pad, UNK: unknown, BOS: self.pad if start is None else start, EOS: self.eos}
-        self.rows = np.array([first[index] for index in sorted(first)] + others)
+        first = {PAD: self.pad, UNK: unknown, BOS: self.pad if start is None else start, EOS: self.eos}  # In the order of these ids.
+        self.rows = np.array([*first.values(), *others])
         pieces = {index: piece for piece, index in ids.items()}
         self._pieces = [pieces.get(index, f"<{index}>") for index in others]  # A model may have ids that no piece has.
 

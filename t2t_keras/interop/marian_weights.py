@@ -175,7 +175,7 @@ class Model:
         if config.tied and config.shared:
             source = target = logits = (SHARED, *source, *target)
         elif config.shared:  # Versions of transformers before 5 tie the embeddings of both sides nevertheless.
-            source, target = (names if names[0] in stored else (SHARED,) for names in (source, target))
+            source, target = (names if stored.issuperset(names) else (SHARED,) for names in (source, target))
             self._used.add(SHARED)
 
         def one_of(names: tuple[str, ...], number: int) -> Read:
@@ -202,12 +202,12 @@ class Model:
         last = f"model.decoder.{'layer_norm' if config.model.norm == PRE else of_layer}"
         gamma, beta = (self._read(f"{last}.{name}", (config.model.d_model,)) for name in ("weight", "bias"))
         stored = LOGITS_BIAS in self._tensors.names
-        bias = self._read(LOGITS_BIAS, (1, config.target_rows)) if stored else lambda: np.zeros((1, config.target_rows), np.float32)
+        bias = self._read(LOGITS_BIAS, (1, config.target_rows)) if stored else lambda: np.zeros(config.target_rows, np.float32)
         never = np.isin(target_rows, config.forbidden)
         never[[PAD, BOS]] = True
 
         def read() -> np.ndarray:
-            e, found = np.concatenate([logits(slice(row, row + 1)) for row in target_rows[never]]), bias()[0, target_rows]
+            e, found = np.concatenate([logits(slice(row, row + 1)) for row in target_rows[never]]), bias().ravel()[target_rows]
             with np.errstate(over="ignore", invalid="ignore"):
                 found[never] = FORBIDDEN - config.model.d_model**0.5 * np.linalg.norm(gamma() * e, axis=1) - np.abs(e @ beta())
             if not np.isfinite(found).all():

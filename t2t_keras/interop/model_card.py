@@ -176,8 +176,8 @@ def _names(paths: str) -> str:
 def _origin(model_dir: pathlib.Path, options: run_folder.Options, state: dict) -> tuple[str, str, str]:
     """Returns a sentence on where the model is from, the command that made it, and the model of the hub that it was imported from."""
     source = options.sources.get("d_model", "")
-    _, imported, name = source.rpartition(IMPORT)  # By the run, or by the one that its weights started from.
-    base = name.removeprefix(OF_HUB) if imported and name.startswith(OF_HUB) else ""
+    *_, name = source.rpartition(IMPORT)  # By the run, or by the one that its weights started from.
+    base = name.removeprefix(OF_HUB) if name.startswith(OF_HUB) else ""
     if source.startswith(IMPORT):
         name = _plain(base or _names(name))
         return f"Imported from {name} into t2t_keras.", f"python tools/import_marian.py --from={shlex.quote(name)}", base

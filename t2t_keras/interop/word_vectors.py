@@ -53,8 +53,8 @@ def check(path: pathlib.Path, width: int) -> Format:
     row = _line(rest)[0] if header else first
     of_row = _width(row)
     found = Format(int(fields[1]) if header else of_row, header and of_row == 0, header)
-    if not (found.width and first) or (header and of_row not in (0, found.width)):
-        text = printable(first[:60].decode(errors="replace"))
+    if not found.width or (header and of_row not in (0, found.width)):
+        text = first[:60].decode(errors="replace")
         raise ValueError(f"{_EXPECTED}. Received: {path}, which begins with {text!r}.")
     if found.width != width:
         raise ValueError(f"Expected word vectors of {width:,} numbers, the width of the embeddings. Received: {found.width:,} in {path}.")
@@ -103,7 +103,7 @@ def read(path: pathlib.Path, width: int, words: Collection[str]) -> dict[str, np
             read = {word: np.array(vectors[word]) for word in words & vectors.key_to_index.keys()}
         except (ValueError, EOFError, MemoryError, OverflowError, AssertionError) as error:
             raise ValueError(f"{_EXPECTED}. Received: {path}, which is damaged ({printable(str(error))[:200]}).") from error
-    if wrong := [word for word, vector in read.items() if vector.shape != (width,) or not np.isfinite(vector).all()]:
+    if wrong := [word for word, vector in read.items() if not np.isfinite(vector).all()]:
         raise ValueError(f"Expected finite numbers in {path}. Received: others for the word {min(wrong)!r}.")
     return read
 

@@ -52,7 +52,7 @@ class Classification(Task):
             message = expected + tf.strings.reduce_join(strange[:20], separator=", ")
             with tf.control_dependencies([tf.debugging.Assert(tf.size(strange) == 0, [message])]):
                 label = tf.argmax(is_name, axis=1, output_type=tf.int32) + 1
-            return {"tokens": records["tokens"], "label": tf.RaggedTensor.from_tensor(label[:, None], ragged_rank=1)}
+            return {"tokens": records["tokens"], "label": tf.RaggedTensor.from_tensor(label[:, None])}
 
         return Renewal(("tokens", "label"), change)
 
@@ -70,7 +70,8 @@ class Classification(Task):
         Raises:
             ValueError: the text has other labels than the model.
         """
-        labels = {label for label, *_ in read(texts[0], "the validation text")}
+        [lines] = texts
+        labels = {label for label, *_ in read(lines, "the validation text")}
         if strange := sorted(labels - set(options.model.names)):
             raise ValueError(f"Expected `labels` of the text. Received: labels={options.model.labels}, and {strange[0]!r} in the text.")
         return dict

@@ -81,8 +81,7 @@ class Pretraining(Task):
                 continue
             code = 1 + zlib.crc32(b"\n".join(text)) % (2**16 - 1)
             for group in _packed(document, room):
-                ends = [np.array([EOS]), np.array([EOS])]
-                yield np.concatenate([[BOS], *group, *ends]), np.array(list(map(len, group))), np.array([code])
+                yield np.concatenate([[BOS], *group, [EOS, EOS]]), np.array(list(map(len, group))), np.array([code])
             document, text = [], []
 
     def renewal(self, tokenizer, options, training: bool) -> Renewal:
@@ -112,14 +111,14 @@ def _packed(sentences: list, room: int) -> Iterator[list]:
 
     A last sentence that would be alone comes with the one before it, which then is in two groups.
     """
-    group, size = [], 0
+    group, last, size = [], [], 0
     for sentence in sentences:
         if size + len(sentence) > room:
             yield group
-            last, group, size = group[-1], [], 0
+            group, last, size = [], group[-1:], 0
         group.append(sentence)
         size += len(sentence)
-    if len(group) == 1 and len(sentences) > 1:
-        group.insert(0, last)
+    if len(group) == 1:
+        group = last + group
     if len(group) > 1:
         yield group

@@ -7,6 +7,7 @@ import numpy as np
 import sentencepiece
 import tensorflow as tf
 
+from t2t_keras.config import PAD
 from t2t_keras.text.byte_pairs import BytePairs
 from t2t_keras.text.sentencepiece_model import UNDERSCORE
 
@@ -63,7 +64,7 @@ def _normal(subwords: BytePairs) -> dict[str, int]:
     found = [index for index in range(len(subwords.pieces)) if not any(kind(index) for kind in special)]
     texts = [subwords.pieces[index].replace(UNDERSCORE, " ") for index in found]
     # With a rate of 1, nothing is merged, and what is still there is not of merges.
-    unmerged = processor.encode(texts, enable_sampling=True, alpha=1.0, nbest_size=-1)
+    unmerged = processor.encode(texts, enable_sampling=True, alpha=1.0)
     found = [index for index, left in zip(found, unmerged, strict=True) if len(subwords.pieces[index]) == 1 or index not in left]
     return {subwords.pieces[index]: index for index in sorted(found, key=processor.get_score, reverse=True)}
 
@@ -93,7 +94,7 @@ class _Merges:
                 if piece[:cut] in normal and piece[cut:] in normal:
                     merges[normal[piece[:cut]] * self._size + normal[piece[cut:]]] = rank, normal[piece]
         self._pairs = np.array([*sorted(merges), _NEVER])
-        self._ranks, self._merged = np.array([*(merges[pair] for pair in sorted(merges)), (_NEVER, 0)]).T
+        self._ranks, self._merged = np.array([*(merges[pair] for pair in sorted(merges)), (_NEVER, _NEVER)]).T
 
     def drawn(self, values: np.ndarray, rows: np.ndarray, rate: float, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Divides sentences anew.
@@ -112,30 +113,31 @@ class _Merges:
         symbols, rows = self._characters[np.repeat(self._starts[values], counts) + own], np.repeat(rows, counts)
         first = np.flatnonzero(self._begins_word[symbols] | (np.diff(rows, prepend=-1) > 0))
         lengths = np.diff(first, append=len(symbols))
-        merged = np.full(len(symbols), -1)
         groups = np.ceil(np.log2(lengths))  # Words of similar lengths are merged together.
-        for group in np.unique(groups):
+        for group in np.unique(groups[lengths > 1]):
             chosen = groups == group
             columns = np.arange(lengths[chosen].max())
             places, within = first[chosen][:, None] + columns, columns < lengths[chosen][:, None]
-            words = np.where(within, symbols[np.where(within, places, 0)], -1)
-            merged[places[within]] = self._merge(words, rate, draw)[within]
-        return merged[merged >= 0], rows[merged >= 0]
+            words = np.full(places.shape, PAD)
+            words[within] = symbols[places[within]]
+            symbols[places[within]] = self._merge(words, rate, draw)[within]
+        kept = symbols != PAD
+        return symbols[kept], rows[kept]
 
     def _merge(self, words: np.ndarray, rate: float, draw: np.random.Generator) -> np.ndarray:
         """Merges as algorithm 1 of the paper: each time, the best of the possible merges that are not skipped; ends where there is none.
 
         Args:
-            words: ids of characters, with -1 after the end, [words, length].
+            words: ids of characters, with PAD after the end, [words, length > 1].
 
         Returns:
             Ids of sub-words, likewise.
         """
-        left = np.arange(len(words) if words.shape[1] > 1 else 0)  # Words that may have further merges.
+        left = np.arange(len(words))  # Words that may have further merges.
         columns = np.arange(words.shape[1] - 1)
         while len(left):
             current = words[left]
-            pairs = np.where(current[:, 1:] < 0, -1, current[:, :-1] * self._size + current[:, 1:])
+            pairs = current[:, :-1] * self._size + current[:, 1:]
             places = np.searchsorted(self._pairs, pairs)
             possible = (self._pairs[places] == pairs) & (draw.random(pairs.shape) >= rate)
             ranks = np.where(possible, self._ranks[places], _NEVER)
@@ -144,5 +146,5 @@ class _Merges:
             left, current, best, places = left[merges], current[merges], best[merges], places[merges]
             current[np.arange(len(left)), best] = self._merged[places[np.arange(len(left)), best]]
             words[left, :-1] = np.take_along_axis(current, columns + (columns > best[:, None]), axis=1)
-            words[left, -1] = -1
+            words[left, -1] = PAD
         return words

@@ -197,7 +197,7 @@ class _Trainer:
     def _is_every(self, steps: int, after: int = 0) -> bool:
         """Whether the current step, or the one `after` so many more updates, is a multiple of `steps`, or the last one."""
         step = self.state.step + after
-        return step > 0 and (bool(steps) and step % steps == 0 or step == self.config.train_steps)
+        return bool(steps) and step % steps == 0 or step == self.config.train_steps
 
     def _validation_is_due(self) -> bool:
         return self._is_every(self.config.valid_steps) and self.state.validated_step < self.state.step

@@ -1,0 +1,226 @@
+"""The options of translating lines, and what becomes of a line: of an export that shouts, and of runs that are described but not loaded."""
+
+import dataclasses
+import json
+import pathlib
+import types
+import zlib
+
+import pytest
+import stand_in
+import tensorflow as tf
+
+from t2t_keras import api, checkpoint, run_folder
+from t2t_keras.config import SampleConfig
+from t2t_keras.decoding import loading, minimum_bayes_risk, reranking
+from t2t_keras.line_translation import LineTranslation
+from t2t_keras.text import piece_file
+
+
+def run_of(folder: pathlib.Path, **groups) -> pathlib.Path:
+    folder.mkdir()
+    (folder / run_folder.CONFIG).write_text(json.dumps({"version": 1, "model": {}, **groups}))
+    (folder / run_folder.SUBWORDS).touch()
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path) -> list[pathlib.Path]:
+    """The first has another search and another tag than the second."""
+    of_data = {"train_source": "a", "train_target": "b"}
+    first = run_of(tmp_path / "first", decode={"beam_size": 4, "alpha": 0.5}, data={**of_data, "source_tag": "<1>"})
+    return [first, run_of(tmp_path / "second", decode={"beam_size": 1}, data={**of_data, "source_tag": "<2>"})]
+
+
+def of_run(*folders, **options) -> dict:
+    return {"model_dir": list(folders), "which": "average", "dtype": "float32", "int8": False, **options}
+
+
+@pytest.fixture
+def export(tmp_path, monkeypatch):
+    """An export of `stand_in.StandIn`, whose second translation lacks all phrases, and the first those that are not ordered and have a z.
+
+    `seen` has the inputs of each request.
+    """
+    folder, model, seen = tmp_path / "export", stand_in.StandIn(), []
+    (folder / run_folder.EXTRA).mkdir(parents=True)
+    description = {"decode": {"beam_size": 2, "an_option_of_another_version": 3}}
+    (folder / run_folder.EXTRA / run_folder.DESCRIPTION).write_text(json.dumps(description))
+
+    def translate_with_options(**inputs):
+        seen.append({name: value.numpy().tolist() for name, value in inputs.items()})
+        met = ~tf.strings.regex_full_match(inputs["constraints"], ".*z.*") | inputs["ordered"]
+        return {**model.translate_with_options(**inputs), "constraints_met": tf.stack([met, inputs["constraints"] == ""], axis=1)}
+
+    signatures = types.SimpleNamespace(translate_with_options=translate_with_options, sample=model.sample)
+    monkeypatch.setattr(api, "load_export", lambda path: (None, signatures, 64, []) if path == folder else None)
+    return types.SimpleNamespace(folder=folder, model={"export": folder}, seen=seen)
+
+
+def results(asked: LineTranslation, lines: list[str], first: int = 1, **loading) -> tuple[list[dict], list[str]]:
+    """What becomes of lines, and the warnings."""
+    warnings: list[str] = []
+    return list(asked.load(asked.read_terms(), **loading).results(iter(lines), warnings.append, first)), warnings
+
+
+def test_options_that_fit_together_are_accepted(runs):
+    """Those that do not are refused; see `test_tools.py`."""
+    two, greedy = of_run(runs[0], beam_size=2), of_run(runs[0], beam_size=1)
+    sample = SampleConfig(draws=2)
+    for model, options in (
+        (two, {"n_best": 2, "mbr": "chrf"}),
+        (two, {"mbr": "chrf", "rerank_with": str(runs[1])}),
+        (greedy, {"n_best": 1}),
+        (greedy, {"jsonl": True, "keep_patterns": "tags"}),
+        (greedy, {"sample": sample, "mbr": "chrf"}),
+        (greedy, {"sample": sample, "rerank_with": str(runs[1])}),
+        (of_run(runs[0], diverse_groups=2), {"n_best": 4}),
+    ):
+        LineTranslation(model, **options)
+    with pytest.raises(ValueError, match="Expected one group of beams with `jsonl`. Received: diverse_groups=2"):
+        LineTranslation(of_run(runs[0], diverse_groups=2), jsonl=True)
+
+
+def test_search_and_tags_are_those_of_the_first_run_and_search_what_is_given(runs):
+    asked = LineTranslation(of_run(*runs, alpha=0.75))
+    assert (asked.search.beam_size, asked.search.alpha, asked.tags) == (4, 0.75, ["<1>"])
+
+
+def test_search_of_an_export_is_the_one_that_it_describes_without_options_of_other_versions(export):
+    assert (LineTranslation(export.model).search.beam_size, LineTranslation(export.model).tags) == (2, [])
+
+
+def test_paths_that_hold_elsewhere_begin_at_the_root(export, runs, monkeypatch):
+    monkeypatch.chdir(export.folder.parent)
+    there = pathlib.Path(export.folder.name)
+    found = LineTranslation({"export": there}, jsonl=True).absolute()
+    assert (found.model, found.rerank_with, found.jsonl) == (export.model, "", True)
+    model = of_run(*(pathlib.Path(run.name) for run in runs))
+    found = LineTranslation(model, rerank_with=runs[1].name).absolute()
+    assert (found.model, found.rerank_with) == (of_run(*runs), str(runs[1]))
+
+
+def test_what_translations_do_not_depend_on_is_not_in_their_description(runs, monkeypatch, tmp_path):
+    monkeypatch.setattr(checkpoint, "identity", lambda folder, which: f"{which} of {folder.name}")
+    asked = LineTranslation(of_run(runs[0], which="latest"), rerank_with=str(runs[1]))
+    found = asked.identity()
+    assert dataclasses.replace(asked, batch_size=7).identity() == found == json.loads(json.dumps(found))
+    second = {"weights": "average of second", "config": json.loads((runs[1] / run_folder.CONFIG).read_text())}
+    assert found["rerank_with"] == second and found["model_dir"][0]["weights"] == "latest of first"
+    assert (found["checkpoint"], found["rerank_weight"], found["rerank_direction"]) == ("latest", 1.0, "forward")
+    (tmp_path / "terms").write_text("a\tb\n")
+    assert LineTranslation(of_run(runs[0]), terms=str(tmp_path / "terms")).identity()["terms"] == {"a": "b"}
+
+
+@pytest.mark.parametrize("direction", ["forward", "right_to_left", "backward"])
+def test_the_languages_of_a_run_that_reranks_are_turned_around_where_its_direction_is(runs, monkeypatch, direction):
+    given = {"source_language": "eng_Latn", "target_language": "fra_Latn"}
+    monkeypatch.setattr(run_folder, "read_subwords", lambda folder: (piece_file.HEAD,))
+    monkeypatch.setattr(piece_file, "unpack", lambda content: types.SimpleNamespace(language="deu_Latn"))
+    asked = LineTranslation(of_run(runs[0], **given), rerank_with=str(runs[1]), rerank_direction=direction)
+    expected = given if direction != "backward" else {"source_language": "fra_Latn", "target_language": "eng_Latn"}
+    assert asked.languages_of_other == expected
+
+
+@pytest.mark.parametrize(("sample", "alpha", "weighted"), [(None, 0.5, True), (SampleConfig(draws=2), 0.0, False)])
+def test_samples_have_no_length_penalty_and_count_alike(runs, monkeypatch, sample, alpha, weighted):
+    """Samples come as often as they are likely."""
+    seen = []
+
+    def found(text, *numbers):
+        return {"text": tf.constant([["a", "b"]]), "score": tf.constant([[-1.0, -2.0]]), "truncated": tf.constant([False])}
+
+    config, limits = types.SimpleNamespace(alpha=0.5), types.SimpleNamespace(batch_size=64)
+    translator = types.SimpleNamespace(config=config, limits=limits, n_best=found, sampler=lambda config: found)
+    monkeypatch.setattr(loading, "load", lambda *arguments, **options: translator)
+    monkeypatch.setattr(reranking, "reranked", lambda n_best, other, **options: seen.append(options) or n_best)
+    monkeypatch.setattr(minimum_bayes_risk, "by_mbr", lambda result, weighted: seen.append(weighted) or result)
+    results(LineTranslation(of_run(runs[0]), sample=sample, rerank_with=str(runs[1]), rerank_weight=0.25), ["x"])
+    results(LineTranslation(of_run(runs[0]), sample=sample, mbr="chrf"), ["x"])
+    assert seen == [{"weight": 0.25, "alpha": alpha, "direction": "forward"}, weighted]
+
+
+def test_an_export_is_asked_for_no_more_translations_than_are_written(export):
+    found, _ = results(LineTranslation(export.model), ["aB"])
+    assert found == [{"text": "AB", "score": pytest.approx(-0.8), "truncated": False}]
+    found, _ = results(LineTranslation(export.model, jsonl=True), ['{"text": "aB", "avoid": []}'])
+    assert (found[0]["text"], found[0]["constraints_met"]) == ("AB", True)
+    found, _ = results(LineTranslation(export.model, n_best=1), ["aB"])
+    assert found[0]["text"] == ["AB", "ab"]  # Of which one is written.
+    found, _ = results(LineTranslation(export.model, n_best=1, jsonl=True), ['{"text": "aB"}'])
+    assert found[0]["text"] == ["AB"]
+    assert [inputs["n_best"] for inputs in export.seen] == [[1], [1], [2], [1]]
+
+
+def test_samples_of_an_export_have_the_seeds_of_their_lines_or_of_their_text(export):
+    """Each is the text, the seed, top_k, the maximum length and its own number."""
+    asked = LineTranslation(export.model, sample=SampleConfig(draws=2, seed=3, temperature=0.5, top_k=7, top_p=0.25))
+    found, _ = results(asked, ["one", "two"], first=5)
+    seeds = [3 * 2**32 + 4, 3 * 2**32 + 5]
+    assert [each["text"] for each in found] == [
+        [f"{text} {seed} 7 0 {draw}" for draw in range(2)] for text, seed in zip(("one", "two"), seeds, strict=True)
+    ]
+    assert [each["score"] for each in found] == [pytest.approx([-0.5, -0.75])] * 2
+    found, _ = results(asked, ["one"], by_text=True)
+    assert found[0]["text"][0] == f"one {3 * 2**32 + zlib.crc32(b'one')} 7 0 0"
+
+
+def test_lines_go_to_the_model_so_many_at_once_as_asked_for_or_as_it_has_room_for(export):
+    for batch_size, expected in ((2, [2, 2, 1]), (0, [5])):
+        export.seen.clear()
+        results(LineTranslation(export.model, batch_size=batch_size), list("abcde"))
+        assert [len(inputs["text"]) for inputs in export.seen] == expected
+
+
+@pytest.mark.parametrize(("n_best", "lacking"), [(0, [6]), (1, [6]), (2, [5, 6])])
+def test_a_translation_that_lacks_a_phrase_is_reported_with_its_line(export, tmp_path, n_best, lacking):
+    """The second one lacks it, and the first where it has a z; JSON says so itself."""
+    (tmp_path / "terms").write_text("two\tdeux\n")
+    asked = LineTranslation(export.model, n_best=n_best, keep_patterns="/[a-z]\\d/", terms=str(tmp_path / "terms"))
+    _, warnings = results(asked, ["two x1", "z1", "one"], first=5)
+    assert warnings == [f"Line {number}: a translation lacks a phrase (`terms` and `keep_patterns`)." for number in lacking]
+    assert export.seen[0]["constraints"] == [b"", b"z1", b"deux\tx1"]  # By their lengths.
+    found, warnings = results(dataclasses.replace(asked, jsonl=True), ['{"text": "z1"}', '{"text": "z1", "ordered": true}'])
+    assert warnings == []
+    assert [each["constraints_met"] for each in found] == (
+        [met[:n_best] for met in ([False] * 2, [True, False])] if n_best else [False, True]
+    )
+
+
+def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
+    translator = types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=64))
+    asked, seen = LineTranslation(of_run(*runs), keep_patterns="/<\\d>/"), []
+
+    class Signatures:
+        def __init__(self, translator):
+            self.fits = lambda phrase: True
+
+        def translate_requests(self, requests, n_best):
+            seen.extend(requests)
+            rows = len(requests)
+            return {"text": tf.fill(rows, ""), "constraints_met": tf.fill(rows, True), "truncated": tf.fill(rows, False)}
+
+    monkeypatch.setattr("t2t_keras.export.signatures.Signatures", Signatures)
+    monkeypatch.setattr(loading, "load", lambda **options: translator)
+    results(asked, ["<1> a <3>", "<2> a"])
+    assert [(each.text, each.constraints) for each in seen] == [("<2> a", ["<2>"]), ("<1> a <3>", ["<3>"])]
+
+
+def test_sub_words_of_lines_are_counted_but_for_an_export(export, runs, monkeypatch):
+    tokenizer = types.SimpleNamespace(tokenize=lambda lines: tf.strings.split(lines) if lines else pytest.fail("No lines have no type."))
+    monkeypatch.setattr(loading, "load", lambda **options: types.SimpleNamespace(source_tokenizer=tokenizer))
+    plain = LineTranslation(of_run(runs[0]))
+    assert plain.load(plain.read_terms()).source_subwords(["a b c", "", "d"]) == 4
+    assert plain.load(plain.read_terms()).source_subwords([]) == 0
+    monkeypatch.setattr("t2t_keras.export.signatures.Signatures", lambda translator: None)
+    of_json = dataclasses.replace(plain, jsonl=True)
+    assert of_json.load(of_json.read_terms()).source_subwords(['{"text": "a b c", "avoid": ["d"]}']) == 3
+    exported = LineTranslation(export.model)
+    assert exported.load(exported.read_terms()).source_subwords(["a b c"]) == 0
+
+
+def test_a_line_that_an_export_refuses_is_named(export):
+    asked = LineTranslation(export.model, jsonl=True)
+    lines = [json.dumps({"text": text, "avoid": avoid}) for text, avoid in (("one", []), ("three", ["x"]))]
+    with pytest.raises(ValueError, match="^avoid: expected nothing. The sentence is: 'three'.$"):
+        results(asked, lines)
