@@ -165,7 +165,7 @@ def _check_is_text(path: pathlib.Path, beginning: bytes) -> None:
 
 def _uncompressed(file: io.BufferedReader):
     """Returns a file, or what it holds if that is compressed with gzip."""
-    return gzip.open(file) if file.peek(2).startswith(b"\x1f\x8b") else file
+    return gzip.open(file) if file.peek().startswith(b"\x1f\x8b") else file
 
 
 def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterator[tuple[pathlib.Path, int, bytes]]:
