@@ -505,12 +505,16 @@ def reasons() -> dict[tuple[str, str, str], str]:
         return {(each["file"], each["old"], each["new"]): each["why"] for each in tomllib.load(file)["survivor"]}
 
 
+def around_of(mutant: Sampled) -> list[Block]:
+    """The blocks around a mutant; none if it is outside functions."""
+    return [block for block in blocks(mutant.file, sources()[mutant.file]) if block.head <= mutant.line <= block.last]
+
+
 def blocks_of(mutant: Sampled) -> set[str]:
     """The blocks that a mutant changes: the one around it, or those that mention a name that is defined there; at last all of the file."""
     files = sources()
     found = blocks(mutant.file, files[mutant.file])
-    around = [block for block in found if block.head <= mutant.line <= block.last]
-    if around:
+    if around := around_of(mutant):
         return {min(around, key=lambda block: block.last - block.first).name}
     tree = ast.parse(files[mutant.file])
     names = set()
@@ -532,13 +536,19 @@ def blocks_of(mutant: Sampled) -> set[str]:
 def chosen(mutant: Sampled, known: list[Test], limit: float) -> tuple[list[str], float, int]:
     """The tests that reach a mutant, those first that reach little else and are quick; their seconds; how many there are in all.
 
-    Those beyond `limit` seconds are left out, but for the first three.
+    Those beyond `limit` seconds are left out, but for the first three. A constant is reached by all tests of a file that imports it, and
+    these come first.
     """
-    changed = blocks_of(mutant)
-    ranked = []
+    changed, ranked = blocks_of(mutant), []
+    importing = set()
+    if not around_of(mutant):
+        imports = re.compile(rf"^(from|import) .*\b{pathlib.Path(mutant.file).stem}\b", re.MULTILINE)
+        importing = {f"tests/{path.name}" for path in test_files() if imports.search(path.read_text(encoding="utf-8"))}
     for test in known:
         share = len(changed & test.own)
-        if share:
+        if test.name.partition("::")[0] in importing:
+            ranked.append((0.1 * (1 + len(test.own)) * (0.2 + test.seconds), test))
+        elif share:
             ranked.append((len(test.own) * (0.2 + test.seconds) / share, test))
         elif changed & test.shared:
             ranked.append((1e6 + len(test.own) * (0.2 + test.seconds), test))

@@ -44,6 +44,9 @@ def test_double(four):
 def test_a_sum():
     assert toy.Sum().to(4) == 6
 
+def test_the_limit():
+    assert toy.LIMIT == 3
+
 def test_that_fails():
     assert toy.double(3) == 7
 """
@@ -139,7 +142,7 @@ def program(root: pathlib.Path, *arguments: str) -> str:
 def test_each_test_is_known_with_what_it_and_its_fixtures_reach(repository, monkeypatch):
     monkeypatch.setattr(mutation, "KEPT", repository / ".mutation")
     found = {test.name.partition("::")[2]: set(test.own) for test in mutation.tests()}
-    assert found == {"test_double": {"t2t_keras/toy.py:double:0"}, "test_a_sum": {"t2t_keras/toy.py:Sum.to:0"}}
+    assert found == {"test_double": {"t2t_keras/toy.py:double:0"}, "test_a_sum": {"t2t_keras/toy.py:Sum.to:0"}, "test_the_limit": set()}
 
 
 def test_mutants_are_caught_by_the_tests_that_reach_them_and_survivors_reported(repository):
@@ -152,6 +155,7 @@ def test_mutants_are_caught_by_the_tests_that_reach_them_and_survivors_reported(
     assert found["return 2 * x -> return 2 + x"] == "survived"  # The tests double 2.
     assert found["return 2 * x -> return 2 / x"] == found["first: int = 1 -> first: int = 2"] == "caught"
     assert found["if x > LIMIT: -> if True:"] == "caught"
+    assert found["LIMIT = 3 -> LIMIT = 4"] == "caught"  # By a test that runs nothing of the package.
     assert found["if x > LIMIT: -> if False:"] == "survived"
     assert kept["return 2 * x -> return 2 / x"]["test"] == "tests/test_toy.py::test_double"
     assert len(found) == len(said.splitlines()) - 1

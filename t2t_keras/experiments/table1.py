@@ -71,19 +71,19 @@ class Settings:
 # The layers. Each maker returns a function (input tensors) → output, and the shapes of its inputs.
 
 
-def _attention(settings: Settings, length: int, unroll: bool = False):
+def _attention(settings: Settings, length: int, unroll: bool):
     return scaled_dot_product_attention, [(1, settings.heads, length, settings.d // settings.heads)] * 3
 
 
-def _restricted(settings: Settings, length: int, unroll: bool = False):
-    _, shapes = _attention(settings, length)
+def _restricted(settings: Settings, length: int, unroll: bool):
+    _, shapes = _attention(settings, length, unroll)
     return lambda q, k, v: restricted_attention(q, k, v, settings.window), shapes
 
 
 def _layer(make: Callable) -> Callable:
     """Returns a maker for a Keras layer: `make` maps the settings and whether to unroll loops to the layer."""
 
-    def maker(settings: Settings, length: int, unroll: bool = False):
+    def maker(settings: Settings, length: int, unroll: bool):
         layer, shape = make(settings, unroll), (1, length, settings.d)
         layer.build(shape)
         return layer, [shape]
@@ -147,7 +147,7 @@ def step_of(layer: Layer, settings: Settings) -> Callable:
 
     It returns the gradients by the inputs and by the weights.
     """
-    function, shapes = layer.make(settings, 1)
+    function, shapes = layer.make(settings, 1, unroll=False)
     weights = [variable.value for variable in getattr(function, "trainable_variables", ())]
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([*shape[:-2], None, shape[-1]]) for shape in shapes])
@@ -223,7 +223,7 @@ def reach(layer: Layer, settings: Settings) -> float:
     Measured with a narrow layer, on a sequence that is longer than any neighborhood, by the derivatives of the output.
     """
     length = settings.window + settings.kernel
-    function, shapes = layer.make(dataclasses.replace(settings, d=settings.heads), length)
+    function, shapes = layer.make(dataclasses.replace(settings, d=settings.heads), length, unroll=False)
     inputs = [tf.random.normal(shape) for shape in shapes]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
