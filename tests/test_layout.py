@@ -165,15 +165,23 @@ def test_a_picture_shows_what_it_did(name):
         np.testing.assert_allclose(places, wanted, rtol=0, atol=TOLERANCE, err_msg=str(looks))
 
 
+def test_a_picture_is_white_whatever_matplotlib_is_set_to():
+    with matplotlib.rc_context({"savefig.facecolor": "black"}):
+        drawn = matplotlib.image.imread(io.BytesIO(figures.encoded(figures.new_figure(), "png")))
+    assert drawn.min() == 1
+
+
+def test_an_svg_has_no_date():
+    """So that the same data make the same file."""
+    figure, with_date = figures.new_figure(), io.BytesIO()
+    assert b"<dc:date>" not in figures.encoded(figure, "svg")
+    figure.savefig(with_date, format="svg")
+    assert b"<dc:date>" in with_date.getvalue()
+
+
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1])
     for name, draw in FIGURES.items():
         draw().savefig(folder / f"{name}.png")
     written = json.dumps({name: layout(draw()) for name, draw in FIGURES.items()}, separators=(",", ":"))
     LAYOUT.write_text(written.replace("]],[[", "]],\n[[") + "\n")
-
-
-def test_a_picture_is_white_whatever_matplotlib_is_set_to():
-    with matplotlib.rc_context({"savefig.facecolor": "black"}):
-        drawn = matplotlib.image.imread(io.BytesIO(figures.encoded(figures.new_figure(), "png")))
-    assert drawn.min() == 1

@@ -132,7 +132,7 @@ def encoded(figure, format_: str) -> bytes:
     dpi = min(_DPI, math.sqrt(_MAX_PIXELS / (width * height)))
     drawn = io.BytesIO()
     with drawing():
-        figure.savefig(drawn, format=format_, dpi=dpi, facecolor="white", metadata={"Date": None} if format_ == "svg" else None)
+        figure.savefig(drawn, format=format_, dpi=dpi, facecolor="white", metadata={"Date": None})
     return drawn.getvalue()
 
 
