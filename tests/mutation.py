@@ -536,20 +536,16 @@ def blocks_of(mutant: Sampled) -> set[str]:
 def chosen(mutant: Sampled, known: list[Test], limit: float) -> tuple[list[str], float, int]:
     """The tests that reach a mutant, those first that reach little else and are quick; their seconds; how many there are in all.
 
-    Those beyond `limit` seconds are left out, but for the first three. A constant is reached by all tests of a file that imports it, and
-    these come first.
+    Those beyond `limit` seconds are left out, but for the first three. Tests of a file that imports what has the mutant are preferred, and
+    all of them reach a constant.
     """
-    changed, ranked = blocks_of(mutant), []
-    importing = set()
-    if not around_of(mutant):
-        imports = re.compile(rf"^(from|import) .*\b{pathlib.Path(mutant.file).stem}\b", re.MULTILINE)
-        importing = {f"tests/{path.name}" for path in test_files() if imports.search(path.read_text(encoding="utf-8"))}
+    changed, is_constant, ranked = blocks_of(mutant), not around_of(mutant), []
+    imports = re.compile(rf"^(from|import) .*\b{pathlib.Path(mutant.file).stem}\b", re.MULTILINE)
+    importing = {f"tests/{path.name}" for path in test_files() if imports.search(path.read_text(encoding="utf-8"))}
     for test in known:
-        share = len(changed & test.own)
-        if test.name.partition("::")[0] in importing:
-            ranked.append((0.1 * (1 + len(test.own)) * (0.2 + test.seconds), test))
-        elif share:
-            ranked.append((len(test.own) * (0.2 + test.seconds) / share, test))
+        share, imported = len(changed & test.own), test.name.partition("::")[0] in importing
+        if share or (is_constant and imported):
+            ranked.append(((0.1 if imported else 1) * (1 + len(test.own)) * (0.2 + test.seconds) / max(share, 1), test))
         elif changed & test.shared:
             ranked.append((1e6 + len(test.own) * (0.2 + test.seconds), test))
     ranked.sort(key=lambda pair: pair[0])
