@@ -122,7 +122,7 @@ class LineTranslation:
         if "export" in self.model:
             process_environment.choose_threads()
         else:
-            models = [model for folder in self.model["model_dir"] for model in run_folder.groups(folder, "model")]
+            models = [run_folder.groups(folder, "model")[0] for folder in self.model["model_dir"]]
             process_environment.choose(models, self.model["dtype"], self.model["int8"])
 
     def identity(self) -> dict:

@@ -49,7 +49,7 @@ def _column(values) -> tf.RaggedTensor:
 def _below(number, size, seed):
     """Draws an integer from 0 to below `number`: [N] int64, whose shape is `size` where the number is one for all."""
     drawn = tf.random.stateless_uniform(size, seed, dtype=tf.float64)
-    return tf.cast(drawn * tf.cast(number, tf.float64), tf.int64)
+    return tf.cast(drawn * tf.cast(number, tf.float64), tf.int64)  # Below it: a draw is at most 1 - 2^-52.
 
 
 def pairs(tokens: tf.RaggedTensor, lengths: tf.RaggedTensor, document: tf.RaggedTensor, seed) -> tuple:
