@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import sys
 
 import numpy as np
@@ -369,6 +370,16 @@ def test_the_program_prints_the_summary_as_a_table_or_as_json(tmp_path):
 )
 def test_options_that_do_not_fit_are_reported_before_any_text_is_read(tmp_path, given, said):
     assert said in complaint(tool("filter", *flags(["absent", "absent"], tmp_path / "out"), *given))
+
+
+def test_texts_that_do_not_fit_are_reported_before_a_run_is_loaded(tmp_path):
+    run, text = tmp_path / "run", write(tmp_path, noise(20))
+    run.mkdir()
+    shutil.copy(ROOT / "tests" / "data" / "run_1" / "config.json", run)  # No weights: loading it would say so.
+    with open(text[1], "ab") as file:
+        file.write(b"one more\n")
+    said = complaint(tool("filter", *flags(text, tmp_path / "out"), f"--forward_run={run}", f"--backward_run={run}"))
+    assert f"Received: 20 in {text[0]} and 21 in {text[1]}; the first without a partner is line 21" in said
 
 
 def test_noise_is_put_in_at_its_rate_and_found(tmp_path):

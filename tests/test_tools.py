@@ -1098,6 +1098,7 @@ CALLS = {
         [["write", {"number": 3}]],
     ),
     "filter": (
+        "module('data.corpora', check_texts=lambda texts: told('texts', texts))\n"
         "module('data.filtering', check=lambda config, folder: told('check', config.min_letters, folder), table=lambda summary: summary,\n"
         "    load_scores=lambda folders: told('load', folders) or 'scores',\n"
         "    filter_text=lambda source, target, folder, config, scores, number, progress: "
@@ -1106,11 +1107,13 @@ CALLS = {
         + ["--min_letters=0.25"],
         [
             ["check", 0.25, "{0}/out", {}],
+            ["texts", [["a", "b"]], {}],
             ["load", ["{0}", "{0}/../{0.name}"], {}],
             ["a", "b", "{0}/out", 0.25, "scores", 3, {}],
         ],
     ),
     "filter ": (
+        "module('data.corpora', check_texts=lambda texts: None)\n"
         "module('data.filtering', check=lambda *given: None, table=lambda summary: summary, load_scores=lambda folders: folders)\n"
         "module('data.beam_filtering', filter_text=lambda source, target, folder, config, load_scores, **options: "
         "told(source, target, folder, config.min_letters, load_scores(), **options))",

@@ -17,7 +17,7 @@ from t2t_keras import run_folder
 from t2t_keras.cli import beam
 from t2t_keras.cli import flags as options
 from t2t_keras.config import FilterConfig
-from t2t_keras.data import filtering
+from t2t_keras.data import corpora, filtering
 from t2t_keras.log import logger
 
 _SOURCE = flags.DEFINE_string(
@@ -52,11 +52,11 @@ def _locally(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callab
         )
 
 
-def _on_beam(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callable | None) -> dict:
+def _on_beam(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callable | None, runner: dict[str, str]) -> dict:
     with beam.quietly():
         with beam.importing():
             from t2t_keras.data import beam_filtering
-        return beam_filtering.filter_text(_SOURCE.value, _TARGET.value, output_dir, config, load_scores=load_scores, **beam.given())
+        return beam_filtering.filter_text(_SOURCE.value, _TARGET.value, output_dir, config, load_scores=load_scores, **runner)
 
 
 def filter_pairs() -> None:
@@ -71,8 +71,10 @@ def filter_pairs() -> None:
     for folder in folders:
         run_folder.groups(folder, "model")
     filtering.check(config, output_dir)
+    runner = beam.given()
+    corpora.check_texts([(_SOURCE.value, _TARGET.value)])
     load_scores = functools.partial(filtering.load_scores, folders) if folders else None
-    summary = (_on_beam if beam.given() else _locally)(config, output_dir, load_scores)
+    summary = _on_beam(config, output_dir, load_scores, runner) if runner else _locally(config, output_dir, load_scores)
     print(json.dumps(summary) if _JSON.value else filtering.table(summary))
     logger.info(f"Wrote {output_dir}.")
 

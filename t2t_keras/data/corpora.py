@@ -231,26 +231,36 @@ def _count(path: pathlib.Path) -> int:
 
 
 def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target")) -> None:
-    """Checks what is quickly found out about a corpus of text files: they are there, and both sides have as many lines.
-
-    It takes about a second for a million pairs, and 3 to 5 if they are compressed.
+    """Checks what is quickly found out about a corpus of text files; see `check_texts`.
 
     Args:
         data: names the corpus; a dataset is not checked.
         sides: the sides that a pair has.
 
     Raises:
+        ValueError: `data` names no text for a split. For other errors see `check_texts`.
+    """
+    if not data.dataset:
+        check_texts([_names(data, split, sides) for split in ("valid", "train")])
+
+
+def check_texts(texts: list[tuple[str, ...]]) -> None:
+    """Checks what is quickly found out about texts: their files are there, and the sides of each have as many lines.
+
+    It takes about a second for a million pairs, and 3 to 5 if they are compressed.
+
+    Args:
+        texts: the names of the files of each side, as for `expand`, of each text.
+
+    Raises:
         FileNotFoundError: a file is missing.
-        ValueError: `data` names no text for a split, a file is empty or broken, or the sides differ in their number of lines.
+        ValueError: a file is empty or broken, or the sides of a text differ in their number of lines.
         OSError: a file cannot be read.
     """
-    if data.dataset:
-        return
-    splits = [_names(data, split, sides) for split in ("valid", "train")]
-    files = [_aligned_files(split) for split in splits]
-    if sum(path.stat().st_size for split in files for paths in split for path in paths) > _QUICKLY_COUNTED:
+    files = [_aligned_files(text) for text in texts]
+    if sum(path.stat().st_size for sides in files for paths in sides for path in paths) > _QUICKLY_COUNTED:
         logger.info("Counting the lines of the text …")
-    for names, paths_of_sides in zip(splits, files, strict=True):
+    for names, paths_of_sides in zip(texts, files, strict=True):
         numbers = [[_count(path) for path in paths] for paths in paths_of_sides]
         counts = [sum(side) for side in numbers]
         if len(set(counts)) > 1:
