@@ -6,6 +6,7 @@ import pathlib
 import sys
 import types
 
+import numpy as np
 import programs
 import pytest
 import tensorflow as tf
@@ -272,6 +273,28 @@ def test_batches_and_the_position_of_the_data_stay_on_the_host():
     assert {value.device.rpartition("device:")[2] for values in found.values() for value in values} == {"CPU:0"}
     assert [value.numpy().tolist() for value in found["position"]] == [[4, 2]] * 3
     assert [value.numpy().tolist() for value in found["source"]] == [[[[5, 6]]]] * 3
+
+
+@pytest.mark.parametrize(
+    ("shared", "expected"),
+    [
+        (True, [[[50, 51], [60, 61]], [[52, 53], [62, 63]]]),
+        (False, [[[50, 51, 52, 53], [60, 61, 62, 63]]] * 2),
+    ],
+)
+def test_each_process_takes_the_shares_of_its_own_replicas(shared, expected):
+    """Two processes of two replicas: 0 and 1, 2 and 3. From a data service, a process reads its part of each update, and all is its own."""
+    rows = [[[number] for number in range(first, first + 4)] for first in (50, 60)]
+    asked = []
+    strategy = types.SimpleNamespace(
+        num_replicas_in_sync=4, distribute_datasets_from_function=lambda of_process, options: asked.append(of_process)
+    )
+    updates = tf.data.Dataset.from_tensor_slices({"source": rows, "target": rows})
+    devices.distribute(strategy, updates, micro_batch_tokens=1, shared=shared)
+    for process, shares in enumerate(expected):
+        dataset = asked[0](tf.distribute.InputContext(2, process, num_replicas_in_sync=4))
+        of_replicas = [element["source"].numpy().ravel().tolist() for element in dataset]
+        assert of_replicas == [list(part) for update in shares for part in np.split(np.array(update), 2)]
 
 
 class _AskedError(Exception):

@@ -145,8 +145,8 @@ def _draw_panel(axes, panel: _Panel, runs: dict[str, Scalars]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.xaxis.set_minor_locator(AutoMinorLocator())
     axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
-    axes.grid(True, which="major", color="#D0D0D0", linewidth=0.7)
-    axes.grid(True, which="minor", color="#ECECEC", linewidth=0.5)
+    axes.grid(which="major", color="#D0D0D0", linewidth=0.7)
+    axes.grid(which="minor", color="#ECECEC", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     if not axes.lines:
         axes.text(0.5, 0.5, "no points yet", transform=axes.transAxes, ha="center", va="center", color="#666666")
