@@ -222,8 +222,7 @@ class LineTranslator:
             texts,
             batch_size=asked.batch_size or self.translator.limits.batch_size,
             read_ahead=read_ahead,
-            numbered=asked.sample is not None,
-            first=first - 1,
+            first=first - 1 if asked.sample else None,
         )
         if asked.mbr:
             from t2t_keras.decoding.minimum_bayes_risk import by_mbr

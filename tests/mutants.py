@@ -1720,8 +1720,8 @@ MUTANTS = (
     Mutant(
         "the draws of a chunk begin anew",
         "t2t_keras/line_translation.py",
-        "first=first - 1,",
-        "first=0,",
+        "first=first - 1 if",
+        "first=0 if",
         ("tests/test_beam.py::test_the_options_of_the_search_are_those_of_translate",),
     ),
     Mutant(

@@ -252,9 +252,10 @@ def test_the_opacity_of_a_line_is_its_weight(heads):
         assert opacity == pytest.approx(float(weights[head, row, column]), abs=1e-4)
 
 
-def test_one_query_has_its_lines_alone_and_a_box_for_each_head_beside_each_key():
-    figure = attention_pictures.line_picture(SHORT, "cross", 0, query=2)
-    weights = SHORT.cross[0, :, 2]
+@pytest.mark.parametrize("query", [0, 2, len(SHORT.target.pieces) - 1])
+def test_one_query_has_its_lines_alone_and_a_box_for_each_head_beside_each_key(query):
+    figure = attention_pictures.line_picture(SHORT, "cross", 0, query=query)
+    weights = SHORT.cross[0, :, query]
     assert sorted(opacity for _, opacity, *_ in lines_of(figure)) == pytest.approx(sorted(weights[weights >= 0.02]), abs=1e-4)
     boxes = [part for part in figure.axes[0].patches if isinstance(part, Rectangle)]
     assert len(boxes) == 3 + weights.size  # With those of the legend.
@@ -332,8 +333,10 @@ def test_an_unknown_layer_or_head_is_refused(draw, arguments, named):
 
 
 def test_an_unknown_row_or_format_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="Expected a row below"):
-        attention_pictures.line_picture(SHORT, query=99)
+    rows = len(SHORT.target.pieces)
+    for query in (-1, rows):
+        with pytest.raises(ValueError, match=f"Expected a row below {rows}, counted from 0. Received: query={query}.$"):
+            attention_pictures.line_picture(SHORT, query=query)
     with pytest.raises(ValueError, match="png or svg"):
         figures.save(attention_pictures.heat_maps(SHORT), tmp_path / "picture.gif")
     assert list(tmp_path.iterdir()) == []

@@ -396,7 +396,7 @@ def test_a_translator_samples_text_by_the_numbers_of_lines():
     np.testing.assert_allclose(found["score"][0], [score for _, score in expected], atol=1e-5)
     of_lines = translator.sampler(SampleConfig(draws=2, temperature=2.0))
     many, again = (
-        [result["text"] for result in translate_lines(of_lines, lines * 9, numbered=True, **sizes)]
+        [result["text"] for result in translate_lines(of_lines, lines * 9, first=0, **sizes)]
         for sizes in ({"batch_size": 5}, {"read_ahead": 7})
     )
     assert many == again and len({tuple(texts) for texts in many[::4]}) > 3

@@ -82,12 +82,12 @@ class Translator:
     def truncated(self, line):
         return len(line) > self.config.max_input
 
-def translate_lines(translate, lines, *, batch_size, read_ahead, numbered, first):
+def translate_lines(translate, lines, *, batch_size, read_ahead, first):
     lines = iter(lines)
-    number = first
+    number = first or 0
     while ahead := [line for _, line in zip(range(read_ahead), lines)]:
         for line in ahead:
-            yield translate(line, *([number] if numbered else []))
+            yield translate(line, *([] if first is None else [number]))
             number += 1
 
 loading.load, translator.translate_lines = lambda **model: Translator(), translate_lines
@@ -975,7 +975,7 @@ CALLS = {
     "translate": (
         "translator.translate_lines = lambda translate, lines, **options: told('lines', list(lines), **options) or []",
         [*OF_ENSEMBLE, "--batch_size=7"],
-        [["load", ENSEMBLE], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "numbered": False, "first": 0}]],
+        [["load", ENSEMBLE], ["lines", ["one"], {"batch_size": 7, "read_ahead": 4096, "first": None}]],
     ),
     "translate ": (
         "module('beam', translate_files=lambda asked, *given, **options: told(dataclasses.asdict(asked), *given, **options))",

@@ -106,7 +106,7 @@ def picture(measured: list[tuple[Experiment, dict]]):
                 axes.set_ylabel(panel.unit, fontsize=8)
                 axes.tick_params(labelsize=8)
                 axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
-                axes.grid(True, which="major", color="#E0E0E0", linewidth=0.6)
+                axes.grid(which="major", color="#E0E0E0", linewidth=0.6)
                 axes.legend(fontsize=6.5, loc="best", frameon=False)
         figure.tight_layout()
     return figure

@@ -343,7 +343,7 @@ class Translator(tf.Module):
 
 
 def translate_lines(
-    translate: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096, numbered: bool = False, first: int = 0
+    translate: Callable, lines: Iterable[str], *, batch_size: int = 64, read_ahead: int = 4096, first: int | None = None
 ) -> Iterator[dict]:
     """Translates any number of lines, in bounded memory.
 
@@ -354,19 +354,18 @@ def translate_lines(
         lines: sentences.
         batch_size: number of sentences in a batch.
         read_ahead: number of lines to read ahead.
-        numbered: whether `translate` also takes the numbers of the lines, [B] int64.
-        first: the number of the first line.
+        first: the number of the first line, if `translate` also takes the numbers of the lines, [B] int64.
 
     Yields:
         A dictionary for each line: "text" (str, or list of str for `n_best`), "score" (float, or list of float), and the other outputs.
     """
-    lines, done = iter(lines), first
+    lines, done = iter(lines), 0
     while ahead := [line for _, line in zip(range(read_ahead), lines, strict=False)]:
         order = sorted(range(len(ahead)), key=lambda i: len(ahead[i]))
         results: list = [None] * len(ahead)
-        for first in range(0, len(order), batch_size):
-            chosen = order[first : first + batch_size]
-            numbers = [tf.constant([done + i for i in chosen], tf.int64)] if numbered else []
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            numbers = [] if first is None else [tf.constant([first + done + i for i in chosen], tf.int64)]
             output = translate(tf.constant([ahead[i] for i in chosen]), *numbers)
             texts, rest = output["text"].numpy(), {name: values.numpy().tolist() for name, values in output.items() if name != "text"}
             for row, index in enumerate(chosen):

@@ -242,7 +242,7 @@ def picture(results: dict):
                 axes.set_yscale("log")
                 axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
                 axes.yaxis.set_minor_locator(NullLocator())
-            axes.grid(True, which="major", color="#D0D0D0", linewidth=0.7)
+            axes.grid(which="major", color="#D0D0D0", linewidth=0.7)
             if index > 3:
                 axes.legend(fontsize=7, frameon=False)
         for axes in panels[0][1:]:

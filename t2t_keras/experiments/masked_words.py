@@ -128,7 +128,7 @@ def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int, data_di
                 sums = model.losses(*(batch[column.name] for column in options.task.columns), 0.0)
             right["masked_words"] += float(sums["right"])
             right["next_sentences"] += float(sums["next_right"])
-            answers += batch["following"][:, 0].tolist()
+            answers += batch["following"].ravel().tolist()
             for tokens, masked, target in zip(batch["tokens"], batch["masked"], batch["target"], strict=True):
                 masked, target = masked[masked > 0], target[target > 0]
                 right["unigram"] += int((target == unigram).sum())

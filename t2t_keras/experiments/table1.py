@@ -423,7 +423,7 @@ def picture(results: dict, fit_from: int) -> Figure:
             axes.set_xlabel("sequence length n")
             axes.set_ylabel(label)
             axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
-            axes.grid(True, which="major", color="#D0D0D0", linewidth=0.7)
+            axes.grid(which="major", color="#D0D0D0", linewidth=0.7)
             axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
         settings = Settings(**results["settings"])
         figure.suptitle(f"Layers of Table 1: {settings}; exponents fitted to n ≥ {fit_from:,}", fontsize=11)

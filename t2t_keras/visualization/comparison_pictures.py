@@ -27,7 +27,7 @@ def bleu_by_length(comparison: dict):
         axes.set_xlabel(f"tokens of the {comparison['length_of']} (number of sentences)", fontsize=8)
         axes.set_ylabel("BLEU", fontsize=8)
         axes.tick_params(labelsize=8)
-        axes.grid(True, axis="y", color="#E0E0E0", linewidth=0.6)
+        axes.grid(axis="y", color="#E0E0E0", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         style = figures.text_style((name for name, _ in lines), 8)
         legend = axes.legend(axes.lines, [" "] * len(lines), frameon=False)
