@@ -269,6 +269,7 @@ def test_without_bleu_and_perplexity_it_shows_the_first_other_figure_of_validati
     points = {name: {1: 0.5, 2: 0.75} for name in ("train/gradient_norm", "train/right_tags", "valid/loss", "valid/right_tags", "valid/z")}
     figure = curves.figure({"mine": points})
     assert len(lines(figure)["Right tags"]) == 2 and list(lines(figure)) == ["Loss", "Right tags", "Learning rate", "Speed"]
+    assert [axes.get_ylabel() for axes in figure.axes][1] == "right tags"
 
 
 def test_quality_is_bleu_or_perplexity_or_another_figure_of_validation():

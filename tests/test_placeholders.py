@@ -24,7 +24,7 @@ from t2t_keras.export.signatures import Signatures
 from t2t_keras.patterns import parse
 from t2t_keras.text import vocabulary
 from t2t_keras.text.placeholders import NAMES, NUMBER, Placeholders, common
-from t2t_keras.text.sentencepiece_model import pattern_of, with_pattern
+from t2t_keras.text.sentencepiece_model import escaping, pattern_of, with_pattern
 
 PATTERN = parse("braces,printf,tags,urls,emails")
 VOCAB_SIZE = 350
@@ -289,3 +289,12 @@ def test_patterns_that_no_pair_shares_and_that_re2_does_not_know_are_reported(da
         dataclasses.replace(data, subwords="wordpiece")
     with pytest.raises(ValueError, match="`keep_patterns`: expected names among braces"):
         dataclasses.replace(data, keep_patterns="brace")
+
+
+@pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc"])
+def test_escaping_by_the_rules_of_a_model_is_silent(normalization, capfd):
+    """Story: SentencePiece wrote to stderr that it loads a CharsMap, in the middle of the program's own lines."""
+    model = learned(normalization=normalization)
+    sentencepiece.set_min_log_level(0)
+    assert escaping(model).startswith(model)
+    assert capfd.readouterr() == ("", "")

@@ -328,7 +328,7 @@ def _warn_of_former_names() -> None:
 
 def _find_flagfile(name: str) -> str:
     """Returns the path of the config of that name; returns a path unchanged."""
-    if os.sep in name or pathlib.Path(name).is_file():
+    if pathlib.Path(name).is_file():
         return name
     for folder in CONFIGS:
         path = folder / (name.removesuffix(".flags") + ".flags")

@@ -23,7 +23,7 @@ def quantize(values, axis: int):
     """
     values = np.asarray(values, np.float32)
     scales = np.abs(values).max(axis=axis, keepdims=True) / 127
-    return np.round(values / np.where(scales > 0, scales, 1)).astype(np.int8), scales
+    return np.round(np.divide(values, scales, out=np.zeros_like(values), where=scales > 0)).astype(np.int8), scales
 
 
 class DequantizedMatrix(tf.saved_model.experimental.TrackableResource):
