@@ -233,7 +233,7 @@ def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[s
     """
     columns, tensors = np.argsort(alternating(model.d_model)), {}
     last = [f"transformer/{side}_{getattr(model, f'{side}_layers') - 1}/feed_forward_norm/norm" for side in ("encoder", "decoder")]
-    factor, stream = np.float32((EPSILON / model.norm_epsilon) ** 0.5), np.float32(1)
+    factor, stream = np.float32((EPSILON / model.norm_epsilon) ** 0.5), 1
 
     def add(name: str, array: np.ndarray) -> None:
         tensors[name] = np.ascontiguousarray(array)
@@ -250,7 +250,7 @@ def _tensors(model: ModelConfig, weights: dict[str, np.ndarray]) -> tuple[dict[s
             add(f"{part.name}.weight", kernel)
             add(f"{part.name}.bias", bias)
         else:
-            stream = np.float32(1) if part.path in last else factor
+            stream = 1 if part.path in last else factor
             for ours, theirs in NORM.items():
                 add(f"{part.name}.{theirs}", weights.pop(f"{part.path}/{ours}")[columns] * stream)
     target = weights.pop(f"{_EMBEDDING}/matrix")
