@@ -130,7 +130,8 @@ class Options:
 
     def table(self) -> str:
         """Returns a Markdown table of all options with their values and where these come from."""
-        rows = [("option", "value", "from"), ("-" * 6, "-" * 5, "-" * 4)]
+        names = ("option", "value", "from")
+        rows = [names, ["-" * len(name) for name in names]]
         values = {name: value for group in self.groups.values() for name, value in vars(group).items()}
         rows += [
             (option, str(value).replace("|", "\\|").replace("\n", "\\n"), self.sources.get(option, "default"))

@@ -211,6 +211,10 @@ def test_sub_words_of_an_imported_model_are_not_learned():
         DataConfig(subwords="sentencepiece", dataset="builtin")
 
 
+def test_a_sample_is_one_draw_from_the_whole_distribution_with_seed_1_unless_asked_otherwise():
+    assert SampleConfig() == SampleConfig(draws=1, seed=1, temperature=1.0, top_k=0, top_p=1.0)
+
+
 def test_text_files_and_a_dataset_together_are_refused_with_both():
     with pytest.raises(ValueError, match=r"Received: dataset='builtin', train_source='a\.en'"):
         DataConfig(dataset="builtin", train_source="a.en", train_target="a.de")
@@ -230,6 +234,7 @@ def test_text_files_and_a_dataset_together_are_refused_with_both():
         (TrainConfig, {name: 1 for name in ("train_steps", "warmup_steps", "batch_tokens", "buckets_per_update", "micro_batch_tokens")}),
         (TrainConfig, {name: 1 for name in ("keep_checkpoints", "valid_steps", "log_steps", "max_skipped")}),
         (TrainConfig, {"deterministic": True}),
+        (TrainConfig, {"embeddings": "vectors.txt", "freeze_embeddings": 1, "ema_decay": 0.0}),
         (TrainConfig, {"data_service": "grpc://localhost:5050"}),
         (DecodeConfig, {"max_input": 2, "alpha": 99.9}),
         (DecodeConfig, {"diverse_groups": 6, "beam_size": 6, "diversity": 0.0, "no_repeat_ngram": 1}),

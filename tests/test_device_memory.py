@@ -167,6 +167,9 @@ def test_the_largest_shapes_by_hand():
     info = {"source_longest": 40, "target_longest": 21, "columns": shards.SIDES}
     found = device_memory.largest_shapes(info, train, 1, lambda rows, source, target: rows * (source + target) + source / 100)
     assert found == {8: (5, 6, 6), 16: (2, 15, 15), 32: (1, 32, 21), 40: (1, 40, 21)}
+    for longest, bounds in ((1, [1]), (8, [8]), (9, [8, 9]), (16, [8, 16]), (17, [8, 16, 17])):
+        info = {"source_longest": longest, "target_longest": 1, "columns": shards.SIDES}
+        assert list(device_memory.largest_shapes(info, train, 1, toy.cost)) == bounds
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -69,7 +69,7 @@ def linear_cross_entropy(hidden, matrix, target, label_smoothing: float, bias=No
     share = ops.concatenate([ops.full((BLOCK // passes,), each) for each in shares])
     real_share = ops.concatenate([each * ops.cast(real, "float32") for each in shares])
     # Tokens first. After the last position comes a row that nothing reads, so that each block is whole.
-    order = ops.concatenate([ops.argsort(1 - real), ops.full((BLOCK,), number, "int32")])
+    order = ops.concatenate([ops.argsort(-real), ops.full((BLOCK,), number, "int32")])
 
     def divergence(logits, p, log_sum):
         """Returns the weighted divergence of the tokens of a block of both passes, and its gradient by the logits."""

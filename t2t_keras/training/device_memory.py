@@ -36,7 +36,7 @@ def largest_shapes(info: dict, config: TrainConfig, replicas: int, cost: MemoryC
         return min(share, max(config.micro_batch_tokens // length, 1)), *(min(length, side) for side in longest)
 
     # A length slightly below a bound can have one row more.
-    bounds = [2**power for power in range(3, 20) if 2**power < max(longest)] + [max(longest)]
+    bounds = [2**power for power in range(3, (max(longest) - 1).bit_length())] + [max(longest)]
     ranges = {bound: range(shorter + 1, bound + 1) for shorter, bound in zip([0, *bounds], bounds, strict=False)}
     return {bound: max(map(largest, lengths), key=lambda shape: cost(*shape)) for bound, lengths in ranges.items()}
 

@@ -101,7 +101,7 @@ def write_report(
     shares = {name: [part.numpy() for part in strategy.experimental_local_results(ids)] for name, ids in batch.items()}
     replicas = [dict(zip(shares, parts, strict=True)) for parts in zip(*shares.values(), strict=True)]
     texts = [column.name for column in task.columns if column.is_text]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
     with replacing(path) as file:
         columns = {name: np.concatenate(share).reshape(-1, share[0].shape[-1]) for name, share in shares.items()}
         is_pair = next(iter(columns.values())).any(axis=1)  # Other rows are padding.
