@@ -61,10 +61,11 @@ def test_every_option_is_a_flag_with_the_default_and_the_help_of_its_field():
         assert field.metadata["help"].endswith(".")
 
 
-def test_an_unknown_config_is_answered_with_those_that_there_are():
-    result = program("--flagfile=wmt")
+@pytest.mark.parametrize("name", ["wmt", "gone/wmt.flags"])
+def test_an_unknown_config_or_file_is_answered_with_the_configs_that_there_are(name):
+    result = program(f"--flagfile={name}")
     names = ", ".join(sorted(path.stem for path in (ROOT / "configs").glob("*.flags")))
-    assert (result.returncode, result.stderr) == (1, f"Error: Expected a flagfile or one of the configs {names}. Received: wmt.\n")
+    assert (result.returncode, result.stderr) == (1, f"Error: Expected a flagfile or one of the configs {names}. Received: {name}.\n")
 
 
 def test_flags_need_neither_tensorflow_nor_keras():
