@@ -393,13 +393,25 @@ def _of_data_folder(folder: pathlib.Path, given: dict) -> dict:
     return {name: value for name, value in prepared.items() if same_dataset or name in ("vocab_size", "source_vocab_size", *TEXT_OPTIONS)}
 
 
+def check_is_no_run(folder: pathlib.Path) -> None:
+    """Raises `ValueError` if a folder for data is that of a run, whose sub-words would be replaced."""
+    if (folder / CONFIG).exists() or (folder / checkpoint.FOLDER).exists():
+        own = folder / DATA
+        advice = f"The data of the run are in {own}." if (own / CORPUS).exists() else "Give another one."
+        raise ValueError(f"Expected a folder for data as `data_dir`. Received: {folder}, which is a run's. {advice}")
+
+
 def check_has_text(model_dir: pathlib.Path, options: Options) -> None:
     """Checks that a new run has text: options name it, or its data folder is prepared or is being prepared.
 
     Raises:
         FileNotFoundError: there is neither a run in the folder nor text for a new one.
+        ValueError: the data folder is that of a run.
     """
     folder = options.data_folder(model_dir)
+    if folder.resolve() == model_dir.resolve():
+        raise ValueError(f"Expected two folders as `model_dir` and `data_dir`. Received: {folder} for both.")
+    check_is_no_run(folder)
     if not (options.data.names_corpus or check(model_dir) or (folder / CORPUS).exists() or (folder / LOCK).exists()):
         texts = " and ".join(f"`train_{side}`" for side in options.task.texts)
         missing = f"prepared data in {folder}" if options.data_dir else f"run in {model_dir}"

@@ -1256,7 +1256,7 @@ MUTANTS = (
     ),
     Mutant(
         "a full disk under a shard is a traceback",
-        "t2t_keras/data/prepare.py",
+        "t2t_keras/tensorflow_files.py",
         "except _WRITE_ERRORS as error:",
         "except KeyError as error:",
         ("tests/test_prepare.py::test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when_there_is_room",),

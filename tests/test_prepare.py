@@ -690,6 +690,17 @@ def test_a_folder_of_other_files_is_left_as_it_is(data, folder):
     assert contents(folder) == {"valid.source.txt": b"mine\n"}
 
 
+def test_the_folder_of_a_run_is_left_as_it_is(data, folder):
+    """Story: both kinds of folders have a lock, and preparing replaced the sub-words of a run."""
+    folder.mkdir(parents=True)
+    for name in (run_folder.CONFIG, run_folder.SUBWORDS, run_folder.LOCK):
+        (folder / name).touch()
+    before = contents(folder)
+    with pytest.raises(ValueError, match="^Expected a folder for data as `data_dir`. Received: .*, which is a run's."):
+        run(data, folder)
+    assert contents(folder) == before
+
+
 def test_text_that_cannot_be_read_is_not_taken_for_a_folder_that_cannot_be_written(data, folder):
     def write_from_a_broken_disk(path, pairs, *args, **options):
         raise OSError(f"Could not read line 7 of {data.train_source} (Input/output error).")

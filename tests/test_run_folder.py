@@ -368,6 +368,28 @@ def test_a_folder_without_a_run_is_not_taken_for_a_new_one_that_lacks_text(tmp_p
     check({})
 
 
+def test_the_folder_of_a_run_is_none_for_data(tmp_path):
+    """Stories: preparing into a run's folder replaced its sub-words; one folder for both waited for its own lock."""
+
+    def refused(data_dir: pathlib.Path) -> str:
+        with pytest.raises(ValueError) as raised:
+            run_folder.check_has_text(tmp_path / "new", run_folder.resolve(tmp_path / "new", {"dataset": "builtin"}, str(data_dir)))
+        assert not (tmp_path / "new").exists()
+        return str(raised.value)
+
+    both = tmp_path / "new"
+    assert refused(both) == f"Expected two folders as `model_dir` and `data_dir`. Received: {both} for both."
+    run = tmp_path / "run"
+    write(run)
+    received = f"Expected a folder for data as `data_dir`. Received: {run}, which is a run's."
+    assert refused(run) == f"{received} Give another one."
+    (run / run_folder.DATA).mkdir(exist_ok=True)
+    (run / run_folder.DATA / run_folder.CORPUS).write_text("{}")
+    assert refused(run) == f"{received} The data of the run are in {run / 'data'}."
+    (run / run_folder.CONFIG).unlink()  # The checkpoints are left.
+    assert refused(run).startswith(received)
+
+
 def test_a_run_of_options_under_their_former_names_is_read(tmp_path):
     """`tests/data/run_1` was written before four options were renamed."""
     path = pathlib.Path(__file__).parent / "data" / "run_1"

@@ -122,6 +122,21 @@ def test_an_export_that_fails_leaves_no_version_and_the_next_is_whole(version, t
         assert contents(tmp_path / name) == {f"assets.extra/{savedmodel.DESCRIPTION}", f"assets.extra/{savedmodel.WARM_UP}"}
 
 
+def test_a_full_disk_is_reported_in_a_sentence_and_the_same_command_goes_on_when_there_is_room(tmp_path):
+    """Story: TensorFlow's error was a traceback of 35 lines."""
+
+    def write(folder: pathlib.Path) -> None:
+        with tf.io.TFRecordWriter("/dev/full") as file:
+            file.write(b"x" * 2**20)
+
+    with pytest.raises(
+        OSError, match=rf"^Could not write {tmp_path}/1 \(.*No space left on device.*\)\. It is incomplete and is not used: "
+    ):
+        savedmodel.write_version(tmp_path, write)
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert savedmodel.write_version(tmp_path, lambda folder: None) == tmp_path / "1"
+
+
 def test_a_second_export_at_the_same_time_is_refused_and_harms_nothing(translator, tmp_path):
     with files.exclusive(tmp_path / ".lock", "it"), pytest.raises(BlockingIOError, match=f"{tmp_path} is in use by process {os.getpid()}"):
         savedmodel.export(translator, tmp_path, {})

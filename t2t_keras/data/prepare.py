@@ -8,7 +8,6 @@ folder; it stays there, empty.
 
 import contextlib
 import dataclasses
-import errno
 import functools
 import itertools
 import json
@@ -21,12 +20,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import files, gpus, patterns
+from t2t_keras import files, gpus, patterns, tensorflow_files
 from t2t_keras.config import TEXT_OPTIONS, TEXTS, DataConfig
 from t2t_keras.data import corpora, processes, shards
 from t2t_keras.files import write_whole
 from t2t_keras.log import logger
-from t2t_keras.run_folder import CORPUS, LOCK, SOURCE_SUBWORDS, SUBWORDS, recorded_options
+from t2t_keras.run_folder import CORPUS, LOCK, SOURCE_SUBWORDS, SUBWORDS, check_is_no_run, recorded_options
 from t2t_keras.task import Task
 from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders
@@ -36,8 +35,6 @@ PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**22  # In one call of the tokenizer: abou
 PROGRESS_SECONDS = 30  # Between two messages.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
 _HASHED = re.compile(r" [0-9a-f]{64}'")  # The hash at the end of a file's record, see `corpora.identity`.
-# What TensorFlow raises if the disk is full, if a permission is missing, and at the system's limit of a file's size.
-_WRITE_ERRORS = (tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError, tf.errors.OutOfRangeError)
 
 
 @dataclasses.dataclass
@@ -254,19 +251,10 @@ def _shown(value) -> str:
 
 
 def _check_not_foreign(folder: pathlib.Path) -> None:
-    """Raises `FileExistsError` for a folder with files that no preparation wrote: they may be the user's."""
+    """Raises `FileExistsError` for a folder with files that no preparation wrote, and `ValueError` for that of a run."""
+    check_is_no_run(folder)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists():
         raise FileExistsError(f"{folder} holds files and no prepared data. Give a new or an empty folder as `data_dir`.")
-
-
-@contextlib.contextmanager
-def _writing(folder: pathlib.Path) -> Iterator[None]:
-    """Turns the errors of the system and of TensorFlow at a full or read-only disk into a readable `OSError`."""
-    with files.writing(folder):
-        try:
-            yield
-        except _WRITE_ERRORS as error:
-            raise OSError(errno.ENOSPC, error.message) from error
 
 
 def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
@@ -485,7 +473,7 @@ def prepare(
             for split in ("train", "valid"):
                 corpora.pairs(data, split, seed, corpora.Report(), sides=task.texts)
         _check_not_foreign(folder)
-        with _writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
+        with tensorflow_files.writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
             if not (folder / CORPUS).exists():  # Another process may have written it while this one waited.
                 files.check_no_links(*folder.iterdir())
                 _make(data, vocab_size, seed, folder, task, write_train, source_vocab_size)

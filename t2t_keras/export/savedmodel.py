@@ -23,7 +23,7 @@ import tensorflow_text as tf_text
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 import t2t_keras
-from t2t_keras import run_folder
+from t2t_keras import run_folder, tensorflow_files
 from t2t_keras.decoding.loading import load_with_states
 from t2t_keras.decoding.sub_batches import limits_of_server
 from t2t_keras.decoding.translator import Translator
@@ -112,10 +112,11 @@ def write_version(export_dir: pathlib.Path, write: Callable[[pathlib.Path], None
 
     Raises:
         BlockingIOError: another process is exporting into the folder.
+        OSError: the folder cannot be written.
     """
     with exclusive(export_dir / ".lock", str(export_dir)):
         folder = export_dir / str(next_version(export_dir))
-        with making_folder(folder) as unfinished:
+        with making_folder(folder) as unfinished, tensorflow_files.writing(unfinished, folder):
             write(unfinished)
     return folder
 
