@@ -5,7 +5,7 @@ import os
 import pathlib
 import types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -84,7 +84,7 @@ class TextTranslator:
             return {"text": found["text"][:, 0]}
 
         function = into_language if prefix else self._translate
-        found = [result["text"] for result in translate_lines(function, texts, batch_size=batch_size or self._batch_size)]
+        found = [result["text"] for result in translate_lines(function, texts, batch_size=_size(batch_size, self._batch_size))]
         return found[0] if isinstance(text, str) else found
 
     def _in_language(self, texts: list[str], language: str) -> list[str]:
@@ -111,7 +111,7 @@ class TextTranslator:
         keep_patterns: str = "",
         source_language: str = "",
         target_language: str = "",
-        batch_size: int = 32,
+        batch_size: int = 0,
     ) -> list[Translation] | list[list[Translation]]:
         """Finds the n best translations of a sentence or of each sentence of a list.
 
@@ -128,7 +128,7 @@ class TextTranslator:
             keep_patterns: what the translations must copy from their source, see `patterns.parse`: further constraints. A run
                 leaves out what is too long for a constraint, and warns.
             source_language, target_language: as in `translate`.
-            batch_size: number of sentences translated at once.
+            batch_size: number of sentences translated at once; 0 is 32.
 
         Returns:
             The translations, best first; for a list of sentences a list of such lists.
@@ -144,8 +144,9 @@ class TextTranslator:
         own = {name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")}
         texts, [prefix] = self._in_language(texts, source_language), self._in_language([prefix], target_language)
         alpha = OWN_ALPHA if alpha is None else float(alpha)
-        for first in range(0, len(texts), batch_size):
-            chosen = slice(first, first + batch_size)
+        size = _size(batch_size, 32)
+        for first in range(0, len(texts), size):
+            chosen = slice(first, first + size)
             phrases = {name: tf.constant(values[chosen]) for name, values in own.items()}
             found += self._n_best(texts[chosen], n, alignment, {"alpha": alpha, "prefix": prefix, "ordered": ordered}, phrases)
         return found[0] if isinstance(text, str) else found
@@ -181,7 +182,7 @@ class TextTranslator:
             TypeError: `text` is neither a string nor a sequence of strings, or an option is unknown.
             ValueError: an option is invalid, or the export is too old to sample.
         """
-        texts, config, size, found = _listed(text), SampleConfig(**options), batch_size or self._batch_size, []
+        texts, config, size, found = _listed(text), SampleConfig(**options), _size(batch_size, self._batch_size), []
         own = list(seeds) or [sampling.seed_of_line(config.seed, number) for number in range(len(texts))]
         if len(own) != len(texts):
             raise ValueError(f"Expected a seed for each sentence. Received: {len(own)} seeds and {len(texts)} sentences.")
@@ -203,14 +204,14 @@ class TextTranslator:
         return found[0] if isinstance(text, str) else found
 
     def score(
-        self, source: Text, target: Text, batch_size: int = 32, *, source_language: str = "", target_language: str = ""
+        self, source: Text, target: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = ""
     ) -> float | list[float]:
         """Computes log P(target | source), in nats, including the end token.
 
         Args:
             source: a sentence, or a list of sentences.
             target: its translation, or a list of translations.
-            batch_size: number of pairs scored at once.
+            batch_size: number of pairs scored at once; 0 is 32.
             source_language, target_language: as in `translate`. The sub-word of the target's language counts too.
 
         Returns:
@@ -223,9 +224,9 @@ class TextTranslator:
         sources, targets = self._in_language(_listed(source), source_language), self._in_language(_listed(target), target_language)
         if isinstance(source, str) != isinstance(target, str) or len(sources) != len(targets):
             raise ValueError(f"Expected one target for each source. Received: {len(sources)} sources and {len(targets)} targets.")
-        found = []
-        for first in range(0, len(sources), batch_size):
-            chosen = slice(first, first + batch_size)
+        size, found = _size(batch_size, 32), []
+        for first in range(0, len(sources), size):
+            chosen = slice(first, first + size)
             outputs = self._signatures.score(source=tf.constant(sources[chosen]), target=tf.constant(targets[chosen]))
             found += outputs["log_prob"].numpy().tolist()
         return found[0] if isinstance(source, str) else found
@@ -258,10 +259,19 @@ def _listed(text: Text) -> list[str]:
     Raises:
         TypeError: `text` is neither a string nor a sequence of strings.
     """
+    if not isinstance(text, Iterable):
+        raise TypeError(f"Expected a sentence or a list of sentences. Received: {type(text).__name__}.")
     texts = [text] if isinstance(text, str) else list(text)
     if wrong := [each for each in texts if not isinstance(each, str)]:
         raise TypeError(f"Expected a sentence or a list of sentences. Received: {type(wrong[0]).__name__}.")
     return [" ".join(each.split("\n")) for each in texts]
+
+
+def _size(batch_size: int, chosen: int) -> int:
+    """Returns a batch size, or the `chosen` one for 0. Raises `ValueError` for what is none."""
+    if not isinstance(batch_size, int | np.integer) or batch_size < 0:
+        raise ValueError(f"Expected `batch_size` to be a whole number, or 0 for {chosen}. Received: {batch_size!r}.")
+    return int(batch_size) or chosen
 
 
 def _checked(outputs: dict, texts: list[str]) -> dict:

@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -97,9 +98,9 @@ def test_a_line_end_within_a_sentence_counts_as_a_space(translator):
     assert translator.translate("one\ntwo") == translator.translate("one two")
 
 
-@pytest.mark.parametrize("wrong", [7, b"one", ["one", None]])
+@pytest.mark.parametrize("wrong", [7, None, b"one", ["one", None]])
 def test_what_is_no_text_is_refused(translator, wrong):
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="^Expected a sentence or a list of sentences. Received: "):
         translator.translate(wrong)
 
 
@@ -229,6 +230,24 @@ def test_pairs_are_scored_in_their_order_so_many_at_once():
     scored = api.TextTranslator(None, Scores)
     assert scored.score(list("12345"), list("67890"), batch_size=2) == [-16, -27, -38, -49, -50] and sizes == [2, 2, 1]
     assert scored.score("3", "4") == -34
+    sizes.clear()
+    scored.score(["1"] * 33, ["2"] * 33)
+    assert sizes == [32, 1]
+
+
+@pytest.mark.parametrize("wrong", [-1, 2.5, "4", None])
+def test_a_batch_size_that_is_none_is_refused(wrong):
+    """Story: -1 was an IndexError, and "4" a TypeError of range."""
+    translator = api.TextTranslator(None, Signatures, 16)
+    calls = {
+        16: [translator.translate, translator.sample],
+        32: [translator.n_best, lambda text, batch_size: translator.score(text, text, batch_size)],
+    }
+    for chosen, methods in calls.items():
+        message = f"Expected `batch_size` to be a whole number, or 0 for {chosen}. Received: {wrong!r}."
+        for method in methods:
+            with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+                method("one", batch_size=wrong)
 
 
 def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch):
