@@ -259,9 +259,7 @@ def _listed(text: Text) -> list[str]:
     Raises:
         TypeError: `text` is neither a string nor a sequence of strings.
     """
-    if not isinstance(text, Iterable):
-        raise TypeError(f"Expected a sentence or a list of sentences. Received: {type(text).__name__}.")
-    texts = [text] if isinstance(text, str) else list(text)
+    texts = [text] if isinstance(text, str) or not isinstance(text, Iterable) else list(text)
     if wrong := [each for each in texts if not isinstance(each, str)]:
         raise TypeError(f"Expected a sentence or a list of sentences. Received: {type(wrong[0]).__name__}.")
     return [" ".join(each.split("\n")) for each in texts]
