@@ -29,6 +29,7 @@ from t2t_keras.weights import Left, MismatchError, Names, assign, match
 FOLDER = "checkpoints"
 STEP = "step"  # The kind of the newest checkpoints; `BEST` is that of the one with the best validation.
 MAX_STATE = 2**20  # Maximum size of a checkpoint's state in bytes.
+MAX_WEIGHT = 1e15  # Largest weight that is loaded: products of larger ones may not be finite, and trained ones are far smaller.
 # What to say of an archive that lacks a kind of array.
 _MISSING = {
     "optimizer/": "has no optimizer, so training cannot be resumed from it. Start a new run from its weights.",
@@ -423,8 +424,11 @@ def _load_average(paths: list[pathlib.Path], model, names: Names, partial: bool,
             means[name] = np.add(means.get(name, 0), array, dtype=np.float64)
     for name, array in arrays.items():
         means[name] = (means[name] / len(paths)).astype(array.dtype)
-        if not np.isfinite(means[name]).all():
-            received = f"the weight {name.removeprefix('model/')} with infinity or NaN"
-            raise ValueError(f"Expected finite weights in {', '.join(map(str, paths))}. Received: {received}. Choose another `checkpoint`.")
+        if not (largest := np.abs(means[name]).max(initial=0)) <= MAX_WEIGHT:  # NaN is not, too.
+            received = f"{largest:g} in the weight {name.removeprefix('model/')}"
+            raise ValueError(
+                f"Expected weights in {', '.join(map(str, paths))} between -{MAX_WEIGHT:g} and {MAX_WEIGHT:g}. Received: {received}. "
+                "Choose another `checkpoint`."
+            )
     assign(variables, means, source=path, partial=partial)
     return left, state

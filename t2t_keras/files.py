@@ -154,6 +154,12 @@ def check_no_links(*paths: pathlib.Path) -> None:
                 path.unlink()
 
 
+def check_new(folder: pathlib.Path) -> None:
+    """Raises `FileExistsError` if a path is neither new nor an empty folder."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise FileExistsError(f"Expected a new or empty folder. Received: {folder}, which is neither. Give another one.")
+
+
 def check_ends(path: pathlib.Path) -> None:
     """Raises `ValueError` if a path is a pipe, a socket or a device, from which a program could read for ever."""
     if path.exists() and not path.is_file() and not path.is_dir():

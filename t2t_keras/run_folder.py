@@ -183,8 +183,11 @@ def check(model_dir: pathlib.Path) -> bool:
     """Returns whether a folder is a run's folder.
 
     Raises:
+        NotADirectoryError: it is a file.
         ValueError: the folder has other files with the names of a run's files, or an export; or the run is of a newer version.
     """
+    if model_dir.exists() and not model_dir.is_dir():
+        raise NotADirectoryError(f"Expected a folder as `model_dir`. Received: {model_dir}, which is a file.")
     path = model_dir / CONFIG
     there = [name for name in (SUBWORDS, SOURCE_SUBWORDS, checkpoint.FOLDER, LOGS, *CURVES) if (model_dir / name).exists()]
     if export := export_in(model_dir):
@@ -209,9 +212,11 @@ def check_before_writing(model_dir: pathlib.Path) -> None:
 
     The folder itself may be a link, and the user's own files in it may be links.
     """
-    check_no_link(model_dir / DATA)  # What it holds is checked under its own lock, before it is written.
-    names = (CONFIG, SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, LOGS, NOT_FINITE, checkpoint.FOLDER, *CURVES)
-    check_no_links(*(model_dir / name for name in names))
+    folders, names = (LOGS, NOT_FINITE, checkpoint.FOLDER), (CONFIG, SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, *CURVES)
+    for folder in (model_dir / name for name in folders):
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(f"Expected {folder} to be a folder. Received: a file. Move it away, or give another `model_dir`.")
+    check_no_links(*(model_dir / name for name in folders + names))
 
 
 def architecture_of(model_dir: pathlib.Path) -> str:
@@ -393,12 +398,29 @@ def _of_data_folder(folder: pathlib.Path, given: dict) -> dict:
     return {name: value for name, value in prepared.items() if same_dataset or name in ("vocab_size", "source_vocab_size", *TEXT_OPTIONS)}
 
 
-def check_is_no_run(folder: pathlib.Path) -> None:
-    """Raises `ValueError` if a folder for data is that of a run, whose sub-words would be replaced."""
+def check_data_dir(folder: pathlib.Path) -> None:
+    """Checks that a folder may hold prepared data.
+
+    Raises:
+        ValueError: it is the folder of a run, whose sub-words would be replaced.
+        FileExistsError: it holds files that no preparation wrote.
+        NotADirectoryError: it is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"Expected a folder as `data_dir`. Received: {folder}, which is a file.")
     if (folder / CONFIG).exists() or (folder / checkpoint.FOLDER).exists():
         own = folder / DATA
         advice = f"The data of the run are in {own}." if (own / CORPUS).exists() else "Give another one."
-        raise ValueError(f"Expected a folder for data as `data_dir`. Received: {folder}, which is a run's. {advice}")
+        raise ValueError(f"Expected a folder for data as `data_dir`. Received: {folder}, which holds a run. {advice}")
+    if folder.is_dir() and any(folder.iterdir()) and not ((folder / LOCK).exists() or (folder / CORPUS).exists()):
+        raise FileExistsError(f"{folder} holds files and no prepared data. Give a new or an empty folder as `data_dir`.")
+
+
+def check_export_dir(folder: pathlib.Path) -> None:
+    """Raises `ValueError` if the folder for exports is that of a run, or a file."""
+    kind = "holds a run" if (folder / CONFIG).exists() else "is a file" if folder.is_file() else ""
+    if kind:
+        raise ValueError(f"Expected a folder for exports. Received: {folder}, which {kind}. Give another `export_dir`.")
 
 
 def check_has_text(model_dir: pathlib.Path, options: Options) -> None:
@@ -406,12 +428,13 @@ def check_has_text(model_dir: pathlib.Path, options: Options) -> None:
 
     Raises:
         FileNotFoundError: there is neither a run in the folder nor text for a new one.
-        ValueError: the data folder is that of a run.
+        FileExistsError, NotADirectoryError, ValueError: see `check_data_dir`; or the run's data folder is a link.
     """
     folder = options.data_folder(model_dir)
     if folder.resolve() == model_dir.resolve():
         raise ValueError(f"Expected two folders as `model_dir` and `data_dir`. Received: {folder} for both.")
-    check_is_no_run(folder)
+    check_no_link(model_dir / DATA)  # What it holds is checked under its own lock, before it is written.
+    check_data_dir(folder)
     if not (options.data.names_corpus or check(model_dir) or (folder / CORPUS).exists() or (folder / LOCK).exists()):
         texts = " and ".join(f"`train_{side}`" for side in options.task.texts)
         missing = f"prepared data in {folder}" if options.data_dir else f"run in {model_dir}"

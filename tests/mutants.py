@@ -1250,7 +1250,7 @@ MUTANTS = (
     Mutant(
         "preparing overwrites other files",
         "t2t_keras/data/prepare.py",
-        "        _check_not_foreign(folder)\n",
+        "        check_data_dir(folder)\n",
         "",
         ("tests/test_prepare.py::test_a_folder_of_other_files_is_left_as_it_is",),
     ),
@@ -1284,9 +1284,9 @@ MUTANTS = (
     ),
     Mutant(
         "compressed text is read as text",
-        "t2t_keras/data/corpora.py",
-        "                _check_is_text(path, file.peek(max(map(len, _NOT_TEXT))))\n",
-        "",
+        "t2t_keras/text/lines.py",
+        "                check_is_text(name, line)\n",
+        "                pass\n",
         ("tests/test_corpora.py::test_a_file_that_is_not_text_or_is_in_utf16_is_reported_with_what_makes_text_of_it",),
     ),
     Mutant(
@@ -1699,8 +1699,8 @@ MUTANTS = (
     Mutant(
         "evaluate.py advises an option that it does not have",
         "t2t_keras/data/corpora.py",
-        'raise ValueError(f"{_not_utf8(path, number, error)}.")',
-        'raise ValueError(f"{_not_utf8(path, number, error)}, or leave such lines out with `skip_bad_lines`.")',
+        'raise ValueError(f"{not_utf8(str(path), number, error)}.")',
+        'raise ValueError(f"{not_utf8(str(path), number, error)}, or leave such lines out with `skip_bad_lines`.")',
         ("tests/test_tools.py::test_a_scored_line_that_is_not_utf_8_is_reported_without_advice_that_cannot_be_taken",),
     ),
     Mutant(

@@ -234,6 +234,20 @@ def test_counting_finds_missing_and_broken_files_and_passes_what_reading_passes(
             corpora.check_files(dataclasses.replace(data, **changed))
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_counting_names_a_line_that_is_not_utf8(file, monkeypatch, pack):
+    """Story: it was reported only after TensorFlow had been loaded. Characters of two blocks are none of two bytes."""
+    monkeypatch.setattr(corpora, "_BUFFER", 3)
+    good, bad, cut = file("ünïcödé\n日本\n"), file(pack("日本\nün".encode() + b"\xfc\n")), file(pack("ü\n日".encode()[:-1]))
+    corpora.check_files(DataConfig(good, good, good, good))
+    for name, found in ((bad, "line 2 is not UTF-8: byte 0xfc at column 4"), (cut, "line 2 is not UTF-8: byte 0xe6 at column 1")):
+        for texts in ((name, good, good, good), (good, good, good, name)):
+            with pytest.raises(ValueError, match=f"^{name}, {found}. Convert the file .*, or leave such lines out with `skip_bad_lines`.$"):
+                corpora.check_files(DataConfig(*texts))
+            corpora.check_files(DataConfig(*texts, skip_bad_lines=True))
+        corpora.check_texts([(name, good)])
+
+
 def test_counting_passes_sides_that_are_cut_at_other_lines(file):
     whole, parts, others = file("a\nb\nc"), ",".join([file("a"), file("b\nc\n")]), ",".join([file("a\nb\n"), file("c")])
     for sides in ((whole, parts), (parts, whole), (parts, others)):
@@ -254,10 +268,10 @@ def test_a_missing_file_is_named(file, name):
 
 
 def test_a_folder_is_no_file(file, tmp_path):
-    with pytest.raises(FileNotFoundError, match=str(tmp_path)):
+    with pytest.raises(FileNotFoundError, match=f"^Expected files of text. Received: the folder '{tmp_path}'. Give the files in it.$"):
         read(str(tmp_path), file("b"))
     file("a", "news.en"), (tmp_path / "news").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"news\*'"):
+    with pytest.raises(FileNotFoundError, match="the folder '.*/news'"):
         read(f"{tmp_path}/news*", file("b"))
 
 

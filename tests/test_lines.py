@@ -1,8 +1,11 @@
 """Line n of what comes out belongs to line n of what came in, whatever bytes the lines hold."""
 
+import gzip
 import io
 import os
 import pathlib
+import sys
+import types
 
 import pytest
 
@@ -35,6 +38,62 @@ def test_a_line_that_is_too_long_may_be_cut_and_the_next_one_follows(monkeypatch
     monkeypatch.setattr(lines, "MAX_LINE", 4)
     stream = io.BytesIO(b"123\n1234\nab\n" + b"1" * 20 + b"\ncd\n12345")
     assert list(lines.bounded(stream, cut=True)) == [b"123\n", b"1234\n", b"ab\n", b"11111", b"cd\n", b"12345"]
+
+
+def test_the_first_line_that_is_not_utf8_is_named_once(tmp_path, caplog):
+    """Story: other encodings were translated without a word."""
+    path = tmp_path / "text"
+    path.write_bytes("gut\nSch\u00f6n\n".encode() + "Sch\u00f6n\n\u00e9\n".encode("latin-1"))
+    with lines.opened(str(path)) as file:
+        assert list(lines.read_lines(file)) == ["gut", "Sch\u00f6n", "Sch\ufffdn", "\ufffd"]
+    [warning] = caplog.messages
+    assert warning == (
+        f"{path}, line 3 is not UTF-8: byte 0xf6 at column 4. Convert the file (iconv -f \u2026 -t UTF-8): here and in later lines, U+FFFD "
+        "takes the place of such bytes."
+    )
+
+
+def test_a_file_may_be_compressed_with_gzip(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(gzip.compress(b"one\ntwo\n") + gzip.compress(b"three"))
+    with lines.opened(str(path)) as file:
+        assert lines.count(file) == 3 and list(lines.read_lines(file)) == ["one", "two", "three"]
+    path.write_bytes(path.read_bytes()[:-9])
+    with lines.opened(str(path)) as file, pytest.raises(ValueError, match=f"^{path} is a broken gzip file: .* up to line 2 .*again.$"):
+        list(lines.read_lines(file))
+
+
+def test_standard_input_is_text(monkeypatch):
+    """It may come line by line, so nothing looks into it before its first line is wanted."""
+    stream = io.BytesIO(gzip.compress(b"one\n"))
+    stream.name = "<stdin>"
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=stream))
+    with lines.opened("") as file:
+        assert file is stream and file.tell() == 0
+    with pytest.raises(ValueError, match="^<stdin> is compressed with gzip. Expected UTF-8 text: convert it with gzip -d.$"):
+        list(lines.read_lines(file))
+    assert not stream.closed
+
+
+def test_a_pipe_is_not_read_before_its_first_line_is_wanted(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)
+    with lines.opened(str(path)) as file:
+        os.write(writer, b"one\n")
+        assert file.readline() == b"one\n"
+    os.close(writer)
+
+
+@pytest.mark.parametrize(("beginning", "kind"), [("one".encode("utf-16"), "in UTF-16"), (b"BZh91AY&SY", "compressed with bzip2")])
+def test_other_files_are_named_by_their_first_bytes_alone(beginning, kind):
+    for text, number in ((beginning + b"\n", 0), (b"one\n" + beginning, 2)):
+        found = lines.read_lines(io.BytesIO(text))
+        if number:
+            assert len(list(found)) == number
+        else:
+            with pytest.raises(ValueError, match=f"^the text is {kind}. Expected UTF-8 text: convert it with "):
+                next(found)
 
 
 def test_what_a_model_wrote_is_one_line():

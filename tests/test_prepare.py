@@ -675,9 +675,10 @@ def test_chunks_of_documents_end_where_one_does():
 
 def test_a_folder_that_cannot_be_written_is_reported_in_a_sentence(data, tmp_path):
     (tmp_path / "file").write_text("mine")
-    for name, why in (("file", "a file"), ("file/data", "Not a directory")):
-        with pytest.raises(OSError, match=rf"^Expected a folder that can be written to\. Received: .*/{name} \({why}\)\. Give another"):
-            run(data, tmp_path / name)
+    with pytest.raises(
+        OSError, match=r"^Expected a folder that can be written to\. Received: .*/file/data \(Not a directory\)\. Give another"
+    ):
+        run(data, tmp_path / "file" / "data")
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -696,7 +697,7 @@ def test_the_folder_of_a_run_is_left_as_it_is(data, folder):
     for name in (run_folder.CONFIG, run_folder.SUBWORDS, run_folder.LOCK):
         (folder / name).touch()
     before = contents(folder)
-    with pytest.raises(ValueError, match="^Expected a folder for data as `data_dir`. Received: .*, which is a run's."):
+    with pytest.raises(ValueError, match="^Expected a folder for data as `data_dir`. Received: .*, which holds a run."):
         run(data, folder)
     assert contents(folder) == before
 

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -10,7 +11,7 @@ import sys
 
 import pytest
 
-from t2t_keras import checkpoint, config, run_folder
+from t2t_keras import checkpoint, config, files, run_folder
 from t2t_keras.config import FORMER_NAMES, DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
 ROOT = pathlib.Path(run_folder.__file__).parent.parent
@@ -381,7 +382,7 @@ def test_the_folder_of_a_run_is_none_for_data(tmp_path):
     assert refused(both) == f"Expected two folders as `model_dir` and `data_dir`. Received: {both} for both."
     run = tmp_path / "run"
     write(run)
-    received = f"Expected a folder for data as `data_dir`. Received: {run}, which is a run's."
+    received = f"Expected a folder for data as `data_dir`. Received: {run}, which holds a run."
     assert refused(run) == f"{received} Give another one."
     (run / run_folder.DATA).mkdir(exist_ok=True)
     (run / run_folder.DATA / run_folder.CORPUS).write_text("{}")
@@ -425,3 +426,39 @@ def test_no_folder_at_all_is_refused(names, tmp_path, monkeypatch):
             run_folder.several(names)
     else:
         assert run_folder.several(names) == [pathlib.Path()]  # The working directory.
+
+
+def test_a_folder_for_data_or_exports_is_none_of_other_things(tmp_path):
+    run, file, others, copied = (tmp_path / name for name in ("run", "file", "others", "copied"))
+    write(run)
+    file.write_text("mine")
+    for folder, name in ((others, "mine"), (copied, run_folder.CORPUS)):
+        folder.mkdir()
+        (folder / name).write_text("{}")
+    for check, path, said in (
+        (run_folder.check, file, "Expected a folder as `model_dir`. Received: {}, which is a file."),
+        (run_folder.check_data_dir, file, "Expected a folder as `data_dir`. Received: {}, which is a file."),
+        (run_folder.check_data_dir, others, "{} holds files and no prepared data. Give a new or an empty folder as `data_dir`."),
+        (run_folder.check_export_dir, file, "Expected a folder for exports. Received: {}, which is a file. Give another `export_dir`."),
+        (run_folder.check_export_dir, run, "Expected a folder for exports. Received: {}, which holds a run. Give another `export_dir`."),
+        (files.check_new, file, "Expected a new or empty folder. Received: {}, which is neither. Give another one."),
+        (files.check_new, others, "Expected a new or empty folder. Received: {}, which is neither. Give another one."),
+    ):
+        with pytest.raises((OSError, ValueError)) as raised:
+            check(path)
+        assert str(raised.value) == said.format(path)
+    (empty := tmp_path / "empty").mkdir()
+    for check in (run_folder.check_data_dir, run_folder.check_export_dir, files.check_new):
+        check(empty)
+        check(tmp_path / "new")
+    run_folder.check_data_dir(copied)
+    run_folder.check_export_dir(others)
+
+
+@pytest.mark.parametrize("name", ["logs", "not_finite", "checkpoints"])
+@pytest.mark.parametrize("make", [pathlib.Path.touch, os.mkfifo], ids=["file", "pipe"])
+def test_a_folder_of_the_run_that_is_none_is_reported(tmp_path, name, make):
+    """Story: a pipe in place of the logs said that the disk is full."""
+    make(tmp_path / name)
+    with pytest.raises(NotADirectoryError, match=f"^Expected {tmp_path}/{name} to be a folder. Received: a file. Move it away, or give"):
+        run_folder.check_before_writing(tmp_path)

@@ -20,7 +20,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Its operations are in exports.
 
-from t2t_keras import __version__
+from t2t_keras import __version__, config
 from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding.minimum_bayes_risk import mbr
 from t2t_keras.evaluation import comparison, comparison_report
@@ -175,8 +175,9 @@ def test_every_line_is_answered_by_one_line_whatever_is_in_it(translated):
 
 
 def test_a_program_says_what_it_does_and_nothing_of_tensorflows(translated):
-    [said] = translated.stderr.decode().splitlines()
+    said, warning = translated.stderr.decode().splitlines()
     assert said.startswith("Using the average of")
+    assert warning.startswith("<stdin>, line 5 is not UTF-8: byte 0xff at column 1. Convert the file (iconv")
 
 
 def test_n_best_lines_are_numbered_scored_and_best_first(trained, translated, tmp_path):
@@ -751,6 +752,45 @@ def test_an_export_translates_as_the_program_does(trained, tmp_path, weights, ve
 def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags, named):
     assert named in complaint(tool("export", f"--model_dir={trained[0]}", f"--export_dir={tmp_path}/new", *flags))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "said"),
+    [
+        ("export", ["--model_dir={0}/run", "--export_dir={0}/run"], "Expected a folder for exports. Received: {0}/run, which holds a run."),
+        ("export", ["--model_dir={0}/run", "--export_dir={0}", "--format=ctranslate2"], "Expected a new or empty folder. Received: {0},"),
+        (
+            "classify",
+            ["--model_dir={0}/run", "--export_dir={0}/run"],
+            "Expected a folder for exports. Received: {0}/run, which holds a run.",
+        ),
+        ("prepare", ["--data_dir={0}", "--dataset=builtin"], "{0} holds files and no prepared data."),
+        (
+            "prepare",
+            ["--data_dir={0}/latin1", "--dataset=builtin"],
+            "Expected a folder as --data_dir. Received: {0}/latin1, which is a file.",
+        ),
+        ("train", ["--model_dir={0}/new", "--data_dir={0}", "--dataset=builtin"], "{0} holds files and no prepared data."),
+        (
+            "train",
+            ["--model_dir={0}/latin1", "--dataset=builtin"],
+            "Expected a folder as --model_dir. Received: {0}/latin1, which is a file.",
+        ),
+        (
+            "train",
+            ["--model_dir={0}/new", *(f"--{side}={{0}}/latin1" for side in config.TEXTS)],
+            "{0}/latin1, line 1 is not UTF-8: byte 0xfc",
+        ),
+    ],
+)
+def test_what_a_folder_or_a_text_cannot_be_is_reported_without_tensorflow(tmp_path, name, flags, said):
+    (tmp_path / "run").mkdir()
+    for file in ("config.json", "subwords.model"):
+        (tmp_path / "run" / file).write_text(CONFIG)
+    (tmp_path / "latin1").write_bytes(b"\xfc\n")
+    result = run_stand_in(STAND_IN.format(""), name, *(flag.format(tmp_path) for flag in flags))
+    assert complaint(result).startswith(f"Error: {said.format(tmp_path)}")
+    assert {path.name for path in tmp_path.rglob("*")} == {"run", "config.json", "subwords.model", "latin1"}
 
 
 @pytest.mark.medium

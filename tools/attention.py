@@ -5,7 +5,6 @@ python tools/attention.py --model_dir=runs/x --output=pictures --target=sentence
 """
 
 import pathlib
-import sys
 
 from absl import flags
 
@@ -66,8 +65,6 @@ def _read(path: str) -> list[str]:
     """The lines of a file, or of standard input."""
     from t2t_keras.text import lines
 
-    if not path:
-        return list(lines.read_lines(sys.stdin.buffer))
     with lines.opened(path) as file:
         return list(lines.read_lines(file))
 

@@ -116,7 +116,7 @@ def predict() -> None:
     from t2t_keras.text import lines
 
     with contextlib.ExitStack() as files:
-        source = files.enter_context(lines.opened(_INPUT.value)) if _INPUT.value else sys.stdin.buffer
+        source = files.enter_context(lines.opened(_INPUT.value))
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
         with options.without_noise():
             from t2t_keras.export import classifier
@@ -130,10 +130,12 @@ def predict() -> None:
 
 
 def export() -> None:
+    export_dir = pathlib.Path(_EXPORT_DIR.value).expanduser()
+    run_folder.check_export_dir(export_dir)
     with options.without_noise():
         from t2t_keras.export import classifier
 
-        classifier.export(pathlib.Path(_EXPORT_DIR.value).expanduser(), training.model_dir(), training.checkpoint())
+        classifier.export(export_dir, training.model_dir(), training.checkpoint())
 
 
 def classify() -> None:

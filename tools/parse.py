@@ -141,7 +141,7 @@ def _parses(target):
     from t2t_keras.parsing.trees import split_words
     from t2t_keras.text import lines
 
-    with lines.opened(_INPUT.value) if _INPUT.value else contextlib.nullcontext(sys.stdin.buffer) as source:
+    with lines.opened(_INPUT.value) as source:
         at_keyboard = source.isatty()
         if _RIGHT_BRANCHING.value:
             from t2t_keras.parsing.baseline import right_branching

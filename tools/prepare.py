@@ -37,7 +37,7 @@ def prepare() -> None:
         raise ValueError("Expected a folder as --data_dir. Received none.")
     on_beam = beam.given()
     folder = pathlib.Path(_DATA_DIR.value).expanduser()
-    run_folder.check_is_no_run(folder)
+    run_folder.check_data_dir(folder)
     if not (folder / run_folder.CORPUS).exists():
         corpora.check_files(chosen.data, chosen.task.texts)
     with options.without_noise():  # After the options, so that an invalid one is reported at once.

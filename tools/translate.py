@@ -20,7 +20,9 @@ from t2t_keras.cli import flags as options
 from t2t_keras.line_translation import DIRECTIONS, READ_AHEAD, LineTranslation
 
 _INPUT = flags.DEFINE_string(
-    "input", "", "File to translate, one sentence per line; empty: standard input. With --beam_runner, patterns with commas between them."
+    "input",
+    "",
+    "File to translate, plain or gzip, a sentence per line; empty: standard input. With --beam_runner, patterns with commas between them.",
 )
 _OUTPUT = flags.DEFINE_string(
     "output",
@@ -118,7 +120,7 @@ def translate() -> None:
 
     with contextlib.ExitStack() as files:
         terms = asked.read_terms()
-        source = files.enter_context(lines.opened(_INPUT.value)) if _INPUT.value else sys.stdin.buffer
+        source = files.enter_context(lines.opened(_INPUT.value))
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
         with options.without_noise():
             translator = asked.load(terms)

@@ -5,7 +5,6 @@ Each chunk is written when it is translated, under a name that it gets when it i
 
 import contextlib
 import dataclasses
-import gzip
 import io
 import json
 import os
@@ -19,7 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from t2t_keras.data import beam_files
 from t2t_keras.line_translation import READ_AHEAD
-from t2t_keras.text.lines import bounded
+from t2t_keras.text.lines import bounded, uncompressed
 
 LINES_PER_CHUNK = READ_AHEAD  # So that the batches are those of `translate.py`.
 BYTES_PER_CHUNK = 2**26  # A chunk ends at the first of both limits.
@@ -62,7 +61,7 @@ def opened(path: str) -> Iterator[BinaryIO]:
     """Opens a file of text, plain or gzip."""
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as raw:
         plain = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
-        yield gzip.open(plain) if plain.peek(2).startswith(b"\x1f\x8b") else plain
+        yield uncompressed(plain)
 
 
 def cut(stream: BinaryIO) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,6 @@ import dataclasses
 import itertools
 import json
 import pathlib
-import zlib
 from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
@@ -26,7 +25,6 @@ from t2t_keras.log import logger
 from t2t_keras.text.lines import bounded, decoded
 
 COUNTERS = ("chunks", "lines", "subwords", "milliseconds", "failures", "warnings", "unreadable_files")  # In the namespace `t2t_keras`.
-_BROKEN = (OSError, EOFError, zlib.error)  # What reading raises; OSError includes a wrong checksum.
 
 
 class _Cut(beam.DoFn):
@@ -39,9 +37,11 @@ class _Cut(beam.DoFn):
         try:
             with opened(file.path) as stream:
                 places = list(cut(stream))
-        except _BROKEN as error:
+        except (OSError, ValueError) as error:
             count(unreadable_files=1)
-            self.folder.write_problems(file.name, [f"{file.path} cannot be read: {error}. Give a whole file of text, plain or gzip."])
+            self.folder.write_problems(
+                file.name, [str(error) if isinstance(error, ValueError) else f"{file.path} cannot be read: {error}."]
+            )
             return
         firsts = itertools.accumulate((number for _, number in places), initial=1)
         numbered = enumerate(zip(places, firsts, strict=False))

@@ -5,10 +5,10 @@ needs no target, UTF-8 bytes without the end of the line. Only `\n` ends a line;
 sentence. This keeps two files aligned.
 """
 
+import codecs
 import collections
 import dataclasses
 import glob
-import gzip
 import hashlib
 import io
 import itertools
@@ -23,7 +23,7 @@ from t2t_keras.config import TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus
 from t2t_keras.files import describe
 from t2t_keras.log import logger
-from t2t_keras.text.lines import bounded
+from t2t_keras.text.lines import bounded, check_is_text, not_utf8, uncompressed
 
 Pair = tuple[bytes, ...]  # A line of each side; most often two.
 Hashes = dict[pathlib.Path, str]  # SHA-256 by file.
@@ -32,15 +32,6 @@ BLANK = (b"",)  # The end of a document.
 
 _BUFFER = 2**20  # Bytes.
 _QUICKLY_COUNTED = 2**28  # Bytes of text whose lines are counted within a second or two.
-# First bytes of files that are not UTF-8 text: what such a file is, and the command that converts it to text.
-_NOT_TEXT = {
-    b"\xff\xfe": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
-    b"\xfe\xff": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
-    b"\xfd7zXZ\x00": ("compressed with xz", "xz -d"),
-    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "zstd -d"),
-    b"PK\x03\x04": ("a zip archive", "unzip"),
-    **{b"BZh%d1AY&SY" % level: ("compressed with bzip2", "bunzip2") for level in range(1, 10)},
-}
 
 
 @dataclasses.dataclass
@@ -102,6 +93,8 @@ def _weighted(names: str) -> list[tuple[pathlib.Path, int]]:
         if not pathlib.Path(name).is_file() and (given := re.fullmatch(r"(.+)@([1-9][0-9]{0,3})", name)):
             pattern, weight = given[1], int(given[2])
         paths = [pattern] if pathlib.Path(pattern).is_file() else sorted(glob.glob(pattern))
+        if folders := [path for path in paths if pathlib.Path(path).is_dir()]:
+            raise FileNotFoundError(f"Expected files of text. Received: the folder '{folders[0]}'. Give the files in it.")
         if not paths or not all(pathlib.Path(path).is_file() for path in paths):
             given, _, weight = name.rpartition("@")
             advice = f" A weight is a number of times, @1 to @9999, not @{weight}." if given and glob.glob(given) else ""
@@ -156,18 +149,6 @@ class _Hashed(io.RawIOBase):
         super().close()
 
 
-def _check_is_text(path: pathlib.Path, beginning: bytes) -> None:
-    """Raises `ValueError` if the first bytes are those of a known format other than UTF-8 text."""
-    for magic, (kind, command) in _NOT_TEXT.items():
-        if beginning.startswith(magic):
-            raise ValueError(f"{path} is {kind}. Expected UTF-8 text, plain or gzip: convert it with {command}.")
-
-
-def _uncompressed(file: io.BufferedReader):
-    """Returns a file, or what it holds if that is compressed with gzip."""
-    return gzip.open(file) if file.peek().startswith(b"\x1f\x8b") else file
-
-
 def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterator[tuple[pathlib.Path, int, bytes]]:
     """Yields (file, line number, line) for all lines of several plain or gzip files.
 
@@ -180,9 +161,7 @@ def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterato
         number = 0
         try:
             with _Hashed(path) as raw, io.BufferedReader(raw, _BUFFER) as plain:
-                file = _uncompressed(plain)
-                _check_is_text(path, file.peek(max(map(len, _NOT_TEXT))))
-                for line in bounded(file, str(path)):
+                for line in bounded(uncompressed(plain), str(path)):
                     number += 1
                     if number == 1 and line.startswith(BOM):
                         line, report.byte_order_marks = line[len(BOM) :], report.byte_order_marks + 1
@@ -191,18 +170,10 @@ def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterato
                         line, report.carriage_returns = line[:-1], report.carriage_returns + 1
                     yield path, number, line
                 hashes[path] = raw.hash.hexdigest()
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path} is a broken gzip file: it could be read up to line {number} ({error}). Download it again.") from error
         except OSError as error:
             raise OSError(f"Could not read line {number + 1} of {path} ({error.strerror or error}).") from error
         if not number:
             raise ValueError(f"{path} is empty. Expected a sentence on each line.")
-
-
-def _not_utf8(path: pathlib.Path, number: int, error: UnicodeDecodeError) -> str:
-    """Returns the message for a line that is not UTF-8, without a final period."""
-    found = f"byte {error.object[error.start]:#04x} at column {error.start + 1}"
-    return f"{path}, line {number} is not UTF-8: {found}. Convert the file (iconv -f … -t UTF-8)"
 
 
 def _unequal(names: tuple[str, ...], counts: list[int], path: pathlib.Path, number: int) -> str:
@@ -213,20 +184,38 @@ def _unequal(names: tuple[str, ...], counts: list[int], path: pathlib.Path, numb
     )
 
 
-def _count(path: pathlib.Path) -> int:
-    """Counts the lines of a plain or gzip file, several times as fast as `_lines` reads them. Raises its errors."""
-    number, last = 0, b""
+def _check_utf8(path: pathlib.Path, number: int, line: bytes) -> None:
+    """Raises `ValueError` if a line is not UTF-8, of text whose bad lines may be left out."""
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{not_utf8(str(path), number, error)}, or leave such lines out with `skip_bad_lines`.") from error
+
+
+def _count(path: pathlib.Path, utf8: bool) -> int:
+    """Counts the lines of a plain or gzip file, several times as fast as `_lines` reads them. Raises its errors.
+
+    With `utf8`, also raises `ValueError` if a line is not UTF-8.
+    """
+    number, last, decode = 0, b"", codecs.getincrementaldecoder("utf-8")().decode
     try:
         with path.open("rb") as plain:
-            file = _uncompressed(plain)
+            file = uncompressed(plain)
             while block := file.read(_BUFFER):
                 if not last:
-                    _check_is_text(path, block)
+                    check_is_text(str(path), block)
                 number, last = number + block.count(b"\n"), block[-1:]
-    except (EOFError, zlib.error, OSError):
+                if utf8:
+                    decode(block)
+        if utf8:
+            decode(b"", final=True)
+    except (EOFError, zlib.error, OSError, UnicodeDecodeError):
         last = b""
     if not last:  # Empty, or broken somewhere: reading lines reports where.
-        return sum(1 for _ in _lines([path], Report(), {}))
+        for _, number, line in _lines([path], Report(), {}):
+            if utf8:
+                _check_utf8(path, number, line)
+        return number
     return number + (last != b"\n")
 
 
@@ -241,27 +230,28 @@ def check_files(data: DataConfig, sides: tuple[str, ...] = ("source", "target"))
         ValueError: `data` names no text for a split. For other errors see `check_texts`.
     """
     if not data.dataset:
-        check_texts([_names(data, split, sides) for split in ("valid", "train")])
+        check_texts([_names(data, split, sides) for split in ("valid", "train")], utf8=not data.skip_bad_lines)
 
 
-def check_texts(texts: list[tuple[str, ...]]) -> None:
+def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
     """Checks what is quickly found out about texts: their files are there, and the sides of each have as many lines.
 
     It takes about a second for a million pairs, and 3 to 5 if they are compressed.
 
     Args:
         texts: the names of the files of each side, as for `expand`, of each text.
+        utf8: whether all lines must be UTF-8.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is empty or broken, or the sides of a text differ in their number of lines.
+        ValueError: a file is empty or broken, a line is not UTF-8, or the sides of a text differ in their number of lines.
         OSError: a file cannot be read.
     """
     files = [_aligned_files(text) for text in texts]
     if sum(path.stat().st_size for sides in files for paths in sides for path in paths) > _QUICKLY_COUNTED:
         logger.info("Counting the lines of the text …")
     for names, paths_of_sides in zip(texts, files, strict=True):
-        numbers = [[_count(path) for path in paths] for paths in paths_of_sides]
+        numbers = [[_count(path, utf8) for path in paths] for paths in paths_of_sides]
         counts = [sum(side) for side in numbers]
         if len(set(counts)) > 1:
             longer = counts.index(max(counts))
@@ -296,7 +286,7 @@ def text(names: str, skip_bad_lines: bool = False) -> list[str]:
             lines.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
             if not skip_bad_lines:
-                raise ValueError(f"{_not_utf8(path, number, error)}.") from error
+                raise ValueError(f"{not_utf8(str(path), number, error)}.") from error
             lines.append("")
     return lines
 
@@ -392,11 +382,10 @@ def _aligned(
         good = True
         for path, line_number, line in lines:
             try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
+                _check_utf8(path, line_number, line)
+            except ValueError:
                 if not skip_bad_lines:
-                    message = f"{_not_utf8(path, line_number, error)}, or leave such lines out with `skip_bad_lines`."
-                    raise ValueError(message) from error
+                    raise
                 good = False
         if not good:
             report.not_utf8 += 1

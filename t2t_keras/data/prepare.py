@@ -25,7 +25,7 @@ from t2t_keras.config import TEXT_OPTIONS, TEXTS, DataConfig
 from t2t_keras.data import corpora, processes, shards
 from t2t_keras.files import write_whole
 from t2t_keras.log import logger
-from t2t_keras.run_folder import CORPUS, LOCK, SOURCE_SUBWORDS, SUBWORDS, check_is_no_run, recorded_options
+from t2t_keras.run_folder import CORPUS, LOCK, SOURCE_SUBWORDS, SUBWORDS, check_data_dir, recorded_options
 from t2t_keras.task import Task
 from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders
@@ -250,13 +250,6 @@ def _shown(value) -> str:
     return text if len(text) <= 2000 else f"{text[:2000]}…"
 
 
-def _check_not_foreign(folder: pathlib.Path) -> None:
-    """Raises `FileExistsError` for a folder with files that no preparation wrote, and `ValueError` for that of a run."""
-    check_is_no_run(folder)
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists():
-        raise FileExistsError(f"{folder} holds files and no prepared data. Give a new or an empty folder as `data_dir`.")
-
-
 def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
     """Reads and checks all of the text.
 
@@ -472,7 +465,7 @@ def prepare(
         if not (folder / LOCK).exists():  # The folder may be new. Do not create it if options or files are missing.
             for split in ("train", "valid"):
                 corpora.pairs(data, split, seed, corpora.Report(), sides=task.texts)
-        _check_not_foreign(folder)
+        check_data_dir(folder)
         with tensorflow_files.writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
             if not (folder / CORPUS).exists():  # Another process may have written it while this one waited.
                 files.check_no_links(*folder.iterdir())

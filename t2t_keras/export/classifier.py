@@ -20,7 +20,7 @@ import t2t_keras
 from t2t_keras import checkpoint, gpus, registry, run_folder
 from t2t_keras.config import BOS, EOS
 from t2t_keras.decoding.loading import make_model
-from t2t_keras.export.savedmodel import check_export_dir, write_version
+from t2t_keras.export.savedmodel import write_version
 from t2t_keras.files import write_whole
 from t2t_keras.layers.inference import inference
 from t2t_keras.log import logger
@@ -151,9 +151,9 @@ def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "aver
 
     Raises:
         BlockingIOError: another process is exporting into the folder.
-        ValueError: the folder is a run's. For other errors see `load`.
+        ValueError: the folder holds a run. For other errors see `load`.
     """
-    check_export_dir(export_dir)
+    run_folder.check_export_dir(export_dir)
     classifier, state = load(model_dir, which)
     # Only the objects that the signature uses. For a Keras model, TensorFlow would save functions of every layer.
     held = tf.Module()

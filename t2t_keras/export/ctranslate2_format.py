@@ -22,7 +22,7 @@ import keras
 import numpy as np
 
 from t2t_keras.config import BOS, EOS, PRE, SCALED, UNK
-from t2t_keras.files import making_folder
+from t2t_keras.files import check_new, making_folder
 from t2t_keras.layers.positions import sinusoids
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.run_folder import SOURCE_SUBWORDS, SUBWORDS
@@ -225,10 +225,7 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
     positions = config.max_input + config.extra_length
     pieces, source_pieces = (list(side.pieces) for side in (translator.tokenizer, translator.source_tokenizer))
     spec = specification(translator.model, pieces, positions, source_pieces)
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(
-            f"Expected a new or empty folder. Received: {folder}, which is not empty. Give another folder, or remove this one."
-        )
+    check_new(folder)
     try:
         spec.validate()
         spec.optimize(quantization=quantization or None)

@@ -94,12 +94,6 @@ def next_version(export_dir: pathlib.Path) -> int:
     return max(versions, default=0) + 1
 
 
-def check_export_dir(export_dir: pathlib.Path) -> None:
-    """Raises `ValueError` if the folder for exports is a run's."""
-    if (export_dir / run_folder.CONFIG).exists():
-        raise ValueError(f"Expected a folder for exports. Received: {export_dir}, which holds a run. Give another `export_dir`.")
-
-
 def write_version(export_dir: pathlib.Path, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
     """Writes the next version of an export, whole or not at all.
 
@@ -174,9 +168,9 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
 
     Raises:
         BlockingIOError: another process is exporting into the folder.
-        ValueError: the weights are too large for a graph, or the folder is a run's.
+        ValueError: the weights are too large for a graph, or the folder holds a run.
     """
-    check_export_dir(export_dir)
+    run_folder.check_export_dir(export_dir)
     model = translator.model
     # The graph holds a shared matrix twice: for the encoder and for the decoder.
     shared = [each.embedding_matrix for each in getattr(model, "models", [model]) if each.source_embedding_matrix is None]

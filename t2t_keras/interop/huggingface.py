@@ -8,7 +8,7 @@ import numpy as np
 
 from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import TENSOR2TENSOR, DataConfig
-from t2t_keras.files import making_folder
+from t2t_keras.files import check_new, making_folder
 from t2t_keras.interop import huggingface_folder, m2m_vocabulary, marian_config
 from t2t_keras.interop.huggingface_folder import Folder, opened_weights
 from t2t_keras.interop.marian_config import M2M, MARIAN, MarianConfig
@@ -73,8 +73,7 @@ def import_huggingface(
         ValueError: the model is damaged, or is none that can be imported, or has no such language. Nothing is written.
     """
     folder, model_dir = huggingface_folder.find(source, _FILES), pathlib.Path(model_dir).expanduser().resolve()
-    if model_dir.exists() and not (model_dir.is_dir() and not any(model_dir.iterdir())):
-        raise FileExistsError(f"Expected a new or empty folder as `model_dir`. Received: {model_dir}, which is neither.")
+    check_new(model_dir)
     config = marian_config.read(folder)
     if config.kind == M2M:
         if native_positions:

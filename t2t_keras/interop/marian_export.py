@@ -23,7 +23,7 @@ import sentencepiece
 
 from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import BOS, EOS, PAD, UNK, DecodeConfig, ModelConfig
-from t2t_keras.files import making_folder
+from t2t_keras.files import check_new, making_folder
 from t2t_keras.interop import model_card
 from t2t_keras.interop.huggingface_folder import INSTALL, SAFETENSORS
 from t2t_keras.interop.marian_config import CONFIG, EPSILON, SEARCH, TYPICAL
@@ -94,8 +94,7 @@ def export_marian(
     """
     model_dir, folder = (pathlib.Path(path).expanduser().resolve() for path in (model_dir, export_dir))
     save = _library()
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise FileExistsError(f"Expected a new or empty folder. Received: {folder}, which is neither. Give another one.")
+    check_new(folder)
     options = _options(model_dir)
     model = options.model
     target, source = _sides(model_dir, model)

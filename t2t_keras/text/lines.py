@@ -2,48 +2,100 @@
 
 import codecs
 import contextlib
+import gzip
+import io
 import os
 import pathlib
 import sys
+import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from t2t_keras.log import logger
+
+_GZIP = b"\x1f\x8b"
+# First bytes of files that are not text in UTF-8: what such a file is, and the command that converts it.
+_NOT_TEXT = {
+    b"\xff\xfe": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+    b"\xfe\xff": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+    _GZIP: ("compressed with gzip", "gzip -d"),  # Files are uncompressed; this one comes through a pipe, or was compressed twice.
+    b"\xfd7zXZ\x00": ("compressed with xz", "xz -d"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "zstd -d"),
+    b"PK\x03\x04": ("a zip archive", "unzip"),
+    **{b"BZh%d1AY&SY" % level: ("compressed with bzip2", "bunzip2") for level in range(1, 10)},
+}
 MAX_LINE = 2**20  # Bytes: 30 for each of 32,768 sub-words. A file without line ends would be one line, and take all memory.
 
 
+def uncompressed(file: io.BufferedReader) -> BinaryIO:
+    """Returns a file, or what it holds if that is compressed with gzip."""
+    return gzip.open(file) if file.peek(len(_GZIP)).startswith(_GZIP) else file
+
+
+def check_is_text(name: str, beginning: bytes) -> None:
+    """Raises `ValueError` if the first bytes of a file are those of a known format other than UTF-8 text."""
+    for magic, (kind, command) in _NOT_TEXT.items():
+        if beginning.startswith(magic):
+            raise ValueError(f"{name} is {kind}. Expected UTF-8 text: convert it with {command}.")
+
+
+def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
+    """Returns the message for a line that is not UTF-8, without a final period."""
+    found = f"byte {error.object[error.start]:#04x} at column {error.start + 1}"
+    return f"{name}, line {number} is not UTF-8: {found}. Convert the file (iconv -f … -t UTF-8)"
+
+
+def _name(stream: BinaryIO) -> str:
+    return str(getattr(stream, "name", "the text"))
+
+
 def bounded(stream: BinaryIO, name: str = "", cut: bool = False) -> Iterator[bytes]:
-    """Yields the lines of a file with their line ends.
+    """Yields the lines of a text with their line ends.
 
     Args:
-        stream: the file.
+        stream: the text, from its beginning.
         name: its name for messages; by default the one that it was opened with.
         cut: whether to yield the beginning of a line that is too long, one byte more than `MAX_LINE`, in place of the error.
 
     Raises:
-        ValueError: a line has more than `MAX_LINE` bytes.
+        ValueError: a line has more than `MAX_LINE` bytes; or the file is not text, or broken.
     """
-    number = 0
-    while line := stream.readline(MAX_LINE + 1):
-        number += 1
-        if len(line) > MAX_LINE and cut:
-            rest = line
-            while rest and not rest.endswith(b"\n"):
-                rest = stream.readline(MAX_LINE)
-        elif len(line) > MAX_LINE:
-            raise ValueError(
-                f"Expected lines of at most {MAX_LINE:,} bytes. Received: a longer one, line {number:,} of "
-                f"{name or getattr(stream, 'name', 'the text')}. End each sentence with a line feed."
-            )
-        yield line
+    name, number = name or _name(stream), 0
+    try:
+        while line := stream.readline(MAX_LINE + 1):
+            number += 1
+            if number == 1:
+                check_is_text(name, line)
+            if len(line) > MAX_LINE and cut:
+                rest = line
+                while rest and not rest.endswith(b"\n"):
+                    rest = stream.readline(MAX_LINE)
+            elif len(line) > MAX_LINE:
+                raise ValueError(
+                    f"Expected lines of at most {MAX_LINE:,} bytes. Received: a longer one, line {number:,} of {name}. "
+                    "End each sentence with a line feed."
+                )
+            yield line
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{name} is a broken gzip file: it could be read up to line {number} ({error}). Download it again.") from error
 
 
 def read_lines(stream: BinaryIO) -> Iterator[str]:
     """Yields lines without their line ends and without a byte order mark. As in training, only \\n ends a line.
 
+    Bytes that are not UTF-8 become U+FFFD, and the first line that has some is named in a warning.
+
     Raises:
-        ValueError: a line has more than `MAX_LINE` bytes.
+        ValueError: see `bounded`.
     """
+    warned = False
     for number, line in enumerate(bounded(stream), 1):
+        if not warned:
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                warned = True
+                logger.warning(f"{not_utf8(_name(stream), number, error)}: here and in later lines, U+FFFD takes the place of such bytes.")
         yield decoded(line, number)
 
 
@@ -65,7 +117,7 @@ def count(file: BinaryIO) -> int | None:
         The number of lines, or `None` for a stream that cannot seek, such as a pipe.
 
     Raises:
-        ValueError: a line has more than `MAX_LINE` bytes.
+        ValueError: see `bounded`.
     """
     if not file.seekable():
         return None
@@ -75,18 +127,24 @@ def count(file: BinaryIO) -> int | None:
     return number
 
 
-def opened(path: str) -> BinaryIO:
-    """Opens a file of text for reading.
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """Opens a file of text, plain or gzip, for reading; an empty path is standard input.
 
     Raises:
         OSError: the file cannot be read.
     """
+    if not path:
+        yield sys.stdin.buffer
+        return
     try:
-        return pathlib.Path(path).expanduser().open("rb")
+        file = pathlib.Path(path).expanduser().open("rb")
     except OSError as error:
         raise OSError(
             f"Expected a file of text. Received: {path}, which cannot be read: {error.strerror} (working directory: {pathlib.Path.cwd()})."
         ) from error
+    with file:
+        yield uncompressed(file) if file.seekable() else file  # Looking into a pipe would wait for its first line.
 
 
 @contextlib.contextmanager
