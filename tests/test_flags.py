@@ -274,8 +274,9 @@ def said_by_native_code(end: str = "", **environment) -> list[str]:
     return result.stderr.splitlines()
 
 
-def test_what_tensorflow_says_on_every_machine_is_held_back_and_nothing_else():
-    *said, warning, one_dnn, cuda = said_by_native_code()
+@pytest.mark.parametrize("environment", [{}, {"TF_CPP_MIN_LOG_LEVEL": "1"}], ids=["unset", "1"])
+def test_what_tensorflow_says_on_every_machine_is_held_back_and_nothing_else(environment):
+    *said, warning, one_dnn, cuda = said_by_native_code(**environment)
     assert [line.rpartition("] ")[2] for line in said] == ["oneDNN is off.", "Python's own", "F the last words"]
     assert all(expected in line for expected, line in zip(ON_EVERY_MACHINE, (warning, one_dnn, cuda), strict=True))
 
@@ -284,7 +285,7 @@ def test_the_last_words_of_a_crash_are_not_held_back():
     assert "F the last words" in said_by_native_code("os.abort()")
 
 
-def test_who_sets_how_much_tensorflow_says_gets_all_of_it():
+def test_who_asks_for_all_that_tensorflow_says_gets_it():
     said = said_by_native_code(TF_CPP_MIN_LOG_LEVEL="0")
     assert all(sum(expected in line for line in said) == 3 for expected in ON_EVERY_MACHINE)
 

@@ -346,9 +346,11 @@ def test_shards_are_numbered_from_0(tmp_path, small_shards):
 @pytest.mark.parametrize(("column", "limit"), [("length", 2**31), ("pairs", 2**31), ("fingerprint", 2**62)])
 def test_numbers_of_the_index_below_their_limit_are_read(tmp_path, column, limit):
     shards.write(tmp_path, make_pairs(30, SMALL), count=30, vocab_size=SMALL, seed=1)
-    path, place = tmp_path / shards.RECORDS, shards.COLUMNS.index(column)
+    path, place, info = tmp_path / shards.RECORDS, shards.COLUMNS.index(column), shards.read_info(tmp_path)
     header, record = (line.split("\t") for line in path.read_text().splitlines())
     for value in (0, limit - 1, limit):
+        if column == "pairs":
+            (tmp_path / shards.INFO).write_text(json.dumps(info | {"pairs": value}))
         record[place] = str(value)
         path.write_text("\t".join(header) + "\n" + "\t".join(record) + "\n")
         if value == limit:
@@ -356,6 +358,13 @@ def test_numbers_of_the_index_below_their_limit_are_read(tmp_path, column, limit
                 shards.read_records(tmp_path)
         else:
             assert shards.read_records(tmp_path)[0, place] == value
+
+
+def test_records_of_other_pairs_than_those_of_the_description_are_reported(tmp_path):
+    info = shards.write(tmp_path, make_pairs(350, SMALL), count=350, vocab_size=SMALL, seed=1)
+    (tmp_path / shards.INFO).write_text(json.dumps(info | {"pairs": 349}))
+    with pytest.raises(ValueError, match=f"{shards.RECORDS} is missing or damaged: it has 350 pairs, and info.json has 349. Remove"):
+        shards.read_records(tmp_path)
 
 
 def test_records_that_overlap_or_lie_in_no_shard_are_reported(tmp_path, small_shards):

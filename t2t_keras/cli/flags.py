@@ -386,9 +386,9 @@ def without_noise():
     """Hides messages that TensorFlow writes to stderr on every machine and that TF_CPP_MIN_LOG_LEVEL does not suppress.
 
     For importing TensorFlow and loading models. Everything else is still written, even if the process crashes. Does nothing if the
-    user has set TF_CPP_MIN_LOG_LEVEL.
+    user has set TF_CPP_MIN_LOG_LEVEL to 0, which asks for all messages.
     """
-    if _level_is_set or not shutil.which("grep"):
+    if _all_messages or not shutil.which("grep"):
         yield
         return
     sys.stderr.flush()
@@ -492,7 +492,7 @@ class _VersionFlag(flags.BooleanFlag):
             sys.exit(0)
 
 
-_level_is_set = _LEVEL in os.environ
+_all_messages = os.environ.get(_LEVEL) == "0"
 # Set before TensorFlow is imported. 2 shows errors; 3 hides them too, as without a GPU most logged errors are about the missing GPU.
 os.environ.setdefault(_LEVEL, "2" if list(pathlib.Path("/dev").glob("nvidia*")) else "3")
 flags.DEFINE_boolean("traceback", False, "Show the traceback of an error.")

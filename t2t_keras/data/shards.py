@@ -227,7 +227,7 @@ def read_records(folder: pathlib.Path) -> np.ndarray:
     Raises:
         ValueError: the file is missing or damaged.
     """
-    path, number_of_shards = folder / RECORDS, len(read_info(folder)["shards"])
+    path, info = folder / RECORDS, read_info(folder)
     try:
         header, *lines = path.read_text(encoding="utf-8").splitlines()
         if header.split("\t") != list(COLUMNS):
@@ -238,12 +238,15 @@ def read_records(folder: pathlib.Path) -> np.ndarray:
             shard, offset, length, pairs, fingerprint = record
             if shard != last:
                 end = 0
-            follows = last <= shard < number_of_shards and offset == end + FRAME_BEFORE
+            follows = last <= shard < len(info["shards"]) and offset == end + FRAME_BEFORE
             if not (follows and 0 <= length < 2**31 and 0 <= pairs < 2**31 and 0 <= fingerprint < 2**62):
                 raise ValueError(f"line {line_number} is {line[:100]!r}")
             records.append(record)
             end, last = offset + length + FRAME_AFTER, shard
-        return np.array(records, np.int64).reshape(-1, len(COLUMNS))
+        table = np.array(records, np.int64).reshape(-1, len(COLUMNS))
+        if (number := table[:, COLUMNS.index("pairs")].sum()) != info["pairs"]:
+            raise ValueError(f"it has {number:,} pairs, and {INFO} has {info['pairs']:,}")
+        return table
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is missing or damaged: {error}. Remove {folder.parent} and prepare again.") from error
 
