@@ -29,7 +29,7 @@ from t2t_keras.weights import Left, MismatchError, Names, assign, match
 FOLDER = "checkpoints"
 STEP = "step"  # The kind of the newest checkpoints; `BEST` is that of the one with the best validation.
 MAX_STATE = 2**20  # Maximum size of a checkpoint's state in bytes.
-MAX_WEIGHT = 1e15  # Largest weight that is loaded: products of larger ones may not be finite, and trained ones are far smaller.
+MAX_WEIGHT = 1e6  # Largest weight that is loaded, of either sign. Trained ones are far smaller, and much larger ones overflow.
 # What to say of an archive that lacks a kind of array.
 _MISSING = {
     "optimizer/": "has no optimizer, so training cannot be resumed from it. Start a new run from its weights.",
@@ -424,10 +424,10 @@ def _load_average(paths: list[pathlib.Path], model, names: Names, partial: bool,
             means[name] = np.add(means.get(name, 0), array, dtype=np.float64)
     for name, array in arrays.items():
         means[name] = (means[name] / len(paths)).astype(array.dtype)
-        if not (largest := np.abs(means[name]).max(initial=0)) <= MAX_WEIGHT:  # NaN is not, too.
-            received = f"{largest:g} in the weight {name.removeprefix('model/')}"
+        if not (largest := float(np.abs(means[name]).max(initial=0))) <= MAX_WEIGHT:  # Also if it is NaN.
+            received = f"{largest:g} in {name.removeprefix('model/')}"
             raise ValueError(
-                f"Expected weights in {', '.join(map(str, paths))} between -{MAX_WEIGHT:g} and {MAX_WEIGHT:g}. Received: {received}. "
+                f"Expected weights in {', '.join(map(str, paths))} with absolute values of at most {MAX_WEIGHT:g}. Received: {received}. "
                 "Choose another `checkpoint`."
             )
     assign(variables, means, source=path, partial=partial)

@@ -154,10 +154,27 @@ def check_no_links(*paths: pathlib.Path) -> None:
                 path.unlink()
 
 
-def check_new(folder: pathlib.Path) -> None:
-    """Raises `FileExistsError` if a path is neither new nor an empty folder."""
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise FileExistsError(f"Expected a new or empty folder. Received: {folder}, which is neither. Give another one.")
+def check_folder(path: pathlib.Path, name: str) -> None:
+    """Checks that a path is a folder, or can become one.
+
+    Args:
+        path: the path.
+        name: the option that gives it, for messages.
+
+    Raises:
+        NotADirectoryError: it, or a part of it, is something else.
+    """
+    nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    if not nearest.is_dir():
+        what = "which" if nearest == path else f"but {nearest}"
+        raise NotADirectoryError(f"Expected a folder as `{name}`. Received: {path}, {what} is not a folder.")
+
+
+def check_new(path: pathlib.Path, name: str) -> None:
+    """Raises `FileExistsError` if a path is not a new or an empty folder, and the errors of `check_folder`."""
+    check_folder(path, name)
+    if path.exists() and any(path.iterdir()):
+        raise FileExistsError(f"Expected a new or an empty folder as `{name}`. Received: {path}, which holds files. Give another one.")
 
 
 def check_ends(path: pathlib.Path) -> None:
@@ -219,8 +236,7 @@ def exclusive(path: pathlib.Path, what: str, wait: bool = False) -> Iterator[Non
     except OSError as error:
         if path.is_symlink() or path.is_dir():
             raise foreign from error
-        why = "a file" if folder.exists() and not folder.is_dir() else error.strerror
-        raise type(error)(f"Expected a folder that can be written to. Received: {folder} ({why}). Give another one.") from error
+        raise type(error)(f"Expected a folder that can be written to. Received: {folder} ({error.strerror}). Give another one.") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise foreign

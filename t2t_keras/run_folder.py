@@ -26,7 +26,7 @@ from t2t_keras.config import (
     from_json,
     to_json,
 )
-from t2t_keras.files import check_no_link, check_no_links, describe, read_json, write_whole
+from t2t_keras.files import check_folder, check_no_link, check_no_links, describe, read_json, write_whole
 
 CONFIG, SUBWORDS, DATA, LOGS, NOT_FINITE = "config.json", "subwords.model", "data", "logs", "not_finite"
 SOURCE_SUBWORDS = "subwords.source.model"  # Beside the other, in the folders of runs and of data whose source has sub-words of its own.
@@ -183,11 +183,8 @@ def check(model_dir: pathlib.Path) -> bool:
     """Returns whether a folder is a run's folder.
 
     Raises:
-        NotADirectoryError: it is a file.
         ValueError: the folder has other files with the names of a run's files, or an export; or the run is of a newer version.
     """
-    if model_dir.exists() and not model_dir.is_dir():
-        raise NotADirectoryError(f"Expected a folder as `model_dir`. Received: {model_dir}, which is a file.")
     path = model_dir / CONFIG
     there = [name for name in (SUBWORDS, SOURCE_SUBWORDS, checkpoint.FOLDER, LOGS, *CURVES) if (model_dir / name).exists()]
     if export := export_in(model_dir):
@@ -210,12 +207,16 @@ def check(model_dir: pathlib.Path) -> bool:
 def check_before_writing(model_dir: pathlib.Path) -> None:
     """Checks that what a run writes stays in its folder, and removes what a killed run has left; see `files.check_no_links`.
 
-    The folder itself may be a link, and the user's own files in it may be links.
+    The folder itself may be a link, and the user's own files in it may be links. Its data are checked under their own lock.
+
+    Raises:
+        NotADirectoryError: something else is where a folder of the run belongs.
+        ValueError: there is a link.
     """
     folders, names = (LOGS, NOT_FINITE, checkpoint.FOLDER), (CONFIG, SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, *CURVES)
     for folder in (model_dir / name for name in folders):
         if folder.exists() and not folder.is_dir():
-            raise NotADirectoryError(f"Expected {folder} to be a folder. Received: a file. Move it away, or give another `model_dir`.")
+            raise NotADirectoryError(f"Expected {folder} to be a folder. It is not one. Move it away, or give another `model_dir`.")
     check_no_links(*(model_dir / name for name in folders + names))
 
 
@@ -404,10 +405,9 @@ def check_data_dir(folder: pathlib.Path) -> None:
     Raises:
         ValueError: it is the folder of a run, whose sub-words would be replaced.
         FileExistsError: it holds files that no preparation wrote.
-        NotADirectoryError: it is a file.
+        NotADirectoryError: it cannot be a folder.
     """
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"Expected a folder as `data_dir`. Received: {folder}, which is a file.")
+    check_folder(folder, "data_dir")
     if (folder / CONFIG).exists() or (folder / checkpoint.FOLDER).exists():
         own = folder / DATA
         advice = f"The data of the run are in {own}." if (own / CORPUS).exists() else "Give another one."
@@ -417,25 +417,36 @@ def check_data_dir(folder: pathlib.Path) -> None:
 
 
 def check_export_dir(folder: pathlib.Path) -> None:
-    """Raises `ValueError` if the folder for exports is that of a run, or a file."""
-    kind = "holds a run" if (folder / CONFIG).exists() else "is a file" if folder.is_file() else ""
-    if kind:
-        raise ValueError(f"Expected a folder for exports. Received: {folder}, which {kind}. Give another `export_dir`.")
-
-
-def check_has_text(model_dir: pathlib.Path, options: Options) -> None:
-    """Checks that a new run has text: options name it, or its data folder is prepared or is being prepared.
+    """Checks that a folder may hold exports.
 
     Raises:
+        NotADirectoryError: it cannot be a folder.
+        ValueError: it is the folder of a run.
+    """
+    check_folder(folder, "export_dir")
+    if (folder / CONFIG).exists():
+        raise ValueError(f"Expected a folder for exports. Received: {folder}, which holds a run. Give another `export_dir`.")
+
+
+def check_start(model_dir: pathlib.Path, options: Options) -> None:
+    """Checks whether a run can start, as far as that takes no time.
+
+    A new run must have text: options name it, or its data folder is prepared or is being prepared.
+
+    Raises:
+        FileExistsError: the data folder holds files that no preparation wrote.
         FileNotFoundError: there is neither a run in the folder nor text for a new one.
-        FileExistsError, NotADirectoryError, ValueError: see `check_data_dir`; or the run's data folder is a link.
+        NotADirectoryError: a path cannot be a folder.
+        ValueError: the two folders are one, the data folder is that of a run, or it is a link in the run's folder; see also `check`.
     """
     folder = options.data_folder(model_dir)
     if folder.resolve() == model_dir.resolve():
         raise ValueError(f"Expected two folders as `model_dir` and `data_dir`. Received: {folder} for both.")
-    check_no_link(model_dir / DATA)  # What it holds is checked under its own lock, before it is written.
+    check_folder(model_dir, "model_dir")
+    is_run = check(model_dir)
+    check_no_link(model_dir / DATA)
     check_data_dir(folder)
-    if not (options.data.names_corpus or check(model_dir) or (folder / CORPUS).exists() or (folder / LOCK).exists()):
+    if not (options.data.names_corpus or is_run or (folder / CORPUS).exists() or (folder / LOCK).exists()):
         texts = " and ".join(f"`train_{side}`" for side in options.task.texts)
         missing = f"prepared data in {folder}" if options.data_dir else f"run in {model_dir}"
         raise FileNotFoundError(

@@ -905,9 +905,9 @@ MUTANTS = (
     ),
     Mutant(
         "somebody's config.json is replaced",
-        "t2t_keras/training/run.py",
-        "            run_folder.check(model_dir)\n            run_folder.check_has",
-        "            run_folder.check_has",
+        "t2t_keras/run_folder.py",
+        "    is_run = check(model_dir)\n",
+        "    is_run = (model_dir / CONFIG).exists()\n",
         ("tests/test_run.py::test_a_folder_of_somebody_s_own_files_stays_as_it_is",),
     ),
     Mutant(

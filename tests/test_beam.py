@@ -33,7 +33,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 RUN = ROOT / "tests/data/run_1"
 MODEL = {"model_dir": [RUN], "which": "average", "dtype": "float32", "int8": False}
 TEXTS = {
-    "many": b"".join(b"line %d\n" % number for number in range(1, 24)) + b"no end",
+    # The first bytes of line 22, with which a chunk begins, would be those of UTF-16 in line 1.
+    "many": b"".join(b"\xff\xfe\n" if number == 22 else b"line %d\n" % number for number in range(1, 24)) + b"no end",
     "empty": b"",
     "blank": b"\n\n  \nx\n\n",
     "marked": b"\xef\xbb\xbfone\r\n\xff\xfe is not UTF-8\n\xef\xbb\xbfnot the first\none\xe2\x80\xa8line\rof\x85text\n5\n6\n7\n"
@@ -187,8 +188,8 @@ def test_a_job_that_ended_is_finished_by_the_same_command(source, monkeypatch, m
 def test_a_chunk_ends_with_the_line_that_fills_it(monkeypatch):
     monkeypatch.setattr(folder, "LINES_PER_CHUNK", 3)
     monkeypatch.setattr(folder, "BYTES_PER_CHUNK", 4)
-    assert list(folder.cut(io.BytesIO(b"a\n" * 5))) == [(0, 2), (4, 2), (8, 1)]
-    assert list(folder.cut(io.BytesIO(b"\n" * 6 + b"abcdefg\na"))) == [(0, 3), (3, 3), (6, 1), (14, 1)]
+    assert list(folder.cut(io.BytesIO(b"a\n" * 5), "")) == [(0, 2), (4, 2), (8, 1)]
+    assert list(folder.cut(io.BytesIO(b"\n" * 6 + b"abcdefg\na"), "")) == [(0, 3), (3, 3), (6, 1), (14, 1)]
 
 
 def test_chunks_of_a_file_that_changed_are_translated_again(source, monkeypatch):

@@ -15,10 +15,12 @@ import loopback_server
 import numpy as np
 import programs
 import pytest
+import sacrebleu
 import stand_in
 import tensorflow as tf
 import toy
 
+from benchmarks import unseen_words
 from t2t_keras.config import BOS, EOS, PAD, ModelConfig
 from t2t_keras.model.transformer import Transformer
 
@@ -165,3 +167,38 @@ def test_the_rehearsal_compares_all_weights_and_not_the_duration(tmp_path):
     assert rehearsal(code, *paths) == "weights and optimizer equal those of the run without a break"
     np.savez(paths[1], state="20 s", kernel=np.array([1, 1, 1.25]), bias=np.ones(2))
     assert rehearsal(code, *paths).startswith("1 of 2 arrays")
+
+
+REFERENCES = ["a b c a b", "b New New c", "c b a c", "Old b c a"]
+TRANSLATIONS = ["a b c b b", "b c New c", "c b a c", "b c a a"]
+
+
+def bleu(*lines: int) -> tuple[int, float]:
+    """Of some sentences: their number, and sacreBLEU's BLEU."""
+    hypotheses, references = ([texts[line] for line in lines] for texts in (TRANSLATIONS, REFERENCES))
+    return len(lines), pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True).score)
+
+
+def test_sentences_with_words_that_the_training_text_lacks_are_scored_by_themselves():
+    """A word that comes twice is counted twice."""
+    assert unseen_words.measure(["a b", "c"], REFERENCES, TRANSLATIONS, tokenize="none") == {
+        "words": 17, "unseen": 3, "found": 2, "all": bleu(0, 1, 2, 3), "seen": bleu(0, 2), "with_unseen": bleu(1, 3)
+    }  # fmt: skip
+    known = unseen_words.measure(["a b c New Old"], REFERENCES, TRANSLATIONS, tokenize="none")
+    assert (known["unseen"], known["seen"], known["with_unseen"]) == (0, bleu(0, 1, 2, 3), (0, 0.0))
+
+
+@pytest.mark.parametrize(("flags", "unseen"), [([], "3 of them (17.6%)"), (["--lowercase"], "1 of them (5.9%)")])
+def test_the_program_shows_what_unseen_words_cost(tmp_path, flags, unseen):
+    for name, lines in (("train", ["a b", "c new", "A"]), ("reference", ["A b c a b", *REFERENCES[1:]]), ("hypothesis", TRANSLATIONS)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    files = [f"--{path.name}={path}" for path in tmp_path.iterdir()]
+    command = [sys.executable, str(ROOT / "benchmarks/unseen_words.py"), *files, "--tokenize=none", *flags]
+    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True)
+    words, every, seen, others = result.stdout.splitlines()
+    assert words.startswith(f"17 words, {unseen} not in the training text; translations have ")
+    assert (
+        every.split()[:3] == ["all", "4", "sentences"]
+        and seen.startswith("without unseen words")
+        and others.startswith("with unseen words")
+    )

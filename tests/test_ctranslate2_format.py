@@ -226,7 +226,7 @@ def test_an_unknown_quantization_is_refused_and_nothing_is_written(written, tmp_
 
 def test_a_folder_that_holds_something_is_refused(written):
     ours, folder = written
-    with pytest.raises(FileExistsError, match="a new or empty folder"):
+    with pytest.raises(FileExistsError, match="a new or an empty folder"):
         ctranslate2_format.write(ours, folder)
 
 

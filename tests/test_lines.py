@@ -5,6 +5,7 @@ import io
 import os
 import pathlib
 import sys
+import threading
 import types
 
 import pytest
@@ -48,7 +49,7 @@ def test_the_first_line_that_is_not_utf8_is_named_once(tmp_path, caplog):
         assert list(lines.read_lines(file)) == ["gut", "Sch\u00f6n", "Sch\ufffdn", "\ufffd"]
     [warning] = caplog.messages
     assert warning == (
-        f"{path}, line 3 is not UTF-8: byte 0xf6 at column 4. Convert the file (iconv -f \u2026 -t UTF-8): here and in later lines, U+FFFD "
+        f"{path}, line 3 is not UTF-8: byte 0xf6 at column 4. Convert the file (iconv -f \u2026 -t UTF-8). Until then, U+FFFD "
         "takes the place of such bytes."
     )
 
@@ -78,10 +79,20 @@ def test_standard_input_is_text(monkeypatch):
 def test_a_pipe_is_not_read_before_its_first_line_is_wanted(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    writer = os.open(path, os.O_RDWR)
-    with lines.opened(str(path)) as file:
-        os.write(writer, b"one\n")
-        assert file.readline() == b"one\n"
+    writer, found = os.open(path, os.O_RDWR), []
+
+    def read() -> None:
+        with lines.opened(str(path)) as file:
+            found.append(file)
+            found.append(file.readline())
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    thread.join(0.2)
+    assert len(found) == 1 and thread.is_alive()
+    os.write(writer, b"one\n")
+    thread.join(10)
+    assert found[1] == b"one\n"
     os.close(writer)
 
 

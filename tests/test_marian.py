@@ -646,9 +646,9 @@ def test_a_file_is_no_name_of_the_hub(tmp_path, monkeypatch):
 
 def test_a_folder_with_files_is_left_alone(opus, tmp_path):
     (tmp_path / "mine").write_text("mine")
-    with pytest.raises(FileExistsError, match="new or empty"):
+    with pytest.raises(FileExistsError, match="new or an empty"):
         t2t_keras.import_marian(opus, tmp_path)
-    with pytest.raises(FileExistsError, match="new or empty"):
+    with pytest.raises(NotADirectoryError, match="Expected a folder as `model_dir`"):
         t2t_keras.import_marian(opus, tmp_path / "mine")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 

@@ -673,12 +673,10 @@ def test_chunks_of_documents_end_where_one_does():
     assert listed == [[1, 1, 1, 1, 0], [1, 0, 70, 70, 0], [1]]
 
 
-def test_a_folder_that_cannot_be_written_is_reported_in_a_sentence(data, tmp_path):
+def test_a_file_is_left_as_it_is(data, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(
-        OSError, match=r"^Expected a folder that can be written to\. Received: .*/file/data \(Not a directory\)\. Give another"
-    ):
-        run(data, tmp_path / "file" / "data")
+    with pytest.raises(NotADirectoryError, match="^Expected a folder as `data_dir`. Received: .*/file, which is not a folder.$"):
+        run(data, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -353,7 +353,7 @@ def test_a_folder_without_a_run_is_not_taken_for_a_new_one_that_lacks_text(tmp_p
     """Story: --model_dir=runs/typo said that there was no training text, and left a lock behind."""
 
     def check(given: dict, data_dir: str = "") -> None:
-        run_folder.check_has_text(tmp_path / "typo", run_folder.resolve(tmp_path / "typo", given, data_dir))
+        run_folder.check_start(tmp_path / "typo", run_folder.resolve(tmp_path / "typo", given, data_dir))
 
     with pytest.raises(FileNotFoundError, match=f"There is no run in {tmp_path}/typo. .* `train_source` and `train_target`, `dataset`"):
         check({"train_steps": 7})
@@ -374,7 +374,7 @@ def test_the_folder_of_a_run_is_none_for_data(tmp_path):
 
     def refused(data_dir: pathlib.Path) -> str:
         with pytest.raises(ValueError) as raised:
-            run_folder.check_has_text(tmp_path / "new", run_folder.resolve(tmp_path / "new", {"dataset": "builtin"}, str(data_dir)))
+            run_folder.check_start(tmp_path / "new", run_folder.resolve(tmp_path / "new", {"dataset": "builtin"}, str(data_dir)))
         assert not (tmp_path / "new").exists()
         return str(raised.value)
 
@@ -428,29 +428,57 @@ def test_no_folder_at_all_is_refused(names, tmp_path, monkeypatch):
         assert run_folder.several(names) == [pathlib.Path()]  # The working directory.
 
 
-def test_a_folder_for_data_or_exports_is_none_of_other_things(tmp_path):
-    run, file, others, copied = (tmp_path / name for name in ("run", "file", "others", "copied"))
+def start(model_dir: pathlib.Path) -> None:
+    run_folder.check_start(model_dir, run_folder.resolve(model_dir, {"dataset": "builtin"}))
+
+
+@pytest.mark.parametrize(
+    ("check", "name"),
+    [
+        (start, "model_dir"),
+        (run_folder.check_data_dir, "data_dir"),
+        (run_folder.check_export_dir, "export_dir"),
+        (lambda path: files.check_new(path, "export_dir"), "export_dir"),
+    ],
+    ids=["model_dir", "data_dir", "export_dir", "new"],
+)
+def test_what_cannot_be_a_folder_is_reported(tmp_path, monkeypatch, check, name):
+    """A file, a pipe, a link to nothing, or a path through one of them."""
+    (tmp_path / "file").write_text("mine")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("nothing")
+    monkeypatch.chdir(tmp_path)
+    for other in ("file", "pipe", "link"):
+        for path in (pathlib.Path(other), tmp_path / other / "in" / "it"):
+            what = "which" if path.name == other else f"but {tmp_path / other}"
+            with pytest.raises(NotADirectoryError) as raised:
+                check(path)
+            assert str(raised.value) == f"Expected a folder as `{name}`. Received: {path}, {what} is not a folder."
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link to a folder").symlink_to("empty")
+    for path in ("empty", "new", "link to a folder", "new/in/it"):
+        check(pathlib.Path(path))
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "pipe", "link", "empty", "link to a folder"}
+
+
+def test_a_folder_that_holds_something_else_is_reported(tmp_path):
+    run, others, copied = (tmp_path / name for name in ("run", "others", "copied"))
     write(run)
-    file.write_text("mine")
     for folder, name in ((others, "mine"), (copied, run_folder.CORPUS)):
         folder.mkdir()
         (folder / name).write_text("{}")
     for check, path, said in (
-        (run_folder.check, file, "Expected a folder as `model_dir`. Received: {}, which is a file."),
-        (run_folder.check_data_dir, file, "Expected a folder as `data_dir`. Received: {}, which is a file."),
         (run_folder.check_data_dir, others, "{} holds files and no prepared data. Give a new or an empty folder as `data_dir`."),
-        (run_folder.check_export_dir, file, "Expected a folder for exports. Received: {}, which is a file. Give another `export_dir`."),
         (run_folder.check_export_dir, run, "Expected a folder for exports. Received: {}, which holds a run. Give another `export_dir`."),
-        (files.check_new, file, "Expected a new or empty folder. Received: {}, which is neither. Give another one."),
-        (files.check_new, others, "Expected a new or empty folder. Received: {}, which is neither. Give another one."),
+        (
+            lambda path: files.check_new(path, "export_dir"),
+            others,
+            "Expected a new or an empty folder as `export_dir`. Received: {}, which holds files. Give another one.",
+        ),
     ):
         with pytest.raises((OSError, ValueError)) as raised:
             check(path)
         assert str(raised.value) == said.format(path)
-    (empty := tmp_path / "empty").mkdir()
-    for check in (run_folder.check_data_dir, run_folder.check_export_dir, files.check_new):
-        check(empty)
-        check(tmp_path / "new")
     run_folder.check_data_dir(copied)
     run_folder.check_export_dir(others)
 
@@ -460,5 +488,5 @@ def test_a_folder_for_data_or_exports_is_none_of_other_things(tmp_path):
 def test_a_folder_of_the_run_that_is_none_is_reported(tmp_path, name, make):
     """Story: a pipe in place of the logs said that the disk is full."""
     make(tmp_path / name)
-    with pytest.raises(NotADirectoryError, match=f"^Expected {tmp_path}/{name} to be a folder. Received: a file. Move it away, or give"):
+    with pytest.raises(NotADirectoryError, match=f"^Expected {tmp_path}/{name} to be a folder. It is not one. Move it away, or give"):
         run_folder.check_before_writing(tmp_path)

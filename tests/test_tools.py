@@ -758,7 +758,11 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
     ("name", "flags", "said"),
     [
         ("export", ["--model_dir={0}/run", "--export_dir={0}/run"], "Expected a folder for exports. Received: {0}/run, which holds a run."),
-        ("export", ["--model_dir={0}/run", "--export_dir={0}", "--format=ctranslate2"], "Expected a new or empty folder. Received: {0},"),
+        (
+            "export",
+            ["--model_dir={0}/run", "--export_dir={0}", "--format=ctranslate2"],
+            "Expected a new or an empty folder as --export_dir. Received: {0},",
+        ),
         (
             "classify",
             ["--model_dir={0}/run", "--export_dir={0}/run"],
@@ -768,13 +772,13 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
         (
             "prepare",
             ["--data_dir={0}/latin1", "--dataset=builtin"],
-            "Expected a folder as --data_dir. Received: {0}/latin1, which is a file.",
+            "Expected a folder as --data_dir. Received: {0}/latin1.",
         ),
         ("train", ["--model_dir={0}/new", "--data_dir={0}", "--dataset=builtin"], "{0} holds files and no prepared data."),
         (
             "train",
-            ["--model_dir={0}/latin1", "--dataset=builtin"],
-            "Expected a folder as --model_dir. Received: {0}/latin1, which is a file.",
+            ["--model_dir={0}/latin1/x", "--dataset=builtin"],
+            "Expected a folder as --model_dir. Received: {0}/latin1/x.",
         ),
         (
             "train",
@@ -822,7 +826,7 @@ def test_a_file_in_place_of_a_folder_is_reported_in_a_line(trained, text, tmp_pa
     (tmp_path / "file").write_text("mine")
     flags = [*train_flags(text, tmp_path / "run"), f"--{name}={tmp_path / 'file'}"]
     said = complaint(tool("train", *flags))
-    assert "Expected a folder" in said and str(tmp_path / "file") in said and "a file" in said
+    assert "Expected a folder" in said and str(tmp_path / "file") in said and "not a folder" in said
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -13,7 +13,7 @@ from t2t_keras.log import logger
 
 _KINDS, _FORMATS = ("encoder", "decoder", "cross"), ("png", "svg")
 _OUTPUT = flags.DEFINE_string("output", None, "Write pictures and attention.html to this folder.", required=True)
-_INPUT = flags.DEFINE_string("input", "", "Sentences, one a line; empty: standard input.")
+_INPUT = flags.DEFINE_string("input", "", "Sentences, one a line, plain or gzip; empty: standard input.")
 _TARGET = flags.DEFINE_string("target", "", "Their translations, one a line; empty: the model translates.")
 _ATTENTION = flags.DEFINE_list(
     "attention", None, "Draw these: encoder, decoder (self-attention) and cross (decoder to source). The default is all that the model has."

@@ -56,7 +56,7 @@ def measure() -> None:
     widths, lengths = _numbers(_WIDTHS), _numbers(_LENGTHS)
     runs = {(function, d_k): _options(function, d_k, output_dir) for d_k in widths for function in ATTENTION_FUNCTIONS}
     for (function, d_k), chosen in runs.items():
-        run_folder.check_has_text(output_dir / f"{function}_{d_k}", chosen)
+        run_folder.check_start(output_dir / f"{function}_{d_k}", chosen)
     first = next(iter(runs.values()))  # All have the same data.
     if first.data.train_source:
         corpora.check_files(first.data, first.task.texts)

@@ -27,7 +27,9 @@ _EVALUATE = flags.DEFINE_string("evaluate", "", "Text with labels to classify, i
 _BAG_OF_WORDS = flags.DEFINE_string("bag_of_words", "", "With --evaluate: training text of logistic regression on words, to compare with.")
 _PREDICT = flags.DEFINE_boolean("predict", False, "Classify the lines of --input: a label, and the probability of each class.")
 _EXPORT_DIR = flags.DEFINE_string("export_dir", "", "Folder of the versions of an export to write, in place of training.")
-_INPUT = flags.DEFINE_string("input", "", "Sentences, or pairs with a tab between them, one on each line; empty: standard input.")
+_INPUT = flags.DEFINE_string(
+    "input", "", "Sentences, or pairs with a tab between them, one on each line, plain or gzip; empty: standard input."
+)
 _OUTPUT = flags.DEFINE_string("output", "", "File for the labels, replaced when all lines are classified; empty: standard output.")
 _JSON = flags.DEFINE_boolean("json", False, "Print the figures of --evaluate as one JSON object, and each line of --predict as one.")
 options.define_checkpoint()
@@ -113,16 +115,21 @@ def evaluate() -> None:
 
 
 def predict() -> None:
+    import tqdm
+
     from t2t_keras.text import lines
 
     with contextlib.ExitStack() as files:
         source = files.enter_context(lines.opened(_INPUT.value))
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
+        number_of_lines = lines.count(source)
         with options.without_noise():
             from t2t_keras.export import classifier
 
             model, _ = classifier.load(training.model_dir(), training.checkpoint())
-        for found in model.predict(lines.read_lines(source)):
+        hidden = True if source.isatty() or target.isatty() else None  # None: hidden unless stderr is a terminal.
+        predictions = model.predict(lines.read_lines(source))
+        for found in tqdm.tqdm(predictions, total=number_of_lines, unit=" lines", disable=hidden):
             shares = (f"{name}={share:.4f}" for name, share in found.probabilities.items())
             text = json.dumps(found._asdict(), ensure_ascii=False) if _JSON.value else "\t".join([found.label, *shares])
             target.write(f"{text}\n".encode())

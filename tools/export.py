@@ -34,7 +34,10 @@ def export() -> None:
     if "://" in _EXPORT_DIR.value:
         raise ValueError(f"Expected --export_dir to be a local folder. Received: {_EXPORT_DIR.value}. Export locally, then copy.")
     model, export_dir = options.trained_model(), pathlib.Path(_EXPORT_DIR.value).expanduser()
-    run_folder.check_export_dir(export_dir) if _FORMAT.value == "savedmodel" else check_new(export_dir)
+    if _FORMAT.value == "savedmodel":
+        run_folder.check_export_dir(export_dir)
+    else:
+        check_new(export_dir, "export_dir")
     if _FORMAT.value != "savedmodel" and (model["dtype"] != "float32" or model["int8"]):
         instead = "--quantization instead of" if _FORMAT.value == "ctranslate2" else "no"
         received = f"--dtype={model['dtype']} --int8={model['int8']}"

@@ -126,7 +126,7 @@ def train() -> None:
             where = sources | dict.fromkeys(own, f"--row={row}") | {"seed": "--seeds", "data_dir": "--output_dir"}
             folder = output_dir / row / f"seed{seed}"
             runs[f"{row}/seed{seed}"] = found = run_folder.resolve(folder, chosen, str(data), where, resumes=False)
-            run_folder.check_has_text(folder, found)
+            run_folder.check_start(folder, found)
             if checkpoint == "ema" and not found.train.ema_decay:
                 raise ValueError(f"Expected `ema_decay` in all rows with --checkpoint=ema. Received: {row} without it.")
             if found.data.train_source:

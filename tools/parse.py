@@ -26,7 +26,7 @@ _PHRASES = flags.DEFINE_integer(
 _GOLD = flags.DEFINE_string("gold", "", "Correct trees: treebank files, or one tree per line; comma-separated files or globs.")
 _PARSED = flags.DEFINE_string("parsed", "", "Trees to score, one per line as this program writes them; comma-separated files or globs.")
 _JSON = flags.DEFINE_boolean("json", False, "Print scores as one JSON object.")
-_INPUT = flags.DEFINE_string("input", "", "Sentences, one per line, with spaces between words; empty: standard input.")
+_INPUT = flags.DEFINE_string("input", "", "Sentences, one per line, with spaces between words, plain or gzip; empty: standard input.")
 _OUTPUT = flags.DEFINE_string("output", "", "File for the trees, replaced when all sentences are parsed; empty: standard output.")
 _DRAW = flags.DEFINE_boolean("draw", False, "Draw each tree over several lines, with a blank line after it.")
 _FLUSH = flags.DEFINE_boolean("flush", False, "Parse each line before reading the next, for interactive use by a program; slower.")
@@ -148,7 +148,7 @@ def _parses(target):
 
             yield from ((right_branching(split_words(line)), None) for line in lines.read_lines(source))
             return
-        model = options.trained_model()
+        model, number_of_lines = options.trained_model(), lines.count(source)
         import tqdm
 
         with options.without_noise():
@@ -165,7 +165,7 @@ def _parses(target):
             read_ahead=1 if at_keyboard or _FLUSH.value else 4096,
         )
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
-        for number, parse in enumerate(tqdm.tqdm(parses, total=lines.count(source), unit=" lines", disable=hidden), 1):
+        for number, parse in enumerate(tqdm.tqdm(parses, total=number_of_lines, unit=" lines", disable=hidden), 1):
             if parse.truncated:
                 warning = f"Line {number}: only the first {translator.config.max_input:,} sub-words are parsed (--max_input)."
                 tqdm.tqdm.write(warning, file=sys.stderr)

@@ -56,7 +56,7 @@ def train() -> None:
                 "Leave one of them out of --rows, or choose smaller divisors."
             )
     for row, chosen in rows.items():
-        run_folder.check_has_text(output_dir / row, chosen)
+        run_folder.check_start(output_dir / row, chosen)
     first = next(iter(rows.values()))  # All have the same data.
     if first.data.train_source:
         corpora.check_files(first.data, first.task.texts)

@@ -122,6 +122,7 @@ def translate() -> None:
         terms = asked.read_terms()
         source = files.enter_context(lines.opened(_INPUT.value))
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
+        number_of_lines = lines.count(source)  # Reads files before the model is loaded, so that broken ones are reported at once.
         with options.without_noise():
             translator = asked.load(terms)
         at_keyboard = source.isatty()
@@ -130,7 +131,7 @@ def translate() -> None:
         read_ahead = 1 if at_keyboard or _FLUSH.value else READ_AHEAD
         results = translator.results(lines.read_lines(source), warn, read_ahead=read_ahead)
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
-        for number, result in enumerate(tqdm.tqdm(results, total=lines.count(source), unit=" lines", disable=hidden), 1):
+        for number, result in enumerate(tqdm.tqdm(results, total=number_of_lines, unit=" lines", disable=hidden), 1):
             target.write(translator.written(number, result))
             target.flush()
     options.exit_now()

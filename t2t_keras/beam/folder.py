@@ -64,10 +64,10 @@ def opened(path: str) -> Iterator[BinaryIO]:
         yield uncompressed(plain)
 
 
-def cut(stream: BinaryIO) -> Iterator[tuple[int, int]]:
-    """Yields (offset of the first byte, number of lines) for each chunk of a text."""
+def cut(stream: BinaryIO, name: str) -> Iterator[tuple[int, int]]:
+    """Yields (offset of the first byte, number of lines) for each chunk of a text. `name` is for messages."""
     offset = number = size = 0
-    for line in bounded(stream, cut=True):
+    for line in bounded(stream, name, cut=True):
         number, size = number + 1, size + len(line)
         if number == LINES_PER_CHUNK or size >= BYTES_PER_CHUNK:
             yield offset, number

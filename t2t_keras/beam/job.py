@@ -36,12 +36,10 @@ class _Cut(beam.DoFn):
     def process(self, file: File) -> Iterator[Chunk]:
         try:
             with opened(file.path) as stream:
-                places = list(cut(stream))
+                places = list(cut(stream, file.path))
         except (OSError, ValueError) as error:
             count(unreadable_files=1)
-            self.folder.write_problems(
-                file.name, [str(error) if isinstance(error, ValueError) else f"{file.path} cannot be read: {error}."]
-            )
+            self.folder.write_problems(file.name, [f"{file.path} cannot be read: {error}"])
             return
         firsts = itertools.accumulate((number for _, number in places), initial=1)
         numbered = enumerate(zip(places, firsts, strict=False))
@@ -61,7 +59,7 @@ class _Read(beam.DoFn):
     def process(self, chunk: Chunk) -> Iterator[Lines]:
         with opened(chunk.file.path) as stream:
             stream.seek(chunk.offset)
-            lines = list(itertools.islice(bounded(stream, cut=True), chunk.number))
+            lines = list(itertools.islice(bounded(stream, chunk.file.path, cut=True, first=chunk.first), chunk.number))
         texts = [decoded(line, number) for number, line in enumerate(lines, chunk.first)]
         failures = failures_of(texts, map(len, lines), self.jsonl, chunk.first)
         yield Lines(texts, failures, chunk.first, chunk)

@@ -59,7 +59,7 @@ def train(given: dict, sources: dict[str, str]) -> run_folder.Options | None:
     """
     folder, dry_run = model_dir(), flags.FLAGS["dry_run"].value
     chosen = run_folder.resolve(folder, given, os.path.expanduser(flags.FLAGS["data_dir"].value), sources)
-    run_folder.check_has_text(folder, chosen)
+    run_folder.check_start(folder, chosen)
     if chosen.data.train_source:
         corpora.check_files(chosen.data, chosen.task.texts)
     if chosen.train.embeddings and not kept(folder):

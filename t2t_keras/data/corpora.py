@@ -93,9 +93,9 @@ def _weighted(names: str) -> list[tuple[pathlib.Path, int]]:
         if not pathlib.Path(name).is_file() and (given := re.fullmatch(r"(.+)@([1-9][0-9]{0,3})", name)):
             pattern, weight = given[1], int(given[2])
         paths = [pattern] if pathlib.Path(pattern).is_file() else sorted(glob.glob(pattern))
-        if folders := [path for path in paths if pathlib.Path(path).is_dir()]:
-            raise FileNotFoundError(f"Expected files of text. Received: the folder '{folders[0]}'. Give the files in it.")
-        if not paths or not all(pathlib.Path(path).is_file() for path in paths):
+        if others := [path for path in paths if not pathlib.Path(path).is_file()]:
+            raise FileNotFoundError(f"Expected files of text. Received: '{others[0]}', which is not a file.")
+        if not paths:
             given, _, weight = name.rpartition("@")
             advice = f" A weight is a number of times, @1 to @9999, not @{weight}." if given and glob.glob(given) else ""
             raise FileNotFoundError(f"No such file: '{name}' (working directory: {pathlib.Path.cwd()}).{advice}")

@@ -225,7 +225,7 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
     positions = config.max_input + config.extra_length
     pieces, source_pieces = (list(side.pieces) for side in (translator.tokenizer, translator.source_tokenizer))
     spec = specification(translator.model, pieces, positions, source_pieces)
-    check_new(folder)
+    check_new(folder, "export_dir")
     try:
         spec.validate()
         spec.optimize(quantization=quantization or None)

@@ -73,7 +73,7 @@ def import_huggingface(
         ValueError: the model is damaged, or is none that can be imported, or has no such language. Nothing is written.
     """
     folder, model_dir = huggingface_folder.find(source, _FILES), pathlib.Path(model_dir).expanduser().resolve()
-    check_new(model_dir)
+    check_new(model_dir, "model_dir")
     config = marian_config.read(folder)
     if config.kind == M2M:
         if native_positions:

@@ -94,7 +94,7 @@ def export_marian(
     """
     model_dir, folder = (pathlib.Path(path).expanduser().resolve() for path in (model_dir, export_dir))
     save = _library()
-    check_new(folder)
+    check_new(folder, "export_dir")
     options = _options(model_dir)
     model = options.model
     target, source = _sides(model_dir, model)

@@ -18,7 +18,7 @@ _GZIP = b"\x1f\x8b"
 _NOT_TEXT = {
     b"\xff\xfe": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
     b"\xfe\xff": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
-    _GZIP: ("compressed with gzip", "gzip -d"),  # Files are uncompressed; this one comes through a pipe, or was compressed twice.
+    _GZIP: ("compressed with gzip", "gzip -d"),  # `opened` unpacks files. This is standard input, a pipe, or a file compressed twice.
     b"\xfd7zXZ\x00": ("compressed with xz", "xz -d"),
     b"\x28\xb5\x2f\xfd": ("compressed with zstd", "zstd -d"),
     b"PK\x03\x04": ("a zip archive", "unzip"),
@@ -49,18 +49,19 @@ def _name(stream: BinaryIO) -> str:
     return str(getattr(stream, "name", "the text"))
 
 
-def bounded(stream: BinaryIO, name: str = "", cut: bool = False) -> Iterator[bytes]:
+def bounded(stream: BinaryIO, name: str = "", cut: bool = False, first: int = 1) -> Iterator[bytes]:
     """Yields the lines of a text with their line ends.
 
     Args:
-        stream: the text, from its beginning.
+        stream: the text.
         name: its name for messages; by default the one that it was opened with.
         cut: whether to yield the beginning of a line that is too long, one byte more than `MAX_LINE`, in place of the error.
+        first: the number of the next line. Only line 1 shows that a file is not text.
 
     Raises:
         ValueError: a line has more than `MAX_LINE` bytes; or the file is not text, or broken.
     """
-    name, number = name or _name(stream), 0
+    name, number = name or _name(stream), first - 1
     try:
         while line := stream.readline(MAX_LINE + 1):
             number += 1
@@ -90,13 +91,14 @@ def read_lines(stream: BinaryIO) -> Iterator[str]:
     """
     warned = False
     for number, line in enumerate(bounded(stream), 1):
-        if not warned:
+        text = decoded(line, number)
+        if not warned and "\ufffd" in text:
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 warned = True
-                logger.warning(f"{not_utf8(_name(stream), number, error)}: here and in later lines, U+FFFD takes the place of such bytes.")
-        yield decoded(line, number)
+                logger.warning(f"{not_utf8(_name(stream), number, error)}. Until then, U+FFFD takes the place of such bytes.")
+        yield text
 
 
 def decoded(line: bytes, number: int) -> str:
@@ -111,7 +113,7 @@ def one_line(text: str) -> str:
 
 
 def count(file: BinaryIO) -> int | None:
-    """Counts the lines from the current position of a file to its end, and restores the position.
+    """Counts the lines of a file, which is at its beginning, and returns there.
 
     Returns:
         The number of lines, or `None` for a stream that cannot seek, such as a pipe.
@@ -129,7 +131,7 @@ def count(file: BinaryIO) -> int | None:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[BinaryIO]:
-    """Opens a file of text, plain or gzip, for reading; an empty path is standard input.
+    """Opens a file of text, plain or gzip, for reading. An empty path is standard input, which must be plain text, as must pipes.
 
     Raises:
         OSError: the file cannot be read.

@@ -209,8 +209,7 @@ def train(
     with warnings_only(not devices.is_chief(strategy)), devices.plain_errors(strategy), contextlib.ExitStack() as held:
 
         def prepare_folders() -> run_folder.Options:
-            run_folder.check(model_dir)
-            run_folder.check_has_text(model_dir, options)
+            run_folder.check_start(model_dir, options)
             held.enter_context(files.exclusive(model_dir / run_folder.LOCK, str(model_dir)))
             run_folder.check_before_writing(model_dir)
             return _prepare_folders(model_dir, options, dry_run)

@@ -1,0 +1,71 @@
+"""Measures what unseen words cost: BLEU with and without the references that have a word which no training sentence has.
+
+python benchmarks/unseen_words.py --train=train.de --reference=test.de --hypothesis=translated.de --lowercase --tokenize=none
+
+Words are what spaces separate, so give tokenised text. A translation finds an unseen word if it has the word anywhere.
+"""
+
+import pathlib
+import sys
+
+from absl import flags
+
+# `python benchmarks/unseen_words.py` puts only this folder there.
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+
+from t2t_keras.cli import flags as options
+from t2t_keras.data import corpora
+from t2t_keras.evaluation import scores
+
+_TRAIN = flags.DEFINE_string("train", None, "Training text, target side: comma-separated files or globs, plain or gzip.", required=True)
+_REFERENCE = flags.DEFINE_string("reference", None, "File of reference translations.", required=True)
+_HYPOTHESIS = flags.DEFINE_string("hypothesis", None, "File of translations.", required=True)
+_LOWERCASE, _TOKENIZE = options.define_scoring()
+
+
+def measure(train: list[str], references: list[str], hypotheses: list[str], **scoring) -> dict:
+    """Compares the references that have unseen words with the others.
+
+    Args:
+        train: sentences.
+        references, hypotheses: sentences, of which those of the same number belong together.
+        scoring: options of `scores.bleu`.
+
+    Returns:
+        `words` of the references, how many of them are `unseen`, and how many of those are `found` in their translation; and
+        `all`, `seen` and `with_unseen`, the number of references and BLEU of all, of those without and of those with unseen words.
+    """
+    known = {word for line in train for word in line.split()}
+    pairs = list(zip(hypotheses, references, strict=True))
+    unseen = [[word for word in reference.split() if word not in known] for reference in references]
+
+    def scored(chosen: list[tuple[str, str]]) -> tuple[int, float]:
+        return len(chosen), scores.bleu(*map(list, zip(*chosen, strict=True)), **scoring)["bleu"] if chosen else 0.0
+
+    return {
+        "words": sum(len(reference.split()) for reference in references),
+        "unseen": sum(map(len, unseen)),
+        "found": sum(word in hypothesis.split() for (hypothesis, _), words in zip(pairs, unseen, strict=True) for word in words),
+        "all": scored(pairs),
+        "seen": scored([pair for pair, words in zip(pairs, unseen, strict=True) if not words]),
+        "with_unseen": scored([pair for pair, words in zip(pairs, unseen, strict=True) if words]),
+    }
+
+
+def main() -> None:
+    reference, hypothesis = corpora.texts([("the reference", _REFERENCE.value), ("the hypothesis", _HYPOTHESIS.value)])
+    texts = corpora.text(_TRAIN.value), reference, hypothesis
+    if _LOWERCASE.value:
+        texts = tuple([line.lower() for line in lines] for lines in texts)
+    found = measure(*texts, lowercase=_LOWERCASE.value, tokenize=_TOKENIZE.value)
+    print(
+        f"{found['words']:,} words, {found['unseen']:,} of them ({found['unseen'] / max(found['words'], 1):.1%}) not in the training text; "
+        f"translations have {found['found']:,} of these."
+    )
+    for name, title in (("all", "all"), ("seen", "without unseen words"), ("with_unseen", "with unseen words")):
+        number, bleu = found[name]
+        print(f"{title:21}{number:>7,} sentences{bleu:>8.2f} BLEU")
+
+
+if __name__ == "__main__":
+    options.run(main)
