@@ -20,11 +20,14 @@ pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pi
 
 import apache_beam
 import job_server
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
 from apache_beam.testing.util import assert_that
 
 from t2t_keras import api, beam, checkpoint, run_folder  # api before a test replaces what it imports.
 from t2t_keras.beam import folder, job, transform
 from t2t_keras.config import SampleConfig
+from t2t_keras.data import beam_runner
 from t2t_keras.decoding import process_environment
 from t2t_keras.line_translation import LineTranslation, LineTranslator, _Export
 from t2t_keras.text import lines
@@ -247,6 +250,26 @@ test_beam.beam.translate_files(test_beam.AskedToDie(test_beam.MODEL), "{source}/
             assert subprocess.run(command, env=environment, stdout=file, stderr=file, timeout=120).returncode == code_of_exit
         assert said in (tmp_path / "said").read_text()
     assert {name: (source.parent / "out" / name).read_bytes() for name in EXPECTED} == EXPECTED
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("ends", ["with an error", "without one"])
+def test_requests_to_a_worker_that_has_ended_fail(ends):
+    """Story: one of ten jobs with a killed worker waited for ever, because gRPC reported no error."""
+
+    def responses():
+        yield beam_fn_api_pb2.InstructionResponse(instruction_id="answered")
+        if ends == "with an error":
+            raise OSError("Stream removed")
+
+    with beam_runner._ending_with_workers():
+        connection = ControlConnection()
+        answered, waiting = (connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id=name)) for name in ("answered", "waiting"))
+        connection.set_input(responses())
+        assert answered.get(timeout=10).instruction_id == "answered"
+        for future in (waiting, connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="late"))):
+            with pytest.raises(RuntimeError, match="A worker ended before its work"):
+                future.get(timeout=10)
 
 
 def test_hidden_files_are_translated_only_if_the_pattern_asks_for_them(source):

@@ -51,10 +51,9 @@ def _ending_with_workers() -> Iterator[None]:
         def watched():
             try:
                 yield from responses
-            except Exception:
+            finally:  # The responses of a killed worker end with an error or without one.
                 ended.add(connection)
                 connection.abort(error)
-                raise
 
         set_input(connection, watched())
 
