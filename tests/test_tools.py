@@ -772,13 +772,13 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
         (
             "prepare",
             ["--data_dir={0}/latin1", "--dataset=builtin"],
-            "Expected a folder as --data_dir. Received: {0}/latin1.",
+            "Expected a folder as --data_dir. Received: {0}/latin1, which is not a folder.",
         ),
         ("train", ["--model_dir={0}/new", "--data_dir={0}", "--dataset=builtin"], "{0} holds files and no prepared data."),
         (
             "train",
             ["--model_dir={0}/latin1/x", "--dataset=builtin"],
-            "Expected a folder as --model_dir. Received: {0}/latin1/x.",
+            "Expected a folder as --model_dir. Received: {0}/latin1/x, but {0}/latin1 is not a folder.",
         ),
         (
             "train",
