@@ -14,7 +14,8 @@ PROGRAMS = {
     "an exit message": "import sys; sys.exit('Error: said.')",
     "an error": "print('before'); raise ValueError('wrong')",
     "a signal": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
-    "Ctrl-C": "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)",
+    # A shell starts what it runs in the background with SIGINT ignored.
+    "Ctrl-C": "from signal import *; import time; signal(SIGINT, default_int_handler); raise_signal(SIGINT); time.sleep(9)",
     "its end": "import atexit, threading; atexit.register(print, 'last'); threading.Timer(0.1, print, ['before']).start()",
     "a group": "import os; print(os.getsid(0) == os.getpid())",
     "its main module": "import sys; print(__name__, sys.modules['__main__'].__doc__, sys.path[:2])",
