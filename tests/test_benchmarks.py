@@ -188,8 +188,10 @@ def test_sentences_with_words_that_the_training_text_lacks_are_scored_by_themsel
     assert (known["unseen"], known["seen"], known["with_unseen"]) == (0, bleu(0, 1, 2, 3), (0, 0.0))
 
 
-@pytest.mark.parametrize(("flags", "unseen"), [([], "3 of them (17.6%)"), (["--lowercase"], "1 of them (5.9%)")])
-def test_the_program_shows_what_unseen_words_cost(tmp_path, flags, unseen):
+@pytest.mark.parametrize(
+    ("flags", "unseen", "sentences"), [([], "3 of them (17.6%)", ["4", "2", "2"]), (["--lowercase"], "1 of them (5.9%)", ["4", "3", "1"])]
+)
+def test_the_program_shows_what_unseen_words_cost(tmp_path, flags, unseen, sentences):
     for name, lines in (("train", ["a b", "c new", "A"]), ("reference", ["A b c a b", *REFERENCES[1:]]), ("hypothesis", TRANSLATIONS)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     files = [f"--{path.name}={path}" for path in tmp_path.iterdir()]
@@ -202,3 +204,4 @@ def test_the_program_shows_what_unseen_words_cost(tmp_path, flags, unseen):
         and seen.startswith("without unseen words")
         and others.startswith("with unseen words")
     )
+    assert [line.split()[-4] for line in (every, seen, others)] == sentences
