@@ -1,4 +1,5 @@
-"""Faults made by a tool: a random sample of small changes of the package, each with the tests that reach it. A test should fail for each.
+"""Faults made by a tool: a random sample of small changes of the package and the programs, each with the tests that reach it. A test should
+fail for each.
 
     pip install -e ".[mutation]"
     python tests/mutation.py reach               # which test reaches which part of the package; once, an hour; goes on where it stopped
@@ -40,7 +41,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-PACKAGE = "t2t_keras"
+MUTATED = ("t2t_keras", "tools")
 KEPT = ROOT / ".mutation"
 REASONS = ROOT / "tests/mutation_reasons.toml"
 # About the text of the code, which a mutant changes; and the machinery of faults itself.
@@ -153,8 +154,8 @@ def watched(text: str, found: list[Block], numbers: dict[str, int]) -> str:
 
 
 def sources(root: pathlib.Path = ROOT) -> dict[str, str]:
-    """The text of the package's files, by their path from the root."""
-    files = sorted(path for path in (root / PACKAGE).rglob("*.py") if path.name != "__init__.py")
+    """The text of the files of the package and of the programs, by their path from the root."""
+    files = sorted(path for folder in MUTATED for path in (root / folder).rglob("*.py") if path.name != "__init__.py")
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
@@ -641,8 +642,8 @@ def report(seed: int, number: int, words: list[str]) -> None:
         verdict = kept["verdict"]
         if verdict != "caught" and mutant[1:4] in left:
             verdict = "with a reason"
-        parts = mutant.file.split("/")
-        table[parts[1] if len(parts) == 2 else parts[1] + "/"][verdict] += 1
+        place = mutant.file.removeprefix(f"{MUTATED[0]}/").partition("/")
+        table["".join(place[:2])][verdict] += 1
         if verdict not in ("caught", "with a reason", "not run"):
             missed.append((mutant, verdict, kept))
     columns = ("caught", "survived", "not reached", "out of time", "with a reason", "not run")
