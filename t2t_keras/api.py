@@ -19,7 +19,7 @@ from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.signatures import OWN_ALPHA, Signatures
 from t2t_keras.log import logger
 from t2t_keras.patterns import Kept
-from t2t_keras.phrases import SEPARATOR, Request, with_constraints
+from t2t_keras.phrases import SEPARATOR, Request, check_unicode, with_constraints
 from t2t_keras.text import piece_file
 
 Text = str | Sequence[str]
@@ -258,10 +258,13 @@ def _listed(text: Text) -> list[str]:
 
     Raises:
         TypeError: `text` is neither a string nor a sequence of strings.
+        ValueError: a sentence has half of a surrogate pair.
     """
     texts = [text] if isinstance(text, str) or not isinstance(text, Iterable) else list(text)
     if wrong := [each for each in texts if not isinstance(each, str)]:
         raise TypeError(f"Expected a sentence or a list of sentences. Received: {type(wrong[0]).__name__}.")
+    for each in texts:
+        check_unicode(each)
     return [" ".join(each.split("\n")) for each in texts]
 
 

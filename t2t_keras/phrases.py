@@ -35,6 +35,12 @@ def joined(phrases: Sequence[str], name: str) -> str:
     return SEPARATOR.join(phrases)
 
 
+def check_unicode(text: str) -> None:
+    """Raises `ValueError` if UTF-8 cannot encode a text."""
+    if re.search("[\ud800-\udfff]", text):
+        raise ValueError(f"Expected characters of Unicode. Received: half of a surrogate pair in {text!r:.80}.")
+
+
 @dataclasses.dataclass(frozen=True)
 class Request:
     """A sentence to translate, with its phrases.
@@ -61,8 +67,7 @@ class Request:
         for name in ("constraints", "avoid"):
             joined(getattr(self, name), name)
         for text in (self.text, *self.constraints, *self.avoid):
-            if re.search("[\ud800-\udfff]", text):
-                raise ValueError(f"Expected characters of Unicode. Received: half of a surrogate pair in {text!r:.80}.")
+            check_unicode(text)
 
 
 def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:

@@ -104,6 +104,12 @@ def test_what_is_no_text_is_refused(translator, wrong):
         translator.translate(wrong)
 
 
+def test_half_of_a_surrogate_pair_is_refused(translator):
+    for use in (translator.translate, translator.n_best, translator.sample, lambda texts: translator.score(["one", "two"], texts)):
+        with pytest.raises(ValueError, match=r"^Expected characters of Unicode. Received: half of a surrogate pair in 'two .ud83d'.$"):
+            use(["one", "two \ud83d"])
+
+
 @pytest.mark.medium
 def test_the_n_best_are_best_first_and_have_their_sub_words(translator, run):
     found = translator.n_best(TEXTS, n=3)

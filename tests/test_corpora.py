@@ -256,6 +256,14 @@ def test_counting_passes_sides_that_are_cut_at_other_lines(file):
         corpora.check_files(DataConfig(*sides, file("x"), file("y")))
 
 
+def test_a_file_with_a_weight_is_counted_once(file, monkeypatch):
+    counted, count = [], corpora._count
+    monkeypatch.setattr(corpora, "_count", lambda path, utf8: counted.append(str(path)) or count(path, utf8))
+    source, target = file("a\nb\n"), file("A\nB\n")
+    corpora.check_texts([(f"{source}@3", f"{target}@3"), (source, target)])
+    assert counted == [source, target]
+
+
 def test_no_pair_comes_after_the_files_differ(file):
     pairs = corpora.text_pairs(file("a\nb\n"), file("A\n"), report=corpora.Report())
     assert next(pairs) == (b"a", b"A")

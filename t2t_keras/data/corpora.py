@@ -8,6 +8,7 @@ sentence. This keeps two files aligned.
 import codecs
 import collections
 import dataclasses
+import functools
 import glob
 import hashlib
 import io
@@ -250,8 +251,9 @@ def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
     files = [_aligned_files(text) for text in texts]
     if sum(path.stat().st_size for sides in files for paths in sides for path in paths) > _QUICKLY_COUNTED:
         logger.info("Counting the lines of the text …")
+    count = functools.cache(_count)  # A file with a weight occurs several times.
     for names, paths_of_sides in zip(texts, files, strict=True):
-        numbers = [[_count(path, utf8) for path in paths] for paths in paths_of_sides]
+        numbers = [[count(path, utf8) for path in paths] for paths in paths_of_sides]
         counts = [sum(side) for side in numbers]
         if len(set(counts)) > 1:
             longer = counts.index(max(counts))

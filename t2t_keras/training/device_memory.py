@@ -117,7 +117,10 @@ class SplittingTrainStep:
                 if rows == 1 or devices.several_workers(self._strategy):
                     raise ValueError(f"{problem} Lower `micro_batch_tokens`, or lower `max_length` and prepare the data again.") from error
                 self._cost_limit = self.cost(rows, *lengths)
-                logger.warning(f"{problem} Micro-batches of this size are split in two from now on; the update stays the same.")
+                logger.warning(
+                    f"{problem} Micro-batches of this size are split in two from now on; the updates stay the same, except for their "
+                    "dropout masks."
+                )
 
     def _largest(self, batch: dict) -> tuple[int, ...]:
         """Returns (rows, length of each counted column) of the costliest micro-batch; one of several rows if there is any."""
