@@ -90,7 +90,9 @@ def trained_on(config, **others) -> tuple[dict, dict]:
     model = Transformer(config)
     toy.set_weights(model)
     columns = batching.columns_of(update)
-    gradients, sums = micro_batch_gradients(model, TASK, dataclasses.replace(TRAIN, **others), columns, step=0, micro_batch=0, replica=0)
+    gradients, sums = micro_batch_gradients(
+        model, TASK, dataclasses.replace(TRAIN, **others), columns, step=0, micro_batch=0, replica=0, scale=1.0
+    )
     names = [weight.path for weight in model.trainable_variables]
     return dict(zip(names, map(np.array, gradients), strict=True)), {name: float(value) for name, value in sums.items()}
 

@@ -472,7 +472,9 @@ def smoothing(lab, config) -> float:
     """Smoothed loss over loss."""
     model, [pair] = toy.Toy(), toy.random_updates([3])
     toy.set_weights(model)
-    _, sums = train_step.micro_batch_gradients(model, toy.TASK, config, batching.columns_of(pair), step=0, micro_batch=0, replica=0)
+    _, sums = train_step.micro_batch_gradients(
+        model, toy.TASK, config, batching.columns_of(pair), step=0, micro_batch=0, replica=0, scale=1.0
+    )
     return float(sums["smoothed_loss"] / sums["loss"])
 
 
@@ -498,7 +500,9 @@ def dropped(lab, config) -> float:
     """The loss with dropout."""
     model, [pair] = toy.Toy(dropout=0.5), toy.random_updates([3])
     toy.set_weights(model)
-    _, sums = train_step.micro_batch_gradients(model, toy.TASK, config, batching.columns_of(pair), step=0, micro_batch=0, replica=0)
+    _, sums = train_step.micro_batch_gradients(
+        model, toy.TASK, config, batching.columns_of(pair), step=0, micro_batch=0, replica=0, scale=1.0
+    )
     return float(sums["loss"])
 
 

@@ -189,7 +189,7 @@ def test_other_sums_than_the_task_names_are_refused_before_the_first_update(fold
     model = registry.architecture("tagger").model_class()(options.model)
     columns = {"words": tf.constant([[5, 6]]), "case": tf.constant([[1, 1]])}
     with pytest.raises(ValueError, match="Expected the sums smoothed_loss, correct from `loss` of the task case_tagging. Received: loss, "):
-        train_step.micro_batch_gradients(model, Tagging(), options.train, columns, step=0, micro_batch=0, replica=0)
+        train_step.micro_batch_gradients(model, Tagging(), options.train, columns, step=0, micro_batch=0, replica=0, scale=1.0)
 
 
 def test_a_tagger_does_not_translate(folder):

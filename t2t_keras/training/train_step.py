@@ -93,9 +93,7 @@ def _sums(model, task: Task, columns: dict, *, label_smoothing: float, training:
     }
 
 
-def micro_batch_gradients(
-    model, task: Task, config: TrainConfig, columns: dict, *, step, micro_batch, replica, scale=1.0
-) -> tuple[list, dict]:
+def micro_batch_gradients(model, task: Task, config: TrainConfig, columns: dict, *, step, micro_batch, replica, scale) -> tuple[list, dict]:
     """Computes the gradients of the task's objective, a sum over a micro-batch, times `scale`.
 
     Args:
