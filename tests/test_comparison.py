@@ -430,6 +430,22 @@ def test_the_data_of_a_page_are_the_comparison_with_the_parts_of_each_pair():
     assert alignments == [[None, None]] * 6
 
 
+def test_a_page_has_the_alignment_of_each_system_with_the_same_source():
+    found, source = compared(examples=1, source=[f"source {number}" for number in range(len(REFERENCE))]), []
+    page = comparison_page.page(dataclasses.asdict(found), lambda *asked: source.append(asked) or [[len(source)]])
+    first, *others = found.systems
+    expected = [
+        (name, example.source, text)
+        for system in others
+        for example in (*system.better, *system.worse)
+        for name, text in ((first.name, example.baseline), (system.name, example.system))
+    ]
+    assert source == expected and len({system for system, *_ in expected}) == 3
+    systems = json.loads(Elements(page).scripts[0])["systems"]
+    shown = [example["alignments"] for system in systems for side in ("better", "worse") for example in system[side]]
+    assert shown == [[[[1.0 + 2 * pair]], [[2.0 + 2 * pair]]] for pair in range(len(shown))]
+
+
 def test_no_text_gets_out_of_the_data_of_a_page():
     plain = Elements(comparison_page.page(dataclasses.asdict(compared())))
     page = Elements(PAGE)

@@ -289,7 +289,8 @@ def test_a_damaged_index_is_reported_by_its_name(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("shards", value) for value in ([], ["/etc/passwd"], ["../train/00000-of-00001.tfrecord"], [3], 3, "00000-of-00001.tfrecord", None)),
+        *(("shards", value) for value in ([], ["/etc/passwd"], ["../train/00000-of-00001.tfrecord"], [3], 3, None)),
+        ("shards", "00000-of-00001.tfrecord"),
         *(("columns", value) for value in ({}, ["source"], {"source": True, "../x": True}, {"source": True, "position": True}, None)),
         *((name, value) for name in ("pairs", "vocab_size", "source_longest") for value in (-1, 2**62, 2**70, 1.5, "9", True, None)),
     ],

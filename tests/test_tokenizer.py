@@ -286,6 +286,11 @@ def test_every_line_is_drawn_with_the_same_probability():
     assert draw_sample(lines, 6, 1) == draw_sample(lines, 7, 1) == [line.decode() for line in lines]
 
 
+def test_an_underscore_of_sentencepiece_in_the_text_is_learned_as_a_character():
+    lines = [f"fox{UNDERSCORE}dog {ESCAPE}cat".encode()] * 100 + text(400, seed=1)
+    assert {f"{ESCAPE}1", f"{ESCAPE}0"} <= set(vocabulary.load(learn(lines, 420)).pieces)
+
+
 def test_a_sample_too_small_to_learn_from_is_refused_by_the_name_of_its_option():
     """SentencePiece learns from more than 100 sentences only, and says so in its own words."""
     with pytest.raises(ValueError, match="vocab_sample"):

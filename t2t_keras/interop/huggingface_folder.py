@@ -20,7 +20,7 @@ MAX_TEXT = 2**26  # Maximum size of a file that is not the weights, in bytes.
 INSTALL = "pip install 't2t_keras[interop]', or -e '.[interop]' in a checkout"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 _SHARD = re.compile(r"\w[\w.-]*\.safetensors", re.ASCII)
-_NUMBERS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # Bytes of safetensors' types of floating-point numbers.
+_NUMBERS = ("F64", "F32", "F16", "BF16")  # Safetensors' types of floating-point numbers.
 
 
 class Folder:
