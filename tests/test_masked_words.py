@@ -134,6 +134,13 @@ def test_training_refuses_the_flags_of_evaluation():
     assert (refused.returncode, refused.stderr) == (1, "Error: Expected no --draws, --json, --checkpoint in training.\n")
 
 
+def test_evaluation_refuses_the_flags_of_training():
+    command = [sys.executable, str(ROOT / "tools" / "pretrain.py"), "--model_dir=bert", "--evaluate=test.txt", "--train_steps=5"]
+    refused = programs.run(command, capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
+    expected = "Error: Expected no options of training with --evaluate. Received: --train_steps.\n"
+    assert (refused.returncode, refused.stderr) == (1, expected)
+
+
 @pytest.mark.medium
 def test_a_run_that_does_not_fit_is_refused_before_a_model_is_made(folder, tmp_path, monkeypatch):
     shutil.copytree(folder / "bert", tmp_path / "bert")

@@ -23,8 +23,8 @@ training.define("bert")
 
 
 def evaluate() -> None:
-    if others := sorted(training.given() - {"data_dir"}):
-        raise ValueError(f"Expected no options of training with `evaluate`. Received: {', '.join(others)}.")
+    if others := [f"--{name}" for name in sorted(training.given() - {"data_dir"})]:
+        raise ValueError(f"Expected no options of training with --evaluate. Received: {', '.join(others)}.")
     which = training.checkpoint()
     with options.without_noise():
         from t2t_keras.experiments import masked_words

@@ -77,7 +77,8 @@ def _expected_chrf(texts: list[str], weights: np.ndarray) -> np.ndarray:
             precision[reference] += np.divide(matches, totals, where=counted, out=np.zeros(number))
             recall[reference] += np.divide(matches, total, where=counted, out=np.zeros(number))
             orders[reference] += counted
-    precision, recall = (np.divide(each, orders, where=orders > 0, out=each) for each in (precision, recall))
+    orders = np.maximum(orders, 1)
+    precision, recall = precision / orders, recall / orders
     denominator = _BETA**2 * precision + recall
     chrf = 100 * np.divide((1 + _BETA**2) * precision * recall, denominator, where=denominator > 0, out=np.zeros_like(precision))
     return chrf[0] if aggregated else weights @ chrf
