@@ -1113,7 +1113,8 @@ CALLS = {
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda _: True)\n"
         "module('training.run', train=lambda folder, chosen, quiet, **options: "
         "told(folder, chosen.data_dir, chosen.model.d_ff, **options))",
-        ["--model_dir={0}/run", "--data_dir=~/no/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9", "--d_ff=77", "--dry_run"],
+        ["--model_dir={0}/run", "--data_dir=~/no/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9", "--d_ff=77"]
+        + ["--dry_run"],
         [["{0}/run", os.path.expanduser("~/no/data"), 77, {"strategy": [3, 9], "dry_run": True}]],
     ),
     "pretrain": (
