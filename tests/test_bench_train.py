@@ -289,6 +289,30 @@ def test_bad_options_are_refused_in_a_sentence(argument, message):
         raise ValueError(result.stderr)
 
 
+def test_the_layers_asked_for_are_of_both_stacks_and_an_update_is_three_forward_passes():
+    """The backward pass has twice the products of the forward pass."""
+    code = """
+import json, pathlib, sys
+from types import SimpleNamespace
+from benchmarks import train as program
+batches = SimpleNamespace(
+    write_batches=lambda *_: {"buckets_per_update": 1, "micro_batches": [1]}, count=lambda task: ([30, 40], [5.0, 6.0])
+)
+comparison = SimpleNamespace(progress=print, measure=lambda *_: None)
+sys.modules |= {"benchmarks.train_peers.batches": batches, "benchmarks.train_peers.comparison": comparison}
+program.flags.FLAGS(["train.py", "--layers=2"])
+program.versions = lambda python: {}
+program.write_pairs = lambda folder, model: (folder, "pairs")
+program.summary = lambda found, tokens, operations: {"peers": {}, "tokens": tokens, "operations": operations}
+print(json.dumps(program.compare(pathlib.Path())))
+"""
+    command = [sys.executable, "-c", code]
+    result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=ROOT, check=True)
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert (found["tokens"], found["operations"]) == (70, 33)
+    assert [found["settings"]["model"][name] for name in ("encoder_layers", "decoder_layers")] == [2, 2]
+
+
 @pytest.mark.slow
 def test_a_small_comparison_has_all_keys_and_names_peers_that_are_missing():
     small = ["--config=multi30k", "--layers=1", "--batch_tokens=300", "--updates=2", "--rounds=2", "--check_updates=4", "--json"]

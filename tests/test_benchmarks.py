@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import functools
 import json
 import pathlib
 import subprocess
@@ -135,20 +136,43 @@ def test_requests_that_fail_are_counted_and_said(stand_in_server, tmp_path):
     assert "requests of 1 users failed: " in result.stderr and "Told to stop." in result.stderr
 
 
-# The rehearsal of WMT14. It has flags of the same names as decode.py, so it runs in a process of its own.
+# Programs whose flags have the same names, so that each runs in a process of its own.
 
 
-def rehearsal(code: str, *arguments) -> str:
-    """What some code prints with the module as `rehearsal` and the arguments in `sys.argv`."""
-    program = f"import pathlib, sys\nfrom benchmarks import wmt14_rehearsal as rehearsal\n{code}"
-    command = [sys.executable, "-c", program, *map(str, arguments)]
+def printed(module: str, code: str, *arguments) -> str:
+    """What some code prints with a module of the benchmarks as `program` and the arguments in `sys.argv`."""
+    code = f"import pathlib, sys\nfrom benchmarks import {module} as program\n{code}"
+    command = [sys.executable, "-c", code, *map(str, arguments)]
     result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
 
 
+def test_speeds_and_ratios_are_those_of_the_median_round():
+    """Rounds of 1, 2 and 6 seconds beside some of 2, 3 and 10, in which two sentences become five sub-words."""
+    code = """
+import json
+found = {
+    (2, 4, name): [{"seconds": second, "written": [[5, 6], [7, 8, 9]]} for second in seconds]
+    for name, seconds in (("t2t_keras float32", (6.0, 1.0, 2.0)), ("CTranslate2 int8", (2.0, 10.0, 3.0)))
+}
+for result in found[2, 4, "CTranslate2 int8"]:
+    result |= {"inter_threads": 1, "intra_threads": 2, "environment": {}}
+print(json.dumps(program.rows_of({"sources": {"2": ["a", "b"]}}, [2, 4], found)))
+"""
+    ours, other = json.loads(printed("decode", code))
+    names = ("sub_words_per_second", "sentences_per_second", "slowest", "fastest", "ratio")
+    assert [ours[name] for name in names] == pytest.approx([5 / 2, 2 / 2, 5 / 6, 5, 3 / 2])
+    assert [other[name] for name in names] == pytest.approx([5 / 3, 2 / 3, 5 / 10, 5 / 2, 1])
+
+
+# The rehearsal of WMT14.
+
+rehearsal = functools.partial(printed, "wmt14_rehearsal")
+
+
 def test_the_text_of_the_rehearsal_is_aligned_as_long_as_wmt14_s_and_the_same_each_time(tmp_path):
-    code = "rehearsal.TYPES, rehearsal.PAIRS_AT_ONCE = 5000, 700\nrehearsal.generate(pathlib.Path(sys.argv[1]), 2000)"
+    code = "program.TYPES, program.PAIRS_AT_ONCE = 5000, 700\nprogram.generate(pathlib.Path(sys.argv[1]), 2000)"
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         rehearsal(code, tmp_path / name)
@@ -160,13 +184,33 @@ def test_the_text_of_the_rehearsal_is_aligned_as_long_as_wmt14_s_and_the_same_ea
 
 
 def test_the_rehearsal_compares_all_weights_and_not_the_duration(tmp_path):
-    code = "print(rehearsal.difference(*map(pathlib.Path, sys.argv[1:])))"
+    code = "print(program.difference(*map(pathlib.Path, sys.argv[1:])))"
     paths = [tmp_path / "whole.npz", tmp_path / "killed.npz"]
     for path, state in zip(paths, ("10 s", "20 s"), strict=True):
         np.savez(path, state=state, kernel=np.ones(3), bias=np.ones(2))
     assert rehearsal(code, *paths) == "weights and optimizer equal those of the run without a break"
     np.savez(paths[1], state="20 s", kernel=np.array([1, 1, 1.25]), bias=np.ones(2))
     assert rehearsal(code, *paths).startswith("1 of 2 arrays")
+
+
+def test_the_rehearsal_counts_memory_in_gib_and_the_updates_between_two_times():
+    """Update 4 ends 30 s after update 1."""
+    code = """
+import json
+from types import SimpleNamespace
+codes = iter([None, None, 0])
+child = object.__new__(program.Child)
+child.process, child._memory, child._started = SimpleNamespace(pid=1, poll=lambda: next(codes)), [], 0.0
+kib = iter(["VmRSS:\\t 3145728 kB", "VmRSS:\\t 1048576 kB"])
+program.pathlib = SimpleNamespace(Path=lambda name: SimpleNamespace(read_text=lambda: next(kib)))
+program.time = SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: 20.0)
+child._watch()
+child.lines, child.wait = [(10.0, " update 1 of 4: loss 3"), (40.0, " update 4 of 4: loss 2, time left 0")], lambda: 45.0
+program.flags.FLAGS(["rehearsal", "--work_dir=x", "--steps=4"])
+program.train = lambda folder, model_dir: child
+print(json.dumps([child.peak(), [seconds for _, seconds, *_ in program.uninterrupted(pathlib.Path("nowhere"))]]))
+"""
+    assert json.loads(rehearsal(code)) == [3, [10, 30 / 3, 5]]
 
 
 REFERENCES = ["a b c a b", "b New New c", "c b a c", "Old b c a"]

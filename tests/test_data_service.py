@@ -14,15 +14,17 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import uuid
 
 import numpy as np
 import programs
 import pytest
 import tensorflow as tf
+from tensorflow.data.experimental import service as tensorflow_service
 from test_survival import FLAGS
 
-from t2t_keras import checkpoint
+from t2t_keras import checkpoint, gpus
 from t2t_keras.config import EOS
 from t2t_keras.data import batching, data_service, shards
 from tools import data_service as program
@@ -311,6 +313,27 @@ def test_where_the_system_cannot_close_the_port_to_others_the_service_does_not_s
     monkeypatch.setattr(data_service, "keep_local", refused)
     with pytest.raises(OSError, match=r"cannot close port 5050 to other machines \(Operation not permitted\)\. Close it with a firewall"):
         program.restrict(host, 5050)
+
+
+def test_a_worker_registers_under_its_own_name(monkeypatch):
+    """And listens at the port of that name."""
+    started = {}
+    for name, value in {"_HOST": "worker1", "_PORT": 5051, "_DISPATCHER": "grpc://dispatcher1:5050"}.items():
+        monkeypatch.setattr(program, name, types.SimpleNamespace(value=value))
+    for name in ("check", "check_free"):
+        monkeypatch.setattr(data_service, name, lambda *_, **options: None)
+    monkeypatch.setattr(gpus, "hide", lambda: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def worker(config):
+        started.update(config._asdict())
+        return types.SimpleNamespace(join=lambda: None)
+
+    monkeypatch.setattr(tensorflow_service, "WorkerServer", worker)
+    program.serve()
+    assert {name: started[name] for name in ("dispatcher_address", "worker_address", "port")} == {
+        "dispatcher_address": "dispatcher1:5050", "worker_address": "worker1:5051", "port": 5051,
+    }  # fmt: skip
 
 
 class Consumer(threading.Thread):

@@ -302,14 +302,15 @@ def test_text_and_folders_outside_are_used_only_if_they_are_given(run, outside):
                                  **dict.fromkeys((*source, "subwords_file"), "")))  # fmt: skip
 
 
-def test_the_weights_of_a_parent_are_read_only_if_it_is_given(run, tmp_path):
+@pytest.mark.parametrize("name", ["parent", "encoder_from"])
+def test_the_weights_of_another_run_are_read_only_if_it_is_given(run, tmp_path, name):
     child = shutil.copytree(RUN, tmp_path / "child", ignore=lambda *_: ["checkpoints"])
-    recorded(child, parent=str(run))
-    with pytest.raises(ValueError, match=f"Expected `parent={run}` to be given again, .* to start from the weights of another run"):
+    recorded(child, **{name: str(run)})
+    with pytest.raises(ValueError, match=f"Expected `{name}={run}` to be given again, .* to start from the weights of another run"):
         prepare_folders(child)
     shutil.copytree(RUN / "checkpoints", child / "checkpoints")  # From here on the parent is not needed.
     shutil.rmtree(run)
-    assert prepare_folders(child).train.parent == str(run)
+    assert getattr(prepare_folders(child).train, name) == str(run)
 
 
 # What a run's folder asks for.

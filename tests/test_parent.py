@@ -336,9 +336,16 @@ def test_what_does_not_fit_the_parent_is_refused(folder, tmp_path, given, error,
     assert not checkpoint.kept(tmp_path / "child")
 
 
-def test_a_model_of_another_form_is_refused_before_data_are_prepared(folder, tmp_path):
-    with pytest.raises(ValueError, match="Expected sinusoids="):
-        run_folder.resolve(tmp_path / "child", {"parent": str(folder / "parent"), "sinusoids": "tensor2tensor"})
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sinusoids", "tensor2tensor"), ("first_position", 2), ("attention", "additive"), ("activation", "gelu"), ("norm", "pre"),
+        ("norm_epsilon", 1e-5), ("d_model", 16), ("d_v", 8),
+    ],
+)  # fmt: skip
+def test_a_model_of_another_form_is_refused_before_data_are_prepared(folder, tmp_path, name, value):
+    with pytest.raises(ValueError, match=f"Expected {name}=.*, of the model in .* Received: {name}={value}. Leave out what differs."):
+        run_folder.resolve(tmp_path / "child", {"parent": str(folder / "parent"), name: value})
 
 
 def test_a_parent_is_not_added_to_a_run_that_has_started(folder, tmp_path):

@@ -195,6 +195,14 @@ def test_a_blank_line_is_a_missing_tree_where_the_lines_correspond(tmp_path, gol
     assert (scores["recall"], scores["errors"]) == (75, 0)
 
 
+def test_all_files_of_a_treebank_are_scored_in_the_order_of_their_names(tmp_path):
+    (tmp_path / "2.mrg").write_text(f"{GOLD}\n")
+    (tmp_path / "1.mrg").write_text(TREES)
+    (tmp_path / "parsed").write_text(f"{TREES}{GOLD}\n")
+    scores = json.loads(parse("--score", f"--gold={tmp_path}/*.mrg", f"--parsed={tmp_path}/parsed", "--json").stdout)["all"]
+    assert (scores["f1"], scores["sentences"], scores["errors"], scores["skipped"]) == (100, 4, 0, 1)
+
+
 def test_sentences_that_are_not_scored_are_counted_and_named(tmp_path):
     result = scored(tmp_path, f"{GOLD}\n" * 4, f"{PARSED}\n(TOP (NN a)\n\n{PARSED.replace('c', 'd')}\n", "--json")
     scores = json.loads(result.stdout)["all"]

@@ -539,18 +539,22 @@ def test_a_byte_that_changes_behind_the_first_mebibyte_makes_another_corpus(data
         run(data, folder)
 
 
-def test_a_file_that_changes_while_it_is_read_is_reported(data, folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("sides", "change"),
+    [(("source", "target"), lambda text: f"{text}one more\n"), (("target",), lambda text: text.replace("e", "f"))],
+    ids=["both grow", "the second"],
+)
+def test_a_file_that_changes_while_it_is_read_is_reported(data, folder, monkeypatch, sides, change):
     learn = vocabulary.learn
 
-    def learn_while_text_grows(*args, **options):
+    def learn_while_text_changes(*args, **options):
         model = learn(*args, **options)
-        for path in (data.train_source, data.train_target):
-            with open(path, "a", encoding="utf-8") as file:
-                file.write("one more\n")
+        for path in (pathlib.Path(getattr(data, f"train_{side}")) for side in sides):
+            path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
         return model
 
-    with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"train\.source was changed while it was being read"):
-        patch.setattr(vocabulary, "learn", learn_while_text_grows)
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match=rf"train\.{sides[0]} was changed while it was being read"):
+        patch.setattr(vocabulary, "learn", learn_while_text_changes)
         run(data, folder)
     assert not (folder / prepare.CORPUS).exists()
 

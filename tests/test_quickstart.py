@@ -70,6 +70,36 @@ evaluation.evaluate = lambda translator, *sides: (found, scores) if sides == tex
     assert "wrong: f e d → ? (expected: F)" in said and "twenty-one → TWENTY-ONE" in said
 
 
+@pytest.mark.parametrize(
+    ("seconds", "chosen", "ratio"),
+    [({"float32": 3.0, "bfloat16": 1.0}, "bfloat16", "3.00"), ({"float32": 1.4, "bfloat16": 1.0}, "float32", "1.40")]
+    + [({"float32": 1.0, "bfloat16": 4.0}, "float32", "0.25")],
+)
+def test_it_trains_in_bfloat16_where_that_is_much_faster(seconds, chosen, ratio):
+    """By a clock that matrix products alone advance."""
+    code = f"""
+import runpy, sys, time
+from types import SimpleNamespace
+now, seconds = [0.0], {seconds}
+def matmul(dtype, _):
+    now[0] += seconds[dtype]
+    return SimpleNamespace(numpy=lambda: None)
+random = SimpleNamespace(normal=lambda shape: None)
+sys.modules["tensorflow"] = SimpleNamespace(cast=lambda matrix, dtype: dtype, random=random, matmul=matmul)
+time.perf_counter = lambda: now[0]
+from t2t_keras.log import logger
+logger.info = print
+print(runpy.run_path("tools/quickstart.py")["fastest_dtype"]())
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    result = programs.run(
+        command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, env=environment, cwd=ROOT, check=True
+    )
+    said, returned = result.stdout.splitlines()
+    assert returned == chosen and said.startswith(f"Training in {chosen}: ") and f" is {ratio} times as fast " in said
+
+
 @pytest.mark.slow
 def test_its_last_line_has_the_scores_of_all_and_of_short_sentences(tmp_path):
     result = quickstart(*TINY, f"--model_dir={tmp_path}")

@@ -103,6 +103,13 @@ def test_a_new_run_has_the_options_given_and_the_defaults(tmp_path):
     assert run_folder.resolve(tmp_path / "new", {"d_ff": 8, "seed": 2, "alpha": 1.0, "dataset": "builtin"}) == expected
 
 
+@pytest.mark.parametrize("given", ["~/vectors.txt", "vectors.txt"])
+def test_a_file_of_word_vectors_is_found_from_any_folder(tmp_path, monkeypatch, given):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert run_folder.resolve(tmp_path / "run", {"embeddings": given}).train.embeddings == str(tmp_path / "vectors.txt")
+
+
 def test_an_option_given_wins_over_the_run_s(tmp_path):
     write(tmp_path)
     resolved = run_folder.resolve(tmp_path, {"train_steps": 30, "alpha": 1.5}, "/data/y")
@@ -152,6 +159,20 @@ def test_what_decides_weights_or_the_order_of_the_data_may_not_change(tmp_path, 
     [field] = [field for group in run_folder.groups_of().values() for field in dataclasses.fields(group) if field.name == name]
     with pytest.raises(ValueError, match=f"Received: {name}="):
         changes(tmp_path, {name: other(field)})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("parent", "/other"), ("parent_checkpoint", "latest"), ("parent_subwords", False), ("parent_optimizer", True),
+        ("freeze", "encoder"), ("bpe_dropout", 0.1), ("ema_decay", 0.9),
+    ],
+)  # fmt: skip
+def test_what_a_run_started_from_and_how_it_trains_may_not_change(tmp_path, monkeypatch, name, value):
+    monkeypatch.setattr(checkpoint, "identity", lambda parent, which: {})
+    write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(parent="/parent", parent_checkpoint="3")))
+    with pytest.raises(ValueError, match=f"Received: {name}={value} \\(the run: "):
+        changes(tmp_path, {name: value})
 
 
 def test_where_there_are_no_weights_anything_may_change_and_is_announced(tmp_path):

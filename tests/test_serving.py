@@ -5,6 +5,8 @@ That both pass the same tests is what lets `test_client.py` trust the second.
 
 import concurrent.futures
 import contextlib
+import itertools
+import os
 import pathlib
 import shutil
 import subprocess
@@ -223,6 +225,18 @@ def test_batches_are_neither_padded_nor_split_and_hold_a_request_of_the_client()
     [sent] = [line for line in (ROOT / "tools/client.py").read_text(encoding="utf-8").splitlines() if '"batch_size", ' in line]
     assert int(sent.split(",")[1]) <= found.max_batch_size.value
     assert found.num_batch_threads.value >= 1 and found.max_enqueued_batches.value >= found.num_batch_threads.value
+
+
+def test_docker_opens_the_ports_to_this_machine_alone(tmp_path):
+    """The server asks nobody for a password."""
+    (tmp_path / "docker").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "docker").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    result = subprocess.run([SERVING / "serve.sh", tmp_path], env=environment, capture_output=True, text=True, check=True)
+    arguments = result.stdout.splitlines()
+    published = [value for name, value in itertools.pairwise(arguments) if name in ("-p", "--publish")]
+    assert published == ["127.0.0.1:8500:8500", "127.0.0.1:8501:8501"]
+    assert not {"-P", "--publish-all", "--network=host"} & set(arguments)
 
 
 def test_kubernetes_and_docker_start_the_same_server():

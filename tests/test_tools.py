@@ -49,7 +49,7 @@ LINES_THAT_TRY_IT = [
 ]  # fmt: skip
 
 
-CONFIG = '{"version": 1, "model": {}}'  # Of a run, for programs that do not load it.
+CONFIG = '{"version": 1, "model": {"decoder_layers": 4}}'  # Of a run, for programs that do not load it.
 # Of a person, who has not set how much TensorFlow says, as the tests do.
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}, "PYTHONPATH": str(ROOT)}
 # Runs a program with modules that stand in for those that load and translate, and without TensorFlow. {}: what is to be in them.
@@ -550,20 +550,30 @@ def test_evaluating_loads_the_model_that_it_reports_and_passes_on_what_was_asked
 loading.load = lambda **model: {**model, "model_dir": list(map(str, model["model_dir"]))}
 evaluation.evaluate = lambda *arguments, **options: (["one", "two"], {"arguments": arguments, "options": options})
 perplexity.perplexity = lambda *arguments: {"arguments": arguments}
+from t2t_keras.evaluation import scores
+scores.require = lambda **options: None
+scores.rouge = lambda *texts: {"rouge": texts}
+scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, options]}
 """
     flags = [f"--model_dir={tmp_path}", f"--source={tmp_path}/source", f"--reference={tmp_path}/0", f"--reference={tmp_path}/1"]
     flags += [f"--hypothesis={tmp_path}/hypothesis"] * existing + ["--lowercase", "--tokenize=char", "--batch_size=7", "--json"]
-    flags += ["--bootstrap_samples=30"]
+    flags += ["--bootstrap_samples=30", "--rouge", "--compound_split=de"]
+    flags += [f"--model_dir={tmp_path},{tmp_path}/.", "--ensemble_weights=1,2.5"] * existing
     search = {"beam_size": 3, "alpha": 0.5, "max_input": 30, "extra_length": 9}
     flags += ["--checkpoint=best", "--dtype=bfloat16", "--int8", *(f"--{name}={value}" for name, value in search.items())]
     result = run_stand_in(STAND_IN.format(code), "evaluate", *flags)
     assert result.returncode == 0, result.stderr.decode()
     found = json.loads(result.stdout)
     loaded = {"model_dir": [str(tmp_path)], "which": "best", "dtype": "bfloat16", "int8": True, **ALONE, **search}
+    if existing:
+        loaded |= {"model_dir": [str(tmp_path)] * 2, "ensemble_weights": [1.0, 2.5]}
     of_model = found["perplexity"] if existing else found
     assert of_model["arguments"] == [loaded, *([f"{name} a", f"{name} B"] for name in ("source", "0", "1"))]
     assert existing or found["options"] == {"lowercase": True, "tokenize": "char", "samples": 30, "batch_size": 7}
     assert (found["checkpoint"], found["dtype"], found["int8"]) == ("best", "bfloat16", True)
+    texts = [["hypothesis a", "hypothesis B"] if existing else ["one", "two"], ["0 a", "0 B"], ["1 a", "1 B"]]
+    assert found["rouge"] == texts and found["split"] == [*texts, {"language": "de", "samples": 30}]
+    assert found.get("ensemble_weights") == ("1.0,2.5" if existing else None)
 
 
 @pytest.mark.parametrize(
@@ -710,6 +720,14 @@ translator.translate_lines = translate_lines
     assert json.loads(result.stdout) == json.loads(json.dumps(dataclasses.asdict(expected)))
     result = run_stand_in(STAND_IN.format(code), "compare", *flags, cwd=tmp_path)
     assert result.stderr.decode().splitlines() == ["load narrow 0 1"]
+    aligning = """
+alignment, page = (types.ModuleType(f"t2t_keras.visualization.{name}") for name in ("word_alignment", "comparison_page"))
+sys.modules |= {module.__name__: module for module in (alignment, page)}
+alignment.word_alignment = lambda translator, source, text: f"{translator.end} aligns {source} to {text}"
+page.page = lambda fields, align: str([align(name, "one", "ONE") for name in ("narrow", "file", "wide")])
+"""
+    run_stand_in(STAND_IN.format(code + aligning), "compare", *flags, "wide", "--html=page.html", cwd=tmp_path, check=True)
+    assert (tmp_path / "page.html").read_text() == "['narrow aligns one to ONE', None, 'wide aligns one to ONE']"
 
 
 @pytest.mark.medium
@@ -1095,8 +1113,9 @@ CALLS = {
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda _: True)\n"
         "module('training.run', train=lambda folder, chosen, quiet, **options: "
         "told(folder, chosen.data_dir, chosen.model.d_ff, **options))",
-        ["--model_dir={0}/run", "--data_dir={0}/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9", "--d_ff=77", "--dry_run"],
-        [["{0}/run", "{0}/data", 77, {"strategy": [3, 9], "dry_run": True}]],
+        ["--model_dir={0}/run", "--data_dir=~/no/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9", "--d_ff=77"]
+        + ["--dry_run"],
+        [["{0}/run", os.path.expanduser("~/no/data"), 77, {"strategy": [3, 9], "dry_run": True}]],
     ),
     "pretrain": (
         "module('experiments.masked_words', evaluate=lambda *given: told(*given) or {}, table=lambda found: 'a table')",
@@ -1171,33 +1190,55 @@ CALLS = {
         "module('visualization.attention_pictures', line_picture=lambda *of: ['lines', *of], heat_maps=lambda *of: ['maps', *of])\n"
         "module('visualization.figures', save=lambda picture, path: told(picture, path.name))\n"
         "module('visualization.attention_page', page=lambda shown: f'{len(shown)} shown')",
-        [*OF_MODEL, "--output={0}/out", "--layer=5", "--heads=3,1", "--words", "--format=svg", "--attention=cross"],
+        [*OF_MODEL, "--output={0}/out", "--layer=3", "--heads=3,1", "--words", "--format=svg", "--attention=cross"],
         [
             ["load", LOADED],
             ["one", None, {}],
-            [["lines", "words", "cross", 4, [2, 0]], "001_cross_layer_5_lines.svg", {}],
-            [["maps", "words", "cross", 4, [2, 0]], "001_cross_layer_5_heat_maps.svg", {}],
+            [["lines", "words", "cross", 2, [2, 0]], "001_cross_layer_3_lines.svg", {}],
+            [["maps", "words", "cross", 2, [2, 0]], "001_cross_layer_3_heat_maps.svg", {}],
         ],
     ),
-    "demo": (
-        "import t2t_keras\n"
-        "t2t_keras.load = lambda folder: told('load', folder) or 'model'\n"
-        "server = SimpleNamespace(port=5, serve_forever=lambda: told('for ever'))\n"
-        "module('visualization.demo', LOOPBACK=('localhost', '127.0.0.1'), "
-        " from_translator=lambda loaded: lambda *given: told(loaded, *given), warm_up=lambda translate, n_best: told('warm', n_best),"
-        " Demo=lambda translate, **options: told('demo', **options),"
-        " serve=lambda demo, *where: told('serve', *where) or server)",
-        ["--model_dir={0}", "--n_best=3", "--host=0.0.0.0", "--port=81"],
-        [
-            ["load", "{0}", {}],
-            ["model", "a", "", 3, {}],
-            ["demo", {"title": "{0.name}", "n_best": 3, "hosts": []}],
-            ["serve", "0.0.0.0", 81, {}],
-            ["warm", 3, {}],
-            ["for ever", {}],
-        ],
-    ),
-    "demo ": (
+    **{
+        f"attention{' ' * number}": (
+            "loading.load = lambda **options: model\n"
+            "module('visualization.attention', check_attention=lambda model: None, attention_of=lambda model, *pair: None)\n"
+            "module('visualization.attention_pictures', line_picture=lambda _, *of: of, heat_maps=lambda *of: None)\n"
+            "module('visualization.figures', save=lambda picture, path: picture and told(*picture))\n"
+            "module('visualization.attention_page', page=lambda shown: '')",
+            ["--model_dir={0}", "--output={0}/out", *flags],
+            [[kind, layer, None, {}] for kind, layers in drawn.items() for layer in layers],
+        )
+        for number, (flags, drawn) in enumerate(
+            (
+                (["--layer=all"], {"encoder": range(6), "decoder": range(4), "cross": range(4)}),
+                ([], {"encoder": [4], "decoder": [2], "cross": [2]}),
+            ), 1
+        )
+    },
+    **{
+        f"demo{' ' * number}": (
+            "import t2t_keras\n"
+            "t2t_keras.load = lambda folder: told('load', folder) or 'model'\n"
+            "server = SimpleNamespace(port=5, serve_forever=lambda: told('for ever'))\n"
+            "module('visualization.demo', LOOPBACK=('localhost', '127.0.0.1'), "
+            " from_translator=lambda loaded: lambda *given: told(loaded, *given), warm_up=lambda translate, n_best: told('warm', n_best),"
+            " Demo=lambda translate, **options: told('demo', **options),"
+            " serve=lambda demo, *where: told('serve', *where) or server)",
+            [f"--model_dir={folders}", "--n_best=3", "--host=0.0.0.0", "--port=81"],
+            [
+                ["load", loaded, {}],
+                ["model", "a", "", 3, {}],
+                ["demo", {"title": title, "n_best": 3, "hosts": []}],
+                ["serve", "0.0.0.0", 81, {}],
+                ["warm", 3, {}],
+                ["for ever", {}],
+            ],
+        )
+        for number, (folders, loaded, title) in enumerate(
+            (("{0}", "{0}", "{0.name}"), ("{0},{0}/.", ["{0}", "{0}"], "{0.name} + {0.name}"))
+        )
+    },
+    "demo  ": (
         "from t2t_keras import client\n"
         "client.connect = lambda model: [model.server, model.name]\n"
         "server = SimpleNamespace(port=5, serve_forever=lambda: None)\n"
@@ -1282,7 +1323,7 @@ CALLS = {
         "module('experiments.grid', Scoring=Scoring, train=train, write=write)",
         ["--row=wide --d_ff=24", "--row=small --vocab_size=500 --train_steps=9", "--seeds=3,1", "--dataset=builtin", "--output_dir={0}/g"]
         + ["--cpu_devices=2", "--train_steps=5", "--beam_size=3", "--lowercase", "--tokenize=none", "--checkpoint=best"]
-        + ["--test_source={0}/terms.tsv", "--test_target={0}/terms.tsv"],
+        + ["--test_source={0}/terms.tsv", "--test_target={0}/terms.tsv", "--test_source={0}/text", "--test_target={0}/text"],
         [
             [f"{row}/seed{seed}", seed, steps, d_ff, size, f"{{0}}/g/data/{data}/seed{seed}", {}]
             for seed in (3, 1)
@@ -1292,9 +1333,9 @@ CALLS = {
         ]
         + [
             [{"base": {}, "wide": {"d_ff": 24}, "small": {"vocab_size": 500, "train_steps": 9}}, "{0}/g", [2, 5], 3]
-            + [{"terms": [["one\teins"], ["one\teins"]]}, "best", True, "none", {}]
+            + [{"terms": [["one\teins"], ["one\teins"]], "text": [["two"], ["two"]]}, "best", True, "none", {}]
         ]
-        + [["write", "{0}/g", {"terms": [["one\teins"], ["one\teins"]]}, {}]] * 3,
+        + [["write", "{0}/g", {"terms": [["one\teins"], ["one\teins"]], "text": [["two"], ["two"]]}, {}]] * 3,
     ),
 }  # fmt: skip
 
@@ -1305,6 +1346,7 @@ def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "subwords.model").touch()
     (tmp_path / "terms.tsv").write_text("one\teins\n")
+    (tmp_path / "text").write_text("two\n")
     code, flags, calls = CALLS[case]
     given = b'{"text": "one", "constraints": ["x"]}\n' if "--jsonl" in flags else b"one\n"
     result = run_stand_in(STAND_IN.format(TELLING + code), case.strip(), *(flag.format(tmp_path) for flag in flags), input=given)
@@ -1312,6 +1354,41 @@ def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     if "--jsonl" in flags and case.strip() == "client":
         assert result.stdout.splitlines()[-1].decode() == '{"text": "é", "score": -1.5, "constraints_met": true}'
     assert [json.loads(line) for line in result.stdout.splitlines() if line.startswith(b"[")] == filled(calls, tmp_path)
+
+
+# In place of a classifier: it tells what was loaded, and its label of a text is the last word of that.
+LABELLING = STAND_IN.format(
+    TELLING
+    + """
+import collections
+from t2t_keras.evaluation import bag_of_words
+Found = collections.namedtuple("Found", ["label", "probabilities"])
+model = SimpleNamespace(predict=lambda lines: (Found(line.split()[-1], {"a": 0.25, "b": 0.75}) for line in lines))
+module("export.classifier", load=lambda *given: told(*given) or (model, {}))
+bag_of_words.accuracy = lambda known, texts: told(known, texts) or 0.625
+"""
+)
+
+
+def test_a_classifier_is_evaluated_beside_what_its_training_text_alone_tells(tmp_path):
+    """The training text has other labels most often than the text to evaluate."""
+    (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "train").write_text("a\tx\na\ty\nb\tz\n")
+    (tmp_path / "test").write_text("b\tu b\nb\tv a\na\tw a\nb\tt b\n")
+    flags = [f"--model_dir={tmp_path}", f"--evaluate={tmp_path}/test", "--checkpoint=best", "--json"]
+    result = run_stand_in(LABELLING, "classify", *flags, f"--bag_of_words={tmp_path}/train", check=True)
+    *told, figures = map(json.loads, result.stdout.splitlines())
+    known, texts = [["a", "x"], ["a", "y"], ["b", "z"]], [["b", "u b"], ["b", "v a"], ["a", "w a"], ["b", "t b"]]
+    assert told == [[known, texts, {}], [str(tmp_path), "best", {}]]
+    assert figures == {"accuracy": 3 / 4, "most_frequent_label_of_training": 1 / 4, "bag_of_words": 0.625, "texts": 4}
+
+
+def test_labels_are_written_to_a_file(tmp_path):
+    (tmp_path / "config.json").write_text(CONFIG)
+    flags = [f"--model_dir={tmp_path}", "--predict", f"--output={tmp_path}/out"]
+    result = run_stand_in(LABELLING, "classify", *flags, input=b"x a\ny b\n", check=True)
+    assert (tmp_path / "out").read_text() == "a\ta=0.2500\tb=0.7500\nb\ta=0.2500\tb=0.7500\n"
+    assert len(result.stdout.splitlines()) == 1  # What was loaded.
 
 
 def filled(value, folder: pathlib.Path):

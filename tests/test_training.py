@@ -21,7 +21,7 @@ from toy import TRAIN, Toy, adam, assert_close, by_one_tape, pretended_train_ste
 
 from t2t_keras import checkpoint
 from t2t_keras.config import TrainConfig
-from t2t_keras.data import batching, shards
+from t2t_keras.data import batching, data_service, shards
 from t2t_keras.training import device_memory, devices, interruption, loop
 from t2t_keras.training.interruption import StoppedError
 from t2t_keras.training.state import TrainState
@@ -334,6 +334,15 @@ def test_a_point_between_validations_covers_all_updates_since_the_last_point(fol
     assert run.curve("train/loss") == pytest.approx({3: expected}, rel=1e-4)
 
 
+def test_a_best_checkpoint_of_updates_that_a_kill_undid_is_replaced(folder, tmp_path, pretended):
+    """The checkpoint of update 4 was not written, and its best one was."""
+    Run(folder, tmp_path, train_steps=4, checkpoint_steps=2, valid_steps=4)
+    for path in checkpoint.path_of(tmp_path, 4).parent.glob("step-000000004.*"):
+        path.unlink()
+    Run(folder, tmp_path, train_steps=3, valid_steps=3)
+    assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path, checkpoint.BEST)] == [3]
+
+
 @pytest.mark.parametrize(
     ("best_metric", "metric", "figures"),
     [("loss", "valid/loss", {1: 5, 2: 4, 3: 4, 4: 6}), ("bleu", "valid/bleu", {1: 10, 2: 20, 3: 20, 4: 0})],
@@ -419,6 +428,23 @@ def test_a_process_runs_the_largest_micro_batches_of_what_it_reads(monkeypatch, 
     assert ((config.batch_tokens, config.buckets_per_update), replicas) == expected
 
 
+def test_the_workers_of_a_data_service_share_the_job_of_the_chief_and_keep_all_that_they_get(folder, monkeypatch):
+    monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: float(2**50 - 1))
+    monkeypatch.setattr(data_service, "batches", lambda folder, *, service, job, **_: (service, job))
+    monkeypatch.setattr(devices, "distribute", lambda strategy, dataset, *_, shared=True: (*dataset, shared))
+    config = dataclasses.replace(TRAIN, data_service="grpc://somewhere:5050")
+    found = loop._make_batches(strategy_of(1), config, folder, batching.START, None)
+    assert found == ("grpc://somewhere:5050", "1125899906842623", False)
+
+
+def test_the_largest_micro_batches_have_the_lengths_of_the_renewal(folder, monkeypatch):
+    found = []
+    monkeypatch.setattr(device_memory, "run_largest_micro_batches", lambda *_, **options: found.append(options))
+    for renewal in (None, types.SimpleNamespace(longest="of the renewal")):
+        loop._run_largest(strategy_of(1), None, toy.TASK, TRAIN, folder, renewal, every_range=True)
+    assert found == [{"every_range": True}, {"every_range": True, "longest": "of the renewal"}]
+
+
 @pytest.fixture
 def worker(monkeypatch) -> None:
     """This process is one of several workers, all of which do the same."""
@@ -444,6 +470,15 @@ def test_a_worker_that_is_not_the_chief_trains_and_writes_nothing(folder, tmp_pa
     assert capfd.readouterr().err == ""
     with pytest.raises(StoppedError, match="^$"):  # The chief says why.
         Run(folder, tmp_path, figures={2: lambda: os.kill(os.getpid(), signal.SIGTERM) or 1.0})
+
+
+def test_workers_count_the_scores_of_the_chief(folder, tmp_path, monkeypatch, pretended, worker):
+    """By their own, which is always 0, they would stop before it."""
+    told = iter([0.0, 5.0, 6.0, 7.0, 7.0, 0.0])  # The first is the update to begin after, and the last one says that all is written.
+    monkeypatch.setattr(devices, "is_chief", lambda strategy: False)
+    monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: next(told))
+    run = Run(folder, tmp_path, patience=2)
+    assert (run.state.step, run.state.best, run.state.best_step) == (8, 7.0, 6)
 
 
 def test_several_workers_finish_the_validation_in_which_a_signal_comes(folder, tmp_path, pretended, worker):
