@@ -208,7 +208,7 @@ def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
     monkeypatch.setattr(loading, "load", lambda **options: translator)
     _, warnings = results(asked, ["<1> a <3>", f"<2> a {long}"], first=5)
     assert warnings == [f"Line 6: expected at most 32 phrases of at most 32 sub-words. Left out: {long}"]
-    assert [(each.text, each.constraints) for each in seen] == [(f"<2> a {long}", ["<2>"]), ("<1> a <3>", ["<3>"])]
+    assert [(each.text, each.constraints) for each in seen] == [("<1> a <3>", ["<3>"]), (f"<2> a {long}", ["<2>"])]
 
 
 def test_sub_words_of_lines_are_counted_but_for_an_export(export, runs, monkeypatch):
