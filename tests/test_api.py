@@ -164,6 +164,23 @@ def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_an
     ] == expected
 
 
+def test_sentences_of_each_batch_have_their_own_phrases():
+    seen = []
+
+    class Phrases:
+        @staticmethod
+        def translate_with_options(text, constraints, avoid, **options):
+            seen.extend(zip(text.numpy().tolist(), constraints.numpy().tolist(), avoid.numpy().tolist(), strict=True))
+            found = {name: tf.fill([len(text), 1], value) for name, value in (("text", ""), ("score", 0.0), ("constraints_met", True))}
+            pieces = {"pieces": tf.fill([len(text), 1, 1], ""), "source_pieces": tf.fill([len(text), 1], "")}
+            return found | pieces | {"error": tf.fill([len(text)], "")}
+
+    texts = ["1", "2", "3"]
+    phrases = {"constraints": [["a"], [], ["b", "c"]], "avoid": [[], ["d"], ["e"]]}
+    assert len(api.TextTranslator(None, Phrases).n_best(texts, n=1, batch_size=2, **phrases)) == 3
+    assert seen == [(b"1", b"a", b""), (b"2", b"", b"d"), (b"3", b"b\tc", b"e")]
+
+
 def test_text_to_keep_that_is_too_long_is_left_out_and_named(monkeypatch):
     run = types.SimpleNamespace(translate_with_options=Signatures.translate_with_options, fits=lambda phrase: phrase.endswith("y"))
     monkeypatch.setattr(api, "Signatures", types.SimpleNamespace)
@@ -261,12 +278,16 @@ def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(loading, "load", lambda *arguments, **options: given.append((*arguments, options)) or "a translator")
     monkeypatch.setattr("t2t_keras.evaluation.evaluate.evaluate", lambda *arguments, **options: ([], (*arguments, options)))
     monkeypatch.setattr("t2t_keras.export.savedmodel.export_run", lambda *arguments, **options: (*arguments, options))
+    monkeypatch.setattr(api, "_load_run", lambda *arguments, **options: (*arguments, options))
+    monkeypatch.setenv("HOME", str(tmp_path))
     run = t2t_keras.Run(tmp_path)
     counted = {"lowercase": True, "tokenize": "char"}
     assert run.evaluate(("a",), ("b",), ("c",), checkpoint=7, **counted) == ("a translator", ["a"], ["b"], ["c"], counted)
     assert run.evaluate(["a"], ["b"]) == ("a translator", ["a"], ["b"], {"lowercase": False, "tokenize": "13a"})
     assert given == [(tmp_path, "7", {}), (tmp_path, "average", {})]
-    assert run.export(tmp_path / "out", "best", int8=True) == (tmp_path / "out", tmp_path, "best", {"int8": True})
+    assert run.export("~/out", "best", int8=True) == (tmp_path / "out", tmp_path, "best", {"int8": True})
+    assert run.load("best", int8=True) == t2t_keras.load(tmp_path, "best", int8=True) == (tmp_path, "best", {"int8": True})
+    assert t2t_keras.load(["~/a", tmp_path / "b"], 7, beam_size=2) == ([tmp_path / "a", tmp_path / "b"], "7", {"beam_size": 2})
 
 
 def test_options_of_the_n_best_have_their_effects(translator):
@@ -440,6 +461,20 @@ def test_evaluating_again_does_not_load_the_model_again_until_the_run_has_change
         shutil.copy(newest, checkpoints / f"step-000000006{newest.suffix}")
     assert evaluate() != before[0] and loads == ["average", "latest", "average"]
     assert copy == t2t_keras.Run(copy.model_dir)  # What is loaded is no part of the run's identity.
+
+
+def test_a_new_checkpoint_of_either_kind_is_loaded_by_the_next_evaluation(monkeypatch, tmp_path):
+    loads = []
+    monkeypatch.setattr(loading, "load", lambda folder, checkpoint: loads.append(checkpoint))
+    monkeypatch.setattr("t2t_keras.evaluation.evaluate.evaluate", lambda *arguments, **options: ([], {}))
+    run = t2t_keras.Run(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    for number, name in enumerate(("step-000000002", "best-000000002", "best-000000003", "step-000000004"), 1):
+        for ending in ("npz", "json"):
+            (tmp_path / "checkpoints" / f"{name}.{ending}").touch()
+        for _ in range(2):
+            run.evaluate(["one"], ["eins"], checkpoint="best")
+        assert len(loads) == number
 
 
 @pytest.mark.medium

@@ -130,6 +130,12 @@ def test_a_blank_or_long_sentence_is_refused(translator, source, target, named):
         attention_of(translator, source, target)
 
 
+@pytest.mark.parametrize(("source", "target", "side"), [("one " * 9, "eins", "source"), ("one", "eins " * 9, "target")])
+def test_the_most_sub_words_may_be_chosen_for_both_sides(translator, source, target, side):
+    with pytest.raises(ValueError, match=f"Expected a {side} of at most 8 sub-words"):
+        attention_of(translator, source, target, max_pieces=8)
+
+
 def test_a_source_that_would_be_cut_is_refused():
     with pytest.raises(ValueError, match="source of at most 5 sub-words"):
         attention_of(load(RUN_1, max_input=5), "two hundred and seven")
@@ -270,6 +276,13 @@ def test_the_first_eight_heads_have_unlike_colours_and_the_next_are_dashed():
     assert dashed == [False] * 8 + [True] * 2
     assert [lines.get_linestyle()[0][1] is not None for lines in figure.axes[0].collections] == dashed
     assert {f"head {number}" for number in range(1, 11)} <= {text.get_text() for text in figure.axes[0].texts}
+
+
+@pytest.mark.parametrize("draw", [attention_pictures.line_picture, attention_pictures.heat_maps])
+def test_without_a_layer_a_picture_is_of_the_cross_attention_of_the_last(draw):
+    assert [text.get_text() for text in drawn_texts(draw(SHORT)) if ", layer " in text.get_text()] == [
+        f"{attention_pictures.TITLES['cross']}, layer {len(SHORT.cross)}"
+    ]
 
 
 def test_heat_maps_show_the_weights_of_the_chosen_heads():

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 
 import programs
 import pytest
@@ -26,7 +27,7 @@ from apache_beam.testing.util import assert_that
 
 from t2t_keras import api, beam, checkpoint, run_folder  # api before a test replaces what it imports.
 from t2t_keras.beam import folder, job, transform
-from t2t_keras.config import SampleConfig
+from t2t_keras.config import ModelConfig, SampleConfig
 from t2t_keras.data import beam_runner
 from t2t_keras.decoding import process_environment
 from t2t_keras.line_translation import LineTranslation, LineTranslator, _Export
@@ -155,10 +156,20 @@ def test_a_line_that_cannot_be_translated_is_put_aside_with_its_place_and_reason
     assert any("with 4 failures and 0 warnings" in message for message in messages)
 
 
-def test_a_line_that_is_cut_is_reported_with_its_place(source):
+def test_a_line_that_is_cut_is_reported_with_its_place(source, messages):
     (source / "long.txt").write_bytes(b"a\n" * 9 + b"x" * 41 + b"\n")
     found = translate(source, pattern="long.txt")
     assert found["long.txt.problems"] == b"Line 10: only the first 40 sub-words are translated (`max_input`).\n"
+    assert any("with 0 failures and 1 warnings" in message for message in messages)
+
+
+def test_the_time_of_a_chunk_is_counted_in_milliseconds(monkeypatch):
+    counted = []
+    monkeypatch.setattr(transform, "count", lambda **numbers: counted.append(numbers))
+    monkeypatch.setattr(transform, "time", types.SimpleNamespace(monotonic=iter([5.0, 5.25]).__next__))
+    terms = ASKED.read_terms()
+    list(transform.Handler(ASKED, terms).run_inference([transform.Lines(["a b", "x" * 41, ""], {3: "too long"})], ASKED.load(terms)))
+    assert counted == [{"chunks": 1, "lines": 3, "subwords": 3, "milliseconds": 250, "failures": 1, "warnings": 1}]
 
 
 def test_a_model_that_fails_at_every_line_ends_the_job(source, monkeypatch):
@@ -195,13 +206,33 @@ def test_a_chunk_ends_with_the_line_that_fills_it(monkeypatch):
     assert list(folder.cut(io.BytesIO(b"\n" * 6 + b"abcdefg\na"), "")) == [(0, 3), (3, 3), (6, 1), (14, 1)]
 
 
-def test_chunks_of_a_file_that_changed_are_translated_again(source, monkeypatch):
+@pytest.mark.parametrize(("word", "seconds"), [(b"other", 0), (b"lime", 9)], ids=["its size", "its time"])
+def test_chunks_of_a_file_that_changed_are_translated_again(source, monkeypatch, word, seconds):
     instead(monkeypatch, Shouting(fails_at=b"line 15", end=KeyboardInterrupt))
     with pytest.raises(BaseException, match="Told to stop"):
         translate(source, pattern="many.txt")
-    (source / "many.txt").write_bytes(TEXTS["many"].replace(b"line", b"other"))
+    changed = (source / "many.txt").stat().st_mtime + seconds
+    (source / "many.txt").write_bytes(TEXTS["many"].replace(b"line", word))
+    os.utime(source / "many.txt", (changed, changed))
     instead(monkeypatch, Shouting())
-    assert translate(source, pattern="many.txt") == {"many.txt": EXPECTED["many.txt"].replace(b"LINE", b"OTHER")}
+    assert translate(source, pattern="many.txt") == {"many.txt": EXPECTED["many.txt"].replace(b"LINE", word.upper())}
+
+
+def test_chunks_of_all_files_that_changed_are_removed(tmp_path):
+    own, about = folder.Folder(str(tmp_path)), {"path": "x", "bytes": 3, "changed": 1.0}
+    folder.begin(own, {}, dict.fromkeys("abc", about))
+    for name in "abc":
+        (tmp_path / folder.EXCHANGE / name).mkdir(parents=True)
+        (tmp_path / folder.EXCHANGE / name / "7-00000000.part").touch()
+    folder.begin(own, {}, {"a": about | {"changed": 2.0}, "b": about, "c": about | {"bytes": 4}})
+    assert [path.parent.name for path in (tmp_path / folder.EXCHANGE).rglob("*.part")] == ["b"]
+
+
+def test_calls_with_other_files_share_a_folder(source):
+    """And one that finds all finished leaves nothing behind."""
+    several = ["blank", "many", "marked"]
+    for pattern, names in (("blank.txt", ["blank"]), (f"mar*, {source}/many.txt", several), ("blank.txt", several)):
+        assert translate(source, pattern=pattern) == {f"{name}.txt": EXPECTED[f"{name}.txt"] for name in names}
 
 
 def test_a_killed_job_is_finished_by_the_same_command(source, monkeypatch):
@@ -454,15 +485,20 @@ def test_an_export_with_other_weights_of_the_same_size_is_another_model(tmp_path
     assert identities[0] != identities[1]
 
 
-def test_kernels_are_chosen_for_a_run_and_threads_alone_for_an_export(tmp_path, monkeypatch):
+def test_kernels_are_chosen_for_all_runs_and_threads_alone_for_an_export(tmp_path, monkeypatch):
     chosen = []
     monkeypatch.setattr(process_environment, "choose", lambda models, *options: chosen.append((models, *options)))
     monkeypatch.setattr(process_environment, "choose_threads", lambda: chosen.append("threads"))
-    LineTranslation({**MODEL, "dtype": "bfloat16"}).choose_environment()
+    wide = tmp_path / "wide"
+    wide.mkdir()
+    (wide / run_folder.CONFIG).write_text(json.dumps({"version": 1, "model": {"d_model": 1024}}))
+    (wide / run_folder.SUBWORDS).touch()
+    LineTranslation({**MODEL, "model_dir": [RUN, wide], "dtype": "bfloat16"}).choose_environment()
     (tmp_path / run_folder.EXTRA).mkdir()
     (tmp_path / run_folder.EXTRA / run_folder.DESCRIPTION).write_text("{}")
     LineTranslation({"export": tmp_path}).choose_environment()
-    assert chosen == [(list(run_folder.groups(RUN, "model")), "bfloat16", False), "threads"]
+    models = [*run_folder.groups(RUN, "model"), ModelConfig(d_model=1024)]
+    assert chosen == [(models, "bfloat16", False), "threads"]
 
 
 def test_an_option_that_an_export_refuses_is_reported_with_its_sentence(real, signatures, monkeypatch, tmp_path):
@@ -576,6 +612,24 @@ def test_workers_in_another_folder_find_the_model(monkeypatch):
     asked = LineTranslation({**MODEL, "model_dir": [other, RUN]}, rerank_with=str(other))
     found = transform.Handler(asked, asked.read_terms()).asked
     assert (found.model, found.rerank_with) == ({**MODEL, "model_dir": [RUN, RUN]}, str(RUN))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_best": 2},
+        {"sample": SampleConfig(draws=2), "mbr": "chrf"},
+        {"terms": "terms.tsv", "keep_patterns": "urls"},
+        {"jsonl": True},
+    ],
+    ids=str,
+)
+def test_a_transform_translates_with_the_options_that_it_gets(tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "terms.tsv").write_text("two\tdeux\n")
+    made = beam.Translate(RUN, checkpoint=2000, beam_size=3, **options)
+    assert made.asked == LineTranslation({**MODEL, "which": "2000", "beam_size": 3}, **options)
+    assert made.terms.translations == ({"two": "deux"} if "terms" in options else {})
 
 
 def test_a_transform_reports_what_is_wrong_before_the_pipeline_runs(tmp_path):

@@ -20,7 +20,7 @@ from test_pretraining import SUBJECTS, Letters, documents
 
 import t2t_keras
 from t2t_keras import checkpoint, run_folder
-from t2t_keras.config import BOS, EOS, ClassifierConfig, DataConfig, ModelConfig
+from t2t_keras.config import BOS, EOS, ClassifierConfig, DataConfig, ModelConfig, TrainConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.evaluation import bag_of_words
 from t2t_keras.export import classifier
@@ -132,10 +132,12 @@ def test_a_bag_of_words_distinguishes_sides():
 def test_an_export_is_described_and_not_written_into_a_run(monkeypatch, tmp_path):
     model, subwords = types.SimpleNamespace(config=SMALL, trainable_variables=[]), types.SimpleNamespace(model=b"sub-words")
     loaded = types.SimpleNamespace(model=model, tokenizer=subwords, names=SMALL.names, max_length=64, classify=None)
-    monkeypatch.setattr(classifier, "load", lambda folder, which: (loaded, {"step": 7}))
+    asked = []
+    monkeypatch.setattr(classifier, "load", lambda *arguments: asked.append(arguments) or (loaded, {"step": 7}))
     monkeypatch.setattr(run_folder, "architecture_of", lambda folder: "classifier")
     monkeypatch.setattr(tf.saved_model, "save", lambda held, path, signatures: None)
     version = classifier.export(tmp_path / "export", tmp_path / "run", "best")
+    assert asked == [(tmp_path / "run", "best")]
     description = json.loads((version / run_folder.EXTRA / run_folder.DESCRIPTION).read_text())
     assert description.pop("versions") == {"t2t_keras": t2t_keras.__version__, "tensorflow": tf.__version__}
     assert description == {
@@ -169,6 +171,23 @@ def examples(number: int, seed: int) -> list[tuple[str, str, str]]:
 
 def program(*given, **options):
     return programs.run([sys.executable, str(ROOT / "tools" / "classify.py"), *given], capture_output=True, timeout=120, **options)
+
+
+def test_a_classifier_has_the_weights_that_were_asked_for_and_the_arithmetic_and_length_of_training(tmp_path, monkeypatch):
+    """And room on the GPU is left for others."""
+    called = []
+    options = run_folder.Options(SMALL, TrainConfig(tf32=False), data=DataConfig(max_length=24), architecture="classifier")
+    (tmp_path / "subwords").touch()
+    (tmp_path / "run").mkdir()
+    run_folder.write(tmp_path / "run", options, tmp_path / "subwords", None)
+    model = types.SimpleNamespace(config=SMALL)
+    monkeypatch.setattr(classifier.gpus, "share", lambda: called.append("share"))
+    monkeypatch.setattr(classifier.gpus, "choose_float32", lambda *given: called.append(given))
+    monkeypatch.setattr(classifier, "make_model", lambda *given: called.append(given) or (model, "sub-words"))
+    monkeypatch.setattr(checkpoint, "load", lambda *given: called.append(given) or ("best weights", {"step": 7}))
+    found, state = classifier.load(tmp_path / "run", "best")
+    assert called == ["share", (False,), (tmp_path / "run", "best"), (tmp_path / "run", "best", model)]
+    assert (found.model, found.tokenizer, found.max_length, state) == (model, "sub-words", 24, {"step": 7})
 
 
 @pytest.fixture(scope="module")

@@ -121,6 +121,24 @@ def test_grpc_and_rest_give_the_same_to_the_last_bit(servers, servable, signatur
         assert by_grpc[name] == values.tolist(), name
 
 
+def test_an_answer_may_be_longer_than_the_4_mebibytes_that_grpc_allows(servers):
+    inputs = {"text": ["x" * 3 * 2**20], "alpha": [0.6], "max_length": [0], "n_best": [2], "prefix": [""], "alignment": [False]}
+    found = predict_of(servers, "grpc")("translate_with_options", inputs | {"constraints": [""], "avoid": [""], "ordered": [False]})
+    assert sum(map(len, found["text"][0])) > 2**22
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_client_looks_for_a_restarted_server_every_few_seconds(answered, monkeypatch, secure):
+    import grpc
+
+    seen = []
+    for kind in ("insecure", "secure"):
+        monkeypatch.setattr(grpc, f"{kind}_channel", lambda *given, kind=kind: seen.append((kind, dict(given[-1]))))
+    client.connect(client.Model(f"grpc{'s' * secure}://localhost:1", "translate"))
+    [(kind, settings)] = seen
+    assert kind == ("secure" if secure else "insecure") and settings["grpc.max_reconnect_backoff_ms"] <= 10_000
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_lines_keep_their_order_with_several_requests_under_way(servers, requests, scheme):
     """Though the server answers the first requests last."""

@@ -146,6 +146,7 @@ def test_what_the_page_would_not_send_is_refused(app, request_, status, expected
 def test_other_hosts_get_neither_the_page_nor_its_settings(app):
     for path in ("/", "/settings"):
         assert Client(app).get(path, base_url="http://localhost:1").status_code == 200
+        assert Client(app).get(path, base_url="http://127.0.0.1:1").status_code == 200
         assert Client(app).get(path, base_url="http://[::1]:1").status_code == 200
         assert Client(app).get(path, base_url="http://localhost.evil.example").status_code == 403
     assert Client(app).get("/etc/passwd", base_url="http://localhost").status_code == 404

@@ -201,6 +201,24 @@ def test_models_that_read_a_text_with_other_placeholders_are_refused():
         Translator(Ensemble([small(1)] * 2), tokenizer, DECODE, other_sources=[same, different])
 
 
+def test_each_source_is_read_in_its_own_sub_words():
+    first, *others = (
+        types.SimpleNamespace(pattern="", detokenize=lambda ids: "text", tokenize=lambda text, name=name: f"{text} in {name}")
+        for name in ("the first", "the second", "the third")
+    )
+    translator = Translator(Ensemble([small(1)] * 3), types.SimpleNamespace(source=first), DECODE, other_sources=others)
+    assert translator.sources("ids") == {"source": "ids", "source_1": "text in the second", "source_2": "text in the third"}
+
+
+def test_an_export_counts_the_shared_matrix_of_each_model_twice(tmp_path, monkeypatch):
+    narrow, wide, apart = small(1), other(2)[0], Transformer(dataclasses.replace(small(1).config, source_vocab_size=9))
+    number = sum(model.count_params() for model in (narrow, wide, apart)) + VOCAB_SIZE * (8 + 12)
+    monkeypatch.setattr(savedmodel, "MAX_BYTES", 4 * number - 1)
+    monkeypatch.setattr(savedmodel, "write_version", lambda *given: tmp_path)
+    with pytest.raises(ValueError, match=f"Received: {4 * number:,} bytes for {number:,} weights"):
+        savedmodel.export(Translator(Ensemble([narrow, wide, apart]), None, DECODE), tmp_path, {})
+
+
 # Runs
 
 
@@ -252,6 +270,12 @@ def test_a_run_beside_itself_is_that_run_in_other_precisions_too(options):
     one, two = (scores_of(loading.load(each, **options)) for each in (RUN_1, [RUN_1, RUN_1]))
     np.testing.assert_allclose(two, one, atol=0.05 if "dtype" in options else 1e-4)
     assert np.abs(one - scores_of(loading.load(RUN_1))).max() > 1e-4
+
+
+def test_in_bfloat16_each_run_has_its_own_weights(runs):
+    for run, model in zip(runs, loading.load(runs, dtype="bfloat16").model.models, strict=True):
+        for found, trained in zip(model.weights, loading.load(run).model.weights, strict=True):
+            np.testing.assert_array_equal(found.numpy(), tf.cast(trained.value, tf.bfloat16).numpy())
 
 
 @pytest.fixture(scope="module")
@@ -309,10 +333,12 @@ def test_what_has_two_sources_aligns_with_the_first(runs, own_source):
     np.testing.assert_allclose(found.alignment, expected[0], atol=1e-5)
 
 
-def test_8_bits_are_those_of_the_weights_in_float32(runs):
-    translator = loading.load(runs, int8=True)
-    alone = [Int8(loading.load(run).model) for run in runs]
-    assert len(translator.int8.matrices) == sum(len(each.matrices) for each in alone)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_8_bits_are_those_of_the_weights_in_float32(runs, dtype):
+    translator = loading.load(runs, dtype=dtype, int8=True)
+    alone = itertools.chain(*(Int8(loading.load(run).model).matrices for run in runs))
+    for found, expected in zip(translator.int8.matrices, alone, strict=True):
+        np.testing.assert_array_equal(found._quantized, expected._quantized)
 
 
 def test_other_sub_words_none_and_other_mistakes_are_refused(runs, tmp_path):

@@ -102,11 +102,14 @@ def test_paths_that_hold_elsewhere_begin_at_the_root(export, runs, monkeypatch):
 
 def test_what_translations_do_not_depend_on_is_not_in_their_description(runs, monkeypatch, tmp_path):
     monkeypatch.setattr(checkpoint, "identity", lambda folder, which: f"{which} of {folder.name}")
-    asked = LineTranslation(of_run(runs[0], which="latest"), rerank_with=str(runs[1]))
+    asked = LineTranslation(of_run(*runs, which="latest"), rerank_with=str(runs[1]))
     found = asked.identity()
     assert dataclasses.replace(asked, batch_size=7).identity() == found == json.loads(json.dumps(found))
     second = {"weights": "average of second", "config": json.loads((runs[1] / run_folder.CONFIG).read_text())}
-    assert found["rerank_with"] == second and found["model_dir"][0]["weights"] == "latest of first"
+    assert found["rerank_with"] == second
+    assert found["model_dir"] == [
+        {"weights": f"latest of {run.name}", "config": json.loads((run / run_folder.CONFIG).read_text())} for run in runs
+    ]
     assert (found["checkpoint"], found["rerank_weight"], found["rerank_direction"]) == ("latest", 1.0, "forward")
     (tmp_path / "terms").write_text("a\tb\n")
     assert LineTranslation(of_run(runs[0]), terms=str(tmp_path / "terms")).identity()["terms"] == {"a": "b"}
@@ -189,11 +192,12 @@ def test_a_translation_that_lacks_a_phrase_is_reported_with_its_line(export, tmp
 
 def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
     translator = types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=64))
-    asked, seen = LineTranslation(of_run(*runs), keep_patterns="/<\\d>/"), []
+    asked, seen = LineTranslation(of_run(*runs), keep_patterns="/<\\d+>/"), []
+    long = f"<{2**200}>"
 
     class Signatures:
         def __init__(self, translator):
-            self.fits = lambda phrase: True
+            self.fits = lambda phrase: False
 
         def translate_requests(self, requests, n_best):
             seen.extend(requests)
@@ -202,8 +206,9 @@ def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
 
     monkeypatch.setattr("t2t_keras.export.signatures.Signatures", Signatures)
     monkeypatch.setattr(loading, "load", lambda **options: translator)
-    results(asked, ["<1> a <3>", "<2> a"])
-    assert [(each.text, each.constraints) for each in seen] == [("<2> a", ["<2>"]), ("<1> a <3>", ["<3>"])]
+    _, warnings = results(asked, ["<1> a <3>", f"<2> a {long}"], first=5)
+    assert warnings == [f"Line 6: expected at most 32 phrases of at most 32 sub-words. Left out: {long}"]
+    assert [(each.text, each.constraints) for each in seen] == [("<1> a <3>", ["<3>"]), (f"<2> a {long}", ["<2>"])]
 
 
 def test_sub_words_of_lines_are_counted_but_for_an_export(export, runs, monkeypatch):

@@ -190,7 +190,7 @@ def test_the_search_is_that_of_the_run_and_of_the_options_given(run, tmp_path, m
     t2t_keras.export_marian(run, tmp_path / "own")
     assert not [message for message in messages if "ignored" in message]
     groups = {"diverse_groups": 2, "diversity": 0.5}
-    t2t_keras.export_marian(run, tmp_path / "given", beam_size=6, alpha=1 / 3, no_repeat_ngram=3, max_input=30, **groups)
+    t2t_keras.export_marian(run, tmp_path / "given", beam_size=6, alpha=1 / 3, no_repeat_ngram=3, max_input=30, extra_length=7, **groups)
     assert "Options of the search without a counterpart are ignored: diverse_groups." in "\n".join(messages)
     names = ("num_beams", "length_penalty", "no_repeat_ngram_size", "max_length", "bad_words_ids", "renormalize_logits")
     own, given = (parsed(tmp_path / name / "generation_config.json") for name in ("own", "given"))
@@ -198,6 +198,10 @@ def test_the_search_is_that_of_the_run_and_of_the_options_given(run, tmp_path, m
     assert [own[name] for name in names] == [3, 0.4, 0, 40, [[pad]], True]
     assert [given[name] for name in names] == [6, 0.266667, 3, 30, [[pad]], True]
     assert parsed(tmp_path / "given" / "config.json")["max_position_embeddings"] == 30
+    for name, alpha, extra, longest in (("own", "0.5", 50, 40), ("given", "0.333333", 7, 30)):
+        card = (tmp_path / name / "README.md").read_text()
+        assert parsed(tmp_path / name / "tokenizer_config.json")["model_max_length"] == longest
+        assert f"/ 6)^{alpha}," in card and f"source + {extra} sub-words" in card and f"at most {longest} here" in card
 
 
 def test_one_matrix_may_have_two_lists_of_sub_words(tmp_path):
@@ -239,14 +243,17 @@ def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
 def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     scores = {"bleu": 31.25, "signature": "nrefs:1|tok:13a", "chrf": 50.0, "chrf_signature": "nrefs:1|nc:6", "checkpoint": "average"}
     (tmp_path / "test_2016.json").write_text(json.dumps(scores))
-    t2t_keras.export_marian(run, tmp_path / "mine", scores=[tmp_path / "test_2016.json"])
+    (tmp_path / "test_2017.json").write_text(json.dumps(scores | {"bleu": 20.5, "checkpoint": "best"}))
+    t2t_keras.export_marian(run, tmp_path / "mine", scores=[tmp_path / "test_2016.json", tmp_path / "test_2017.json"])
     card = (tmp_path / "mine" / "README.md").read_text()
     head = card.split("---\n")[1]
     assert head.startswith("language:\n- en\n- de\nlibrary_name: transformers\npipeline_tag: translation\n")
     assert "that translates en to de:" in card and "Trained with t2t_keras for 3 updates." in card and "base_model" not in card
     assert "license" not in head and "whoever publishes the model chooses it" in card
-    assert "- training: some.en,more.en and some.de,more.de\n" in card and "/private" not in card and str(tmp_path) not in card
+    assert "- training: some.en,more.en and some.de,more.de\n- validation: other.en and other.de\n" in card
+    assert "/private" not in card and str(tmp_path) not in card
     assert "| test_2016 | BLEU | 31.25 | average | nrefs:1\\|tok:13a |\n| test_2016 | chrF2 | 50.00 |" in card
+    assert "| test_2017 | BLEU | 20.50 | best |" in card
     assert "12.35 after 1 updates" in card or "12.34 after 1 updates" in card
     assert "--d_model=16" in card and "--train_source=some.en,more.en" in card and "average, updates 1, 2, 3" in card
     assert parsed(tmp_path / "mine" / "tokenizer_config.json")["target_lang"] == "de"

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import re
+import types
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from t2t_keras.decoding import constraints as lexical
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import signatures
 from t2t_keras.export.signatures import Signatures
+from t2t_keras.phrases import Request
 
 DECODE = DecodeConfig(beam_size=3, max_input=24, extra_length=4)
 DEFAULTS = {"alpha": -1.0, "max_length": 0, "n_best": 1, "prefix": "", "alignment": False}
@@ -584,6 +586,25 @@ def test_no_operation_reads_an_input_before_the_numbers_of_values_are_compared(s
 
 
 # Phrases
+
+
+def test_each_request_has_its_own_phrases_and_its_own_order_of_them():
+    requests, seen = [Request("a", ["x", "y z"], [], True), Request("b", [], ["v"]), Request("c", ["u"])], {}
+
+    def translate_with_options(**inputs):
+        seen.update({name: value.numpy().tolist() for name, value in inputs.items()})
+        numbers = tf.constant([[-1.0, -2.0], [-3.0, -4.0], [-5.0, -6.0]])
+        found = {"text": tf.strings.as_string(numbers), "score": numbers, "constraints_met": numbers < -3}
+        return found | {"error": tf.fill([3], ""), "truncated": tf.constant([False, True, False])}
+
+    own = types.SimpleNamespace(translate_with_options=translate_with_options)
+    several, best = (numpy(Signatures.translate_requests(own, requests, n_best)) for n_best in (2, 0))
+    assert seen == {
+        "text": [b"a", b"b", b"c"], "alpha": [-1.0] * 3, "max_length": [0] * 3, "n_best": [1] * 3, "prefix": [b""] * 3,
+        "alignment": [False] * 3, "constraints": [b"x\ty z", b"", b"u"], "avoid": [b"", b"v", b""], "ordered": [True, False, False],
+    }  # fmt: skip
+    assert several["score"].tolist() == [[-1, -2], [-3, -4], [-5, -6]] and best["score"].tolist() == [-1, -3, -5]
+    assert best["constraints_met"].tolist() == [False, False, True] and best["truncated"].tolist() == [False, True, False]
 
 
 def test_phrases_are_in_the_text_or_it_is_said_that_they_could_not_be(service):

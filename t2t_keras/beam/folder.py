@@ -169,5 +169,6 @@ def begin(folder: Folder, asked: dict, inputs: dict[str, dict]) -> list[str]:
         raise ValueError(f"Expected files that are as they were translated. Received: {', '.join(finished)}, changed since. {advice}")
     if stale := [path for name in changed if FileSystems.exists(path := FileSystems.join(folder.exchange, name))]:
         FileSystems.delete(stale)
-    folder.write(folder.output(JOB), [json.dumps({"asked": asked, "inputs": begun["inputs"] | inputs}, indent=2).encode()])
+    if len(present) < len(inputs):
+        folder.write(folder.output(JOB), [json.dumps({"asked": asked, "inputs": begun["inputs"] | inputs}, indent=2).encode()])
     return present
