@@ -87,6 +87,8 @@ def test_both_tests_together_are_each_of_them_and_the_signature_names_both():
     tried, _ = significance.estimates(METRICS["chrf"], systems, [REFERENCE], samples=0, trials=TRIALS, seed=SEED)
     randomized = [each.randomization_p_value for each in tried]
     assert both == [dataclasses.replace(own, randomization_p_value=p) for own, p in zip(sampled, randomized, strict=True)]
+    alone, _ = significance.estimates(METRICS["chrf"], systems[::2], [REFERENCE], samples=SAMPLES, trials=TRIALS, seed=SEED)
+    assert both[2] == alone[1] and both[2].p_value != both[1].p_value, "a third system is tested as if it were the second"
     assert len({each.score for each in both}) == 3 and None not in randomized[1:]
     assert f"bs:{SAMPLES}|ar:{TRIALS}|seed:{SEED}" in signature
 
