@@ -48,7 +48,8 @@ LAYERS = [
 
 
 @pytest.mark.parametrize(("layer", "arguments", "shapes", "weights", "seeds"), LAYERS, ids=[row[0].__name__ for row in LAYERS])
-def test_a_layer_passes_the_exam_of_keras(layer, arguments, shapes, weights, seeds):
+def test_a_layer_passes_the_exam_of_keras_and_keeps_its_arguments(layer, arguments, shapes, weights, seeds):
+    assert arguments.items() <= layer.from_config(layer(**arguments).get_config()).get_config().items()
     testing.TestCase().run_layer_test(
         layer,
         init_kwargs=arguments,
@@ -63,7 +64,8 @@ def test_a_layer_passes_the_exam_of_keras(layer, arguments, shapes, weights, see
 
 
 @pytest.mark.parametrize(("options", "weights"), [({}, 1), ({"tie_logits": False}, 2), ({"logits_bias": True}, 2)])
-def test_the_shared_embedding_passes_the_exam_of_keras(options, weights):
+def test_the_shared_embedding_passes_the_exam_of_keras_and_keeps_its_arguments(options, weights):
+    assert options.items() <= SharedEmbedding.from_config(SharedEmbedding(20, D, **options).get_config()).get_config().items()
     testing.TestCase().run_layer_test(
         SharedEmbedding,
         init_kwargs={"vocab_size": 20, "d_model": D, **options},
