@@ -340,11 +340,11 @@ def test_groups_of_options_have_their_defaults():
 
 
 def with_plugin(tmp_path: pathlib.Path, code: str) -> dict:
-    """The environment of a process in which a package with a plugin is installed."""
+    """The environment of a process in which a package with three plugins is installed, the second of which has this code."""
     (tmp_path / "mine.py").write_text(code)
     (tmp_path / "mine-1.0.dist-info").mkdir()
     (tmp_path / "mine-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (tmp_path / "mine-1.0.dist-info/entry_points.txt").write_text("[t2t_keras.plugins]\nmine = mine\n")
+    (tmp_path / "mine-1.0.dist-info/entry_points.txt").write_text("[t2t_keras.plugins]\nfirst = json\nmine = mine\nthird = json\n")
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "tests")])}
 
 

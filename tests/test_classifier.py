@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from logged import logged
 from test_pretraining import GIVEN as PRETRAINING
-from test_pretraining import SUBJECTS, Letters, documents
+from test_pretraining import SUBJECTS, Letters, documents, dropouts_drawn
 
 import t2t_keras
 from t2t_keras import checkpoint, run_folder
@@ -104,11 +104,21 @@ def test_losses_are_those_of_the_probabilities():
     log_probs = np.log(tf.nn.softmax(model.class_logits(tokens)).numpy())[:3]
     classes = np.array([1, 2, 0])
     of_class = log_probs[np.arange(3), classes]
-    sums = {name: float(value) for name, value in model.losses(tokens, label, 0.3).items()}
+    given = {"label_smoothing": 0.3, "training": False}
+    sums = classification.Classification().loss(model, {"tokens": tokens, "label": label}, **given)
+    sums = {name: float(value) for name, value in sums.items()}
     assert sums["loss"] == pytest.approx(-of_class.sum(), rel=1e-5)
     assert sums["objective"] == pytest.approx(-(0.7 * of_class + 0.3 * log_probs.mean(axis=1)).sum(), rel=1e-5)
     assert sums["right"] == (log_probs.argmax(axis=1) == classes).sum()
     assert model.count_params() == SMALL.num_weights
+
+
+def test_every_dropout_acts_in_training_and_none_in_validation():
+    model = Classifier(dataclasses.replace(SMALL, dropout=0.5))
+    batch = {"tokens": np.array([[BOS, 7, EOS]]), "label": np.array([[2]])}
+    task = classification.Classification()
+    drawn = dropouts_drawn(model, lambda training: task.loss(model, batch, label_smoothing=0.0, training=training))
+    assert "pooled_dropout" in drawn and len(drawn) == 5
 
 
 def test_a_classifier_without_labels_is_refused():

@@ -87,6 +87,8 @@ def test_both_tests_together_are_each_of_them_and_the_signature_names_both():
     tried, _ = significance.estimates(METRICS["chrf"], systems, [REFERENCE], samples=0, trials=TRIALS, seed=SEED)
     randomized = [each.randomization_p_value for each in tried]
     assert both == [dataclasses.replace(own, randomization_p_value=p) for own, p in zip(sampled, randomized, strict=True)]
+    alone, _ = significance.estimates(METRICS["chrf"], systems[::2], [REFERENCE], samples=SAMPLES, trials=TRIALS, seed=SEED)
+    assert both[2] == alone[1] and both[2].p_value != both[1].p_value, "a third system is tested as if it were the second"
     assert len({each.score for each in both}) == 3 and None not in randomized[1:]
     assert f"bs:{SAMPLES}|ar:{TRIALS}|seed:{SEED}" in signature
 
@@ -237,16 +239,18 @@ def test_groups_are_of_source_lengths_if_the_source_is_known():
 def test_each_group_has_the_bleu_of_its_sentences():
     """That of sacreBLEU on these sentences alone, with all references, in the case and the tokens of the comparison."""
     reference, other, first, second = ([line.upper() for line in text] for text in (REFERENCE, OTHER_REFERENCE, FIRST, SECOND))
-    found = compare({"a": first, "b": second}, REFERENCE, other, samples=0, trials=0, lowercase=True, tokenize="none")
+    systems = {"a": first, "b": second, "c": other}
+    found = compare(systems, REFERENCE, other, samples=0, trials=0, lowercase=True, tokenize="none")
     lengths = [len(line.split()) for line in reference]
     assert len(found.systems[1].lengths) > 2
-    for group in found.systems[1].lengths:
-        rows = [row for row, length in enumerate(lengths) if group.shortest <= length <= group.longest]
-        expected = [
-            sacrebleu.corpus_bleu(*pick([text], rows), pick([REFERENCE, other], rows), lowercase=True, tokenize="none").score
-            for text in (first, second)
-        ]
-        assert [group.baseline_bleu, group.bleu] == expected and expected[0] != expected[1]
+    for system in found.systems[1:]:
+        for group in system.lengths:
+            rows = [row for row, length in enumerate(lengths) if group.shortest <= length <= group.longest]
+            expected = [
+                sacrebleu.corpus_bleu(*pick([text], rows), pick([REFERENCE, other], rows), lowercase=True, tokenize="none").score
+                for text in (first, systems[system.name])
+            ]
+            assert [group.baseline_bleu, group.bleu] == expected and expected[0] != expected[1]
 
 
 def test_the_picture_has_the_bleu_of_each_system_by_length():
@@ -283,6 +287,7 @@ def test_examples_are_the_sentences_with_the_largest_gains_and_losses():
         assert (example.baseline_chrf, example.chrf) == (before[row], after[row])
     best = found.systems[2]
     assert best.worse == () and all(example.chrf == pytest.approx(100) for example in best.better)
+    assert all(example.system == REFERENCE[example.line - 1] for example in best.better)
     assert all(not system.better for system in compared(examples=0).systems)
 
 
@@ -303,6 +308,7 @@ def test_several_references_count_for_each_sentence():
     found = compare({"a": ["x y z"], "b": ["one two"]}, ["k l m"], ["one two"], samples=0, trials=0)
     [example] = found.systems[1].better
     assert example.chrf == pytest.approx(100) and example.references == ("k l m", "one two")
+    assert "  reference  k l m\n  reference  one two\n" in report(found)
     assert found.systems[1].lengths[0].longest == 3  # Of the first reference.
 
 
@@ -378,18 +384,18 @@ def test_the_report_has_every_figure():
             row = [f"{estimate.score:.2f}", f"{estimate.mean:.2f}", f"{estimate.margin:.2f}", f"{estimate.p_value:.4f}"]
             assert [system.name, *row, f"{estimate.randomization_p_value:.4f}"] in [line.split() for line in lines]
     assert found.signature in lines and found.chrf_signature in lines
-    for group in found.systems[1].lengths:
+    for group in (*found.systems[1].lengths, *found.systems[2].lengths):
         counts = [group.wins, group.losses, group.ties]
         lengths = [str(group.shortest), *(["to", str(group.longest)] if group.longest > group.shortest else [])]
         bleus = [f"{group.baseline_bleu:.2f}", f"{group.bleu:.2f}"]
         row = [*lengths, str(group.sentences), *bleus, *map(str, counts), f"{group.gain:+.2f}"]
         assert row in [line.split() for line in lines]
-    [gain], [loss] = found.systems[1].better, found.systems[1].worse
-    for example, verb in ((gain, "gains"), (loss, "loses")):
-        change = f"line {example.line}: second {verb} {abs(example.gain):.1f}, from {example.baseline_chrf:.1f} to {example.chrf:.1f}"
+    [gain], [loss], [of_third] = found.systems[1].better, found.systems[1].worse, found.systems[2].better
+    for example, system, verb in ((gain, "second", "gains"), (loss, "second", "loses"), (of_third, found.systems[2].name, "gains")):
+        change = f"line {example.line}: {system} {verb} {abs(example.gain):.1f}, from {example.baseline_chrf:.1f} to {example.chrf:.1f}"
         shown = text[text.index(change) :].split("\n\n")[0].splitlines()
         assert shown[1].split(None, 1) == ["source", "the source"] and shown[2].split(None, 1) == ["reference", example.references[0]]
-        for line, name, own, marks in ((shown[3], "first", example.baseline, "[-"), (shown[4], "second", example.system, "{+")):
+        for line, name, own, marks in ((shown[3], "first", example.baseline, "[-"), (shown[4], system, example.system, "{+")):
             assert line.split(None, 1)[0] == name and marks in line
             assert "".join(part for part in line.split(None, 1)[1] if part not in "[-]{+}") == own
 

@@ -14,8 +14,10 @@ import numpy as np
 import programs
 import pytest
 import tensorflow as tf
+from google.protobuf import text_format
 from logged import logged
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
+from tensorboard.plugins.projector import ProjectorConfig
 
 from t2t_keras.reporting import curves, embedding_projector, event_files, pictures
 from t2t_keras.reporting.event_files import read_scalars
@@ -314,6 +316,13 @@ def test_each_of_many_runs_has_its_own_colour_and_line_style():
     assert [line.get_color() for line in legend.get_lines()] == [line.get_color() for line in found]
 
 
+def test_a_run_without_bleu_hides_that_of_no_other_and_gives_away_no_colour():
+    figure = curves.figure({"a": {"valid/loss": {1: 1.0}}, "b": {"valid/bleu": {1: 10.0, 2: 12.0}}})
+    [line], [legend] = lines(figure)["BLEU"], figure.legends
+    colours = [line.get_color() for line in legend.get_lines()]
+    assert line.get_color() == colours[1] != colours[0]
+
+
 def test_names_of_runs_are_short_and_distinct():
     folders = [pathlib.Path(name) for name in ("/a/x/run", "/b/x/run", "/b/y/other")]
     assert curves.distinct_names(folders) == ["a/x/run", "b/x/run", "b/y/other"]
@@ -376,8 +385,10 @@ def test_the_projector_gets_both_matrices_of_two_vocabularies(model_dir, matrix)
     assert np.loadtxt(folder / "vectors.tsv", delimiter="\t").tolist() == matrix.tolist()
     assert np.loadtxt(folder / "source_vectors.tsv", delimiter="\t").tolist() == (-matrix[:2]).tolist()
     assert (folder / "source_subwords.tsv").read_text().splitlines() == ["sub-word\tid", "e\t0", "f\t1"]
-    config = (model_dir / "logs" / embedding_projector.CONFIG).read_text()
-    assert all(f'"projector/{name}.tsv"' in config for name in ("vectors", "subwords", "source_vectors", "source_subwords"))
+    config = text_format.Parse((model_dir / "logs" / embedding_projector.CONFIG).read_text(), ProjectorConfig())
+    assert [(each.tensor_path, each.metadata_path) for each in config.embeddings] == [
+        (f"projector/{side}vectors.tsv", f"projector/{side}subwords.tsv") for side in ("", "source_")
+    ]
 
 
 def test_the_projector_gets_the_embeddings_of_the_best_validation_with_their_sub_words(model_dir, matrix):

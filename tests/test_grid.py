@@ -224,7 +224,7 @@ def test_each_run_is_trained_and_scored_once_and_its_result_has_all_sets(tmp_pat
 @pytest.mark.parametrize(
     "changed",
     [{"checkpoint": "average"}, {"lowercase": True}, {"tokenize": "13a"}, {"search": DecodeConfig()}]
-    + [{"tests": {}}, {"tests": {"news": (["a b"], ["c e"])}}],
+    + [{"tests": {}}, {"tests": {"news": (["a b"], ["c e"])}}, {"tests": {"news": (["a b"], ["c d"]), "talks": (["e"], ["f"])}}],
     ids=str,
 )
 def test_runs_that_were_scored_in_another_way_are_scored_again_and_do_not_mix_in_the_table(tmp_path, trained, messages, changed):
@@ -232,7 +232,8 @@ def test_runs_that_were_scored_in_another_way_are_scored_again_and_do_not_mix_in
     other = dataclasses.replace(SCORING, **changed)
     again = {name: options for name, options in runs(1).items() if name == "base/seed1"}
     assert [result.row for result in grid.train({"base": {}}, again, tmp_path, other, strategy="all")] == ["base"]
-    assert grid.read_result(tmp_path / "base" / "seed1").scoring == other.described()
+    result = grid.read_result(tmp_path / "base" / "seed1")
+    assert result.scoring == other.described() and [*result.scores] == ["valid", *other.tests]
     assert grid.write(tmp_path, other) == ["grid.md", "grid.csv", "grid.png"]
     assert [row["row"] for row in csv.DictReader((tmp_path / "grid.csv").open())] == ["base"]
     [message] = [message for message in messages if "leaves out" in message]
@@ -274,6 +275,7 @@ def test_the_table_has_all_rows_and_seeds_of_the_folder(tmp_path, trained):
 @pytest.mark.parametrize(
     "changed",
     [{"r_drop": 1.0}, {"d_ff": 8}, {"warmup_steps": 7}, {"bpe_dropout": 0.1}, {"ema_decay": 0.9}, {"freeze": "encoder"}]
+    + [{"batch_tokens": 9}, {"dtype": "bfloat16"}]
     + [{"checkpoint_steps": 3}, {"checkpoint_minutes": 3.0}, {"keep_checkpoints": 2}, {"train_steps": 5}],
     ids=str,
 )
@@ -332,24 +334,28 @@ def test_an_unfinished_run_is_not_resumed_with_other_options(tmp_path, trained):
     assert [result.updates for result in train(tmp_path, 1, train_steps=10)] == [10]
 
 
-def test_a_finished_run_of_other_text_is_refused(tmp_path, trained, monkeypatch):
+@pytest.mark.parametrize("source_vocab_size", [0, 300])
+def test_a_finished_run_of_other_text_is_refused(tmp_path, trained, monkeypatch, source_vocab_size):
     """Story: the figures of the text before were printed."""
-    train(tmp_path, 1)
+    train(tmp_path, 1, source_vocab_size=source_vocab_size)
     calls = []
     monkeypatch.setattr(series.run_folder, "check_data", lambda *given: calls.append(given))
     monkeypatch.setattr(series.prepare, "check_folder", lambda *given: calls.append(given))
     data = tmp_path / "base/seed1/data"
     data.mkdir()
     (data / "corpus.json").touch()
-    train(tmp_path, 1)
-    options = runs(1)["base/seed1"]
+    own_source = data / run_folder.SOURCE_SUBWORDS if source_vocab_size else None
+    if own_source:
+        own_source.touch()
+    train(tmp_path, 1, source_vocab_size=source_vocab_size)
+    options = runs(1, source_vocab_size=source_vocab_size)["base/seed1"]
     folder = tmp_path / "base/seed1"
-    expected = [(folder, data / "subwords.model", data / "train/records.tsv", None)]
-    assert calls == [*expected, (data, options.data, options.model.vocab_size, 1, options.task, 0)]
+    expected = [(folder, data / "subwords.model", data / "train/records.tsv", own_source)]
+    assert calls == [*expected, (data, options.data, options.model.vocab_size, 1, options.task, source_vocab_size)]
     (folder / grid.RESULT).unlink()
     (folder / "checkpoints").mkdir()
     (folder / "checkpoints/step-000000010.json").touch()
-    train(tmp_path, 1)
+    train(tmp_path, 1, source_vocab_size=source_vocab_size)
     assert len(calls) == 2, "An unfinished run checks its data itself."
 
 

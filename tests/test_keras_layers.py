@@ -48,7 +48,9 @@ LAYERS = [
 
 
 @pytest.mark.parametrize(("layer", "arguments", "shapes", "weights", "seeds"), LAYERS, ids=[row[0].__name__ for row in LAYERS])
-def test_a_layer_passes_the_exam_of_keras(layer, arguments, shapes, weights, seeds):
+def test_a_layer_passes_the_exam_of_keras_and_keeps_its_arguments(layer, arguments, shapes, weights, seeds):
+    kept = layer.from_config(layer(**arguments).get_config()).get_config()
+    assert {name: kept.get(name) for name in arguments} == arguments
     testing.TestCase().run_layer_test(
         layer,
         init_kwargs=arguments,
@@ -63,7 +65,9 @@ def test_a_layer_passes_the_exam_of_keras(layer, arguments, shapes, weights, see
 
 
 @pytest.mark.parametrize(("options", "weights"), [({}, 1), ({"tie_logits": False}, 2), ({"logits_bias": True}, 2)])
-def test_the_shared_embedding_passes_the_exam_of_keras(options, weights):
+def test_the_shared_embedding_passes_the_exam_of_keras_and_keeps_its_arguments(options, weights):
+    kept = SharedEmbedding.from_config(SharedEmbedding(20, D, **options).get_config()).get_config()
+    assert {name: kept.get(name) for name in options} == options
     testing.TestCase().run_layer_test(
         SharedEmbedding,
         init_kwargs={"vocab_size": 20, "d_model": D, **options},

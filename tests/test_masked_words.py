@@ -1,5 +1,6 @@
 """What an encoder predicts in held-out documents, beside the unigram and the bigram model of the training text."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -31,13 +32,15 @@ def test_counts_of_words_and_of_pairs():
     assert following.tolist() == [7, 7, 7, 7, 7, 6, 7, 5, 7]
 
 
-def test_pairs_are_counted_across_the_ends_of_sentences(tmp_path):
+@pytest.mark.parametrize(("per_shard", "expected"), [(2, [[[5, 6, 7], [8, 7, 6]]]), (1, [[[5, 6, 7]], [[8, 7, 6]]])])
+def test_pairs_are_counted_across_the_ends_of_sentences_in_every_shard(tmp_path, monkeypatch, per_shard, expected):
     """As they are guessed: two records, of sentences of 2 and 1, and 1 and 2 sub-words."""
+    monkeypatch.setattr(shards, "PAIRS_PER_SHARD", per_shard)
     task = registry.task("pretraining")
     rows = [([BOS, 5, 6, 7, EOS, EOS], [2, 1]), ([BOS, 8, 7, 6, EOS, EOS], [1, 2])]
     records = [(*map(np.array, row), np.array([number])) for number, row in enumerate(rows, 1)]
-    info = shards.write(tmp_path, iter(records), vocab_size=20, columns=task.on_disk, count=2, size=50, seed=1)
-    assert [sorted(map(np.ndarray.tolist, texts)) for texts in masked_words._texts(tmp_path, info)] == [[[5, 6, 7], [8, 7, 6]]]
+    info = shards.write(tmp_path, iter(records), vocab_size=20, columns=task.on_disk, count=2, size=50, seed=8)
+    assert [sorted(map(np.ndarray.tolist, texts)) for texts in masked_words._texts(tmp_path, info)] == expected
 
 
 def test_the_bigram_model_takes_the_word_after_the_one_before():
@@ -158,13 +161,17 @@ def test_a_run_that_does_not_fit_is_refused_before_a_model_is_made(folder, tmp_p
 
 
 @pytest.mark.medium
-def test_arithmetic_is_that_of_the_run(folder, monkeypatch):
-    called = []
+def test_arithmetic_and_masks_are_those_of_the_run_and_weights_those_that_are_asked_for(folder, monkeypatch):
+    called, renewal, options = [], masking.renewal, run_folder.read(folder / "bert")
+    train, model = dataclasses.replace(options.train, tf32=False), dataclasses.replace(options.model, whole_words=True)
+    monkeypatch.setattr(run_folder, "read", lambda folder: dataclasses.replace(options, train=train, model=model))
+    monkeypatch.setattr(masking, "renewal", lambda tokenizer, *given: called.append(given) or renewal(tokenizer, *given))
+    monkeypatch.setattr(checkpoint, "load", lambda folder, which, model: called.append(which))
     monkeypatch.setattr(masked_words.gpus, "share", lambda: called.append("share"))
     monkeypatch.setattr(masked_words.gpus, "choose_float32", called.append)
     monkeypatch.setattr(masked_words.files, "check_ends", lambda path: called.append(path.name) if path.parent == folder else None)
-    masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 1)
-    assert called == ["test.txt", "share", True], "after the text, which is whole"
+    masked_words.evaluate(folder / "bert", "average", str(folder / "test.txt"), 1)
+    assert called == ["test.txt", "share", False, "average", (0.2, True)], "after the text, which is whole"
 
 
 @pytest.mark.medium

@@ -267,9 +267,15 @@ class Nouns:
 
 
 def test_sentences_of_any_length_keep_their_order_and_their_words():
-    """They are sorted by length in between."""
+    """They are sorted by length in between, and as many are parsed at once as is asked for."""
+
+    class OfTwo(Nouns):
+        def n_best(self, text):
+            tf.debugging.assert_less_equal(tf.shape(text)[0], 2)
+            return super().n_best(text)
+
     lines = ["one two three", "", "(", "four five", " six "] * 3
-    parses = list(parse_lines(Nouns(), lines, batch_size=2, read_ahead=4))
+    parses = list(parse_lines(OfTwo(), lines, batch_size=2, read_ahead=4))
     expected = ["(TOP (NN one) (NN two) (NN three))", "(TOP)", "(TOP (NN -LRB-))", "(TOP (NN four) (NN five))", "(TOP (NN six))"] * 3
     assert [str(parse.tree) for parse in parses] == expected
     assert [parse.truncated for parse in parses] == [True, False, False, True, False] * 3

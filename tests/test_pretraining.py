@@ -21,6 +21,8 @@ from test_oracle import as_in_the_paper, randomized
 from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.config import BOS, EOS, UNK, BertConfig, DataConfig
 from t2t_keras.data import batching, corpora, masking, prepare, shards
+from t2t_keras.layers.dropout import Dropout
+from t2t_keras.model import flops
 from t2t_keras.model.bert import Bert
 from t2t_keras.reporting import curves
 from t2t_keras.tasks import pretraining
@@ -459,6 +461,31 @@ def test_logits_are_those_of_the_equations():
         np.testing.assert_allclose(words[row, : len(positions)], expected, atol=1e-3)
 
 
+def dropouts_drawn(model, loss) -> list[str]:
+    """The names of the model's dropouts, each of which draws in a loss of training, and none in another."""
+    dropouts = [layer for layer in model._flatten_layers() if isinstance(layer, Dropout)]
+    names = [layer.name for layer in dropouts]
+
+    def drawn(training: bool) -> list[str]:
+        before = [layer.seed_generator.state.numpy() for layer in dropouts]
+        loss(training=training)
+        return [layer.name for layer, state in zip(dropouts, before, strict=True) if np.any(layer.seed_generator.state.numpy() != state)]
+
+    assert drawn(training=False) == [] and drawn(training=True) == names
+    return names
+
+
+def test_every_dropout_acts_in_training_and_none_in_validation():
+    model = Bert(BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.5))
+    batch = {"tokens": np.array([[BOS, UNK, EOS]]), "masked": np.array([[2]]), "target": np.array([[7]]), "following": np.array([[1]])}
+    assert len(dropouts_drawn(model, lambda training: TASK.loss(model, batch, label_smoothing=0.0, training=training))) == 4
+
+
+def test_the_memory_of_a_batch_is_that_of_the_encoder():
+    config = BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2)
+    assert Bert(config).memory_cost(3, 50) == flops.memory_cost(config.encoder, 3, 50) > 3 * 50
+
+
 def test_the_objective_is_the_sum_of_both_losses_weighted_by_masked_words():
     """By hand from the logits: of texts with 2 and 1 masked words, and of a row that is empty. Smoothing is of the words alone."""
     model = Bert(BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.0))
@@ -471,7 +498,8 @@ def test_the_objective_is_the_sum_of_both_losses_weighted_by_masked_words():
     loss = -sum(row[word] for row, word in zip(chosen, (7, 8, 9), strict=True))
     smoothed = 0.8 * loss - 0.2 * sum(row.mean() for row in chosen)
     next_loss = -2 * answers[0, 1] - answers[1, 0]
-    sums = {name: float(value) for name, value in model.losses(tokens, masked, target, following, 0.2).items()}
+    batch = {"tokens": tokens, "masked": masked, "target": target, "following": following}
+    sums = {name: float(value) for name, value in TASK.loss(model, batch, label_smoothing=0.2, training=False).items()}
     assert sums["loss"] == pytest.approx(loss, rel=1e-5) and sums["next_loss"] == pytest.approx(next_loss, rel=1e-5)
     assert sums["objective"] == pytest.approx(smoothed + next_loss, rel=1e-5)
     assert sums["texts"] == 2 and sums["next_right"] == (answers[0].argmax() == 1) + (answers[1].argmax() == 0)

@@ -178,6 +178,7 @@ def test_dropped_contexts_are_what_the_start_and_the_attention_see():
 
 def test_a_model_has_the_weights_that_are_counted(model):
     assert sum(math.prod(weight.shape) for weight in model.trainable_variables) == model.config.num_weights
+    assert model.embedding_matrix.shape[0] == model.config.vocab_size
 
 
 def test_a_decoder_step_and_the_rest_have_the_counted_products(model):

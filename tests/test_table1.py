@@ -240,8 +240,8 @@ def test_the_table_has_the_medians_the_exponents_and_the_counts():
     memory = {str(n): 2**20 * n for n in (64, 128, 512)}
     names = list(table1.LAYERS)
     results = {
-        "seconds": dict.fromkeys(names, seconds),
-        "memory": dict.fromkeys(names, memory),
+        "seconds": dict.fromkeys(names, seconds) | {"separable": {str(n): [1e-6 * n] for n in (64, 128, 512)}},
+        "memory": dict.fromkeys(names, memory) | {"separable": {str(n): 2**14 * n**2 for n in (64, 128, 512)}},
         "sequential": {name: place + 1 for place, name in enumerate(names)},
         "paths": {name: [1000 + place] for place, name in enumerate(names)} | {"separable": [2000, 11]},
     }
@@ -250,7 +250,7 @@ def test_the_table_has_the_medians_the_exponents_and_the_counts():
     assert head[5:] == ["memory, n = 512 (MiB)", "∝ n^", "sequential", "counted, n = 32", "longest path", "counted, n = 1,024"]
     assert line == ["---", "---", *["---:"] * 5, "---", "---:", "---", "---:"]
     assert rows[0] == ["Self-attention", "O(n² · d)", "3.3", "52", "2.00", "512", "1.00", "O(1)", "1", "O(1)", "1,000"]
-    assert rows[4][7:] == ["O(1)", "5", "O(log_k n)", "11 dilated, 2,000 not"]
+    assert rows[4][2:] == ["0.13", "0.51", "1.00", "4,096", "2.00", "O(1)", "5", "O(log_k n)", "11 dilated, 2,000 not"]
 
 
 @pytest.mark.parametrize(("wrong", "named"), [({"d": 10, "heads": 4}, "d=10, heads=4"), ({"kernel": 4}, "kernel=4")])

@@ -14,6 +14,7 @@ import sys
 
 import programs
 import pytest
+import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
@@ -34,7 +35,7 @@ def result_of(row: str, bleu: float, **options) -> Result:
     return Result(row, 2000, 9.87, bleu, "nrefs:1", 1234567, 8765.4, 1.5e15, 60.0, options)
 
 
-RESULTS = [result_of("base", 30.0), result_of("A1", 29.0), result_of("E", 30.5)]
+RESULTS = [result_of("base", 30.0), dataclasses.replace(result_of("A1", 29.0), perplexity=10.25), result_of("E", 30.5)]
 
 
 def test_the_markdown_table_has_ours_beside_the_paper_s_and_marks_differences_above_the_noise():
@@ -43,7 +44,7 @@ def test_the_markdown_table_has_ours_beside_the_paper_s_and_marks_differences_ab
     ]
     assert len(header) == len(base) == len(one_head)
     assert base[:5] == ["base", "–", "9.87", "30.0", ""] and base[5:8] == ["4.92", "25.8", ""]
-    assert one_head[:8] == ["A1", "num_heads=1, d_k=512, d_v=512", "9.87", "29.0", "**-1.0**", "5.29", "24.9", "-0.9"]
+    assert one_head[:8] == ["A1", "num_heads=1, d_k=512, d_v=512", "10.25", "29.0", "**-1.0**", "5.29", "24.9", "-0.9"]
     assert learned[4:8] == ["+0.5", "4.92", "25.7", "-0.1"], "as large as the noise"
     assert base[8:] == ["1,234,567", "63,045,632", "65", "2,000", "8,765", "1.5e+15"]
     assert "nrefs:1" in table3_report.as_markdown(RESULTS)
@@ -53,6 +54,7 @@ def test_a_row_of_other_depth_has_one_n_and_what_is_unknown_is_empty():
     unknown = dataclasses.replace(result_of("C2", 28.0), target_tokens_per_second=math.nan, flops=math.nan)
     row = [cell.strip() for cell in table3_report.as_markdown([unknown]).splitlines()[2].strip("|").split("|")]
     assert row[1] == "N=2" and row[-3:] == ["2,000", "", ""]
+    assert row[9] == "33,644,544", "37,000 · 512 + 2 · (12 · 512² + 4 · 512 · 2048 + 2 · (2048 + 512) + 10 · 512)"
 
 
 def test_rows_without_base_have_no_differences():
@@ -128,7 +130,7 @@ def trained(monkeypatch):
         (model_dir / "some").write_text("")
         run_folder.write(model_dir, options, model_dir / "some", model_dir / "some")
         rows.append(model_dir.name)
-        return TrainState(step=options.train.train_steps, seconds=3600.0)
+        return TrainState(step=options.train.train_steps, seconds=10800.0 if model_dir.name == "A1" else 3600.0)
 
     def score(translator, sources, references):
         return [], {"perplexity": 9.0, "bleu": 30.0, "signature": "nrefs:1"}
@@ -157,9 +159,9 @@ def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, tr
     assert [message for message in messages if message.startswith("Run ")] == [
         "Run 1 of 3: base.",
         "Run 2 of 3: A1; about 2.0 h left for 2 run(s).",
-        "Run 3 of 3: E; about 1.0 h left for 1 run(s).",
-        "Run 3 of 4: E; about 2.0 h left for 2 run(s).",
-        "Run 4 of 4: B16; about 1.0 h left for 1 run(s).",
+        "Run 3 of 3: E; about 2.0 h left for 1 run(s).",
+        "Run 3 of 4: E; about 4.0 h left for 2 run(s).",
+        "Run 4 of 4: B16; about 1.7 h left for 1 run(s).",
     ]
     assert trained.freed == 5, "the graphs of the runs before"
     assert len([message for message in messages if message.startswith("B16: perplexity 9.00, BLEU 30.00")]) == 1
@@ -209,7 +211,12 @@ def test_more_updates_train_on_and_options_without_effect_on_the_result_change_n
     assert trained == ["base", "base"] and result.updates == 20
 
 
-@pytest.mark.parametrize("changed", [{"warmup_steps": 7}, {"label_smoothing": 0.3}, {"train_steps": 5}, {"dtype": "bfloat16"}], ids=str)
+@pytest.mark.parametrize(
+    "changed",
+    [{"warmup_steps": 7}, {"label_smoothing": 0.3}, {"train_steps": 5}, {"dtype": "bfloat16"}, {"seed": 7}, {"batch_tokens": 9}]
+    + [{"buckets_per_update": 3}, {"clip_norm": 2.0}, {"learning_rate_factor": 0.5}, {"patience": 4}, {"bpe_dropout": 0.1}],
+    ids=str,
+)
 def test_a_finished_row_of_other_options_is_refused(tmp_path, trained, changed):
     """Story: such a row was scored again under the new options, with the weights of the old ones."""
     list(table3.train(options_of("base"), tmp_path, strategy=None))
@@ -283,6 +290,8 @@ def test_tensorboard_compares_the_rows_and_forgets_those_that_are_gone(tmp_path)
     names = {"bleu", "perplexity", "parameters", "target_tokens_per_second", "flops", "seconds"}
     assert names == {tag for tag in events.Tags()["tensors"] if not tag.startswith("_hparams_")}
     assert [event.step for name in names for event in events.Tensors(name)] == [2000] * len(names)
+    found = {name: tf.make_ndarray(events.Tensors(name)[0].tensor_proto) for name in names}
+    assert found == {name: pytest.approx(getattr(RESULTS[1], name)) for name in names}
     [content] = (events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content,)
     row = metadata.parse_session_start_info_plugin_data(content)
     assert row.hparams["row"].string_value == "A1" and row.hparams["num_heads"].number_value == 1

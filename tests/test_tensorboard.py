@@ -287,7 +287,8 @@ def test_charts_are_of_curves_that_there_are():
     assert layout.category[0].title == "Training and validation"
     described = scalars.descriptions(OPTIONS.task.metrics)
     assert all(described(tag.strip("^$")) for tag in tags)
-    charts = {chart.title: list(chart.multiline.tag) for chart in layout.category[0].chart}
+    charts, others = ({chart.title: list(chart.multiline.tag) for chart in category.chart} for category in layout.category[:2])
     both = {"Loss": ["^train/loss$", "^valid/loss$"], "Perplexity": ["^train/perplexity$", "^valid/perplexity$"]}
     assert charts == {**both, "BLEU": ["^valid/bleu$"]}
+    assert others == {"Learning rate": ["^train/learning_rate$"], "Gradient norm": ["^train/gradient_norm$"]}
     assert described("train/bleu") is None and "one layer" in described("train_gradient_norm/encoder_0")

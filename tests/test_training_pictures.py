@@ -33,11 +33,14 @@ def test_the_first_pairs_that_fit_are_drawn(translator):
 
 @pytest.mark.parametrize(("longest", "drawn"), [(4, [0, 1, 2]), (3, [0, 2]), (2, [2])])
 def test_a_pair_fits_if_both_sides_are_neither_empty_nor_longer_than_the_largest(translator, monkeypatch, longest, drawn):
-    """In sub-words, with the end token: 3 and 3, 3 and 4, 2 and 2, then an empty side."""
-    number_of = {"a": 2, "b c": 3, "d e f": 4, "": 1}
-    sides = [("b c", "b c"), ("b c", "d e f"), ("a", "a"), ("", "a"), ("a", "")]
-    tokenizer = types.SimpleNamespace(tokenize=lambda lines: tf.ragged.constant([[7] * number_of[line] for line in lines]))
-    stands_in = types.SimpleNamespace(model=translator.model, source_tokenizer=tokenizer, tokenizer=tokenizer)
+    """In sub-words of each side's own, with the end token: 3 and 3, 3 and 4, 2 and 2, then an empty side."""
+    numbers = {"a": 2, "b c": 3, "": 1}, {"A": 2, "B C": 3, "D E F": 4, "": 1}
+    sides = [("b c", "B C"), ("b c", "D E F"), ("a", "A"), ("", "A"), ("a", "")]
+    source, target = (
+        types.SimpleNamespace(tokenize=lambda lines, number_of=number_of: tf.ragged.constant([[7] * number_of[line] for line in lines]))
+        for number_of in numbers
+    )
+    stands_in = types.SimpleNamespace(model=translator.model, source_tokenizer=source, tokenizer=target)
     monkeypatch.setattr(pictures, "MAX_PIECES", longest)
     monkeypatch.setattr(pictures, "attention_of", lambda translator, *pair: pair)
     monkeypatch.setattr(pictures.attention_pictures, "heat_maps", lambda pair: pair)
