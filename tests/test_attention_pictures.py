@@ -300,6 +300,10 @@ def test_the_grid_of_heat_maps_has_no_gap(number, expected):
     assert attention_pictures._grid(number, 1.2) == expected
 
 
+def test_a_label_has_no_character_that_xml_cannot_hold():
+    assert figures.label("a\x07\ud800\u2028\ufffe\uffff\ufffcb") == "a" + 5 * "\ufffd" + "\ufffcb"
+
+
 @pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
 def test_text_is_drawn_as_it_is(tmp_path, draw):
     """Not as a formula or as markup; what XML cannot hold is U+FFFD, and a long word is cut."""

@@ -946,12 +946,27 @@ def test_what_cannot_be_translated_is_reported_before_the_model_is_loaded(tmp_pa
     assert named in complaint(run_stand_in(STAND_IN.format(""), "translate", f"--model_dir={tmp_path}", *flags))
 
 
-@pytest.mark.parametrize(("name", "flag"), [("translate", "--n_best=-1"), ("translate", "--batch_size=-1"), ("train", "--cpu_devices=0")])
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("translate", "--n_best=-1"), ("translate", "--batch_size=-1"), ("translate", "--rerank_weight=-0.5"), ("train", "--cpu_devices=0"),
+        ("evaluate", "--bootstrap_samples=-1"), ("evaluate", "--batch_size=-1"), ("filter", "--processes=-1"), ("demo", "--port=-1"),
+        ("parse", "--phrases=-1"), ("parse", "--batch_size=-1"), ("prepare", "--processes=-1"), ("demo", "--n_best=-1"),
+        ("grid", "--cpu_devices=0"),
+        ("table3", "--cpu_devices=0"), ("table3", "--divide_widths=0.5"), ("data_service", "--port=0"), ("pretrain", "--draws=0"),
+        ("client", "--n_best=0"), ("client", "--timeout=0"), ("client", "--attempts=0"), ("table1", "--rounds=0"), ("table1", "--kernel=2"),
+    ],
+)  # fmt: skip
 def test_a_number_below_the_least_is_refused_by_the_name_of_its_flag(name, flag):
     """Story: --n_best=-1 printed all but the last, and --cpu_devices=0 was TensorFlow's error with a traceback."""
     result = tool(name, "--model_dir=x", flag)
     assert result.returncode == 1 and b"Traceback" not in result.stderr
     assert flag.lstrip("-").split("=")[0] in result.stderr.decode()
+
+
+def test_a_program_that_takes_flags_only_refuses_words():
+    result = tool("translate", "--model_dir=x", "text.en", "more")
+    assert (result.returncode, result.stderr.decode()) == (2, "Error: Expected flags only (--name=value). Received: text.en more.\n")
 
 
 def test_an_unknown_tokenisation_is_refused_before_anything_is_translated():
