@@ -154,7 +154,8 @@ def handed_over(monkeypatch, model_dir, prepared, state=None, **options) -> type
 def test_a_run_keeps_what_its_data_was_prepared_with(prepared, tmp_path, monkeypatch):
     """Story: beside --data_dir, --max_length had no effect and was in config.json."""
     handed_over(monkeypatch, tmp_path / "run", prepared)
-    assert run_folder.read(tmp_path / "run").data == DATA
+    kept = run_folder.read(tmp_path / "run")
+    assert kept.data == DATA and kept.sources["max_length"] == "data folder"
     with pytest.raises(ValueError, match="`max_length` was 256, and is now 50"):
         train(tmp_path / "other", data=DataConfig(max_length=50), data_dir=prepared)
     with pytest.raises(ValueError, match="`max_length` was 256, and is now 50"):
