@@ -1362,6 +1362,9 @@ def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     (tmp_path / "subwords.model").touch()
     (tmp_path / "terms.tsv").write_text("one\teins\n")
     (tmp_path / "text").write_text("two\n")
+    run_of_before = tmp_path / "g/base/seed3"  # A run of a grid gives no options to the next one.
+    run_of_before.mkdir(parents=True)
+    (run_of_before / "config.json").write_text('{"version": 1, "model": {"d_ff": 7}}')
     code, flags, calls = CALLS[case]
     given = b'{"text": "one", "constraints": ["x"]}\n' if "--jsonl" in flags else b"one\n"
     result = run_stand_in(STAND_IN.format(TELLING + code), case.strip(), *(flag.format(tmp_path) for flag in flags), input=given)
