@@ -504,3 +504,5 @@ def test_the_objective_is_the_sum_of_both_losses_weighted_by_masked_words():
     assert sums["objective"] == pytest.approx(smoothed + next_loss, rel=1e-5)
     assert sums["texts"] == 2 and sums["next_right"] == (answers[0].argmax() == 1) + (answers[1].argmax() == 0)
     assert sums["right"] == sum(row.argmax() == word for row, word in zip(chosen, (7, 8, 9), strict=True))
+    model.following.bias.assign([9.0, 0.0])  # All texts are said to have another second sentence; the empty row counts for none.
+    assert float(TASK.loss(model, batch, label_smoothing=0.2, training=False)["next_right"]) == 1
