@@ -81,10 +81,15 @@ def test_signals_that_a_program_handles_itself_do_not_end_it(monkeypatch):
 
 
 def test_outside_the_context_signals_are_handled_as_before():
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    with Interruption():
-        assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] != before
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    own = {number: lambda *_: None for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, handler) for number, handler in own.items()}
+    try:
+        with Interruption():
+            assert all(signal.getsignal(number) != handler for number, handler in own.items())
+        assert {number: signal.getsignal(number) for number in own} == own
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_outside_the_context_signals_wake_whom_they_woke_before():
