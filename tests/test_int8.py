@@ -93,6 +93,10 @@ def test_every_matrix_is_in_8_bits_and_every_vector_as_it_was(options):
     matrices = {id(each) for each in variables if len(each.shape) == 2 and each.name != "vector"}  # It has one for each head.
     assert {key for key, value in translator.int8.values.items() if isinstance(value, DequantizedMatrix)} == matrices
     assert len(translator.int8.matrices) == len(matrices) > 10
+    for variable in (each for each in variables if id(each) in matrices):
+        of_tokens = variable.path.endswith(("/matrix", "/logits_matrix"))  # A row is a token; else a column is an output.
+        number = variable.shape[0 if of_tokens else 1]
+        assert translator.int8.values[id(variable)]._scales.shape == ((number, 1) if of_tokens else (1, number)), variable.path
 
 
 def answers(signatures, lines) -> dict:
