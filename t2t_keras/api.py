@@ -74,7 +74,7 @@ class TextTranslator:
 
         Raises:
             TypeError: `text` is neither a string nor a sequence of strings.
-            ValueError: the model has no such language.
+            ValueError: a sentence has half of a surrogate pair, or the model has no such language.
         """
         texts, [prefix] = self._in_language(_listed(text), source_language), self._in_language([""], target_language)
 
@@ -142,6 +142,7 @@ class TextTranslator:
         fits = {"fits": self._signatures.fits} if isinstance(self._signatures, Signatures) else {}
         requests = list(with_constraints((Request(*row) for row in rows), Kept(keep_patterns).of, logger.warning, **fits))
         own = {name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")}
+        check_unicode(prefix)
         texts, [prefix] = self._in_language(texts, source_language), self._in_language([prefix], target_language)
         alpha = OWN_ALPHA if alpha is None else float(alpha)
         size = _size(batch_size, 32)

@@ -70,8 +70,8 @@ def make(
     paths = [folder / f"{name}.model" for name in names]
     for path, content in zip(paths, names.values(), strict=True):
         path.write_bytes(content)
-    data = DataConfig(train_source="/private/some.en,/private/more.en", train_target="/private/some.de,/private/more.de")
-    data = dataclasses.replace(data, valid_source="/private/other.en", valid_target="/private/other.de")
+    texts = [",".join(f"/private/{name}.{side}" for name in ("some", "more")) for side in ("en", "de")]
+    data = DataConfig(*texts, valid_source="/private/other.en", valid_target="/private/other.de")
     chosen = {"decode": DecodeConfig(beam_size=3, alpha=0.5, max_input=40), "data": data, **(groups or {})}
     run_folder.write(folder, run_folder.Options(config, **chosen), paths[0], None, *paths[1:])
     model, draw = Transformer(config), np.random.default_rng(seed)

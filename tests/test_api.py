@@ -108,6 +108,8 @@ def test_half_of_a_surrogate_pair_is_refused(translator):
     for use in (translator.translate, translator.n_best, translator.sample, lambda texts: translator.score(["one", "two"], texts)):
         with pytest.raises(ValueError, match=r"^Expected characters of Unicode. Received: half of a surrogate pair in 'two .ud83d'.$"):
             use(["one", "two \ud83d"])
+    with pytest.raises(ValueError, match="half of a surrogate pair in '.udc00'"):
+        translator.n_best("one", prefix="\udc00")
 
 
 @pytest.mark.medium

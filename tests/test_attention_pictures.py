@@ -3,8 +3,10 @@
 import html.parser
 import json
 import pathlib
+import types
 import xml.etree.ElementTree
 
+import matplotlib.font_manager
 import matplotlib.image
 import numpy as np
 import numpy_transformer as paper
@@ -298,6 +300,18 @@ def test_heat_maps_show_the_weights_of_the_chosen_heads():
 @pytest.mark.parametrize(("number", "expected"), [(1, (1, 1)), (4, (2, 2)), (6, (2, 3)), (8, (2, 4)), (16, (4, 4))])
 def test_the_grid_of_heat_maps_has_no_gap(number, expected):
     assert attention_pictures._grid(number, 1.2) == expected
+
+
+def test_characters_that_the_first_font_lacks_have_another_that_has_them(monkeypatch):
+    fonts = {"Noto Sans A": "α", "Noto Sans C": "漢字", "Serif": "漢語"}
+    installed = [types.SimpleNamespace(name=name, fname=name, style="normal", weight=400) for name in fonts]
+    monkeypatch.setattr(matplotlib.font_manager, "fontManager", types.SimpleNamespace(ttflist=installed))
+    monkeypatch.setattr(matplotlib.font_manager, "findfont", lambda name: name)
+    monkeypatch.setattr(figures, "_characters_of", lambda path: frozenset(map(ord, fonts.get(path, "abc"))))
+    chosen = figures._fonts.__wrapped__
+    assert chosen(frozenset("ab")) == (figures._FONT,)
+    assert chosen(frozenset("a漢字")) == (figures._FONT, "Noto Sans C")
+    assert chosen(frozenset("漢語α")) == (figures._FONT, "Noto Sans A", "Noto Sans C", "Serif")
 
 
 def test_a_label_has_no_character_that_xml_cannot_hold():

@@ -308,7 +308,7 @@ def test_the_weights_of_another_run_are_read_only_if_it_is_given(run, tmp_path, 
     recorded(child, **{name: str(run)})
     with pytest.raises(ValueError, match=f"Expected `{name}={run}` to be given again, .* to start from the weights of another run"):
         prepare_folders(child)
-    shutil.copytree(RUN / "checkpoints", child / "checkpoints")  # From here on the parent is not needed.
+    shutil.copytree(RUN / "checkpoints", child / "checkpoints")  # From here on the other run is not needed.
     shutil.rmtree(run)
     assert getattr(prepare_folders(child).train, name) == str(run)
 

@@ -231,12 +231,13 @@ def test_docker_opens_the_ports_to_this_machine_alone(tmp_path):
     """The server asks nobody for a password."""
     (tmp_path / "docker").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (tmp_path / "docker").chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment = {name: value for name, value in os.environ.items() if name not in ("DOCKER_FLAGS", "IMAGE")}
+    environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
     result = subprocess.run([SERVING / "serve.sh", tmp_path], env=environment, capture_output=True, text=True, check=True)
     arguments = result.stdout.splitlines()
     published = [value for name, value in itertools.pairwise(arguments) if name in ("-p", "--publish")]
     assert published == ["127.0.0.1:8500:8500", "127.0.0.1:8501:8501"]
-    assert not {"-P", "--publish-all", "--network=host"} & set(arguments)
+    assert not [argument for argument in arguments if argument.startswith(("-P", "--publish", "--net"))]
 
 
 def test_kubernetes_and_docker_start_the_same_server():

@@ -714,8 +714,11 @@ def test_too_many_or_too_long_phrases_are_refused_in_their_row(service, name, ph
 def test_phrases_are_refused_in_their_row_where_the_model_has_groups_of_beams(translator):
     grouped = dataclasses.replace(DECODE, beam_size=4, diverse_groups=2)
     service, line = Signatures(Translator(translator.model, translator.tokenizer, grouped)), stand_in.sentences(1)[0]
-    found = translated(service, [{"text": line, "constraints": "Euro"}, {"text": line, "avoid": "Euro"}])
-    assert found["error"].tolist() == [b"constraints: expected none with several groups of beams. Received: 1. ", b""]
+    found = translated(
+        service, [{"text": line, "constraints": "Euro"}, {"text": line, "avoid": "Euro"}, {"text": line, "constraints": "￭"}]
+    )
+    refused = b"constraints: expected none with several groups of beams. Received: 1. "
+    assert found["error"].tolist() == [refused, b"", refused]
     assert found["text"][0, 0] == b"" and found["text"][1, 0] != b""
 
 

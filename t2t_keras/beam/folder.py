@@ -141,7 +141,7 @@ def matched(patterns: str) -> dict[str, dict]:
 
 
 def begin(folder: Folder, asked: dict, inputs: dict[str, dict]) -> list[str]:
-    """Describes a job in its folder, or checks that this is the job that was begun there.
+    """Describes a job in its folder, or checks that this is the job that was begun there. Writes nothing if all files are finished.
 
     Returns:
         The names of finished translations.

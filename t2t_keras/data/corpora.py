@@ -249,7 +249,7 @@ def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
         OSError: a file cannot be read.
     """
     files = [_aligned_files(text) for text in texts]
-    if sum(path.stat().st_size for sides in files for paths in sides for path in paths) > _QUICKLY_COUNTED:
+    if sum(path.stat().st_size for path in {path for sides in files for paths in sides for path in paths}) > _QUICKLY_COUNTED:
         logger.info("Counting the lines of the text …")
     count = functools.cache(_count)  # A file with a weight occurs several times.
     for names, paths_of_sides in zip(texts, files, strict=True):
