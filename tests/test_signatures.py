@@ -722,6 +722,25 @@ def test_phrases_are_refused_in_their_row_where_the_model_has_groups_of_beams(tr
     assert found["text"][0, 0] == b"" and found["text"][1, 0] != b""
 
 
+def test_alignments_are_computed_within_the_budget_of_both_sides(service, monkeypatch):
+    """Of a translation of 2 sub-words of a source of 3, and the second one of a source of 5, with 4."""
+    found = []
+
+    def in_sub_batches(align, rows, lengths, *, max_rows, max_tokens, outputs):
+        found.extend([lengths.numpy().tolist(), max_rows, max_tokens])
+        raise InterruptedError
+
+    monkeypatch.setattr(signatures, "in_sub_batches", in_sub_batches)
+    beam_size, limits = service.translator.config.beam_size, service.translator.limits
+    source, sequences = tf.ragged.constant([[7, 8, EOS], [7, 8, 9, 5, EOS]]), [[] for _ in range(2 * beam_size)]
+    sequences[0], sequences[beam_size + 1] = [7, EOS], [8, 9, 7, EOS]
+    absent = np.ones((2, beam_size), bool)
+    absent[0, 0] = absent[1, 1] = False
+    with pytest.raises(InterruptedError):
+        service._aligned(source, tf.ragged.constant(sequences, tf.int32), tf.constant([True, True]), tf.constant(absent))
+    assert found == [[3 + 2, 5 + 4], limits.rows, limits.scored_tokens]
+
+
 def test_searches_of_sub_batches_do_not_wait_for_each_other(service):
     """Story: words to avoid were looked for by an operation with a state, and all requests took 1.6 times as long on two cores."""
     graph = service.translate_with_options.get_concrete_function().graph.as_graph_def()
