@@ -474,7 +474,7 @@ class Sampled(NamedTuple):
 
 
 def sample(seed: int, number: int, words: list[str] = ()) -> Iterator[Sampled]:
-    """The first mutants of the whole package in a random order, which a change of the package leaves as it is for all other mutants."""
+    """The first mutants of all `sources` in a random order, which a change of a file leaves as it is for all other mutants."""
     import mutation_operators
 
     files, places, counted = sources(), [], collections.Counter()
@@ -634,7 +634,7 @@ def _restored(root: pathlib.Path, clean: pathlib.Path, file: str) -> pathlib.Pat
 
 
 def report(seed: int, number: int, words: list[str]) -> None:
-    """Prints a table of the folders of the package, and the mutants that no test has caught."""
+    """Prints a table of the folders, and the mutants that no test has caught."""
     found, left = verdicts(), reasons()
     table, missed = collections.defaultdict(collections.Counter), []
     for mutant in sample(seed, number, words):
@@ -666,7 +666,7 @@ def main() -> None:
     parser.add_argument("command", choices=("reach", "run", "report"))
     parser.add_argument("words", nargs="*", help="only files whose path contains one of these")
     parser.add_argument("--seed", type=int, default=0, help="of the random sample")
-    parser.add_argument("--sample", type=int, default=300, help="number of mutants of the whole package")
+    parser.add_argument("--sample", type=int, default=300, help="number of mutants, of the package and the programs together")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--limit", type=float, default=60, help="seconds of tests for one mutant")
     parser.add_argument("--again", action="store_true", help="run those too that were not caught")

@@ -229,7 +229,7 @@ def test_chunks_of_all_files_that_changed_are_removed(tmp_path):
 
 
 def test_calls_with_other_files_share_a_folder(source):
-    """And one that finds all finished leaves nothing behind."""
+    """And one that finds all files finished leaves no empty folder."""
     several = ["blank", "many", "marked"]
     for pattern, names in (("blank.txt", ["blank"]), (f"mar*, {source}/many.txt", several), ("blank.txt", several)):
         assert translate(source, pattern=pattern) == {f"{name}.txt": EXPECTED[f"{name}.txt"] for name in names}
