@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # Multi30k with data diversification, as in docs/results.md: trains a model of each direction, translates the training set with both, trains
 # a wider model on all of it with each seed, and scores these and their ensemble. Run again, it resumes. It runs the `python` on PATH.
-#     benchmarks/best_multi30k.sh TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS]]
-# TEXT_DIR has train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco of both languages, such as train.en; lower-cased and tokenised.
+#     benchmarks/best_multi30k.sh TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS [FLAGS ...]]]
+# TEXT_DIR has train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco of both languages, such as train.en. FLAGS are those of
+# evaluate.py for the scores: by default those for lower-cased, tokenised text; for raw text, give --tokenize=13a.
 set -euo pipefail
-if [[ $# -lt 2 || $# -eq 3 || $# -gt 5 ]]; then
-    echo "Usage: $0 TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS]], such as $0 multi30k/tok runs/best en de 1,2,3" >&2
+if [[ $# -lt 2 || $# -eq 3 ]]; then
+    echo "Usage: $0 TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS [FLAGS ...]]], such as $0 multi30k/tok runs/best en de 1,2,3" >&2
     exit 1
 fi
 text=$(realpath -m "$1") output=$(realpath -m "$2") source=${3:-en} target=${4:-de} seeds=${5:-1,2,3}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python}
 tests=(test_2016_flickr test_2017_flickr test_2017_mscoco)
-scoring=(--lowercase --tokenize=none)
+scoring=("${@:6}")
+(($# > 5)) || scoring=(--lowercase --tokenize=none)
 
 # teacher FROM TO: trains a model on the pairs alone.
 teacher() {

@@ -303,6 +303,26 @@ def test_requests_to_a_worker_that_has_ended_fail(ends):
                 future.get(timeout=10)
 
 
+def test_a_call_removes_the_chunks_of_finished_files_alone(source, monkeypatch):
+    """Also those of a job that was killed after its last file was joined."""
+    with monkeypatch.context() as patch, pytest.raises(BaseException, match="Told to stop"):
+        instead(patch, Shouting(fails_at=b"line 15", end=KeyboardInterrupt))
+        translate(source, pattern="many.txt")
+    with monkeypatch.context() as patch, pytest.raises(BaseException, match="killed"):
+        patch.setattr(folder.Folder, "remove_chunks", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt("killed")))
+        translate(source, pattern="marked.txt")
+    chunks = source.parent / "out" / folder.EXCHANGE
+    begun = [chunks / "many.txt" / f"7-0000000{number}.part" for number in (0, 1)]
+    assert (chunks / "marked.txt").exists()
+    for pattern in ("marked.txt", "blank.txt"):
+        beam.translate_files(ASKED, f"{source}/{pattern}", str(source.parent / "out"))
+        assert sorted(path for path in chunks.rglob("*") if path.is_file()) == begun and list(chunks.iterdir()) == [chunks / "many.txt"]
+    seen: list[bytes] = []
+    instead(monkeypatch, Shouting(seen))
+    assert translate(source, pattern="many.txt")["many.txt"] == EXPECTED["many.txt"]
+    assert len(seen) == 10 and not chunks.exists()
+
+
 def test_hidden_files_are_translated_only_if_the_pattern_asks_for_them(source):
     """Such as the lock of another job, which the folder may hold."""
     (source / ".lock").touch()

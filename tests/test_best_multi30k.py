@@ -89,6 +89,13 @@ def test_one_seed_has_no_ensemble(script):
     assert [pathlib.Path(program).stem for program, _ in script("text", "out", "en", "fr", "3")[1]][4:] == ["grid"]
 
 
+def test_flags_for_the_scores_replace_those_for_lower_cased_text(script):
+    scores = script("text", "out", "en", "fr", "4,7", "--tokenize=13a", "--alpha=1.4")[1][4:]
+    assert len(scores) == 5
+    for _, flags in scores:
+        assert {"tokenize=13a", "alpha=1.4"} <= set(flags) and not {"lowercase", "tokenize=none"} & set(flags)
+
+
 def test_what_is_wrong_is_reported_before_anything_runs(script, tmp_path):
     for arguments, said in (
         (("text",), "Usage:"),

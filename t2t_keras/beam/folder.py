@@ -111,6 +111,15 @@ class Folder:
                     shutil.copyfileobj(part, target)
             self.write_problems(name, problems)
 
+    def remove_chunks(self) -> None:
+        """Removes the chunks of finished files, which a job that is killed leaves too. Those of other files stay for their next call."""
+        with FileSystems.open(self.output(JOB)) as file:
+            names = list(json.loads(file.read())["inputs"])
+        finished = [name for name in names if FileSystems.exists(self.output(name))]
+        unused = [self.exchange] if finished == names else [FileSystems.join(self.exchange, name) for name in finished]
+        for path in unused:
+            beam_files.remove(path)
+
 
 def _file_name(path: str) -> str:
     return re.split(r"[/\\]", path)[-1]

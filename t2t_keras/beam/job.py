@@ -106,6 +106,7 @@ def translate_files(asked: LineTranslation, patterns: str, output: str, *, runne
             logger.info(f"Skipping {len(finished):,} finished: {', '.join(finished):.200}.")
         missing = [File(about["path"], name) for name, about in inputs.items() if name not in finished]
         if not missing:
+            folder.remove_chunks()
             return
         for file in missing:
             if not FileSystems.exists(parts := FileSystems.join(folder.exchange, file.name)):
@@ -121,6 +122,7 @@ def translate_files(asked: LineTranslation, patterns: str, output: str, *, runne
                 | "Translate" >> RunInference(Handler(asked, terms))
                 | "Write" >> beam.ParDo(_Write(folder))
             )
+        folder.remove_chunks()
         _report(folder, missing, _totals(pipeline.result))
 
 
@@ -135,7 +137,7 @@ def _totals(result) -> dict[str, int]:
 
 
 def _report(folder: Folder, files: Sequence[File], totals: dict[str, int]) -> None:
-    """Logs what was done, and removes the chunks if all files are finished.
+    """Logs what was done.
 
     Raises:
         OSError: a file could not be read.
@@ -151,4 +153,3 @@ def _report(folder: Folder, files: Sequence[File], totals: dict[str, int]) -> No
             f"{len(unread):,} of {len(files):,} files could not be read, such as {unread[0].path}: see {folder.output('*' + PROBLEMS)}. "
             "The others are finished. Mend the files, and run the same command again."
         )
-    beam_files.remove(folder.exchange)
