@@ -426,6 +426,7 @@ def test_loading_a_run_takes_the_weights_and_the_options_asked_for(run):
         t2t_keras.load(run.model_dir.parent)
 
 
+@pytest.mark.medium
 def test_training_by_keywords_is_the_run_of_the_flags_and_resumes(run, capsys):
     written = json.loads((run.model_dir / "config.json").read_text())
     assert {

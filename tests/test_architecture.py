@@ -291,6 +291,7 @@ def run_program(program: str, *arguments: str, **options) -> subprocess.Popen:
     return programs.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
+@pytest.mark.medium
 def test_help_shows_the_options_of_the_chosen_architecture_alone():
     shown, _ = run_program("train", "--architecture=gru", "--help").communicate()
     assert "--depth: Number of decoder cells." in shown and "--d_model: Width of embeddings" in shown and "--num_heads" not in shown

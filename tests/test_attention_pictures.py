@@ -222,7 +222,9 @@ def drawn_texts(figure) -> dict:
 
 
 @pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
-@pytest.mark.parametrize("attention", [SHORT, SIXTY, STRANGE], ids=["short", "sixty words", "strange"])
+@pytest.mark.parametrize(
+    "attention", [SHORT, pytest.param(SIXTY, marks=pytest.mark.medium), STRANGE], ids=["short", "sixty words", "strange"]
+)
 def test_no_text_of_a_picture_overlaps_another_or_is_cut(draw, attention):
     figure = draw(attention, "cross", 1)
     boxes = list(drawn_texts(figure).values())
@@ -443,6 +445,7 @@ def test_a_page_needs_a_sentence():
 # The program.
 
 
+@pytest.mark.medium
 def test_the_program_writes_the_pictures_and_the_page(tmp_path):
     (tmp_path / "target").write_text("eins\n\n<b>zwei</b>\n", encoding="utf-8")
     flags = [f"--output={tmp_path}/new/out", "--words", "--format=png,svg", "--heads=2", "--attention=cross,encoder"]

@@ -521,6 +521,7 @@ def test_kernels_are_chosen_for_all_runs_and_threads_alone_for_an_export(tmp_pat
     assert chosen == [(models, "bfloat16", False), "threads"]
 
 
+@pytest.mark.medium
 def test_an_option_that_an_export_refuses_is_reported_with_its_sentence(real, signatures, monkeypatch, tmp_path):
     monkeypatch.setattr(api, "load_export", lambda path: (None, signatures, 64, []))
     asked = LineTranslation({"export": tmp_path}, n_best=3)
@@ -610,6 +611,7 @@ def test_a_line_of_a_pipeline_that_cannot_be_translated_has_its_reason(real):
         assert_that(pipeline | apache_beam.Create(["one", 3, long]) | beam.Translate(RUN), check)
 
 
+@pytest.mark.medium
 def test_the_draws_of_a_line_in_a_pipeline_depend_on_its_text_alone(real):
     """In whatever order and batches the lines come."""
     sampled = beam.Translate(RUN, sample=SampleConfig(draws=4, seed=1))

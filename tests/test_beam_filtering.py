@@ -148,6 +148,7 @@ def test_the_exchange_may_be_elsewhere_and_is_removed(text, tmp_path):
     assert beam == local and contents(other) == {"notes.txt": b"mine"}
 
 
+@pytest.mark.medium
 def test_what_cannot_be_filtered_leaves_nothing(text, tmp_path):
     empty = tmp_path / "empty"
     empty.touch()

@@ -185,6 +185,7 @@ def test_short_sentences_are_common_in_every_split(made):
     assert all(english.count(digit) > 100 for digit in digits if digit not in test)
 
 
+@pytest.mark.medium
 def test_the_corpus_is_a_function_of_the_seed():
     made = builtin_corpus.splits(200, 1)
     builtin_corpus.splits.cache_clear()

@@ -257,6 +257,7 @@ def test_the_encoder_starts_with_the_weights_of_the_run(folder, monkeypatch, arc
     assert f"{len(same)} of {len(ours)} weights are those of the run." in "\n".join(said)
 
 
+@pytest.mark.medium
 def test_a_run_without_such_an_encoder_is_refused(folder, tmp_path):
     (tmp_path / "rnn").mkdir()
     run_folder.write(
@@ -337,6 +338,7 @@ def test_the_words_of_a_prediction_are_those_of_training(folder):
         assert short.tokens(tf.constant([f"{first}\t{second}"])).numpy().tolist() == [expected]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -370,6 +372,7 @@ def test_what_does_not_fit_is_refused_at_once(folder, given, expected):
     assert result.returncode == 1 and result.stderr.decode().startswith(f"Error: {expected}"), result.stderr.decode()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("architecture", ["classifier", "transformer"])
 @pytest.mark.parametrize(("option", "value"), [("num_heads", 4), ("activation", "relu"), ("norm", "pre"), ("learned_positions", 300)])
 def test_options_of_the_encoder_are_those_of_its_run(folder, tmp_path, architecture, option, value):
@@ -401,6 +404,7 @@ def test_options_that_do_not_fit_tasks_of_an_encoder_are_refused(tmp_path, archi
     run_folder.resolve(tmp_path, of_text | {"learned_positions": 0, "max_length": 600})
 
 
+@pytest.mark.medium
 def test_labels_that_the_run_does_not_have_are_not_taken_for_errors(folder):
     (folder / "unknown.tsv").write_text("same\ta ship\nneither\ta barn\n")
     result = program("--model_dir=pairs", "--evaluate=unknown.tsv", cwd=folder, modules=programs.WITHOUT_TENSORFLOW)
@@ -408,6 +412,7 @@ def test_labels_that_the_run_does_not_have_are_not_taken_for_errors(folder):
     assert result.returncode == 1 and result.stderr.decode().startswith(expected), result.stderr.decode()
 
 
+@pytest.mark.medium
 def test_scikit_learn_is_needed_before_a_model_is_loaded(folder, tmp_path):
     """The run has no weights, which would be missed next."""
     (tmp_path / "run").mkdir()
@@ -432,6 +437,7 @@ def test_more_positions_than_the_encoder_has_from_training_are_reported(folder, 
         assert sum(f"max_length={length}; {folder / 'bert'} was trained with 24" in line for line in said) == number
 
 
+@pytest.mark.medium
 def test_labels_that_the_text_does_not_have_are_refused(folder, monkeypatch):
     monkeypatch.chdir(folder)
     given = {name: TRAINING[name] for name in ("train_source", "valid_source")} | SIZES
@@ -440,6 +446,7 @@ def test_labels_that_the_text_does_not_have_are_refused(folder, monkeypatch):
         run.train(folder / "strange", options, strategy=devices.make_strategy())
 
 
+@pytest.mark.medium
 def test_runs_of_other_tasks_are_refused(folder):
     with pytest.raises(ValueError, match=re.escape("Expected a run of `t2t-classify`. Received:")):
         classifier.load(folder / "bert")

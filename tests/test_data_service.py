@@ -163,6 +163,7 @@ def test_every_pair_comes_exactly_once_an_epoch_in_the_batches_that_one_machine_
         assert composition(received) == composition(here)
 
 
+@pytest.mark.medium
 def test_both_workers_make_batches_and_the_trainer_makes_none(batches):
     """Which worker makes how many is a race: the second is waited for, though not for ever."""
     makers, began = set(), time.monotonic()

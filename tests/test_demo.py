@@ -221,6 +221,7 @@ def test_a_taken_port_is_an_error_that_names_it(app):
         server.server_close()
 
 
+@pytest.mark.medium
 def test_the_program_serves_a_run(tmp_path):
     """`tests/data/run_1`, by `tools/demo.py`, asked over HTTP."""
     import requests

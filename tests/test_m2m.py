@@ -171,6 +171,7 @@ def test_scores_and_samples_are_of_the_languages(usual, french):
     assert [each.text for each in usual.sample("a dog", **options)] != [each.text for each in french.sample("a dog", **options)]
 
 
+@pytest.mark.medium
 def test_a_prefix_and_phrases_come_after_the_language(usual):
     [found] = usual.n_best("a dog runs", 1, prefix="ein", constraints=["hund", "￭s"], target_language="fra_Latn")
     assert found.text.startswith("ein") and "hund" in found.text and found.constraints_met

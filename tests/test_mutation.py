@@ -145,6 +145,7 @@ def test_each_test_is_known_with_what_it_and_its_fixtures_reach(repository, monk
     assert found == {"test_double": {"t2t_keras/toy.py:double:0"}, "test_a_sum": {"t2t_keras/toy.py:Sum.to:0"}, "test_the_limit": set()}
 
 
+@pytest.mark.medium
 def test_mutants_are_caught_by_the_tests_that_reach_them_and_survivors_reported(repository):
     pytest.importorskip("cosmic_ray")
     said = program(repository, "run", "--sample=1000")

@@ -70,6 +70,7 @@ def test_a_program_shows_one_sentence_and_keeps_the_rest_in_a_file(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.medium
 def test_options_that_beam_does_not_take_are_one_sentence(tmp_path):
     pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
     said = filtered(tmp_path, "--beam_runner=DirectRunner", "--beam_options=--direct_num_workers=many").stderr.decode()

@@ -71,6 +71,7 @@ def test_a_record_has_the_columns_of_the_task(folder):
         assert [tags[place] for place in first_pieces] == [tag(CASES.get(word, word)) for word in text.split()]
 
 
+@pytest.mark.medium
 def test_batches_keep_to_the_budget_and_their_columns_belong_together(folder):
     epoch = [*batching.batches(folder / "data/train", batch_tokens=100, seed=1, epochs=1)]
     assert sum(int(tf.math.count_nonzero(batch["words"][:, 0])) for batch in epoch) == 500
@@ -79,6 +80,7 @@ def test_batches_keep_to_the_budget_and_their_columns_belong_together(folder):
         np.testing.assert_array_equal(batch["words"] > 0, batch["case"] > 0)
 
 
+@pytest.mark.medium
 def test_it_trains_and_a_resumed_run_has_the_same_weights(folder):
     whole, resumed = arrays(folder / "whole"), arrays(folder / "resumed")
     assert whole.keys() == resumed.keys()
@@ -87,6 +89,7 @@ def test_it_trains_and_a_resumed_run_has_the_same_weights(folder):
     assert sum(array.size for name, array in whole.items() if name.startswith("model/")) == TaggerConfig(300).num_weights
 
 
+@pytest.mark.medium
 def test_validation_has_the_figures_of_the_task_and_selects_the_best_checkpoint_by_its_metric(folder, drawn_curves):
     for name in ("whole", "resumed"):
         scalars = curves.read(folder / name)
@@ -98,6 +101,7 @@ def test_validation_has_the_figures_of_the_task_and_selects_the_best_checkpoint_
     assert (folder / "whole/curves.png").exists() and drawn_curves({"whole": scalars}).startswith(b"\x89PNG")
 
 
+@pytest.mark.medium
 def test_accuracy_is_that_of_the_model_on_the_validation_set(folder):
     options = run_folder.read(folder / "whole")
     model = registry.architecture("tagger").model_class()(options.model)
@@ -110,6 +114,7 @@ def test_accuracy_is_that_of_the_model_on_the_validation_set(folder):
     assert curves.read(folder / "whole")["valid/accuracy"][120] == pytest.approx(right / total, abs=1e-6)
 
 
+@pytest.mark.medium
 def test_beam_writes_the_same_files(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     data = DataConfig(train_source="train.txt", valid_source="valid.txt", max_length=60)
@@ -118,6 +123,7 @@ def test_beam_writes_the_same_files(folder, tmp_path, monkeypatch):
         assert (tmp_path / "beam/train" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+@pytest.mark.medium
 def test_data_of_another_task_is_refused(folder, monkeypatch):
     monkeypatch.chdir(folder)
     with pytest.raises(ValueError, match=re.escape("`task` was case_tagging, and is now translation")):
@@ -160,6 +166,7 @@ def test_a_column_has_integers_in_each_row(tmp_path, ids, received):
         shards.write(tmp_path, [([5, 6], [1]), ([5], ids)], count=2, vocab_size=9, seed=0, columns={"words": True, "case": False})
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("change", "received"),
     [
@@ -183,6 +190,7 @@ def test_the_limit_of_lengths_is_that_of_the_columns_that_count(monkeypatch):
     assert report == corpora.Report(pairs=1, too_long=1)
 
 
+@pytest.mark.medium
 def test_other_sums_than_the_task_names_are_refused_before_the_first_update(folder, monkeypatch):
     monkeypatch.setattr(Tagging, "sums", ("smoothed_loss", "correct"))
     options = run_folder.Options.default("tagger")
@@ -192,6 +200,7 @@ def test_other_sums_than_the_task_names_are_refused_before_the_first_update(fold
         train_step.micro_batch_gradients(model, Tagging(), options.train, columns, step=0, micro_batch=0, replica=0, scale=1.0)
 
 
+@pytest.mark.medium
 def test_a_tagger_does_not_translate(folder):
     with pytest.raises(ValueError, match=re.escape("Expected a run that translates. Received:")):
         t2t_keras.load(folder / "whole")

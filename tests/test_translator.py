@@ -51,6 +51,7 @@ def translator(model, tokenizer) -> Translator:
     return Translator(model, tokenizer, DecodeConfig(extra_length=3))
 
 
+@pytest.mark.medium
 def test_functions_become_graphs_without_autograph(model, tokenizer, monkeypatch):
     """Story: no function has Python control flow on tensors, but AutoGraph converted them all: 3 of the 4 s to translate a first line."""
     tokenize, statuses = tokenizer.tokenize, []
