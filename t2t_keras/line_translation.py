@@ -9,12 +9,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 
 from t2t_keras import checkpoint, files, patterns, phrases, run_folder
-from t2t_keras.config import DecodeConfig, SampleConfig
+from t2t_keras.config import RERANK_DIRECTIONS, DecodeConfig, SampleConfig
 from t2t_keras.decoding import process_environment
 from t2t_keras.text import piece_file
 
 READ_AHEAD = 4096  # Lines that are sorted by length together.
-DIRECTIONS = ("forward", "right_to_left", "backward")  # Those of `decoding.reranking`, which needs TensorFlow.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +42,7 @@ class LineTranslation:
     mbr: str = ""
     rerank_with: str = ""
     rerank_weight: float = 1.0
-    rerank_direction: str = DIRECTIONS[0]
+    rerank_direction: str = RERANK_DIRECTIONS[0]
     jsonl: bool = False
     terms: str = ""
     keep_patterns: str = ""
@@ -236,6 +235,13 @@ class LineTranslator:
                 warn(f"Line {number}: a translation lacks a phrase ({asked.with_phrases}).")
             yield result
 
+    def best(self, texts: Iterable[str], warn: Callable[[str], None]) -> list[str]:
+        """Returns the best translation of each line; `warn` is that of `results`."""
+        return [self._best(result) for result in self.results(texts, warn)]
+
+    def _best(self, result: dict) -> str:
+        return result["text"][0] if self.asked.reordered else result["text"]
+
     def source_subwords(self, texts: list[str]) -> int:
         """Counts the sub-words of lines, with end tokens; 0 for an export, which does not tell them."""
         if isinstance(self.translator, _Export) or not texts:
@@ -261,7 +267,7 @@ class LineTranslator:
             return f"{json.dumps(answer, ensure_ascii=False)}\n".encode()
         wanted = (0 if asked.reordered else asked.sample.draws) if asked.sample else asked.n_best
         if not wanted:
-            return f"{result['text'][0] if asked.reordered else result['text']}\n".encode()
+            return f"{self._best(result)}\n".encode()
         best = list(zip(result["text"], result["score"], strict=True))[:wanted]
         text_only = asked.sample and asked.sample.draws == 1
         return b"".join((f"{text}\n" if text_only else f"{number}\t{score:.4f}\t{text}\n").encode() for text, score in best)

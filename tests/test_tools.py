@@ -321,6 +321,37 @@ def test_translations_are_reranked_by_another_run(of_three, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("flags", "best", "reported"),
+    [
+        (["--mbr=chrf"], "a dog sleeps here", {"mbr": "chrf"}),
+        (
+            ["--rerank_with={}/second", "--rerank_weight=0", "--rerank_direction=backward"],
+            "a dog sleeps here",
+            {"rerank_with": "{}/second", "rerank_weight": 0, "rerank_direction": "backward"},
+        ),
+        ([], "by the search", {}),
+    ],
+    ids=["mbr", "reranking", "search"],
+)
+def test_evaluating_chooses_translations_as_translating_does_and_says_how(of_three, tmp_path, flags, best, reported):
+    evaluating = """
+evaluation.evaluate = lambda translator, sources, *references, translate, **options: (
+    translate(sources) if translate else ["by the search"], {"perplexity_is_of": translator.model["folder"]}
+)
+loading.load = lambda folder=None, model_dir=None, **model: Translator(folder=(folder or model_dir[0]).name, **model)
+"""
+    code = OF_THREE.replace("program = ", f"{evaluating}program = ")
+    (tmp_path / "source").write_text("a\n")
+    given = [f"--model_dir={tmp_path}/first", f"--source={tmp_path}/source", f"--reference={tmp_path}/source", f"--output={tmp_path}/out"]
+    result = run_stand_in(code, "evaluate", *given, *(flag.format(tmp_path) for flag in flags), "--json")
+    assert result.returncode == 0, result.stderr.decode()
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert (tmp_path / "out").read_text() == f"{best}\n" and found["perplexity_is_of"] == "first"
+    expected = {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in reported.items()}
+    assert {name: value for name, value in found.items() if name == "mbr" or name.startswith("rerank")} == expected
+
+
+@pytest.mark.parametrize(
     ("flags", "named"),
     [
         (["--mbr=chrf", "--beam_size=1"], "Expected a --beam_size of at least 2 with --mbr=chrf. Received: --beam_size=1."),
@@ -569,7 +600,7 @@ scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, option
         loaded |= {"model_dir": [str(tmp_path)] * 2, "ensemble_weights": [1.0, 2.5]}
     of_model = found["perplexity"] if existing else found
     assert of_model["arguments"] == [loaded, *([f"{name} a", f"{name} B"] for name in ("source", "0", "1"))]
-    assert existing or found["options"] == {"lowercase": True, "tokenize": "char", "samples": 30, "batch_size": 7}
+    assert existing or found["options"] == {"lowercase": True, "tokenize": "char", "samples": 30, "batch_size": 7, "translate": None}
     assert (found["checkpoint"], found["dtype"], found["int8"]) == ("best", "bfloat16", True)
     texts = [["hypothesis a", "hypothesis B"] if existing else ["one", "two"], ["0 a", "0 B"], ["1 a", "1 B"]]
     assert found["rouge"] == texts and found["split"] == [*texts, {"language": "de", "samples": 30}]
@@ -587,6 +618,9 @@ scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, option
         ),
         (["--alpha=-5"], "alpha=-5"),
         (["--hypothesis={}/text"], "no --output"),
+        (["--hypothesis={}/text", "--output=", "--mbr=chrf"], "Expected --mbr without --hypothesis, which is translated already."),
+        (["--rerank_weight=2"], "Expected --rerank_with with --rerank_weight. Received none."),
+        (["--rerank_with={}/gone"], "gone is not a model folder"),
         (["--source="], "--source, or --hypothesis"),
     ],
     ids=str,

@@ -2,16 +2,19 @@
 sub-word of the references.
 
 python tools/evaluate.py --model_dir=runs/x --source=test.en --reference=test.de
+python tools/evaluate.py --model_dir=runs/x --source=test.en --reference=test.de --beam_size=10 --rerank_with=runs/y
 python tools/evaluate.py --hypothesis=translated.de --reference=test.de --reference=another.de
 """
 
 import contextlib
+import functools
 import json
 import math
 
 from absl import flags
 
 from t2t_keras.cli import flags as options
+from t2t_keras.line_translation import LineTranslation, LineTranslator
 from t2t_keras.log import logger
 
 _SOURCE = flags.DEFINE_string("source", "", "Text to translate, one sentence per line; files and globs as in training.")
@@ -33,10 +36,11 @@ _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size", 0, "Number of sentences translated at once; 0 chooses it by the cores or the GPU.", lower_bound=0
 )
 options.define_trained_model(required=False)
+options.define_choice()
 
 
 # Flags that are useless without a model.
-_MODEL_FLAGS = ("batch_size", *options.OF_TRAINED_MODEL)
+_MODEL_FLAGS = ("batch_size", *options.OF_TRAINED_MODEL, *options.OF_CHOICE)
 
 
 def run() -> None:
@@ -52,8 +56,12 @@ def run() -> None:
     ignored = [f"--{name}" for name in _MODEL_FLAGS if not given and flags.FLAGS[name].present]
     if ignored:
         raise ValueError(f"Expected --model_dir and --source with {', '.join(ignored)}. Received neither.")
+    choice = options.choice()
+    if _HYPOTHESIS.value and (present := [f"--{name}" for name in options.OF_CHOICE if flags.FLAGS[name].present]):
+        raise ValueError(f"Expected {', '.join(present)} without --hypothesis, which is translated already. Received both.")
     scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
     model = options.trained_model() if given else None
+    asked = LineTranslation(model, **choice, batch_size=_BATCH_SIZE.value) if model else None
     files = [(flag.name, flag.value) for flag in (_SOURCE, _HYPOTHESIS) if flag.value]
     given_files = [*files, *((_REFERENCE.name, name) for name in _REFERENCE.value)]
     texts = corpora.texts([(f"--{flag}={name}", name) for flag, name in given_files])
@@ -74,16 +82,24 @@ def run() -> None:
                 from t2t_keras.evaluation.perplexity import perplexity
 
                 translator = load(**model)
+                chosen = LineTranslator(asked, asked.read_terms(), translator).best if asked.reordered else None
             if _HYPOTHESIS.value:
                 found["perplexity"] = perplexity(translator, sources, *references)
             else:
                 hypotheses, found = evaluate(
-                    translator, sources, *references, **count, batch_size=_BATCH_SIZE.value or translator.limits.batch_size
+                    translator,
+                    sources,
+                    *references,
+                    **count,
+                    batch_size=_BATCH_SIZE.value or translator.limits.batch_size,
+                    translate=chosen and functools.partial(chosen, warn=logger.warning),
                 )
             found |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
             if len(model["model_dir"]) > 1:
                 weights = model["ensemble_weights"] or [1.0] * len(model["model_dir"])
                 found |= {"ensemble_mean": model["ensemble_mean"], "ensemble_weights": ",".join(map(str, weights))}
+            used = {"mbr": bool(asked.mbr)}
+            found |= {name: value for name, value in choice.items() if used.get(name, asked.rerank_with)}
         if output:
             output.write("".join(f"{line}\n" for line in hypotheses).encode())
     if _COMPOUND_SPLIT.value:

@@ -17,7 +17,7 @@ from absl import flags
 from t2t_keras import patterns
 from t2t_keras.cli import beam
 from t2t_keras.cli import flags as options
-from t2t_keras.line_translation import DIRECTIONS, READ_AHEAD, LineTranslation
+from t2t_keras.line_translation import READ_AHEAD, LineTranslation
 
 _INPUT = flags.DEFINE_string(
     "input",
@@ -36,23 +36,6 @@ _N_BEST = flags.DEFINE_integer(
     0,
     "Number of translations per line, printed as: line number, tab, score, tab, text; 0: the best, as text only.",
     lower_bound=0,
-)
-_MBR = flags.DEFINE_enum(
-    "mbr",
-    None,
-    ["chrf"],
-    "Choose among the --beam_size translations, or --draws, of a line by minimum Bayes risk: the largest expected chrF, which is then the "
-    "score.",
-)
-_RERANK_WITH = flags.DEFINE_string(
-    "rerank_with", "", "Folder of another run, whose scores of the --beam_size translations or --draws of a line are added to theirs."
-)
-_RERANK_WEIGHT = flags.DEFINE_float("rerank_weight", 1.0, "Weight of the scores of --rerank_with.", lower_bound=0)
-_RERANK_DIRECTION = flags.DEFINE_enum(
-    "rerank_direction",
-    DIRECTIONS[0],
-    DIRECTIONS,
-    "What the run of --rerank_with models: translations; translations with their words in reverse order; or sources, given translations.",
 )
 _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size", 0, "Number of sentences translated at once; 0 chooses it by the cores or the GPU.", lower_bound=0
@@ -77,6 +60,7 @@ _KEEP_PATTERNS = flags.DEFINE_string(
 )
 beam.define("translate files")
 options.define_trained_model()
+options.define_choice()
 options.define_sampling()
 
 
@@ -85,14 +69,11 @@ def _asked() -> LineTranslation:
     model = options.translating_model()
     of_phrases = ["jsonl", "terms", "keep_patterns"]
     sample = options.sampling(["n_best", "beam_size", "alpha", "diverse_groups", "diversity", *of_phrases])
-    if unused := [f"--{flag.name}" for flag in (_RERANK_WEIGHT, _RERANK_DIRECTION) if flag.present and not _RERANK_WITH.value]:
-        raise ValueError(f"Expected --rerank_with with {' and '.join(unused)}. Received none.")
     return LineTranslation(
         model,
         sample=sample,
-        mbr=_MBR.value or "",
-        **{flag.name: flag.value for flag in (_N_BEST, _RERANK_WITH, _RERANK_WEIGHT, _RERANK_DIRECTION, _JSONL, _TERMS)},
-        **{flag.name: flag.value for flag in (_KEEP_PATTERNS, _BATCH_SIZE)},
+        **options.choice(),
+        **{flag.name: flag.value for flag in (_N_BEST, _JSONL, _TERMS, _KEEP_PATTERNS, _BATCH_SIZE)},
     )
 
 

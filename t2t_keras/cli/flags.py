@@ -22,6 +22,7 @@ from t2t_keras.config import (
     CHECKPOINTS,
     ENSEMBLE_MEANS,
     FORMER_NAMES,
+    RERANK_DIRECTIONS,
     DecodeConfig,
     SampleConfig,
     check_ensemble,
@@ -48,6 +49,7 @@ OF_TRAINED_MODEL = (
     "target_language",
     *(field.name for field in dataclasses.fields(DecodeConfig)),
 )
+OF_CHOICE = ("mbr", "rerank_with", "rerank_weight", "rerank_direction")  # Flags of `define_choice`.
 
 _DIVISORS = ("divide_widths", "divide_layers")  # Flags.
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -189,6 +191,40 @@ def translating_model() -> dict:
         raise ValueError(f"Expected no options of the model for the export {export}: they are fixed. Received: {', '.join(present)}.")
     process_environment.choose_threads()
     return {"export": export}
+
+
+def define_choice() -> None:
+    """Defines the flags that `choice` reads: how the best of several translations of a line is chosen."""
+    flags.DEFINE_enum(
+        "mbr",
+        None,
+        ["chrf"],
+        "Choose among the --beam_size translations, or --draws, of a line by minimum Bayes risk: the largest expected chrF, which is then "
+        "the score.",
+    )
+    flags.DEFINE_string(
+        "rerank_with", "", "Folder of another run, whose scores of the --beam_size translations or --draws of a line are added to theirs."
+    )
+    flags.DEFINE_float("rerank_weight", 1.0, "Weight of the scores of --rerank_with.", lower_bound=0)
+    flags.DEFINE_enum(
+        "rerank_direction",
+        RERANK_DIRECTIONS[0],
+        RERANK_DIRECTIONS,
+        "What the run of --rerank_with models: translations; translations with their words in reverse order; or sources, given "
+        "translations.",
+    )
+
+
+def choice() -> dict:
+    """Returns the arguments of `line_translation.LineTranslation` that choose the best translation of a line.
+
+    Raises:
+        ValueError: there are options of reranking, and no run to rerank with.
+    """
+    found = {name: flags.FLAGS[name].value for name in OF_CHOICE} | {"mbr": flags.FLAGS["mbr"].value or ""}
+    if unused := [f"--{name}" for name in ("rerank_weight", "rerank_direction") if flags.FLAGS[name].present and not found["rerank_with"]]:
+        raise ValueError(f"Expected --rerank_with with {' and '.join(unused)}. Received none.")
+    return found
 
 
 def define_sampling() -> None:

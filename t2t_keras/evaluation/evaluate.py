@@ -1,6 +1,7 @@
 """Evaluation (section 6.1): translates a test set and scores the translations."""
 
 import time
+from collections.abc import Callable
 
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
@@ -15,6 +16,7 @@ def evaluate(
     tokenize: str = "13a",
     samples: int = 0,
     batch_size: int = 64,
+    translate: Callable[[list[str]], list[str]] | None = None,
 ) -> tuple[list[str], dict]:
     """Translates a test set and scores the translations (section 6.1).
 
@@ -26,13 +28,17 @@ def evaluate(
         tokenize: name of a sacreBLEU tokenizer.
         samples: number of bootstrap samples for confidence intervals; 0: none.
         batch_size: number of sentences to translate at once.
+        translate: translates sentences in another way than the search of `translator`, such as with reranking; `None`: by the search.
 
     Returns:
         The translations, and a dictionary: the results of `scores.scores`, the "perplexity" per sub-word of the references,
         "decode_seconds", "beam_size" and "alpha".
     """
     started = time.monotonic()
-    hypotheses = [result["text"] for result in translate_lines(translator, sources, batch_size=batch_size)]
+    if translate:
+        hypotheses = translate(sources)
+    else:
+        hypotheses = [result["text"] for result in translate_lines(translator, sources, batch_size=batch_size)]
     seconds = time.monotonic() - started
     return hypotheses, {
         **scores.scores(hypotheses, *references, lowercase=lowercase, tokenize=tokenize, samples=samples),
