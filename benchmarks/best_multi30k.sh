@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Multi30k with data diversification, as in docs/results.md: trains a model of each direction, translates the training set with both, trains
-# a wider model on all of it with each seed, and scores these and their ensemble. Run again, it resumes. It runs the `python` on PATH.
+# a wider model on all of it with each seed, and scores these and their ensemble, each by beam search alone and reranked by the model of the
+# other direction. Run again, it resumes. It runs the `python` on PATH.
 #     benchmarks/best_multi30k.sh TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS [FLAGS ...]]]
 # TEXT_DIR has train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco of both languages, such as train.en. FLAGS are those of
 # evaluate.py for the scores: by default those for lower-cased, tokenised text; for raw text, give --tokenize=13a.
@@ -29,6 +30,15 @@ translate() {
         --alpha="$3" --input="$text/train.$1" --output="$output/translated.$2"
 }
 
+# score NAME RUNS FLAGS: on the validation set and the test sets. Commas separate RUNS.
+score() {
+    for set in val "${tests[@]}"; do
+        echo "$1, $set:"
+        "$python" tools/evaluate.py --model_dir="$2" --checkpoint=latest --source="$text/$set.$source" \
+            --reference="$text/$set.$target" "${scoring[@]}" "${@:3}"
+    done
+}
+
 if [[ ! $seeds =~ ^[0-9]+(,[0-9]+)*$ ]]; then
     echo "Expected SEEDS to be whole numbers, as in 1,2,3. Received: $seeds." >&2
     exit 1
@@ -52,10 +62,12 @@ done
     --train_target="$text/train.$target,$output/translated.$target,$text/train.$target" \
     --valid_source="$text/val.$source" --valid_target="$text/val.$target" \
     "${test_files[@]}" "${scoring[@]}" --checkpoint=latest --output_dir="$output/students"
-[[ $seeds == *,* ]] || exit 0
-ensemble=$output/students/base/seed${seeds//,/,$output/students/base/seed}
-for set in val "${tests[@]}"; do
-    echo "Ensemble, $set:"
-    "$python" tools/evaluate.py --model_dir="$ensemble" --checkpoint=latest --source="$text/$set.$source" \
-        --reference="$text/$set.$target" "${scoring[@]}"
+reranking=(--beam_size=10 --rerank_with="$output/${target}_$source" --rerank_direction=backward --rerank_weight=0.2)
+for seed in ${seeds//,/ }; do
+    score "Seed $seed, reranked" "$output/students/base/seed$seed" "${reranking[@]}"
 done
+if [[ $seeds == *,* ]]; then
+    ensemble=$output/students/base/seed${seeds//,/,$output/students/base/seed}
+    score "Ensemble" "$ensemble"
+    score "Ensemble, reranked" "$ensemble" "${reranking[@]}"
+fi

@@ -1,5 +1,6 @@
 """The script of the best Multi30k model runs the programs with the right texts, in the right order."""
 
+import itertools
 import os
 import pathlib
 import shlex
@@ -9,6 +10,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 SETS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+# What is scored of seeds 4 and 7 after the training, and with which runs.
+SCORED = {"Seed 4, reranked": (4,), "Seed 7, reranked": (7,), "Ensemble": (4, 7), "Ensemble, reranked": (4, 7)}
 # Notes its arguments, and writes the output of translate.py.
 PYTHON = """#!/usr/bin/env bash
 printf '%q ' "$@" >> "$(dirname "$0")/commands"
@@ -52,7 +55,7 @@ def test_it_trains_translates_and_trains_with_all_of_it(script, tmp_path):
     result, commands = script("text", "out", "en", "fr", "4,7")
     assert result.returncode == 0, result.stderr
     programs = [pathlib.Path(program).stem for program, _ in commands]
-    assert programs == ["train", "train", "translate", "translate", "grid", *["evaluate"] * 4]
+    assert programs == ["train", "train", "translate", "translate", "grid", *["evaluate"] * 4 * len(SCORED)]
     given = [flags for _, flags in commands]
     for flags, (source, target) in zip(given[:4], [("en", "fr"), ("fr", "en")] * 2, strict=True):
         assert values(flags, "model_dir") == [f"{source}_{target}"]
@@ -72,10 +75,15 @@ def test_it_trains_translates_and_trains_with_all_of_it(script, tmp_path):
     assert f"subwords_file={tmp_path}/out/en_fr/subwords.model" in grid and "seeds=4,7" in grid
     assert values(grid, "test_source") == [f"{name}.en" for name in SETS[2:]]
     assert values(grid, "test_target") == [f"{name}.fr" for name in SETS[2:]]
-    for flags, name in zip(given[5:], SETS[1:], strict=True):
-        assert f"model_dir={tmp_path}/out/students/base/seed4,{tmp_path}/out/students/base/seed7" in flags
+    names = [f"{title}, {name}:" for title in SCORED for name in SETS[1:]]
+    assert result.stdout.splitlines() == names
+    for flags, (title, name) in zip(given[5:], itertools.product(SCORED, SETS[1:]), strict=True):
+        runs = ",".join(f"{tmp_path}/out/students/base/seed{seed}" for seed in SCORED[title])
+        assert f"model_dir={runs}" in flags
         assert values(flags, "source") + values(flags, "reference") == [f"{name}.en", f"{name}.fr"]
         assert {"lowercase", "tokenize=none", "checkpoint=latest"} <= set(flags) & set(grid)
+        reranking = {"beam_size=10", f"rerank_with={tmp_path}/out/fr_en", "rerank_direction=backward", "rerank_weight=0.2"}
+        assert set(flags) & reranking == (reranking if "reranked" in title else set())
 
 
 def test_what_is_translated_is_not_translated_again(script):
@@ -86,12 +94,14 @@ def test_what_is_translated_is_not_translated_again(script):
 
 
 def test_one_seed_has_no_ensemble(script):
-    assert [pathlib.Path(program).stem for program, _ in script("text", "out", "en", "fr", "3")[1]][4:] == ["grid"]
+    result, commands = script("text", "out", "en", "fr", "3")
+    assert [pathlib.Path(program).stem for program, _ in commands][4:] == ["grid", *["evaluate"] * 4]
+    assert "Seed 3, reranked, val:" in result.stdout and "Ensemble" not in result.stdout
 
 
 def test_flags_for_the_scores_replace_those_for_lower_cased_text(script):
     scores = script("text", "out", "en", "fr", "4,7", "--tokenize=13a", "--alpha=1.4")[1][4:]
-    assert len(scores) == 5
+    assert len(scores) == 17
     for _, flags in scores:
         assert {"tokenize=13a", "alpha=1.4"} <= set(flags) and not {"lowercase", "tokenize=none"} & set(flags)
 
