@@ -3,8 +3,8 @@
 # a wider model on all of it with each seed, and scores these and their ensemble, each by beam search alone and reranked by the model of the
 # other direction. Run again, it resumes. It runs the `python` on PATH.
 #     benchmarks/best_multi30k.sh TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS [FLAGS ...]]]
-# TEXT_DIR has train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco of both languages, such as train.en. FLAGS are those of
-# evaluate.py for the scores: by default those for lower-cased, tokenised text; for raw text, give --tokenize=13a.
+# TEXT_DIR has train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco of both languages, such as train.en. FLAGS choose how
+# grid.py and evaluate.py score: by default --lowercase --tokenize=none, for lower-cased, tokenised text; for raw text, give --tokenize=13a.
 set -euo pipefail
 if [[ $# -lt 2 || $# -eq 3 ]]; then
     echo "Usage: $0 TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS [FLAGS ...]]], such as $0 multi30k/tok runs/best en de 1,2,3" >&2

@@ -98,8 +98,10 @@ def run() -> None:
             if len(model["model_dir"]) > 1:
                 weights = model["ensemble_weights"] or [1.0] * len(model["model_dir"])
                 found |= {"ensemble_mean": model["ensemble_mean"], "ensemble_weights": ",".join(map(str, weights))}
-            used = {"mbr": bool(asked.mbr)}
-            found |= {name: value for name, value in choice.items() if used.get(name, asked.rerank_with)}
+            if asked.mbr:
+                found["mbr"] = asked.mbr
+            if asked.rerank_with:
+                found |= {name: value for name, value in choice.items() if name != "mbr"}
         if output:
             output.write("".join(f"{line}\n" for line in hypotheses).encode())
     if _COMPOUND_SPLIT.value:
