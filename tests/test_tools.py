@@ -345,7 +345,10 @@ loading.load = lambda folder=None, model_dir=None, **model: Translator(folder=(f
     given = [f"--model_dir={tmp_path}/first", f"--source={tmp_path}/source", f"--reference={tmp_path}/source", f"--output={tmp_path}/out"]
     result = run_stand_in(code, "evaluate", *given, *(flag.format(tmp_path) for flag in flags), "--json")
     assert result.returncode == 0, result.stderr.decode()
-    found = json.loads(result.stdout.splitlines()[-1])
+    *reranked_with, printed = result.stdout.decode().splitlines()
+    given_to_reranking = {"folder": "second", "dtype": "float32"}, {"weight": 0.0, "alpha": 0.25, "direction": "backward"}
+    assert reranked_with == (["{} {}".format(*given_to_reranking)] if "rerank_with" in reported else [])
+    found = json.loads(printed)
     assert (tmp_path / "out").read_text() == f"{best}\n" and found["perplexity_is_of"] == "first"
     expected = {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in reported.items()}
     assert {name: value for name, value in found.items() if name == "mbr" or name.startswith("rerank")} == expected
