@@ -363,7 +363,7 @@ loading.load = lambda folder=None, model_dir=None, **model: Translator(folder=(f
         (["--rerank_direction=backward"], "Expected --rerank_with with --rerank_direction."),
         (["--rerank_with={}/second", "--rerank_weight=nan"], "Expected a finite --rerank_weight. Received: nan."),
         (["--rerank_with={}/second", "--rerank_weight=inf"], "Expected a finite --rerank_weight."),
-        (["--rerank_with={}/gone"], "gone is not a model folder"),
+        (["--rerank_with={}/gone"], "Expected the folder of a run as --rerank_with. Received: "),
     ],
     ids=str,
 )
@@ -623,7 +623,7 @@ scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, option
         (["--hypothesis={}/text"], "no --output"),
         (["--hypothesis={}/text", "--output=", "--mbr=chrf"], "Expected --mbr without --hypothesis, which is translated already."),
         (["--rerank_weight=2"], "Expected --rerank_with with --rerank_weight. Received none."),
-        (["--rerank_with={}/gone"], "gone is not a model folder"),
+        (["--rerank_with={}/gone"], "Expected the folder of a run as --rerank_with. Received: "),
         (["--source="], "--source, or --hypothesis"),
     ],
     ids=str,
