@@ -30,6 +30,16 @@ def test_the_rate_at_the_papers_steps_is_what_equation_3_gives_by_hand(step, exp
     assert rate(TransformerSchedule(512, 4000), step) == pytest.approx(expected, rel=1e-5)
 
 
+def test_the_schedule_of_fairseq_and_marian_is_this_one_with_the_factor_of_the_docs():
+    """docs/migrating.md: a linear warm-up to a peak, then the peak times √(warmup_steps / step)."""
+    peak, d_model, warmup_steps = 5e-4, 512, 4000
+    factor = peak * (d_model * warmup_steps) ** 0.5
+    assert f"{factor:.3f}" == "0.716"
+    for step in (1, 1000, 4000, 9000, 100_000):
+        expected = peak * step / warmup_steps if step < warmup_steps else peak * (warmup_steps / step) ** 0.5
+        assert rate(TransformerSchedule(d_model, warmup_steps, factor), step) == pytest.approx(expected, rel=1e-5)
+
+
 def test_the_warm_up_of_a_schedule_is_the_paper_s_and_its_factor_is_one_unless_they_are_given():
     assert TransformerSchedule(512).get_config() == {"d_model": 512, "warmup_steps": 4000, "factor": 1.0}
 

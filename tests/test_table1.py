@@ -246,8 +246,8 @@ def test_the_table_has_the_medians_the_exponents_and_the_counts():
         "paths": {name: [1000 + place] for place, name in enumerate(names)} | {"separable": [2000, 11]},
     }
     head, line, *rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table1.table(results, 120).splitlines()]
-    assert head[:5] == ["layer", "complexity", "time, n = 128 (ms)", "n = 512 (ms)", "∝ n^"]
-    assert head[5:] == ["memory, n = 512 (MiB)", "∝ n^", "sequential", "counted, n = 32", "longest path", "counted, n = 1,024"]
+    assert head[:5] == ["layer", "complexity", "time, n = 128 (ms)", "n = 512 (ms)", "exponent of n"]
+    assert head[5:] == ["memory, n = 512 (MiB)", "exponent of n", "sequential", "counted, n = 32", "longest path", "counted, n = 1,024"]
     assert line == ["---", "---", *["---:"] * 5, "---", "---:", "---", "---:"]
     assert rows[0] == ["Self-attention", "O(n² · d)", "3.3", "52", "2.00", "512", "1.00", "O(1)", "1", "O(1)", "1,000"]
     assert rows[4][2:] == ["0.13", "0.51", "1.00", "4,096", "2.00", "O(1)", "5", "O(log_k n)", "11 dilated, 2,000 not"]

@@ -363,8 +363,9 @@ def table(results: dict, fit_from: int) -> str:
     lengths = sorted({int(length) for points in results["seconds"].values() for length in points})
     last, middle = lengths[-1], min(lengths, key=lambda n: abs(n - fit_from))
     head = [
-        "layer", "complexity", f"time, n = {middle:,} (ms)", f"n = {last:,} (ms)", "∝ n^", f"memory, n = {last:,} (MiB)", "∝ n^",
-        "sequential", f"counted, n = {_COUNTED}", "longest path", f"counted, n = {_SHOWN:,}",
+        "layer", "complexity", f"time, n = {middle:,} (ms)", f"n = {last:,} (ms)", "exponent of n",
+        f"memory, n = {last:,} (MiB)", "exponent of n", "sequential",
+        f"counted, n = {_COUNTED}", "longest path", f"counted, n = {_SHOWN:,}",
     ]  # fmt: skip
     lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * 5 + "---|---:|---|---:|"]
     for name, layer in LAYERS.items():
