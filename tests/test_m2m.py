@@ -22,8 +22,10 @@ from t2t_keras import run_folder
 from t2t_keras.config import BOS, EOS, PAD, DataConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading
-from t2t_keras.interop import huggingface_folder, m2m_vocabulary
+from t2t_keras.interop import huggingface_folder, m2m_vocabulary, marian_config
+from t2t_keras.layers.masks import shift_right
 from t2t_keras.text import piece_file
+from t2t_keras.visualization.word_alignment import word_alignment
 
 ROOT = pathlib.Path(__file__).parent.parent
 SHAPES = {
@@ -214,6 +216,28 @@ def test_the_files_may_name_the_languages(nllb, tmp_path):
     t2t_keras.import_huggingface(folder, tmp_path / "unknown")
     assert languages_of(tmp_path / "unknown") == ("", "deu_Latn")
     assert run_folder.read(tmp_path / "unknown").data.source_language == ""
+
+
+def test_what_config_json_does_not_say_is_as_in_transformers(nllb, tmp_path):
+    folder = shutil.copytree(nllb, tmp_path / "model")
+    changed(folder, "config.json", scale_embedding=..., attention_dropout=...)
+    config = marian_config.read(huggingface_folder.Folder(folder))
+    assert config.scaled and config.model.attention_dropout == 0.1
+
+
+def test_words_align_without_the_languages(run):
+    """Each of these words is one sub-word."""
+    translator, texts = loading.load(run), ("a dog runs", "two men")
+    tokenizers = translator.source_tokenizer, translator.tokenizer
+    source, target = (side.tokenize(tf.constant([text])) for side, text in zip(tokenizers, texts, strict=True))
+    assert [[side.pieces[index] for index in ids[0].numpy()][:2] for side, ids in zip(tokenizers, (source, target), strict=True)] == [
+        [">>eng_Latn<<", "▁a"],
+        [">>deu_Latn<<", "▁two"],
+    ]
+    with translator.weights():
+        whole = np.array(translator.model.align(shift_right(target.to_tensor()), translator.encode(translator.sources(source))))[0]
+    assert whole.shape == (4, 5)
+    np.testing.assert_allclose(word_alignment(translator, *texts), whole[1:-1, 1:-1], atol=1e-6)
 
 
 def languages_of(model_dir) -> tuple[str, str]:
@@ -421,6 +445,9 @@ BROKEN = {
     "ids that are text": (lambda folder: (folder / "added_tokens.json").write_text('{"eng_Latn": "9"}'), "ids of added tokens"),
     "added tokens are a list": (
         lambda folder: changed(folder, "tokenizer_config.json", added_tokens_decoder=[1]), "ids of added tokens"
+    ),
+    "the source's language behind": (
+        lambda folder: changed(folder, "tokenizer_config.json", legacy_behaviour=True), "legacy_behaviour=False.*Received: True"
     ),
     "untied": (lambda folder: changed(folder, "config.json", tie_word_embeddings=False), "tie_word_embeddings=True.*False"),
     "other padding": (lambda folder: changed(folder, "config.json", pad_token_id=4), "ids of padding and end"),

@@ -305,6 +305,9 @@ def test_options_of_the_search_may_be_in_config_json(opus, tmp_path):
     (folder / "generation_config.json").unlink()
     changed(folder, "config.json", num_beams=3)
     assert marian_config.read(huggingface_folder.Folder(folder)).decode.beam_size == 3
+    (folder / "generation_config.json").write_text('{"no_repeat_ngram_size": 2}')
+    found = marian_config.read(huggingface_folder.Folder(folder)).decode
+    assert (found.beam_size, found.no_repeat_ngram) == (1, 2), "`generate` reads one of the files."
 
 
 def test_forbidden_words_are_never_written(opus, tmp_path):
@@ -520,6 +523,7 @@ broken_options("vocab.json", "id twice", "an id twice", a=5)
 broken_options("vocab.json", "id is text", "different ids below", a="5")
 broken_options("vocab.json", "no unknown", "Received none of <unk>", **{"<unk>": ...})
 broken_options("tokenizer_config.json", "no second list", "target_vocab.json.*missing", separate_vocabs=True)
+broken_options("tokenizer_config.json", "added tokens", "no added tokens.*<2de>", added_tokens_decoder={"3": {"content": "<2de>"}})
 broken_tensors("last norm", f"{NORM} besides", lambda arrays: arrays.update({NORM: np.ones(16, np.float32)}))
 broken_tensors("unknown", "Received x and 1 more besides", lambda arrays: arrays.update(x=np.ones(3), y=np.ones(3)))
 broken_tensors("name of two lines", "Received x y besides", lambda arrays: arrays.update({"x\ny": np.ones(3)}))

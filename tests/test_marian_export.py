@@ -243,17 +243,17 @@ def test_the_files_are_as_transformers_wants_them(run, tmp_path, monkeypatch):
 def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     scores = {"bleu": 31.25, "signature": "nrefs:1|tok:13a", "chrf": 50.0, "chrf_signature": "nrefs:1|nc:6", "checkpoint": "average"}
     (tmp_path / "test_2016.json").write_text(json.dumps(scores))
-    (tmp_path / "test_2017.json").write_text(json.dumps(scores | {"bleu": 20.5, "checkpoint": "best"}))
+    (tmp_path / "test_2017.json").write_text(json.dumps(scores | {"bleu": 20.5, "checkpoint": "best", "dtype": "bfloat16", "int8": True}))
     t2t_keras.export_marian(run, tmp_path / "mine", scores=[tmp_path / "test_2016.json", tmp_path / "test_2017.json"])
     card = (tmp_path / "mine" / "README.md").read_text()
     head = card.split("---\n")[1]
-    assert head.startswith("language:\n- en\n- de\nlibrary_name: transformers\npipeline_tag: translation\n")
+    assert head.startswith('language:\n- "en"\n- "de"\nlibrary_name: transformers\npipeline_tag: translation\n')
     assert "that translates en to de:" in card and "Trained with t2t_keras for 3 updates." in card and "base_model" not in card
     assert "license" not in head and "whoever publishes the model chooses it" in card
     assert "- training: some.en,more.en and some.de,more.de\n- validation: other.en and other.de\n" in card
     assert "/private" not in card and str(tmp_path) not in card
     assert "| test_2016 | BLEU | 31.25 | average | nrefs:1\\|tok:13a |\n| test_2016 | chrF2 | 50.00 |" in card
-    assert "| test_2017 | BLEU | 20.50 | best |" in card
+    assert "| test_2017 | BLEU | 20.50 | best, bfloat16, int8 |" in card
     assert "12.35 after 1 updates" in card or "12.34 after 1 updates" in card
     assert "--d_model=16" in card and "--train_source=some.en,more.en" in card and "average, updates 1, 2, 3" in card
     assert parsed(tmp_path / "mine" / "tokenizer_config.json")["target_lang"] == "de"
@@ -363,6 +363,7 @@ def test_the_card_names_the_tags_of_sentences(tmp_path):
         ({"train_source": "a/x.en.gz,b/y.en@2", "train_target": "a/x.fr.gz,b/y.fr@2"}, ("en", "fr")),
         ({"train_source": "x.en,y.de", "train_target": "x.de,y.en"}, ()),
         ({"train_source": "x.src", "train_target": "x.tgt"}, ()),
+        ({"train_source": "x.src.gz", "train_target": "x.de"}, ()),
         ({"train_source": "x.en", "train_target": "y.en"}, ()),
         ({"train_source": "x.en", "train_target": "x.de", "source_language": "fr"}, ()),
         ({"train_source": "x.en", "train_target": "x.de", "source_language": "de", "target_language": "fr"}, ("de", "fr")),
@@ -467,7 +468,10 @@ def test_without_safetensors_it_says_what_to_install(run, tmp_path, monkeypatch)
         t2t_keras.export_marian(run, tmp_path / "out")
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", '{"bleu": 3}', '{"bleu": "3", "signature": "x"}', "no JSON"])
+OF_ANOTHER_SYSTEM = [f'{{"bleu": 3, "signature": "x", "{name}": "y"}}' for name in ("rerank_with", "mbr", "ensemble_mean")]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"bleu": 3}', '{"bleu": "3", "signature": "x"}', "no JSON", *OF_ANOTHER_SYSTEM])
 def test_scores_need_their_signatures(run, tmp_path, content):
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(ValueError, match="x.json"):

@@ -205,7 +205,7 @@ def test_a_row_that_diverges_does_not_keep_the_others_from_training(tmp_path, tr
 
 def test_more_updates_train_on_and_options_without_effect_on_the_result_change_nothing(tmp_path, trained):
     list(table3.train(options_of("base"), tmp_path, strategy=None))
-    list(table3.train(options_of("base", log_steps=7, device_tflops=0.5, checkpoint_steps=3), tmp_path, strategy=None))
+    list(table3.train(options_of("base", log_steps=7, device_tflops=0.5, checkpoint_steps=3, keep_checkpoints=2), tmp_path, strategy=None))
     assert trained == ["base"]
     [result] = table3.train(options_of("base", train_steps=20), tmp_path, strategy=None)
     assert trained == ["base", "base"] and result.updates == 20
@@ -214,7 +214,8 @@ def test_more_updates_train_on_and_options_without_effect_on_the_result_change_n
 @pytest.mark.parametrize(
     "changed",
     [{"warmup_steps": 7}, {"label_smoothing": 0.3}, {"train_steps": 5}, {"dtype": "bfloat16"}, {"seed": 7}, {"batch_tokens": 9}]
-    + [{"buckets_per_update": 3}, {"clip_norm": 2.0}, {"learning_rate_factor": 0.5}, {"patience": 4}, {"bpe_dropout": 0.1}],
+    + [{"buckets_per_update": 3}, {"clip_norm": 2.0}, {"learning_rate_factor": 0.5}, {"patience": 4}, {"bpe_dropout": 0.1}]
+    + [{"freeze": "embedding"}, {"parent": "x"}, {"valid_steps": 3}, {"valid_sentences": 3}],
     ids=str,
 )
 def test_a_finished_row_of_other_options_is_refused(tmp_path, trained, changed):
@@ -223,6 +224,24 @@ def test_a_finished_row_of_other_options_is_refused(tmp_path, trained, changed):
     with pytest.raises(ValueError, match=f"Received: {next(iter(changed))}=.* Give another `output_dir`"):
         list(table3.train(options_of("base", **changed), tmp_path, strategy=None))
     assert trained == ["base"]
+
+
+@pytest.mark.parametrize(
+    ("divisor", "changed", "received"),
+    [(1, {"warmup_steps": 7}, r"warmup_steps=7 \(.*base: 4000\)"), (4, {}, r"d_model=128 \(.*base: 512\)")]
+    + [(1, {"train_steps": 5}, r"train_steps=5 \(.*base: 10\)"), (1, {"train_steps": 20}, r"train_steps=20 \(.*base: 10\)")],
+)
+def test_rows_of_an_earlier_command_must_have_the_options_of_this_one(tmp_path, trained, divisor, changed, received):
+    """Story: a table had rows of two learning rates, and a bold difference between them."""
+    list(table3.train(options_of("base"), tmp_path, strategy=None))
+    earlier = options_of("base", **changed)
+    model = {name: value for name, value in paper.table_3("base", divisor).items() if hasattr(earlier["base"].model, name)}
+    earlier["base"] = dataclasses.replace(earlier["base"], model=dataclasses.replace(earlier["base"].model, **model))
+    with pytest.raises(ValueError, match=received):
+        list(table3.train(options_of("E", **changed), tmp_path, earlier=earlier, strategy=None))
+    assert trained == ["base"]
+    list(table3.train(options_of("E"), tmp_path, earlier=options_of("base"), strategy=None))
+    assert trained == ["base", "E"]
 
 
 def test_a_result_of_before_cooldowns_is_one_without_a_cooldown(tmp_path, trained):
@@ -280,11 +299,12 @@ def test_the_table_has_all_rows_with_a_result_in_the_paper_s_order(tmp_path):
 
 
 def test_tensorboard_compares_the_rows_and_forgets_those_that_are_gone(tmp_path):
+    (tmp_path / table3.LOGS / "train").mkdir(parents=True)
     save(tmp_path, *RESULTS)
     table3.write(tmp_path)
     (tmp_path / "E" / table3.RESULT).unlink()
     table3.write(tmp_path)
-    assert sorted(path.name for path in (tmp_path / table3.LOGS).iterdir()) == ["A1", "base"]
+    assert sorted(path.name for path in (tmp_path / table3.LOGS).iterdir()) == ["A1", "base", "train"], "The last is someone else's."
     events = EventAccumulator(str(tmp_path / table3.LOGS / "A1"))
     events.Reload()
     names = {"bleu", "perplexity", "parameters", "target_tokens_per_second", "flops", "seconds"}

@@ -64,8 +64,9 @@ def train() -> None:
         from t2t_keras.experiments import table3
         from t2t_keras.training import devices
 
-    files = []
-    for _ in table3.train(rows, output_dir, strategy=devices.make_strategy(_CPU_DEVICES.value, first.train), quiet=options.without_noise):
+    earlier = {row: _options(row, output_dir) for row in paper.TABLE_3 if row not in rows and table3.read_result(output_dir / row)}
+    strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
+    for _ in table3.train(rows, output_dir, earlier=earlier, strategy=strategy, quiet=options.without_noise):
         files = table3.write(output_dir)
     files = files or table3.write(output_dir)  # Nothing was left to train.
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")

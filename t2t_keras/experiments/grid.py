@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 
 from t2t_keras import run_folder
-from t2t_keras.config import DecodeConfig, TrainConfig
+from t2t_keras.config import DecodeConfig
 from t2t_keras.data import prepare
 from t2t_keras.decoding.loading import load
 from t2t_keras.evaluation.evaluate import evaluate
@@ -19,13 +19,7 @@ from t2t_keras.log import logger
 from t2t_keras.training.state import TrainState
 
 RESULT = "grid.json"  # In the folder of a run.
-# Options of training that may differ among runs of a row: they change nothing that is scored, or as little as another machine does.
-_WITHOUT_EFFECT = {
-    *("device_tflops", "micro_batch_tokens", "micro_batches_at_once", "data_service", "log_steps", "histogram_steps"),
-    *("profile_steps", "attention_images", "max_skipped", "max_hours", "deterministic", "tf32"),
-}
 _OF_OTHER_RUNS = {"parent", "encoder_from"}  # Rows with one of these take options from another run.
-_DETERMINING = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in _WITHOUT_EFFECT]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +61,6 @@ def _read_results(output_dir: pathlib.Path) -> dict[str, Result]:
     return {f"{path.parent.parent.name}/{path.parent.name}": read_result(path.parent) for path in paths}
 
 
-def _determining(options: run_folder.Options) -> dict:
-    """Returns the options that determine the scores of a run."""
-    of_data = {"builtin_pairs": options.data.builtin_pairs} if options.data.dataset == "builtin" else {}  # Files are in the data folder.
-    return dataclasses.asdict(options.model) | {name: getattr(options.train, name) for name in _DETERMINING} | of_data
-
-
 def _check_alike(name: str, result: Result, rows: dict[str, dict], base: run_folder.Options, folder: pathlib.Path) -> None:
     """Checks that a run of an earlier command differs from the base of this one as its row says.
 
@@ -85,7 +73,7 @@ def _check_alike(name: str, result: Result, rows: dict[str, dict], base: run_fol
         raise ValueError(f"{expected}. Received: {now} for {result.row} ({folder / name}: {was}). Give the row another name.")
     if _OF_OTHER_RUNS & result.changes.keys():
         return  # Its other options are those of that run.
-    wanted = _determining(base)
+    wanted = series.determining(base)
     differ = [option for option, value in result.options.items() if option not in result.changes and value != wanted.get(option)]
     if differ := [option for option in differ if option != "seed"]:
         received = ", ".join(f"{option}={wanted.get(option)} ({folder / name}: {result.options[option]})" for option in differ)
@@ -125,7 +113,7 @@ def train(
     def finished(name: str) -> Result | None:
         folder, options = output_dir / name, runs[name]
         result = read_result(folder)
-        current = series.is_current(result, folder, options, _determining)
+        current = series.is_current(result, folder, options, series.determining)
         return result if current and result.scoring == described else None
 
     def score(name: str, state: TrainState) -> Result:
@@ -144,7 +132,7 @@ def train(
             flops=state.flops,
             scores={test: {metric: scores[metric] for metric in METRICS} for test, scores in found.items()},
             signature=found[VALID]["signature"],
-            options=_determining(options),
+            options=series.determining(options),
             scoring=described,
         )
         write_whole(folder / RESULT, json.dumps(dataclasses.asdict(result), indent=2).encode() + b"\n")

@@ -5,13 +5,13 @@ import dataclasses
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import keras
 
 from t2t_keras import checkpoint, run_folder
-from t2t_keras.config import ModelConfig, TrainConfig
+from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.files import read_json
 from t2t_keras.log import logger
@@ -19,7 +19,13 @@ from t2t_keras.training import run
 from t2t_keras.training.loop import NotFiniteError
 from t2t_keras.training.state import TrainState
 
-_DEFAULTS = dataclasses.asdict(ModelConfig()) | dataclasses.asdict(TrainConfig())
+_DEFAULTS = {name: value for group in (DataConfig, TrainConfig, ModelConfig) for name, value in dataclasses.asdict(group()).items()}
+# Options of training that may differ among the runs of a table: they change nothing that is scored, or as little as another machine does.
+_WITHOUT_EFFECT = {
+    *("device_tflops", "micro_batch_tokens", "micro_batches_at_once", "data_service", "log_steps", "histogram_steps"),
+    *("profile_steps", "attention_images", "max_skipped", "max_hours", "deterministic", "tf32"),
+}
+OF_AVERAGES = {"checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "ema_decay"}  # Without effect on the last checkpoint.
 
 
 class Scored(Protocol):
@@ -27,6 +33,18 @@ class Scored(Protocol):
 
     seconds: float
     options: dict
+
+
+def determining(options: run_folder.Options, without: Iterable[str] = ()) -> dict:
+    """Returns the options that determine the scores of a run, by name.
+
+    Args:
+        options: of the run.
+        without: further options of training that have no effect.
+    """
+    of_data = {"builtin_pairs": options.data.builtin_pairs} if options.data.dataset == "builtin" else {}  # Files are in the data folder.
+    of_training = {name: value for name, value in vars(options.train).items() if name not in {*_WITHOUT_EFFECT, *without}}
+    return dataclasses.asdict(options.model) | of_training | of_data
 
 
 def read_result(path: pathlib.Path, kind: type, valid: Callable[[dict], bool] = lambda values: True):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -24,16 +25,7 @@ from t2t_keras.training.state import TrainState
 
 RESULT = "table3.json"  # In the run's folder of a row.
 LOGS = "logs"  # In the folder of the table, for TensorBoard's HPARAMS tab.
-# Options of training that determine the result, beside those of the model.
-_DETERMINING = (
-    *("train_steps", "warmup_steps", "learning_rate_factor", "label_smoothing", "clip_norm", "batch_tokens", "buckets_per_update", "dtype"),
-    *("seed", "patience", "best_metric", "cooldown_steps", "learning_rate", "bpe_dropout", "embeddings", "freeze_embeddings"),
-)
-
-
-def _determining(options: run_folder.Options) -> dict:
-    """Returns the options that determine the result of a row."""
-    return dataclasses.asdict(options.model) | {name: getattr(options.train, name) for name in _DETERMINING}
+_determining = functools.partial(series.determining, without=series.OF_AVERAGES)  # Rows are scored by their last checkpoint.
 
 
 def read_result(folder: pathlib.Path) -> Result | None:
@@ -82,13 +74,19 @@ def _score(row: str, folder: pathlib.Path, options: run_folder.Options, state: T
 
 
 def train(
-    rows: dict[str, run_folder.Options], output_dir: pathlib.Path, *, strategy, quiet: Callable = contextlib.nullcontext
+    rows: dict[str, run_folder.Options],
+    output_dir: pathlib.Path,
+    *,
+    earlier: dict[str, run_folder.Options] | None = None,
+    strategy,
+    quiet: Callable = contextlib.nullcontext,
 ) -> Iterator[Result]:
     """Trains and scores rows, except those that have their result; see `series.train`.
 
     Args:
         rows: the options of each row, by its name.
         output_dir: each row has its run in a folder of its name there.
+        earlier: the options that the other rows with a result in `output_dir` would have now.
         strategy: from `devices.make_strategy`.
         quiet: see `run.train`.
 
@@ -96,10 +94,18 @@ def train(
         The result of each row that was trained, in the order of `rows`.
 
     Raises:
-        ValueError: a finished row has other options or other data, or, after all other rows, the updates of a row were not finite.
+        ValueError: a finished row, also of `earlier`, has other options or other data; or, after all other rows, the updates of a row
+            were not finite.
         StoppedError, FileNotFoundError, BlockingIOError: see `series.train`.
     """
     results = {row: _finished_result(row, output_dir / row, options) for row, options in rows.items()}
+    for row, options in (earlier or {}).items():
+        if not _finished_result(row, output_dir / row, options):
+            received = f"train_steps={options.train.train_steps} ({output_dir / row}: {read_result(output_dir / row).updates})"
+            raise ValueError(
+                f"Expected the updates that the other rows of the table had. Received: {received}. Train {row} too, or give another "
+                "`output_dir`."
+            )
 
     def score(row: str, state: TrainState) -> Result:
         return _score(row, output_dir / row, rows[row], state)
@@ -124,7 +130,8 @@ def write(output_dir: pathlib.Path) -> list[str]:
     (output_dir / "table3.png").unlink(missing_ok=True)
     for name, content in files.items():
         write_whole(output_dir / name, content)
-    shutil.rmtree(output_dir / LOGS, ignore_errors=True)
+    for row in paper.TABLE_3:
+        shutil.rmtree(output_dir / LOGS / row, ignore_errors=True)
     for result in results:
         values = dataclasses.asdict(result)
         metrics = {name: value for name, value in values.items() if isinstance(value, int | float) and name != "updates"}

@@ -106,6 +106,9 @@ def import_huggingface(
 def _marian(folder: Folder, config: MarianConfig) -> _Sides:
     """Reads the vocabularies of a Marian model."""
     separate = is_separate(folder)
+    known = folder.json(VOCABULARY).keys() | folder.json(TARGET_VOCABULARY).keys()
+    if added := [token for token in m2m_vocabulary.added_tokens(folder) if token not in known]:
+        raise ValueError(f"Expected no added tokens beside {VOCABULARY} in {folder.path}. Received: {', '.join(added):.80}.")
     one = config.shared and config.tied and not separate  # Then both sides have one matrix.
     source = Vocabulary.read(folder, VOCABULARY, config.source_rows, config.pad, config.start if one else None)
     of_target = TARGET_VOCABULARY if separate else VOCABULARY
@@ -122,6 +125,8 @@ def _many_languages(folder: Folder, config: MarianConfig, source_language: str, 
     vocabulary = Vocabulary(where, pieces, config.target_rows, config.pad, config.start)
     _check_ids(folder, config, vocabulary)
     options = folder.json(TOKENIZER)
+    if options.get("legacy_behaviour"):  # Then the source's language is behind the sentence.
+        raise ValueError(f"Expected legacy_behaviour=False in {folder.path / TOKENIZER}. Received: {options['legacy_behaviour']!r:.80}.")
     of_files = options.get("src_lang"), options.get("tgt_lang")
     if config.forced_first is not None:
         of_files = of_files[0], next((code for code, index in languages.items() if index == config.forced_first), None)

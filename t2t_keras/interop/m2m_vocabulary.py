@@ -53,7 +53,7 @@ def languages_of(folder: Folder, first: int) -> dict[str, int]:
     special = folder.json(SPECIAL)
     listed = special.get("additional_special_tokens") or options.get("additional_special_tokens") or options.get("extra_special_tokens")
     names = [_text(token) for token in listed] if isinstance(listed, list) else []
-    known = _known_ids(folder, options)
+    known = added_tokens(folder)
     if not any(map(_LANGUAGE.fullmatch, [*names, *known])) and folder.find(VOCABULARY):
         names = [f"__{code}__" for code in LANGUAGES.get(str(options.get("language_codes", "m2m100")), "").split()]
     found = {token: known.get(token, first + index) for index, token in enumerate(filter(_LANGUAGE.fullmatch, names))}
@@ -66,9 +66,13 @@ def languages_of(folder: Folder, first: int) -> dict[str, int]:
     return {next(filter(None, _LANGUAGE.fullmatch(token).groups())): index for token, index in found.items()}
 
 
-def _known_ids(folder: Folder, options: dict) -> dict[str, int]:
-    """Returns the ids of tokens that are added to the pieces, where files have them."""
-    fast, slow = folder.json(FAST).get("added_tokens", []), options.get("added_tokens_decoder", {})
+def added_tokens(folder: Folder) -> dict[str, int]:
+    """Returns the ids of tokens that are added to the pieces, where files have them.
+
+    Raises:
+        ValueError: they have no such ids.
+    """
+    fast, slow = folder.json(FAST).get("added_tokens", []), folder.json(TOKENIZER).get("added_tokens_decoder", {})
     try:
         known = folder.json(ADDED) | {_text(token): int(index) for index, token in slow.items()}
         known |= {token["content"]: token["id"] for token in fast}

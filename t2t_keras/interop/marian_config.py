@@ -146,7 +146,7 @@ def read(folder: Folder) -> MarianConfig:
     source_rows = values.get("vocab_size", int)
     shared, tied = (values.get(name, bool, True) for name in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))
     target_rows = source_rows if shared else values.get("decoder_vocab_size", int, source_rows)
-    scaled = values.get("scale_embedding", bool, False)
+    scaled = values.get("scale_embedding", bool, kind == M2M)
     ids = {name: values.id_of(f"{name}_token_id", target_rows) for name in ("pad", "eos", "decoder_start")}
     # Fairseq counts positions from the one after the id of padding.
     own = {"norm": PRE, "sinusoids": TENSOR2TENSOR, "first_position": ids["pad"] + 1} if kind == M2M else {}
@@ -161,7 +161,7 @@ def read(folder: Folder) -> MarianConfig:
             d_k=d_model // heads,
             d_v=d_model // heads,
             dropout=values.get("dropout", float),
-            attention_dropout=values.get("attention_dropout", float, 0.0),
+            attention_dropout=values.get("attention_dropout", float, 0.1 if kind == M2M else 0.0),
             activation_dropout=values.get("activation_dropout", float, 0.0),
             attention_bias=True,
             activation=_ACTIVATIONS[activation],
@@ -204,7 +204,8 @@ def _search(
     α = length_penalty · (n + 5) / n.
     """
     search = _Values(folder, SEARCH)
-    search.values = {name: value for name, value in values.values.items() if value is not None} | search.values
+    if folder.find(SEARCH) is None:  # As `generate`, which reads the search from one file.
+        search.values = values.values
     eos = ids["eos"]
     bad = [each for each in search.get("bad_words_ids", list, []) if each != [eos]]  # `generate` does not forbid the end token either.
     forbidden = [each[0] for each in bad if isinstance(each, list) and len(each) == 1 and type(each[0]) is int and 0 <= each[0] < rows]

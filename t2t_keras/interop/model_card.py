@@ -12,7 +12,7 @@ from t2t_keras.files import read_json
 from t2t_keras.interop.huggingface import IMPORT, OF_HUB
 
 _LANGUAGE = re.compile("[a-z]{2,3}")
-_OF_FILE = re.compile(r"\.([a-z]{2})(\.gz)?(@[^@]*)?$")  # The end of the name of a text, with its weight.
+_OF_FILE = re.compile(r"\.(?!gz\b)([a-z]{2})(\.gz)?(@[^@]*)?$")  # The end of the name of a text, with its weight.
 _LOCAL = {"data_service"}  # An option that means something on one network only.
 _CARD = """---
 {languages}library_name: transformers
@@ -71,12 +71,12 @@ class Scores:
 
     Attributes:
         name: of the test set.
-        checkpoint: the weights that were scored.
+        weights: those that were scored, and their arithmetic, if it is not float32.
         figures: metric, value and sacreBLEU's signature.
     """
 
     name: str
-    checkpoint: str
+    weights: str
     figures: list[tuple[str, float, str]]
 
 
@@ -85,15 +85,19 @@ def read_scores(path: pathlib.Path) -> Scores:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it has no BLEU with a signature.
+        ValueError: it has no BLEU with a signature, or translations were not those of the model's own search.
     """
     found = read_json(path)
+    if more := [name for name in ("ensemble_mean", "mbr", "rerank_with") if found.get(name)]:
+        raise ValueError(f"Expected the scores of one model and its search. Received: {path}, of evaluate.py with {', '.join(more)}.")
     named = (("BLEU", "bleu", "signature"), ("chrF2", "chrf", "chrf_signature"))
     figures = [(label, found.get(metric), found.get(signature)) for label, metric, signature in named]
     figures = [each for each in figures if isinstance(each[1], int | float) and isinstance(each[2], str)]
     if not figures:
         raise ValueError(f"Expected what tools/evaluate.py --json printed. Received: {path}, which has no score with a signature.")
-    return Scores(path.stem, str(found.get("checkpoint", "")), figures)
+    dtype = str(found.get("dtype", "float32"))
+    weights = [str(found.get("checkpoint", "")), dtype * (dtype != "float32"), "int8" * bool(found.get("int8"))]
+    return Scores(path.stem, ", ".join(filter(None, weights)), figures)
 
 
 def corpus(model_dir: pathlib.Path, options: run_folder.Options) -> DataConfig:
@@ -143,7 +147,7 @@ def card(
     spoken, tags = languages(data), sorted(set(filter(None, options.data.tags)))
     origin, command, base = _origin(model_dir, options, state)
     return _CARD.format(
-        languages="".join(f"{line}\n" for line in ["language:", *(f"- {code}" for code in spoken)] if spoken),
+        languages="".join(f"{line}\n" for line in ["language:", *(f'- "{code}"' for code in spoken)] if spoken),
         base=f"base_model: {json.dumps(base)}\n" if base else "",
         name=_plain(name),
         pair=" to ".join(spoken) or "one language to another",
@@ -219,7 +223,7 @@ def _corpora(data: DataConfig) -> str:
 
 def _table(options: run_folder.Options, state: dict, scores: list[Scores]) -> str:
     rows = [
-        f"| {_plain(each.name)} | {label} | {value:.2f} | {_plain(each.checkpoint)} | {signature.replace('|', chr(92) + '|')} |"
+        f"| {_plain(each.name)} | {label} | {value:.2f} | {_plain(each.weights)} | {signature.replace('|', chr(92) + '|')} |"
         for each in scores
         for label, value, signature in each.figures
     ]
