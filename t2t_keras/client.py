@@ -333,15 +333,23 @@ def translate_batch(predict: Predict, lines: list[str | Request], options: Optio
     Raises:
         ServerError: the server refused the request or one of its lines.
     """
+
+    def predicted(signature: str, inputs: dict, names: Iterable[str]) -> dict[str, list]:
+        found = predict(signature, inputs)
+        if not isinstance(found, dict) or not set(names) <= found.keys():
+            received = ", ".join(found) if isinstance(found, dict) else type(found).__name__
+            raise ServerError(f"Expected a model that translates, with outputs {', '.join(names)}. Received: {received:.200}.")
+        return found
+
     names = ("text", "score")
     if options is None and not any(isinstance(line, Request) for line in lines):
-        outputs = predict("serving_default", {"text": lines})
+        outputs = predicted("serving_default", {"text": lines}, names)
         outputs = {name: [[value] for value in outputs[name]] for name in names}
     else:
         options = options or Options()
-        outputs = predict(*options.request(first, lines))
         if any(isinstance(line, Request) for line in lines):
             names = (*names, "constraints_met")
+        outputs = predicted(*options.request(first, lines), (*names, "error"))
         refused = [(line, error) for line, error in zip(lines, outputs["error"], strict=False) if error]
         if refused:
             line, error = refused[0]

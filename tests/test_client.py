@@ -473,6 +473,16 @@ def test_no_message_repeats_a_password(servers, requests):
     assert "hunter2" not in str(model.failed(f"Failed to parse: {address}/v1"))
 
 
+@pytest.mark.parametrize(
+    ("outputs", "received"),
+    [({"label": ["a"], "probabilities": [[0.5]]}, "label, probabilities"), (["a"], "list"), ({"text": ["A"]}, "text")],
+)
+@pytest.mark.parametrize("options", [None, client.Options(n_best=2)])
+def test_a_model_that_does_not_translate_is_named_by_its_outputs(outputs, received, options):
+    with pytest.raises(client.ServerError, match=f"Expected a model that translates, with outputs text, score.* Received: {received}\\."):
+        client.translate_batch(lambda signature, inputs: outputs, ["a"], options)
+
+
 def test_a_server_that_loses_a_line_is_caught():
     with pytest.raises(client.ServerError, match="Expected 2 translations"):
         client.translate_batch(lambda signature, inputs: {"text": ["A"], "score": [0.0]}, ["a", "b"])

@@ -156,7 +156,15 @@ def test_its_readme_has_the_options_of_the_search_and_the_lengths_of_the_positio
     """Of 20 sub-words: 0.6 · 20 / 25 = 0.48."""
     readme = " ".join((written[1] / "README.md").read_text(encoding="utf-8").split())
     assert '{"beam_size": 1, "patience": 2, "length_penalty": 0.48, ' in readme
+    assert 'options["no_repeat_ngram_size"] = 0' in readme
     assert "covers sources of 120 and translations of 130 sub-words" in readme
+
+
+def test_repeated_ngrams_are_forbidden_there_too_and_groups_of_beams_are_reported(tokenizer, tmp_path, messages):
+    ours = make_translator(ONE_WIDTH, tokenizer, beam_size=2, no_repeat_ngram=2, diverse_groups=2)
+    ctranslate2_format.write(ours, tmp_path)
+    assert 'options["no_repeat_ngram_size"] = 2' in (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert messages == ["Options of the search without a counterpart are ignored: diverse_groups."]
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6])

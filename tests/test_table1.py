@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import types
@@ -218,6 +219,25 @@ def test_measurements_of_other_settings_are_not_continued(tmp_path):
     (tmp_path / "table1.json").write_text(json.dumps({"settings": settings, "seconds": {}}))
     with pytest.raises(ValueError, match="'window': 2.*Received: .*'window': 4"):
         table1.measure(table1.Settings(d=8, heads=2, window=2), [8], 1, tmp_path / "table1.json")
+
+
+def test_measurements_of_another_machine_are_not_continued(tmp_path):
+    results = table1.read_results(table1.Settings(), None)
+    (tmp_path / "table1.json").write_text(json.dumps(results))
+    assert table1.read_results(table1.Settings(), tmp_path / "table1.json") == results
+    (tmp_path / "table1.json").write_text(json.dumps(results | {"machine": "another, 9 cores"}))
+    with pytest.raises(ValueError, match=f"of {re.escape(results['machine'])}. Received: another, 9 cores."):
+        table1.read_results(table1.Settings(), tmp_path / "table1.json")
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [("--lengths=", "Expected --lengths to be positive numbers. Received: none."), ("--lengths=8,-5", "Received: 8,-5."),
+     ("--output=x.pdf", "Expected a picture as png or svg. Received: x.pdf.")],
+)  # fmt: skip
+def test_the_program_refuses_what_it_cannot_do_before_it_measures(flag, message):
+    result = subprocess.run([sys.executable, str(ROOT / "tools/table1.py"), flag], capture_output=True, text=True)
+    assert result.returncode == 1 and message in result.stderr and "Traceback" not in result.stderr
 
 
 def test_the_settings_are_those_of_the_base_model():

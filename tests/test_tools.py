@@ -1030,6 +1030,15 @@ def test_help_shows_the_program_and_every_option_with_its_default(name):
     assert all(word in shown for word in expected.get(name, ["--model_dir", "--checkpoint", "average|best|latest"]))
 
 
+def test_help_may_be_read_in_part():
+    """As by `head`, which ends early."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = programs.run([sys.executable, str(ROOT / "tools/demo.py"), "--help"], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (141, b"")
+
+
 @pytest.mark.parametrize("name", [*PROGRAMS, "client"])
 def test_help_of_an_installed_program_shows_its_own_name(name):
     command = f"t2t-{name.replace('_', '-')}"
@@ -1290,6 +1299,15 @@ CALLS = {
             (("{0}", "{0}", "{0.name}"), ("{0},{0}/.", ["{0}", "{0}"], "{0.name} + {0.name}"))
         )
     },
+    "demo   ": (
+        "import t2t_keras\n"
+        "t2t_keras.load = lambda folder: 'model'\n"
+        "module('visualization.demo', LOOPBACK=('localhost', '[::1]'), from_translator=lambda loaded: lambda *given: None,"
+        " warm_up=lambda *given: None, Demo=lambda translate, title, n_best, hosts: told(hosts),"
+        " serve=lambda demo, *where: told(*where) or SimpleNamespace(port=5, serve_forever=lambda: None))",
+        ["--model_dir={0}", "--host=[::1]"],
+        [[["localhost", "[::1]"], {}], ["::1", 8000, {}]],
+    ),
     "demo  ": (
         "from t2t_keras import client\n"
         "client.connect = lambda model: [model.server, model.name]\n"
@@ -1320,10 +1338,10 @@ CALLS = {
     "table1": (
         "module('experiments.table1', Settings=lambda *sizes: list(sizes), measure=lambda *given: told(*given) or {'machine': 'mine'},"
         " table=lambda results, least: told('table', least), picture=lambda results, least: ['picture', least])\n"
-        "module('visualization.figures', save=lambda *given: told(*given))",
+        "module('visualization.figures', save=lambda *given: told(*given), format_of=lambda path: told(path))",
         ["--d=8", "--heads=2", "--window=5", "--kernel=7", "--lengths=32,4,16", "--fit_from=16", "--rounds=3"]
         + ["--json={0}/json", "--output={0}/png"],
-        [[[8, 2, 5, 7], [4, 16, 32], 3, "{0}/json", {}], ["table", 16, {}], [["picture", 16], "{0}/png", {}]],
+        [["{0}/png", {}], [[8, 2, 5, 7], [4, 16, 32], 3, "{0}/json", {}], ["table", 16, {}], [["picture", 16], "{0}/png", {}]],
     ),
     "attention_functions": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"

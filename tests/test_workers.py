@@ -208,6 +208,11 @@ def test_the_launcher_says_what_it_expects(arguments):
     assert result.returncode == 1 and "Expected a number of workers and a command" in result.stderr
 
 
+def test_the_launcher_names_a_command_that_does_not_exist():
+    result = subprocess.run([sys.executable, str(ROOT / "tools/workers.py"), "2", "no_such_program"], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (1, "Error: [Errno 2] No such file or directory: 'no_such_program'\n")
+
+
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (75, 75), (-signal.SIGKILL, 128 + signal.SIGKILL)])
 def test_the_launcher_passes_signals_on_to_all_workers_and_exits_with_their_code(monkeypatch, code, expected):
     from tools import workers as launcher

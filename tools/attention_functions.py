@@ -23,17 +23,6 @@ _SET_HERE = ("attention", "num_heads", "d_k", "d_v")
 options.define(*run_folder.groups_of().values())
 
 
-def _numbers(flag) -> list[int]:
-    """Returns the positive numbers of a list flag, in increasing order.
-
-    Raises:
-        ValueError: a value is no such number, or there is none.
-    """
-    if not flag.value or not all(word.strip().isdecimal() and int(word) for word in flag.value):
-        raise ValueError(f"Expected --{flag.name} to be positive numbers. Received: {','.join(flag.value)}.")
-    return sorted({int(word) for word in flag.value})
-
-
 def _options(function: str, d_k: int, output_dir: pathlib.Path) -> run_folder.Options:
     """Returns all options of a run: those of the function and d_k, and otherwise the given ones or the defaults.
 
@@ -53,7 +42,7 @@ def _options(function: str, d_k: int, output_dir: pathlib.Path) -> run_folder.Op
 
 def measure() -> None:
     output_dir = pathlib.Path(_OUTPUT_DIR.value).expanduser()
-    widths, lengths = _numbers(_WIDTHS), _numbers(_LENGTHS)
+    widths, lengths = options.positive_numbers(_WIDTHS), options.positive_numbers(_LENGTHS)
     runs = {(function, d_k): _options(function, d_k, output_dir) for d_k in widths for function in ATTENTION_FUNCTIONS}
     for (function, d_k), chosen in runs.items():
         run_folder.check_start(output_dir / f"{function}_{d_k}", chosen)

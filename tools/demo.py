@@ -59,11 +59,12 @@ def demo() -> None:
 
             name = " + ".join(folder.resolve().name for folder in folders)
             translate = page.from_translator(t2t_keras.load(folders if len(folders) > 1 else folders[0]))
-    hosts = page.LOOPBACK if _HOST.value in page.LOOPBACK or _HOST.value == "::1" else ()
+    host = _HOST.value.removeprefix("[").removesuffix("]")
+    shown = f"[{host}]" if ":" in host else host
+    hosts = page.LOOPBACK if shown in page.LOOPBACK else ()
     n_best = _number_shown(translate)
-    server = page.serve(page.Demo(translate, title=name, n_best=n_best, hosts=hosts), _HOST.value, _PORT.value)
+    server = page.serve(page.Demo(translate, title=name, n_best=n_best, hosts=hosts), host, _PORT.value)
     page.warm_up(translate, n_best)
-    shown = f"[{_HOST.value}]" if ":" in _HOST.value else _HOST.value
     print(f"Open http://{shown}:{server.port}/ in a browser. Ctrl-C ends the program.", file=sys.stderr, flush=True)
     server.serve_forever()
 

@@ -22,16 +22,18 @@ _OUTPUT = flags.DEFINE_string("output", "", "Picture to draw: a PNG or SVG file;
 
 
 def measure() -> None:
-    lengths = sorted(map(int, _LENGTHS.value))
+    lengths, output = options.positive_numbers(_LENGTHS), pathlib.Path(_OUTPUT.value).expanduser()
     with options.without_noise():
         from t2t_keras.experiments import table1
         from t2t_keras.visualization import figures
 
+    if _OUTPUT.value:
+        figures.format_of(output)
     settings = table1.Settings(_D.value, _HEADS.value, _WINDOW.value, _KERNEL.value)
     results = table1.measure(settings, lengths, _ROUNDS.value, pathlib.Path(_JSON.value).expanduser() if _JSON.value else None)
     print(f"{results['machine']}; {settings}.\n\n{table1.table(results, _FIT_FROM.value)}")
     if _OUTPUT.value:
-        figures.save(table1.picture(results, _FIT_FROM.value), pathlib.Path(_OUTPUT.value).expanduser())
+        figures.save(table1.picture(results, _FIT_FROM.value), output)
 
 
 def main() -> None:

@@ -111,7 +111,10 @@ def main() -> None:
         return
     if len(sys.argv) < 3 or not sys.argv[1].isdecimal() or int(sys.argv[1]) < 1:
         sys.exit(f"Expected a number of workers and a command. Received: {' '.join(sys.argv[1:]) or 'nothing'}.\n\n{help_text()}")
-    workers = start(int(sys.argv[1]), sys.argv[2:], stderr=subprocess.PIPE)
+    try:
+        workers = start(int(sys.argv[1]), sys.argv[2:], stderr=subprocess.PIPE)
+    except OSError as error:
+        sys.exit(f"Error: {error}")
     errors = [Errors(worker) for worker in workers[1:]]
 
     def pass_on(number, frame) -> None:

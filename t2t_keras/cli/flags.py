@@ -439,10 +439,24 @@ def without_noise():
             os.close(stderr)
 
 
+def positive_numbers(flag) -> list[int]:
+    """Returns the numbers of a list flag, in increasing order.
+
+    Raises:
+        ValueError: a value is not a positive whole number, or there is none.
+    """
+    if not flag.value or not all(word.strip().isdecimal() and int(word) for word in flag.value):
+        raise ValueError(f"Expected --{flag.name} to be positive numbers. Received: {','.join(flag.value) or 'none'}.")
+    return sorted({int(word) for word in flag.value})
+
+
 def _parse(arguments: list[str]) -> list[str]:
     """Returns the arguments that are not flags. Ends the program with a message if a flag is invalid."""
     try:
-        return flags.FLAGS(arguments)
+        try:
+            return flags.FLAGS(arguments)
+        finally:
+            print(end="", flush=True)  # Of --help, which ends the program.
     except flags.UnrecognizedFlagError as error:
         others = [name for name in registry.architectures() if error.flagname in run_folder.option_names(name)]
         if not others or run_folder.ARCHITECTURE not in flags.FLAGS:
@@ -451,6 +465,14 @@ def _parse(arguments: list[str]) -> list[str]:
         sys.exit(f"Error: Expected options of --architecture={chosen_architecture()}. Received: --{error.flagname}, an option of {of}.")
     except flags.Error as error:
         _end_with(error)
+    except BrokenPipeError:  # Of `--help | head`.
+        sys.exit(_discard_stdout())
+
+
+def _discard_stdout() -> int:
+    """Discards what stdout still buffers, because the reader of the pipe has ended. Returns the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
 
 
 def _end_with(error: flags.Error) -> NoReturn:
@@ -489,9 +511,8 @@ def run(main, operands: str = "") -> None:
             return EXIT_CODE
         except KeyboardInterrupt:
             return 130
-        except BrokenPipeError:  # The reader of a pipe such as `… | head` has ended; discard the rest of the buffer.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 141
+        except BrokenPipeError:  # Of `… | head`.
+            return _discard_stdout()
         except (ValueError, OSError, OtherWorkerError) as error:
             if flags.FLAGS["traceback"].value:
                 raise

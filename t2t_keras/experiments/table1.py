@@ -281,7 +281,7 @@ def measure(settings: Settings, lengths: list[int], rounds: int, file: pathlib.P
         The measurements: settings, machine, seconds, memory, sequential and paths; the last four by the names in `LAYERS`.
 
     Raises:
-        ValueError: the file has measurements with other settings, or is damaged.
+        ValueError: the file has measurements with other settings or of another machine, or is damaged.
     """
     results = read_results(settings, file)
 
@@ -303,14 +303,15 @@ def read_results(settings: Settings, file: pathlib.Path | None) -> dict:
     """Returns the measurements in a file, or, if there is none, new ones: the settings and the machine.
 
     Raises:
-        ValueError: the file has measurements with other settings, or is damaged.
+        ValueError: the file has measurements with other settings or of another machine, or is damaged.
     """
     results = {"settings": dataclasses.asdict(settings), "machine": "{cpu}, {cores} cores".format(**cpu())}
     if not file or not file.exists():
         return results
     before = read_json(file)
-    if before.get("settings") != results["settings"]:
-        raise ValueError(f"Expected {file} to have measurements of {results['settings']}. Received: {before.get('settings')}.")
+    for name in ("settings", "machine"):
+        if before.get(name) != results[name]:
+            raise ValueError(f"Expected {file} to have measurements of {results[name]}. Received: {before.get(name)}.")
     return before
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from t2t_keras.config import BOS, EOS, PRE, SCALED, UNK
 from t2t_keras.files import check_new, making_folder
 from t2t_keras.layers.positions import sinusoids
+from t2t_keras.log import logger
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.run_folder import SOURCE_SUBWORDS, SUBWORDS
 from t2t_keras.text.byte_pairs import BytePairs
@@ -59,6 +60,7 @@ def translate(lines):
     longest = min(max(map(len, sources), default=0) + 1, {max_input}) + {extra_length}
     lengths = {{"max_input_length": {max_input}, "min_decoding_length": 0, "max_decoding_length": longest}}
     options = {{"beam_size": {beam_size}, "patience": 2, "length_penalty": {length_penalty:.2f}, **lengths}}
+    options["no_repeat_ngram_size"] = {no_repeat_ngram}
     for result in translator.translate_batch(sources, **options):
         ids = [subwords.piece_to_id(piece) for piece in result.hypotheses[0]]
         line = subwords.decode([id for id in ids if id > {eos}])
@@ -226,6 +228,8 @@ def write(translator, folder: str | pathlib.Path, quantization: str = "") -> Non
     pieces, source_pieces = (list(side.pieces) for side in (translator.tokenizer, translator.source_tokenizer))
     spec = specification(translator.model, pieces, positions, source_pieces)
     check_new(folder, "export_dir")
+    if config.diverse_groups > 1:
+        logger.warning("Options of the search without a counterpart are ignored: diverse_groups.")
     try:
         spec.validate()
         spec.optimize(quantization=quantization or None)
