@@ -410,7 +410,7 @@ class TrainConfig:
         0,
         "Number of updates up to --train_steps over which the learning rate also falls linearly to 0, as in Zhai et al. (2022); 0, as in "
         "the paper, has none. A run that is resumed with more --train_steps goes back to the rate of section 5.3 until its new last "
-        "updates.",
+        "updates. Skipped updates do not lower the rate.",
     )
     label_smoothing: float = option(0.1, "Label smoothing, epsilon_ls, over the whole vocabulary (section 5.4).")
     clip_norm: float = option(0.0, "Maximum global norm of the gradient; 0, as in the paper, does not clip it.")

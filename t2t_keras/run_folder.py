@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable
 
 from t2t_keras import checkpoint, registry
 from t2t_keras.config import (
-    AVERAGE,
     EMA,
     FILES,
     TEXT_OPTIONS,
@@ -286,25 +285,30 @@ def resolve(
         resumes: whether the run in the folder gives options. If not, they are those that a new run would have.
 
     Raises:
-        ValueError: an option is invalid, or does not fit the others.
+        ValueError: an option is invalid, or does not fit the others, the weights that the run starts from, or its data.
     """
     is_run = check(model_dir) and resumes
+    of_run = read(model_dir) if is_run else None
     paths = ("parent", "encoder_from", "embeddings")
     given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in paths if given.get(name)}
     origin = given.get("parent") or given.get("encoder_from")
-    parent, from_parent = pathlib.Path(origin) if origin and not is_run else None, set()
+    parent, from_parent, child = pathlib.Path(origin) if origin and not (is_run and checkpoint.kept(model_dir)) else None, set(), None
     if parent:
-        architecture = "" if given.get("parent") else given.get(ARCHITECTURE, TRANSFORMER)
-        before = _child_of(parent, given.get("parent_checkpoint", AVERAGE), given.get("parent_optimizer", False), architecture)
-        if {"dataset", "train_source"} & given.keys() and given.get("parent_subwords", True):
+        name = "parent" if given.get("parent") else "encoder_from"
+        if of_run and not _is_same_path(getattr(of_run.train, name), origin):
+            begun = f"{name}={getattr(of_run.train, name) or 'none'}"
+            raise ValueError(f"Expected {begun}, with which {model_dir} was begun. Received: {name}={origin}. Give another `model_dir`.")
+        architecture = "" if name == "parent" else given.get(ARCHITECTURE, of_run.architecture if of_run else TRANSFORMER)
+        chosen = vars(of_run.train if of_run else TrainConfig()) | given
+        child = _child_of(parent, chosen["parent_checkpoint"], chosen["parent_optimizer"], architecture)
+        if not of_run and {"dataset", "train_source"} & given.keys() and given.get("parent_subwords", True):
             source = {"source_subwords_file": str(parent / SOURCE_SUBWORDS)} if _has_source_subwords(parent) else {}
             of_parent = {"subwords_file": str(parent / SUBWORDS)} | source
             if "subwords_file" not in given:
                 of_parent["subwords"] = read(parent).data.subwords
             from_parent = of_parent.keys() - given.keys()
             given = of_parent | given
-    else:
-        before = read(model_dir) if is_run else Options.default(given.get(ARCHITECTURE, TRANSFORMER))
+    before = of_run or child or Options.default(given.get(ARCHITECTURE, TRANSFORMER))
     if given.get(ARCHITECTURE, before.architecture) != before.architecture:
         raise ValueError(
             f"Expected architecture={before.architecture}, that of the run in {parent or model_dir}. "
@@ -314,7 +318,10 @@ def resolve(
     origins = dict.fromkeys(given, "given") | dict.fromkeys(from_parent, f"{OF_PARENT}default")
     origins |= ({"data_dir": "given"} if data_dir else {}) | (sources or {})
     data_dir = stored(model_dir, data_dir) if data_dir else before.data_dir
-    prepared = {} if is_run else _of_data_folder(Options(data_dir=data_dir).data_folder(model_dir), given)
+    of_data = {field.name for field in dataclasses.fields(DataConfig)}
+    compared = {name: value for name, value in given.items() if name in of_data} if is_run else given  # A run keeps its sizes.
+    prepared = _of_data_folder(Options(data_dir=data_dir).data_folder(model_dir), compared)
+    prepared = {} if is_run else prepared
     if not prepared.get("source_vocab_size"):
         prepared.pop("source_vocab_size", None)  # Not all architectures have the option.
     _check_names(prepared, before.architecture)
@@ -328,12 +335,13 @@ def resolve(
             raise ValueError(f"{error} Options not given are those of {model_dir / CONFIG}." if is_run else str(error)) from error
         if name == "data":
             _check_positions(before.task, chosen)
-        if name == "data" and not own:
-            chosen[name] = DataConfig()  # Without data options, a run uses its data folder and does not check the original text.
+            repeated = is_run and chosen[name] == before.data and not own.keys() & {"dataset", *TEXTS}
+            if repeated or not own:
+                chosen[name] = DataConfig()  # A run that does not name its text uses its data folder, and does not check the text.
     _check_task(chosen, before.task)
     if parent:
         names, part = (_OF_WEIGHTS, "model") if given.get("parent") else (set(ENCODER_OPTIONS) - {"vocab_size"}, "encoder")
-        _check_same(before.model, chosen["model"], names, f"of the {part} in {parent}")
+        _check_same(child.model, chosen["model"], names, f"of the {part} in {parent}")
     inherited = option_names(before.architecture) | {ARCHITECTURE, "data_dir"} if is_run else before.sources
     origins = {name: (OF_RUN if is_run else OF_PARENT) + before.sources.get(name, "default") for name in inherited} | origins
     return Options(**chosen, data_dir=data_dir, architecture=before.architecture, sources=origins)
@@ -508,6 +516,10 @@ def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> O
         received = ", ".join(f"{name}={theirs[name]}" for name in differ)
         raise ValueError(f"Expected an encoder that architecture={architecture} can have. Received: {received} in {folder}.")
     return dataclasses.replace(defaults, model=model, sources={name: run.sources.get(name, "default") for name in own})
+
+
+def _is_same_path(one: str, other: str) -> bool:
+    return bool(one) and pathlib.Path(one).resolve() == pathlib.Path(other).resolve()
 
 
 def _check_same(before, after, names: Collection[str], whose: str) -> None:

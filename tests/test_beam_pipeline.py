@@ -8,7 +8,7 @@ from test_prepare import TRAIN, VALID, VOCAB, contents, sentences, write_text
 
 from t2t_keras import registry
 from t2t_keras.config import DataConfig
-from t2t_keras.data import corpora, prepare, shards
+from t2t_keras.data import prepare, shards
 
 pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
 
@@ -96,13 +96,6 @@ def test_the_exchange_is_emptied_before_and_after(data, tmp_path):
 def test_what_beam_does_not_take_is_reported_before_any_text_is_read(runner, options, told):
     with pytest.raises(ValueError, match=told):
         beam_pipeline.writer(runner, options)
-
-
-def test_documents_are_refused_before_anything_is_read_or_written(tmp_path):
-    task, given = registry.task("pretraining"), {"count": 1, "seed": 1, "options": None}
-    with pytest.raises(ValueError, match="^Expected a task with records of single lines, .* Received: pretraining, of documents.$"):
-        beam_pipeline.write(tmp_path / "data", iter([]), None, 9, corpora.Report(), task, **given)
-    assert not (tmp_path / "data").exists()
 
 
 def test_a_folder_of_this_machine_has_one_name_in_all_processes(tmp_path, monkeypatch):

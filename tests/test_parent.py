@@ -268,6 +268,26 @@ def test_the_folder_names_the_checkpoints_that_the_weights_are_from(folder, tmp_
         assert recorded == {"checkpoints": checkpoint.identity(folder / "parent", which)}
 
 
+def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder, tmp_path):
+    """Story: after a dry run with another parent, the weights were of one run and the activation of another."""
+    parents, files = [folder / "parent", tmp_path / "other"], (tmp_path / "some", tmp_path / "index")
+    shutil.copytree(*parents)
+    for path in files:
+        path.write_text("")
+    for child, given in ((tmp_path / "child", {"parent": str(parents[0])}), (tmp_path / "alone", {})):
+        child.mkdir()
+        run_folder.write(child, run_folder.resolve(child, given, str(folder / "data")), *files)
+    child, given = tmp_path / "child", {"parent": str(parents[0])}
+    started = run_folder.resolve(child, given | {"train_steps": 7})
+    assert (started.model, started.train.parent, started.train.train_steps) == (run_folder.read(parents[0]).model, str(parents[0]), 7)
+    with pytest.raises(ValueError, match="Expected activation=relu, of the model in .*Received: activation=gelu"):
+        run_folder.resolve(child, given | {"activation": "gelu"})
+    for begun, wanted in ((child, str(parents[0])), (tmp_path / "alone", "none")):
+        expected = f"Expected parent={wanted}, with which {begun} was begun. Received: parent={parents[1]}. Give another `model_dir`."
+        with pytest.raises(ValueError, match=re.escape(expected)):
+            run_folder.resolve(begun, {"parent": str(parents[1])})
+
+
 @pytest.mark.medium
 def test_frozen_parts_keep_the_weights_of_the_parent_and_have_no_optimizer(folder, tmp_path):
     """Resuming keeps them too, and other parts cannot be frozen then."""

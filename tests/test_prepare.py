@@ -266,7 +266,7 @@ def test_the_bytes_of_the_text_decide_the_number_of_files_too(data, folder, monk
     sizes = [sum(len(line.encode()) for pair in pairs for line in pair) for pairs in (TRAIN, VALID)]
     for split, size in zip(("train", "valid"), sizes, strict=True):
         assert size > 500 and len(shards.read_info(folder / split)["shards"]) == -(-size // 500)
-    assert asked == [(1, size) for size in sizes]
+    assert asked == [(1, size) for size in reversed(sizes)]
 
 
 def test_a_file_of_sub_words_may_be_in_the_home_folder(data, folder, tmp_path, monkeypatch):
@@ -304,6 +304,7 @@ def test_a_text_of_which_every_pair_is_too_long_is_refused(data, folder, tmp_pat
     with pytest.raises(ValueError, match=f"{split}.*longer than `max_length=30`"):
         run(dataclasses.replace(data, max_length=30, **names), folder)
     assert not (folder / prepare.CORPUS).exists()
+    assert (folder / "train").exists() == (split == "train"), "Validation first: the training text takes longer."
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
@@ -331,6 +332,26 @@ def test_swapped_validation_files_are_refused_before_anything_is_written(data, f
     with pytest.raises(ValueError, match="swapped"):
         run(dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source), folder)
     assert contents(folder) == {prepare.LOCK: b""}
+
+
+def test_text_of_both_directions_is_not_taken_for_swapped_files(data, folder, monkeypatch):
+    """Story: the first 20,000 pairs had one direction, and most of the validation text the other."""
+    monkeypatch.setattr(prepare, "COMPARED_PAIRS", len(TRAIN) // 2)
+    both = {"train_source": f"{data.train_source},{data.train_target}", "train_target": f"{data.train_target},{data.train_source}"}
+    run(dataclasses.replace(data, **both, valid_source=data.valid_target, valid_target=data.valid_source), folder)
+    with pytest.raises(ValueError, match="swapped"):
+        run(dataclasses.replace(data, valid_source=data.valid_target, valid_target=data.valid_source), folder.parent / "other")
+
+
+def test_the_pairs_that_are_compared_are_drawn_from_all_of_the_text(data, folder, monkeypatch):
+    monkeypatch.setattr(prepare, "COMPARED_PAIRS", 40)
+    drawn, number = [], len(TRAIN)
+    monkeypatch.setattr(corpora, "check_sides", lambda train, valid: drawn.extend(train))
+    run(data, folder)
+    places = sorted(TRAIN.index((pair[0].decode(), pair[-1].decode())) for pair in drawn)
+    assert len(places) == 40
+    for quarter in range(4):  # Of 40 drawn, 10 are expected in each, with a standard deviation of 2.5.
+        assert 3 <= sum(quarter * number <= 4 * place < (quarter + 1) * number for place in places) <= 17
 
 
 def test_a_file_that_is_missing_is_reported_before_a_folder_is_made(data, folder):
@@ -771,7 +792,7 @@ def test_the_second_of_two_refuses_what_the_first_made_of_another_corpus(data, f
 
 def test_the_second_of_two_prepares_the_folder_where_the_first_was_killed(data, folder, tmp_path, holder):
     said = run_beside(holder, data, folder, lambda: None)
-    assert said[0].startswith("Reading") and said[-1].startswith("valid: ")
+    assert said[0].startswith("Reading") and said[-1].startswith("train: ")
     run(data, tmp_path / "alone")
     assert contents(folder) == contents(tmp_path / "alone")
 

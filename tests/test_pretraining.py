@@ -400,7 +400,7 @@ def test_blank_lines_are_no_validation_text_that_is_also_in_the_training_text(tm
     data = DataConfig(train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"), subwords_file=str(file))
     prepare.prepare(data, vocabulary.load(file.read_bytes()).vocab_size, 1, tmp_path / "data", TASK)
     number = sum(line in lines["train"] for line in lines["valid"] if line)
-    assert number and f"{number} of {len(lines['valid'])} validation pairs are also in the training text." in messages
+    assert number and f"{number} of {len(list(filter(None, lines['valid'])))} validation pairs are also in the training text." in messages
 
 
 # The network.

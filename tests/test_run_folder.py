@@ -335,6 +335,27 @@ def prepared(folder: pathlib.Path, **recorded) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.parametrize("given", [{"max_length": 256}, {"max_length": 99}, {"normalization": "nfkc", "vocab_size": 300}], ids=str)
+def test_a_resumed_run_keeps_the_options_of_its_data_folder(tmp_path, given):
+    """Story: --max_length=256, the default, was accepted, and the run had gone on with the 100 of its data."""
+    folder, run = prepared(tmp_path / "data"), tmp_path / "run"
+    (tmp_path / "some").write_text("")
+    run.mkdir()
+    run_folder.write(run, run_folder.resolve(run, {}, str(folder)), tmp_path / "some", tmp_path / "some")
+    name, value = next(iter(given.items()))
+    with pytest.raises(ValueError, match=f"with which {folder} was prepared. Received: {name}={value}. Leave out what differs"):
+        run_folder.resolve(run, given)
+
+
+def test_a_resumed_run_needs_no_text_for_an_option_that_it_has(tmp_path):
+    """As of a flagfile that is given again."""
+    text = {name: f"/gone/{name}" for name in ("train_source", "train_target", "valid_source", "valid_target")}
+    write(tmp_path, run_folder.resolve(tmp_path, {**text, "max_length": 100}))
+    assert run_folder.resolve(tmp_path, {"max_length": 100}).data == DataConfig()
+    assert run_folder.resolve(tmp_path, {"max_length": 90}).data == DataConfig(**text, max_length=90)
+    assert run_folder.resolve(tmp_path, {**text, "max_length": 100}).data == DataConfig(**text, max_length=100)
+
+
 def test_a_new_run_takes_what_its_data_folder_was_prepared_with(tmp_path):
     """Story: `prepare.py --vocab_size=2000`, then `train.py --data_dir`, failed with --vocab_size=37000, which nobody gave."""
     folder = prepared(tmp_path / "data", dataset="builtin", builtin_pairs=500, seed=4)

@@ -1030,6 +1030,14 @@ def test_help_shows_the_program_and_every_option_with_its_default(name):
     assert all(word in shown for word in expected.get(name, ["--model_dir", "--checkpoint", "average|best|latest"]))
 
 
+def test_documents_are_refused_on_beam_before_anything_is_written(tmp_path):
+    (tmp_path / "text").write_text("one\n")
+    given = ["--architecture=bert", f"--train_source={tmp_path}/text", f"--valid_source={tmp_path}/text", f"--data_dir={tmp_path}/data"]
+    expected = "Expected a task with records of single lines, which Beam can divide. Received: pretraining, of documents."
+    assert expected in complaint(tool("prepare", *given, "--beam_runner=DirectRunner"))
+    assert not (tmp_path / "data").exists()
+
+
 def test_help_may_be_read_in_part():
     """As by `head`, which ends early."""
     reader, writer = os.pipe()

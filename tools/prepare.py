@@ -36,6 +36,10 @@ def prepare() -> None:
     if not _DATA_DIR.value:
         raise ValueError("Expected a folder as --data_dir. Received none.")
     on_beam = beam.given()
+    if on_beam and chosen.task.documents:
+        raise ValueError(
+            f"Expected a task with records of single lines, which Beam can divide. Received: {chosen.task.name}, of documents."
+        )
     folder = pathlib.Path(_DATA_DIR.value).expanduser()
     run_folder.check_data_dir(folder)
     if not (folder / run_folder.CORPUS).exists():

@@ -99,8 +99,6 @@ def write(
             time. Its subfolder `t2t_keras_exchange` is used and then removed. The default is `folder`, for workers that share this file
             system.
     """
-    if task.documents:
-        raise ValueError(f"Expected a task with records of single lines, which Beam can divide. Received: {task.name}, of documents.")
     folder.mkdir(parents=True, exist_ok=True)
     names, described = shards.names(count, size), {}
     with beam_files.exchange(exchange or str(folder)) as exchanged:

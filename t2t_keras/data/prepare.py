@@ -12,6 +12,7 @@ import functools
 import itertools
 import json
 import pathlib
+import random
 import re
 import time
 import types
@@ -264,12 +265,14 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
     valid_pairs = corpora.pairs(data, "valid", seed, text.valid, text.hashes, task.texts, task.documents)
     logger.info("Reading and checking the text …")
     text.valid_pairs = list(valid_pairs)
-    held_out, repeated, identical, first_pairs = set(text.valid_pairs) - {corpora.BLANK}, set(), 0, []
-    kept, sharing, blanks = patterns.Kept(data.keep_patterns), 0, 0
-    for pair in _with_progress(train_pairs):
+    held_out, repeated, identical = set(text.valid_pairs) - {corpora.BLANK}, set(), 0
+    kept, sharing, blanks, compared, draw = patterns.Kept(data.keep_patterns), 0, 0, [], random.Random(0).random
+    for number, pair in enumerate(_with_progress(train_pairs)):
         blanks += pair == corpora.BLANK
-        if len(first_pairs) < COMPARED_PAIRS:
-            first_pairs.append(pair)
+        if number < COMPARED_PAIRS:
+            compared.append(pair)
+        elif (place := int(draw() * (number + 1))) < COMPARED_PAIRS:  # All pairs are equally likely to be compared.
+            compared[place] = pair
         if pair in held_out:
             repeated.add(pair)
         identical += len(set(pair)) < len(pair)
@@ -285,7 +288,7 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
         if not report.pairs:
             raise ValueError(f"The {name} text has no usable pair: {report}.")
     if len(task.texts) == 2:
-        corpora.check_sides(first_pairs, text.valid_pairs)
+        corpora.check_sides(compared, text.valid_pairs)
     if task.documents and not (blanks and corpora.BLANK in text.valid_pairs):
         names = " and ".join(name for name, there in (("training", blanks), ("validation", corpora.BLANK in text.valid_pairs)) if not there)
         raise ValueError(f"Expected documents with a blank line between them. Received: {names} text without one.")
@@ -297,7 +300,7 @@ def _warn_of_copies(text: _Text, repeated: set[corpora.Pair], identical: int) ->
     """Warns if validation pairs are also training pairs, or if most training pairs have the same text on both sides."""
     if repeated:
         count = sum(pair in repeated for pair in text.valid_pairs)
-        logger.warning(f"{count:,} of {len(text.valid_pairs):,} validation pairs are also in the training text.")
+        logger.warning(f"{count:,} of {text.valid.pairs:,} validation pairs are also in the training text.")
     if 2 * identical > text.train.pairs:
         logger.warning(
             f"In {identical:,} of {text.train.pairs:,} training pairs, source and target are the same text. If that is not the task, "
@@ -381,8 +384,9 @@ def _write_shards(
     read = corpora.pairs(data, "train", seed, corpora.Report(), hashes, task.texts, task.documents)
     train_pairs = _with_progress(read, text.train.pairs)
     for split, write_split, pairs, report, size in (
-        ("train", write_train, train_pairs, text.train, text.train_size),
+        # Validation first: its text may be found unusable, and takes less time.
         ("valid", write, iter(text.valid_pairs), text.valid, sum(map(corpora.size, text.valid_pairs))),
+        ("train", write_train, train_pairs, text.train, text.train_size),
     ):
         started = time.monotonic()
         info = write_split(folder / split, pairs, subwords, data.max_length, report, task, count=report.pairs, size=size, seed=seed)
