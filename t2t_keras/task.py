@@ -81,6 +81,7 @@ class Task:
         columns: the columns of a batch.
         stored: the columns of a record on disk, if they are not those of a batch; the counted ones are. `renewal` makes one of the other.
         target: the column whose tokens the loss is a sum over.
+        unit: what one of these tokens is, in messages.
         documents: whether a blank line of the text ends a document: `records` gets it as an empty line, and the last column of a record is
             a number for its document.
         plain_text: whether the text has neither tags nor text to keep, and UNK stands for none of it.
@@ -99,6 +100,7 @@ class Task:
     columns: tuple[Column, ...]
     stored: tuple[Column, ...] = ()
     target: str = "target"
+    unit: str = "target token"
     documents: bool = False
     plain_text: bool = False
     separate_subwords: bool = False

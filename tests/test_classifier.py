@@ -214,7 +214,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     flags = [f"--{name}={value}" for name, value in TRAINING.items()]
     result = program(*flags, "--train_steps=15", "--encoder_from=bert", "--model_dir=pairs", cwd=folder)
     assert result.returncode == 0, result.stderr.decode()
-    assert b"--predict < text" in result.stdout
+    assert b"--predict < text" in result.stdout and b" per text, " in result.stderr
     return folder
 
 

@@ -124,11 +124,12 @@ def state(**fields) -> TrainState:
 
 
 def test_the_summary_has_the_operations_and_the_paper_s_estimate():
-    summary = cost.summary(state(), 2, 0.5)
+    summary = cost.summary(state(), 2, 0.5, "target token")
     assert "3e+12 floating-point operations" in summary and "3e+09 per target token, 0.015 TFLOPS" in summary
     assert "200 s × 2 device(s) × 0.5 TFLOPS = 2e+14 operations" in summary
-    assert "estimate" not in cost.summary(state(), 2, 0.0)
-    assert "not counted" in cost.summary(state(flops=math.nan), 2, 0.0)
+    assert "3e+09 per text," in cost.summary(state(), 2, 0.0, "text")
+    assert "estimate" not in cost.summary(state(), 2, 0.0, "text")
+    assert "not counted" in cost.summary(state(flops=math.nan), 2, 0.0, "text")
 
 
 def test_operations_are_counted_over_all_updates_and_per_second():

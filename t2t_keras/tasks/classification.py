@@ -17,7 +17,7 @@ class Classification(Task):
     plain_text = True
     columns = (Column("tokens"), Column("label", counted=False, is_text=False))
     stored = (Column("tokens"), Column("name", counted=False, is_text=False))
-    target = "label"
+    target, unit = "label", "text"
     sums = ("objective", "loss", "right")
     objective = "objective"
     metrics = (

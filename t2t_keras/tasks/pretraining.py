@@ -24,6 +24,7 @@ class Pretraining(Task):
 
     name = "pretraining"
     texts = ("source",)
+    unit = "masked word"
     plain_text = True
     documents = True
     columns = (

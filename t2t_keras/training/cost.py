@@ -16,13 +16,14 @@ def estimate(seconds: float, devices: int, device_tflops: float) -> float:
     return seconds * devices * device_tflops * 1e12
 
 
-def summary(state: TrainState, devices: int, device_tflops: float) -> str:
+def summary(state: TrainState, devices: int, device_tflops: float, unit: str) -> str:
     """Describes the cost of a run in one or two sentences.
 
     Args:
         state: the state at the end of the run.
         devices: number of devices.
         device_tflops: see `estimate`; 0 if unknown.
+        unit: of the task.
     """
     if math.isnan(state.flops):
         counted = "The floating-point operations were not counted: a version of this package without the count started the run."
@@ -30,7 +31,7 @@ def summary(state: TrainState, devices: int, device_tflops: float) -> str:
         per_token, per_second = state.flops / max(state.target_tokens, 1), state.flops / max(state.seconds, 1e-9)
         counted = (
             f"Training took {state.flops:.3g} floating-point operations, a third of them forward and two thirds backward: {per_token:.3g} "
-            f"per target token, {per_second / 1e12:.3g} TFLOPS."
+            f"per {unit}, {per_second / 1e12:.3g} TFLOPS."
         )
     if not device_tflops:
         return counted

@@ -366,7 +366,7 @@ class _Trainer:
                 "epoch": f"{self._epoch()}",
                 "loss": f"{summary.get('train/loss', math.nan):.3f}",
                 "learning rate": f"{summary['train/learning_rate']:.3g}",
-                "tokens/s": f"{summary['utilization/target_tokens_per_second']:,.0f}",
+                f"{self.task.unit.removeprefix('target ')}s/s": f"{summary['utilization/target_tokens_per_second']:,.0f}",
             }
             self.progress_bar.log(self.state.step, shown)
         if self.chief and self.config.histogram_steps and self._is_every(self.config.histogram_steps):

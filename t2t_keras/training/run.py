@@ -261,5 +261,5 @@ def train(
             held=held,
         )
         logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
-        logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops))
+        logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops, task.unit))
     return state
