@@ -16,10 +16,10 @@ from t2t_keras.checkpoint import BEST, STEP, kept
 from t2t_keras.config import FORMER_NAMES, SampleConfig, with_current_names
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
-from t2t_keras.export.signatures import OWN_ALPHA, Signatures
+from t2t_keras.export.signatures import MAX_ALPHA, OWN_ALPHA, Signatures
 from t2t_keras.log import logger
 from t2t_keras.patterns import Kept
-from t2t_keras.phrases import SEPARATOR, Request, check_unicode, with_constraints
+from t2t_keras.phrases import SEPARATOR, Request, check_unicode, untagged, with_constraints
 from t2t_keras.text import piece_file
 
 Text = str | Sequence[str]
@@ -56,10 +56,12 @@ class TextTranslator:
         signatures: object with `translate_with_options`, `sample` and `score`; see `export.signatures.Signatures`.
         batch_size: number of sentences to translate at once, unless a call says otherwise.
         languages: the codes of the languages, of a model of many.
+        tags: with which a source may begin.
     """
 
-    def __init__(self, translate: Callable, signatures, batch_size: int = 64, languages: Sequence[str] = ()):
+    def __init__(self, translate: Callable, signatures, batch_size: int = 64, languages: Sequence[str] = (), tags: Sequence[str] = ()):
         self._translate, self._signatures, self._batch_size, self._languages = translate, signatures, batch_size, languages
+        self._tags = tags
 
     def translate(self, text: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = "") -> str | list[str]:
         """Translates a sentence or a list of sentences.
@@ -140,9 +142,13 @@ class TextTranslator:
         texts, found = _listed(text), []
         rows = zip(texts, _phrases(text, constraints, "constraints"), _phrases(text, avoid, "avoid"), strict=True)
         fits = {"fits": self._signatures.fits} if isinstance(self._signatures, Signatures) else {}
-        requests = list(with_constraints((Request(*row) for row in rows), Kept(keep_patterns).of, logger.warning, **fits))
+        kept = Kept(keep_patterns)
+        requests = (Request(*row) for row in rows)
+        requests = list(with_constraints(requests, lambda line: kept.of(untagged(line, self._tags)), logger.warning, **fits))
         own = {name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")}
-        check_unicode(prefix)
+        [prefix] = _listed(prefix)
+        if alpha is not None and alpha < 0:  # The signature takes -1 for the model's.
+            raise ValueError(f"Expected `alpha` of 0 to {MAX_ALPHA:g}, or None for the model's. Received: {alpha}.")
         texts, [prefix] = self._in_language(texts, source_language), self._in_language([prefix], target_language)
         alpha = OWN_ALPHA if alpha is None else float(alpha)
         size = _size(batch_size, 32)
@@ -200,6 +206,7 @@ class TextTranslator:
                 max_length=tf.zeros(rows, tf.int32),
             )
             outputs = _checked(outputs, chosen)
+            _warn_of_truncated(outputs, first)
             for drawn in zip(outputs["text"], outputs["score"].tolist(), strict=True):
                 found.append([Translation(each.decode(errors="replace"), score) for each, score in zip(*drawn, strict=True)])
         return found[0] if isinstance(text, str) else found
@@ -229,6 +236,7 @@ class TextTranslator:
         for first in range(0, len(sources), size):
             chosen = slice(first, first + size)
             outputs = self._signatures.score(source=tf.constant(sources[chosen]), target=tf.constant(targets[chosen]))
+            _warn_of_truncated(outputs, first)
             found += outputs["log_prob"].numpy().tolist()
         return found[0] if isinstance(source, str) else found
 
@@ -285,6 +293,12 @@ def _checked(outputs: dict, texts: list[str]) -> dict:
     return outputs
 
 
+def _warn_of_truncated(outputs: dict, first: int) -> None:
+    """Warns of the sentences that were too long, of those that follow the first `first`."""
+    if numbers := [str(first + row + 1) for row in np.flatnonzero(outputs.get("truncated", []))]:
+        logger.warning(f"Sentence {', '.join(numbers)}: only the first sub-words count (`max_input`, `extra_length`).")
+
+
 def _decoded(pieces) -> tuple[str, ...]:
     """Decodes sub-words, [T] bytes padded with empty ones."""
     return tuple(piece.decode(errors="replace") for piece in pieces if piece)
@@ -315,12 +329,13 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
     if options or checkpoint != "average":
         received = ", ".join(options) or f"checkpoint={checkpoint}"
         raise ValueError(f"Expected no options for the export {export}: they are fixed. Received: {received}.")
-    return TextTranslator(*load_export(export))
+    return TextTranslator(*load_export(export), run_folder.description(export).get("tags", []))
 
 
 def _load_run(model_dir: pathlib.Path | list[pathlib.Path], checkpoint: str, **options) -> TextTranslator:
     translator = loading.load(model_dir, checkpoint, **options)
-    return TextTranslator(translator, Signatures(translator), translator.limits.batch_size, translator.tokenizer.languages)
+    (data,) = run_folder.groups(model_dir[0] if isinstance(model_dir, list) else model_dir, "data")
+    return TextTranslator(translator, Signatures(translator), translator.limits.batch_size, translator.tokenizer.languages, data.tags)
 
 
 def load_export(export: pathlib.Path) -> tuple[Callable, object, int, Sequence[str]]:

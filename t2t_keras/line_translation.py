@@ -86,19 +86,19 @@ class LineTranslation:
 
     @property
     def languages_of_other(self) -> dict[str, str]:
-        """The languages of the run that reranks, if it is of many: those that are given, the other way round for `backward`."""
-        pieces = run_folder.read_subwords(self.other)[0]
-        if not pieces.startswith(piece_file.HEAD) or piece_file.unpack(pieces).language is None:
+        """The languages of the run that reranks, if it is of many: those of the model, the other way round for `backward`."""
+        if not _languages(self.other):
             return {}
+        own = _languages(self.model["model_dir"][0]) if "model_dir" in self.model else {}
         names = ["source_language", "target_language"]
-        given = [self.model.get(name, "") for name in names]
-        return dict(zip(names, reversed(given) if self.rerank_direction == "backward" else given, strict=True))
+        chosen = [self.model.get(name) or own.get(name, "") for name in names]
+        return dict(zip(names, reversed(chosen) if self.rerank_direction == "backward" else chosen, strict=True))
 
     @functools.cached_property
     def tags(self) -> list[str]:
-        """The tags that source lines of the run may begin with; an export does not know them."""
+        """The tags that source lines of the model may begin with."""
         if "export" in self.model:
-            return []
+            return run_folder.description(self.model["export"]).get("tags", [])
         [data] = run_folder.groups(self.model["model_dir"][0], "data")
         return data.tags
 
@@ -273,6 +273,13 @@ class LineTranslator:
         best = list(zip(result["text"], result["score"], strict=True))[:wanted]
         text_only = asked.sample and asked.sample.draws == 1
         return b"".join((f"{text}\n" if text_only else f"{number}\t{score:.4f}\t{text}\n").encode() for text, score in best)
+
+
+def _languages(model_dir: pathlib.Path) -> dict[str, str]:
+    """Returns the languages of a run by the names of their options; none unless it is of many."""
+    files = dict(zip(("target_language", "source_language"), run_folder.read_subwords(model_dir), strict=False))
+    found = {name: piece_file.unpack(content).language for name, content in files.items() if content.startswith(piece_file.HEAD)}
+    return {name: language for name, language in found.items() if language is not None}
 
 
 def _hashes(text):

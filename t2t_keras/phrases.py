@@ -89,6 +89,8 @@ def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
             raise ValueError(f"{expected} Received: line {number:,}, which is not JSON: {line[:80]!r} ({error}).") from error
         if not isinstance(given, dict) or "text" not in given or set(given) - set(names):
             raise ValueError(f"{expected} Received: line {number:,}, {line[:80]!r}.")
+        if isinstance(given["text"], str):  # A line end is a space, as between lines.
+            given["text"] = " ".join(given["text"].split("\n"))
         try:
             yield Request(**given)
         except ValueError as error:
@@ -160,9 +162,10 @@ def with_constraints(
         first: the number of the first sentence.
     """
     for number, request in enumerate(requests, first):
-        own, constraints, left_out = {*request.constraints, *request.avoid}, list(request.constraints), []
+        own = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
+        constraints, left_out = list(request.constraints), []
         for phrase in find(request.text):
-            if phrase not in own:
+            if phrase.removeprefix(JOINER) not in own:
                 # Each sub-word has at least one byte, and the mark of a word may be one more.
                 short = len(phrase.encode()) < MAX_SUBWORDS or fits(phrase)
                 (constraints if short and len(constraints) < MAX_PHRASES else left_out).append(phrase)

@@ -166,6 +166,15 @@ def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_an
     ] == expected
 
 
+def test_a_tag_is_no_text_to_keep_and_a_prefix_is_one_line():
+    """Story: the tag of the source was demanded in the translation."""
+    stand_in = api.TextTranslator(None, Signatures, tags=["<de>", ""])
+    stand_in.n_best(["<de> a <b>", "<fr> c"], n=2, keep_patterns="tags", prefix="p\nq")
+    assert Signatures.inputs["constraints"] == [b"<b>", b"<fr>"] and Signatures.inputs["prefix"] == [b"p q"] * 2
+    with pytest.raises(ValueError, match="Expected `alpha` of 0 to 10, or None for the model's. Received: -1."):
+        stand_in.n_best("a", n=1, alpha=-1)
+
+
 def test_sentences_of_each_batch_have_their_own_phrases():
     seen = []
 
@@ -250,10 +259,13 @@ def test_pairs_are_scored_in_their_order_so_many_at_once():
         @staticmethod
         def score(source, target):
             sizes.append(len(source))
-            return {"log_prob": -10.0 * tf.strings.to_number(source) - tf.strings.to_number(target)}
+            numbers = tf.strings.to_number(source)
+            return {"log_prob": -10.0 * numbers - tf.strings.to_number(target), "truncated": numbers > 2}
 
     scored = api.TextTranslator(None, Scores)
-    assert scored.score(list("12345"), list("67890"), batch_size=2) == [-16, -27, -38, -49, -50] and sizes == [2, 2, 1]
+    with logged() as messages:
+        assert scored.score(list("12345"), list("67890"), batch_size=2) == [-16, -27, -38, -49, -50] and sizes == [2, 2, 1]
+    assert messages == [f"Sentence {numbers}: only the first sub-words count (`max_input`, `extra_length`)." for numbers in ("3, 4", "5")]
     assert scored.score("3", "4") == -34
     sizes.clear()
     scored.score(["1"] * 33, ["2"] * 33)

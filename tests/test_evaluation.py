@@ -92,6 +92,13 @@ def test_rouge_recall_is_the_share_of_the_reference_that_a_translation_has():
     assert found["rouge1_f1"] == pytest.approx(100 * 2 * 3 / (4 + 8))
 
 
+def test_rouge_has_words_of_any_script_without_their_case():
+    """Story: identical Russian text had 0, and "große" was the same as "gro e"."""
+    assert scores.rouge(["Кошка спит", "Große ÜBEL"], ["кошка спит", "große Übel"])["rouge2_f1"] == 100
+    assert scores.rouge(["gro e_bel"], ["große Übel"])["rouge1_f1"] == 0
+    assert scores.rouge(["a_b, c-d"], ["a b c d"])["rouge2_f1"] == 100
+
+
 def test_rouge_takes_no_words_for_the_same_by_their_stem():
     assert scores.rouge(["cats"], ["cat"])["rouge1_recall"] == 0
 
@@ -108,6 +115,11 @@ def test_compound_split_bleu_has_the_tokens_of_the_language():
     french, german = (scores.compound_split_bleu(hypotheses, references, language=language) for language in ("fr", "de"))
     assert french["compound_split_bleu"] == pytest.approx(100 * (1 / 5) ** 0.25)
     assert german["compound_split_bleu"] == pytest.approx(100 * (2 / 6) ** 0.25)
+
+
+def test_compound_split_bleu_may_ignore_case():
+    found = [scores.compound_split_bleu(["Ein A B C"], ["ein a b c"], language="de", lowercase=lowercase) for lowercase in (True, False)]
+    assert found[0]["compound_split_bleu"] == pytest.approx(100) and found[1]["compound_split_bleu"] < 10
 
 
 def test_compounds_are_split_at_hyphens_before_they_are_counted():

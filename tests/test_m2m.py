@@ -24,6 +24,7 @@ from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading
 from t2t_keras.interop import huggingface_folder, m2m_vocabulary, marian_config
 from t2t_keras.layers.masks import shift_right
+from t2t_keras.line_translation import LineTranslation
 from t2t_keras.text import piece_file
 from t2t_keras.visualization.word_alignment import word_alignment
 
@@ -371,6 +372,22 @@ def test_a_run_that_reranks_scores_the_chosen_languages(run, usual):
     first, reranked = lists
     others = {text: usual.score("a dog runs", text, target_language="fra_Latn") for text in first}
     assert reranked == {text: pytest.approx(score + others[text], abs=1e-3) for text, score in first.items()}
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_without_given_languages_those_of_the_run_are_scored(run, direction):
+    """Story: the run of `backward` scored German text as English."""
+    model = {"model_dir": [run], "which": "average", "dtype": "float32", "int8": False}
+    found = LineTranslation(model, rerank_with=str(run), rerank_direction=direction).languages_of_other
+    languages = ("eng_Latn", "deu_Latn") if direction == "forward" else ("deu_Latn", "eng_Latn")
+    assert (found["source_language"], found["target_language"]) == languages
+
+
+def test_a_phrase_that_the_model_cannot_spell_is_not_met(usual):
+    """Story: <unk> was forced, the text left it out, and the phrase counted as met."""
+    [missing] = usual.n_best("a dog", n=1, constraints=["☃"])
+    [there] = usual.n_best("a dog", n=1, constraints=["frau"])
+    assert (missing.constraints_met, there.constraints_met) == (False, True)
 
 
 @pytest.mark.parametrize(

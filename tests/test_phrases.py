@@ -31,6 +31,10 @@ def test_what_is_no_phrase_is_refused(phrases, message):
         joined(phrases, "avoid")
 
 
+def test_a_line_end_in_the_text_of_a_request_is_a_space():
+    assert [request.text for request in read_requests(['{"text": "a\\nb\\n"}'])] == ["a b "]
+
+
 def test_a_request_is_what_its_line_says():
     lines = ['{"text": "a"}', ' {"ordered": true, "avoid": ["c"], "constraints": ["b b", "ü"], "text": "\\ud83d\\ude00"} ']
     assert list(read_requests(lines)) == [Request("a"), Request("😀", ["b b", "ü"], ["c"], True)]
@@ -109,6 +113,8 @@ def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
     assert extended[1] == Request(requests[1].text, ["Boot"], ["Haus", "{0}"])
     assert extended[2].constraints == ["Boot", "cat", "{" + "x" * 40 + "}"]
     assert extended[3].constraints == ["x"] + ["Haus"] * 31 == extended[3].constraints[:MAX_PHRASES]
+    twice = Request("a <b>house</b>", ["</b>"], ["<b>"])
+    assert list(with_constraints([twice], kept.of, warnings.append, fits)) == [twice], "One follows a word without a space."
     expected = "expected at most 32 phrases of at most 32 sub-words. Left out:"
     assert warnings == [f"Line 3: {expected} {{{'y' * 40}}}", f"Line 4: {expected} Haus, <b>"]
 

@@ -98,6 +98,15 @@ def test_text_is_replaced_as_in_python_and_comes_back_as_it_was():
     assert [text.decode() for text in placeholders.restore(replaced, kept).numpy()] == lines
 
 
+def test_a_match_of_empty_text_has_no_placeholder():
+    """Story: each had the first number that stands for nothing."""
+    placeholders, lines = Placeholders(r"\b\d*"), tf.constant(["hello 12 world", "x"])
+    kept = placeholders.find(lines)
+    replaced = placeholders.replace(lines, kept)
+    assert [text.decode() for text in replaced.numpy()] == ["hello ｟1｠ world", "x"]
+    assert placeholders.restore(replaced, kept).numpy().tolist() == lines.numpy().tolist()
+
+
 def test_placeholders_that_stand_for_nothing_are_left_out():
     restored = Placeholders("x").restore(["a ｟2｠ ｟1｠｟16｠", "｟1｠", "｟17｠"], [["x"] + [""] * 15, [""] * 16, ["x"] * 16])
     assert restored.numpy().tolist() == [b"a  x", b"", "｟17｠".encode()]

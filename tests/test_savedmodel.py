@@ -17,7 +17,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from t2t_keras import files, run_folder
-from t2t_keras.config import DecodeConfig, TrainConfig
+from t2t_keras.config import DataConfig, DecodeConfig, TrainConfig
 from t2t_keras.decoding import sub_batches
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import savedmodel
@@ -73,11 +73,13 @@ def contents(folder: pathlib.Path) -> set[str]:
 def test_an_export_names_the_best_validation_of_its_run(monkeypatch, tmp_path, step, expected):
     """A state has the loss times -1: the highest is the best."""
     monkeypatch.setattr(savedmodel, "load_with_states", lambda *_: (None, [{"best": -1.5, "best_step": step, "step": 9}]))
-    monkeypatch.setattr(run_folder, "groups", lambda *_: (TrainConfig(best_metric="loss"),))
+    groups = {"train": TrainConfig(best_metric="loss"), "data": DataConfig(source_tag="<a>,<b>" if step else "")}
+    monkeypatch.setattr(run_folder, "groups", lambda _, name: (groups[name],))
     monkeypatch.setattr(run_folder, "architecture_of", lambda _: "transformer")
     monkeypatch.setattr(savedmodel, "export", lambda translator, folder, about: about)
     found = savedmodel.export_run(tmp_path, tmp_path, "best")
-    assert found == {"architecture": "transformer", "checkpoint": "best", "update": 9, "best_validation": expected}
+    tags = {"tags": ["<a>", "<b>"]} if step else {}
+    assert found == {"architecture": "transformer", "checkpoint": "best", "update": 9, "best_validation": expected} | tags
 
 
 def test_versions_are_counted_from_1_and_what_is_no_number_does_not_count(tmp_path):

@@ -266,6 +266,8 @@ class Translator:
     config, limits = types.SimpleNamespace(beam_size=3, max_input=99, alpha=0.25), types.SimpleNamespace(batch_size=64)
     def __init__(self, **model):
         self.model = model
+    def __call__(self, line):
+        return {"text": f"{line} by the search", "score": -1.0}
     def n_best(self, line):
         texts = [f"{line} another", f"{line} dog sleeps now", f"{line} dog sleeps here"]
         return {"text": texts if line else [""] * 3, "score": [-1.0, -1.2, -1.3] if line else [0.0] * 3}
@@ -329,14 +331,14 @@ def test_translations_are_reranked_by_another_run(of_three, tmp_path):
             "a dog sleeps here",
             {"rerank_with": "{}/second", "rerank_weight": 0, "rerank_direction": "backward"},
         ),
-        ([], "by the search", {}),
+        ([], "a by the search", {}),
     ],
     ids=["mbr", "reranking", "search"],
 )
 def test_evaluating_chooses_translations_as_translating_does_and_says_how(of_three, tmp_path, flags, best, reported):
     evaluating = """
 evaluation.evaluate = lambda translator, sources, *references, translate, **options: (
-    translate(sources) if translate else ["by the search"], {"perplexity_is_of": translator.model["folder"]}
+    translate(sources), {"perplexity_is_of": translator.model["folder"]}
 )
 loading.load = lambda folder=None, model_dir=None, **model: Translator(folder=(folder or model_dir[0]).name, **model)
 """
@@ -582,7 +584,9 @@ def test_evaluating_loads_the_model_that_it_reports_and_passes_on_what_was_asked
         (tmp_path / name).write_text(f"{name} a\n{name} B\n")
     code = """
 loading.load = lambda **model: {**model, "model_dir": list(map(str, model["model_dir"]))}
-evaluation.evaluate = lambda *arguments, **options: (["one", "two"], {"arguments": arguments, "options": options})
+evaluation.evaluate = lambda *arguments, translate, **options: (
+    ["one", "two"], {"arguments": arguments, "options": options, "size": translate.func.__self__.asked.batch_size}
+)
 perplexity.perplexity = lambda *arguments: {"arguments": arguments}
 from t2t_keras.evaluation import scores
 scores.require = lambda **options: None
@@ -590,10 +594,11 @@ scores.rouge = lambda *texts: {"rouge": texts}
 scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, options]}
 """
     flags = [f"--model_dir={tmp_path}", f"--source={tmp_path}/source", f"--reference={tmp_path}/0", f"--reference={tmp_path}/1"]
-    flags += [f"--hypothesis={tmp_path}/hypothesis"] * existing + ["--lowercase", "--tokenize=char", "--batch_size=7", "--json"]
+    flags += [f"--hypothesis={tmp_path}/hypothesis"] * existing + ["--lowercase", "--tokenize=char", "--json"]
     flags += ["--bootstrap_samples=30", "--rouge", "--compound_split=de"]
     flags += [f"--model_dir={tmp_path},{tmp_path}/.", "--ensemble_weights=1,2.5"] * existing
-    search = {"beam_size": 3, "alpha": 0.5, "max_input": 30, "extra_length": 9}
+    search = {"max_input": 30, "extra_length": 9} | ({} if existing else {"beam_size": 3, "alpha": 0.5})
+    flags += [] if existing else ["--batch_size=7"]
     flags += ["--checkpoint=best", "--dtype=bfloat16", "--int8", *(f"--{name}={value}" for name, value in search.items())]
     result = run_stand_in(STAND_IN.format(code), "evaluate", *flags)
     assert result.returncode == 0, result.stderr.decode()
@@ -603,10 +608,10 @@ scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, option
         loaded |= {"model_dir": [str(tmp_path)] * 2, "ensemble_weights": [1.0, 2.5]}
     of_model = found["perplexity"] if existing else found
     assert of_model["arguments"] == [loaded, *([f"{name} a", f"{name} B"] for name in ("source", "0", "1"))]
-    assert existing or found["options"] == {"lowercase": True, "tokenize": "char", "samples": 30, "batch_size": 7, "translate": None}
+    assert existing or (found["options"], found["size"]) == ({"lowercase": True, "tokenize": "char", "samples": 30}, 7)
     assert (found["checkpoint"], found["dtype"], found["int8"]) == ("best", "bfloat16", True)
     texts = [["hypothesis a", "hypothesis B"] if existing else ["one", "two"], ["0 a", "0 B"], ["1 a", "1 B"]]
-    assert found["rouge"] == texts and found["split"] == [*texts, {"language": "de", "samples": 30}]
+    assert found["rouge"] == texts and found["split"] == [*texts, {"language": "de", "lowercase": True, "samples": 30}]
     assert found.get("ensemble_weights") == ("1.0,2.5" if existing else None)
 
 
@@ -622,6 +627,10 @@ scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, option
         (["--alpha=-5"], "alpha=-5"),
         (["--hypothesis={}/text"], "no --output"),
         (["--hypothesis={}/text", "--output=", "--mbr=chrf"], "Expected --mbr without --hypothesis, which is translated already."),
+        (
+            ["--hypothesis={}/text", "--output=", "--beam_size=2", "--no_repeat_ngram=3", "--batch_size=3"],
+            "Expected --batch_size, --beam_size, --no_repeat_ngram without --hypothesis, which is translated already.",
+        ),
         (["--rerank_weight=2"], "Expected --rerank_with with --rerank_weight. Received none."),
         (["--rerank_with={}/gone"], "Expected the folder of a run as --rerank_with. Received: "),
         (["--source="], "--source, or --hypothesis"),
@@ -1373,14 +1382,16 @@ CALLS = {
     ),
     "table3": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
-        "def train(rows, output_dir, strategy, quiet):\n"
-        "    told(*([row, each.data_dir, each.model.d_ff, each.model.num_heads] for row, each in rows.items()), output_dir, strategy)\n"
+        "def train(rows, output_dir, earlier, strategy, quiet):\n"
+        "    shown = lambda each: [each.data_dir, each.model.d_ff, each.model.num_heads, each.train.train_steps]\n"
+        "    told(*([row, *shown(each)] for row, each in (*rows.items(), *earlier.items())), list(earlier), output_dir, strategy)\n"
         "    yield from rows\n"
-        "module('experiments.table3', LOGS='tb', train=train, write=lambda folder: told('write', folder) or ['a.md'])",
+        "module('experiments.table3', LOGS='tb', train=train, read_result=lambda folder: folder.name in ('A1', 'A4'),"
+        " write=lambda folder: told('write', folder) or ['a.md'])",
         ["--rows=base, A1", "--dataset=builtin", "--output_dir={0}", "--data_dir={0}/d", "--cpu_devices=2", "--train_steps=5"]
         + ["--divide_widths=4"],
         [
-            [["base", "{0}/d", 512, 8], ["A1", "{0}/d", 512, 1], "{0}", [2, 5], {}],
+            [["base", "{0}/d", 512, 8, 5], ["A1", "{0}/d", 512, 1, 5], ["A4", "{0}/d", 512, 4, 5], ["A4"], "{0}", [2, 5], {}],
             ["write", "{0}", {}],
             ["write", "{0}", {}],
         ],

@@ -41,6 +41,8 @@ options.define_choice()
 
 # Flags that are useless without a model.
 _MODEL_FLAGS = ("batch_size", *options.OF_TRAINED_MODEL, *options.OF_CHOICE)
+# Flags that are useless if the text is translated already. Perplexity needs the maximum lengths.
+_OF_TRANSLATING = ("batch_size", "beam_size", "alpha", "no_repeat_ngram", "diverse_groups", "diversity", *options.OF_CHOICE)
 
 
 def run() -> None:
@@ -57,7 +59,7 @@ def run() -> None:
     if ignored:
         raise ValueError(f"Expected --model_dir and --source with {', '.join(ignored)}. Received neither.")
     choice = options.choice()
-    if _HYPOTHESIS.value and (present := [f"--{name}" for name in options.OF_CHOICE if flags.FLAGS[name].present]):
+    if _HYPOTHESIS.value and (present := [f"--{name}" for name in _OF_TRANSLATING if flags.FLAGS[name].present]):
         raise ValueError(f"Expected {', '.join(present)} without --hypothesis, which is translated already. Received both.")
     scores.require(tokenize=_TOKENIZE.value, compound_split=_COMPOUND_SPLIT.value, rouge=_ROUGE.value)
     model = options.trained_model() if given else None
@@ -82,7 +84,6 @@ def run() -> None:
                 from t2t_keras.evaluation.perplexity import perplexity
 
                 translator = load(**model)
-                chosen = LineTranslator(asked, asked.read_terms(), translator).best if asked.reordered else None
             if _HYPOTHESIS.value:
                 found["perplexity"] = perplexity(translator, sources, *references)
             else:
@@ -91,8 +92,7 @@ def run() -> None:
                     sources,
                     *references,
                     **count,
-                    batch_size=_BATCH_SIZE.value or translator.limits.batch_size,
-                    translate=chosen and functools.partial(chosen, warn=logger.warning),
+                    translate=functools.partial(LineTranslator(asked, asked.read_terms(), translator).best, warn=logger.warning),
                 )
             found |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
             if len(model["model_dir"]) > 1:
@@ -105,7 +105,9 @@ def run() -> None:
         if output:
             output.write("".join(f"{line}\n" for line in hypotheses).encode())
     if _COMPOUND_SPLIT.value:
-        found |= scores.compound_split_bleu(hypotheses, *references, language=_COMPOUND_SPLIT.value, samples=samples)
+        found |= scores.compound_split_bleu(
+            hypotheses, *references, language=_COMPOUND_SPLIT.value, lowercase=_LOWERCASE.value, samples=samples
+        )
     if _ROUGE.value:
         found |= scores.rouge(hypotheses, *references)
     if _JSON.value:

@@ -15,7 +15,6 @@ def evaluate(
     lowercase: bool = False,
     tokenize: str = "13a",
     samples: int = 0,
-    batch_size: int = 64,
     translate: Callable[[list[str]], list[str]] | None = None,
 ) -> tuple[list[str], dict]:
     """Translates a test set and scores the translations (section 6.1).
@@ -27,8 +26,7 @@ def evaluate(
         lowercase: whether to ignore case.
         tokenize: name of a sacreBLEU tokenizer.
         samples: number of bootstrap samples for confidence intervals; 0: none.
-        batch_size: number of sentences to translate at once.
-        translate: translates sentences in another way than the search of `translator`, such as with reranking; `None`: by the search.
+        translate: translates sentences, such as with reranking; `None`: by the search of `translator`, 64 at once.
 
     Returns:
         The translations, and a dictionary: the results of `scores.scores`, the "perplexity" per sub-word of the references,
@@ -38,7 +36,7 @@ def evaluate(
     if translate:
         hypotheses = translate(sources)
     else:
-        hypotheses = [result["text"] for result in translate_lines(translator, sources, batch_size=batch_size)]
+        hypotheses = [result["text"] for result in translate_lines(translator, sources, batch_size=64)]
     seconds = time.monotonic() - started
     return hypotheses, {
         **scores.scores(hypotheses, *references, lowercase=lowercase, tokenize=tokenize, samples=samples),

@@ -84,8 +84,9 @@ def chrf(hypotheses: list[str], *references: list[str], lowercase: bool = False,
 def rouge(hypotheses: list[str], *references: list[str]) -> dict:
     """Computes ROUGE-1, ROUGE-2 and ROUGE-L with rouge-score, without stemming: {"rouge1_recall", "rouge1_f1", …}, 0 to 100.
 
-    Each score is the mean over sentences. Recall is the definition of ROUGE-N (Lin, 2004, equation 1); F1 also penalises long
-    translations. If a sentence has several references, its best recall and its best F1 count.
+    Words are letters and digits, whose case does not count. Each score is the mean over sentences. Recall is the definition of ROUGE-N
+    (Lin, 2004, equation 1); F1 also penalises long translations. If a sentence has several references, its best recall and its best F1
+    count.
     """
     _check(hypotheses, references)
     scorer = _rouge_scorer()
@@ -99,7 +100,7 @@ def rouge(hypotheses: list[str], *references: list[str]) -> dict:
     }
 
 
-def compound_split_bleu(hypotheses: list[str], *references: list[str], language: str, samples: int = 0) -> dict:
+def compound_split_bleu(hypotheses: list[str], *references: list[str], language: str, lowercase: bool = False, samples: int = 0) -> dict:
     """Computes BLEU of Moses tokens with compounds split at hyphens, as in the paper's 27.3 and 28.4.
 
     It is up to 1.5 points above sacreBLEU of the same text (tensor2tensor issue 317), so the two are not comparable.
@@ -108,6 +109,7 @@ def compound_split_bleu(hypotheses: list[str], *references: list[str], language:
         hypotheses: translations.
         references: one or more lists of references.
         language: language code for Moses.
+        lowercase: whether to ignore case, which the paper's authors did not.
         samples: see `bleu`.
     """
     tokenize = _moses(language)
@@ -116,7 +118,7 @@ def compound_split_bleu(hypotheses: list[str], *references: list[str], language:
         return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenize(line, return_str=True, escape=False)) for line in lines]
 
     hypotheses, *references = map(split, (hypotheses, *references))
-    return _estimate("compound_split_bleu", bleu_metric(tokenize="none"), hypotheses, references, samples)[0]
+    return _estimate("compound_split_bleu", bleu_metric(lowercase=lowercase, tokenize="none"), hypotheses, references, samples)[0]
 
 
 def _estimate(name: str, metric, hypotheses: list[str], references: Sequence[list[str]], samples: int) -> tuple[dict, str]:
@@ -153,7 +155,14 @@ def _rouge_scorer():
         from rouge_score import rouge_scorer
     except ImportError as error:
         raise ValueError("ROUGE needs rouge-score: pip install 't2t_keras[rouge]', or -e '.[rouge]' in a checkout.") from error
-    return rouge_scorer.RougeScorer(list(_ROUGE))
+    return rouge_scorer.RougeScorer(list(_ROUGE), tokenizer=_Words())
+
+
+class _Words:
+    """The words of ROUGE: letters and digits of any script, where the tokenizer of rouge-score knows those of ASCII only."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return re.findall(r"[^\W_]+", text.lower())
 
 
 def _check(hypotheses: list[str], references: Sequence[list[str]]) -> None:

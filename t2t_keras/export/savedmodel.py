@@ -201,7 +201,8 @@ def export_run(
     translator, states = load_with_states(model_dir, which, **options)
     folders = [model_dir] if isinstance(model_dir, str | os.PathLike) else model_dir
     runs = [_of_run(folder, which, state) for folder, state in zip(folders, states, strict=True)]
-    return export(translator, export_dir, {"runs": runs} if len(runs) > 1 else runs[0])
+    about, (data,) = {"runs": runs} if len(runs) > 1 else runs[0], run_folder.groups(folders[0], "data")
+    return export(translator, export_dir, about | ({"tags": data.tags} if data.source_tag else {}))
 
 
 def _of_run(model_dir: pathlib.Path, which: str, state: dict) -> dict:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from t2t_keras.config import MAX_TEMPERATURE, MIN_TEMPERATURE, PAD, TEMPERATURES
+from t2t_keras.config import MAX_TEMPERATURE, MIN_TEMPERATURE, PAD, TEMPERATURES, UNK
 from t2t_keras.decoding import constraints as lexical
 from t2t_keras.decoding.sub_batches import in_sub_batches
 from t2t_keras.decoding.translator import Translator
@@ -109,7 +109,7 @@ class Signatures(tf.Module):
             n_best: [B] int32, number of translations, 1 to W.
             prefix: [B] string, text that the translation must start with. Spaces at its start and end are ignored. In a model of many
                 languages, it may begin with the tag of the translation's, such as >>deu_Latn<<, as `text` may with that of its own.
-            alignment: [B] boolean, whether to return an alignment. The source may then have at most 256 sub-words.
+            alignment: [B] boolean, whether to return an alignment. The source may then have at most 256 sub-words, and a translation 512.
             constraints: [B] string, phrases that the translation must contain, separated by tabs or line ends; at most 32, of at most 32
                 sub-words each. A phrase that is given twice must appear twice. One that begins with ￭ follows other text without a space.
             avoid: [B] string, likewise, phrases that the translation must not contain as whole words.
@@ -119,7 +119,7 @@ class Signatures(tf.Module):
             text: [B, W] string, best first; empty after the first n_best.
             score: [B, W] float32, log P / lp; 0 for a blank sentence and after the first n_best.
             constraints_met: [B, W] boolean, whether the translation contains all its constraints. It does not where there is no room for
-                them within the maximum length.
+                them within the maximum length, or the model has no sub-words for their characters.
             truncated: [B] boolean, whether the source was cut to `max_input` sub-words.
             error: [B] string, the error in the options; empty if there is none.
             source_pieces: [B, S] string, the sub-words of the source, with the end token.
@@ -143,6 +143,7 @@ class Signatures(tf.Module):
         forced, _ = self.translator.tokenizer.cut(prefix, self._longest + 1, kept)
         forced = forced[:, :-1]
         wanted = tf.where(max_length == 0, length + config.extra_length, tf.minimum(max_length, self._longest))
+        wanted = tf.where(alignment & (max_length == 0), tf.minimum(wanted, 2 * MAX_ALIGNED), wanted)
         number = tf.cast(forced.row_lengths(), tf.int32)
         wanted_phrases, _, *sizes = lexical.read(self.translator.tokenizer, constraints, kept)
         avoided_phrases, avoided_text, *avoided_sizes = lexical.read(self.translator.tokenizer, avoid, kept)
@@ -184,7 +185,9 @@ class Signatures(tf.Module):
         found = self.translator.texts(sequences, scores, absent, kept)
         written = sequences.to_tensor(PAD)
         written = tf.reshape(written, [tf.shape(text)[0], beam_size, tf.shape(written)[1]])
-        found["constraints_met"] = lexical.met(wanted_phrases, ordered, written) & ~(absent & (sizes[0] > 0)[:, None])
+        # Text leaves out <unk>, which a phrase may have in an imported model.
+        impossible = tf.reduce_any(wanted_phrases == UNK, axis=[1, 2])[:, None] | absent & (sizes[0] > 0)[:, None]
+        found["constraints_met"] = lexical.met(wanted_phrases, ordered, written) & ~impossible
         return {**found, "truncated": truncated, "error": error, **self._aligned(source, sequences, alignment, absent)}
 
     def _prefix_errors(self, prefix) -> list:

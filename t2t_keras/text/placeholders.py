@@ -20,7 +20,7 @@ class Placeholders(tf.Module):
     """Replaces text that matches a pattern by placeholders, and puts it back.
 
     Args:
-        pattern: a regular expression of RE2 that does not match empty text.
+        pattern: a regular expression of RE2. Where it matches empty text, no placeholder is put.
 
     Raises:
         ValueError: it is not a regular expression of RE2.
@@ -77,7 +77,7 @@ def _exchanged(parts: tf.RaggedTensor, old, new, otherwise):
     """Joins parts with each `old` at an odd place exchanged for the `new` at its place: [B, (P)] and twice [B, N] string → [B] string."""
     flat, row = parts.values, parts.value_rowids()
     odd = tf.ragged.range(parts.row_lengths()).values % 2 == 1
-    same = (flat[:, None] == tf.gather(old, row)) & odd[:, None]
+    same = (flat[:, None] == tf.gather(old, row)) & (flat != "")[:, None] & odd[:, None]  # A pattern may match empty text.
     place = tf.argmax(tf.cast(same, tf.int32), axis=1)
     chosen = tf.where(tf.reduce_any(same, axis=1), tf.gather(tf.gather(new, row), place, batch_dims=1), otherwise(flat))
     return tf.strings.reduce_join(parts.with_values(chosen), axis=1)
