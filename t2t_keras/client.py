@@ -338,7 +338,8 @@ def translate_batch(predict: Predict, lines: list[str | Request], options: Optio
         found = predict(signature, inputs)
         if not isinstance(found, dict) or not set(names) <= found.keys():
             received = ", ".join(found) if isinstance(found, dict) else type(found).__name__
-            raise ServerError(f"Expected a model that translates, with outputs {', '.join(names)}. Received: {received:.200}.")
+            expected = f"an export of this version that translates, with outputs {', '.join(names)}"
+            raise ServerError(f"Expected {expected}. Received: {received:.200}.")
         return found
 
     names = ("text", "score")

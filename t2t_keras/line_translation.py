@@ -89,7 +89,7 @@ class LineTranslation:
         """The languages of the run that reranks, if it is of many: those of the model, the other way round for `backward`."""
         if not _languages(self.other):
             return {}
-        own = _languages(self.model["model_dir"][0]) if "model_dir" in self.model else {}
+        own = run_folder.description(self.model["export"]) if "export" in self.model else _languages(self.model["model_dir"][0])
         names = ["source_language", "target_language"]
         chosen = [self.model.get(name) or own.get(name, "") for name in names]
         return dict(zip(names, reversed(chosen) if self.rerank_direction == "backward" else chosen, strict=True))

@@ -294,11 +294,7 @@ def resolve(
     origin = given.get("parent") or given.get("encoder_from")
     parent, from_parent, child = pathlib.Path(origin) if origin and not (is_run and checkpoint.kept(model_dir)) else None, set(), None
     if parent:
-        name = "parent" if given.get("parent") else "encoder_from"
-        if of_run and not _is_same_path(getattr(of_run.train, name), origin):
-            begun = f"{name}={getattr(of_run.train, name) or 'none'}"
-            raise ValueError(f"Expected {begun}, with which {model_dir} was begun. Received: {name}={origin}. Give another `model_dir`.")
-        architecture = "" if name == "parent" else given.get(ARCHITECTURE, of_run.architecture if of_run else TRANSFORMER)
+        architecture = "" if given.get("parent") else given.get(ARCHITECTURE, of_run.architecture if of_run else TRANSFORMER)
         chosen = vars(of_run.train if of_run else TrainConfig()) | given
         child = _child_of(parent, chosen["parent_checkpoint"], chosen["parent_optimizer"], architecture)
         if not of_run and {"dataset", "train_source"} & given.keys() and given.get("parent_subwords", True):
@@ -308,6 +304,8 @@ def resolve(
                 of_parent["subwords"] = read(parent).data.subwords
             from_parent = of_parent.keys() - given.keys()
             given = of_parent | given
+    if of_run and not checkpoint.kept(model_dir):
+        _check_start_of(model_dir, of_run.train, given)
     before = of_run or child or Options.default(given.get(ARCHITECTURE, TRANSFORMER))
     if given.get(ARCHITECTURE, before.architecture) != before.architecture:
         raise ValueError(
@@ -518,8 +516,20 @@ def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> O
     return dataclasses.replace(defaults, model=model, sources={name: run.sources.get(name, "default") for name in own})
 
 
-def _is_same_path(one: str, other: str) -> bool:
-    return bool(one) and pathlib.Path(one).resolve() == pathlib.Path(other).resolve()
+def _check_start_of(model_dir: pathlib.Path, before: TrainConfig, given: dict) -> None:
+    """Raises `ValueError` if a run without a checkpoint is to start from other weights than it was begun with, wherever these are now."""
+    for name in {"parent", "encoder_from"} & given.keys():
+        path, now = getattr(before, name), given[name]
+        if path and now and pathlib.Path(path).resolve() != pathlib.Path(now).resolve():
+            recorded = (read_json(model_dir / CONFIG).get("parent") or {}).get("checkpoints")
+            same = checkpoint.identity(pathlib.Path(now), given.get("parent_checkpoint", before.parent_checkpoint)) == recorded
+        else:
+            same = bool(path) == bool(now)
+        if not same:
+            received = f"{name}={now or 'none'}"
+            raise ValueError(
+                f"Expected {name}={path or 'none'}, with which {model_dir} was begun. Received: {received}. Give another `model_dir`."
+            )
 
 
 def _check_same(before, after, names: Collection[str], whose: str) -> None:

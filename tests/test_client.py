@@ -479,7 +479,9 @@ def test_no_message_repeats_a_password(servers, requests):
 )
 @pytest.mark.parametrize("options", [None, client.Options(n_best=2)])
 def test_a_model_that_does_not_translate_is_named_by_its_outputs(outputs, received, options):
-    with pytest.raises(client.ServerError, match=f"Expected a model that translates, with outputs text, score.* Received: {received}\\."):
+    with pytest.raises(
+        client.ServerError, match=f"Expected an export of this version that translates, with outputs text, score.* Received: {received}\\."
+    ):
         client.translate_batch(lambda signature, inputs: outputs, ["a"], options)
 
 

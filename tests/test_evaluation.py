@@ -96,6 +96,9 @@ def test_rouge_has_words_of_any_script_without_their_case():
     """Story: identical Russian text had 0, and "große" was the same as "gro e"."""
     assert scores.rouge(["Кошка спит", "Große ÜBEL"], ["кошка спит", "große Übel"])["rouge2_f1"] == 100
     assert scores.rouge(["gro e_bel"], ["große Übel"])["rouge1_f1"] == 0
+    assert scores.rouge(["हिन्दी"], ["हिन्दा"])["rouge1_f1"] == 0 < scores.rouge(["भाषा हिन्दी"], ["भाषा हिन्दा"])["rouge1_f1"], (
+        "Vowel signs count."
+    )
     assert scores.rouge(["a_b, c-d"], ["a b c d"])["rouge2_f1"] == 100
 
 

@@ -278,10 +278,16 @@ def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder,
         child.mkdir()
         run_folder.write(child, run_folder.resolve(child, given, str(folder / "data")), *files)
     child, given = tmp_path / "child", {"parent": str(parents[0])}
+    assert run_folder.resolve(child, {"parent": str(parents[1])}).train.parent == str(parents[1]), "The same weights, in another place."
     started = run_folder.resolve(child, given | {"train_steps": 7})
     assert (started.model, started.train.parent, started.train.train_steps) == (run_folder.read(parents[0]).model, str(parents[0]), 7)
     with pytest.raises(ValueError, match="Expected activation=relu, of the model in .*Received: activation=gelu"):
         run_folder.resolve(child, given | {"activation": "gelu"})
+    for path in checkpoint.kept(parents[1]):  # Now it has other weights.
+        shutil.copy(checkpoint.kept(parents[0])[0], path)
+        path.with_suffix(".json").write_text(json.dumps(describe(path)))
+    with pytest.raises(ValueError, match="Received: parent=none."):
+        run_folder.resolve(child, {"parent": ""})
     for begun, wanted in ((child, str(parents[0])), (tmp_path / "alone", "none")):
         expected = f"Expected parent={wanted}, with which {begun} was begun. Received: parent={parents[1]}. Give another `model_dir`."
         with pytest.raises(ValueError, match=re.escape(expected)):

@@ -205,7 +205,13 @@ def test_a_row_that_diverges_does_not_keep_the_others_from_training(tmp_path, tr
 
 def test_more_updates_train_on_and_options_without_effect_on_the_result_change_nothing(tmp_path, trained):
     list(table3.train(options_of("base"), tmp_path, strategy=None))
-    list(table3.train(options_of("base", log_steps=7, device_tflops=0.5, checkpoint_steps=3, keep_checkpoints=2), tmp_path, strategy=None))
+    list(
+        table3.train(
+            options_of("base", log_steps=7, device_tflops=0.5, checkpoint_steps=3, keep_checkpoints=2, valid_steps=3),
+            tmp_path,
+            strategy=None,
+        )
+    )
     assert trained == ["base"]
     [result] = table3.train(options_of("base", train_steps=20), tmp_path, strategy=None)
     assert trained == ["base", "base"] and result.updates == 20
@@ -215,7 +221,7 @@ def test_more_updates_train_on_and_options_without_effect_on_the_result_change_n
     "changed",
     [{"warmup_steps": 7}, {"label_smoothing": 0.3}, {"train_steps": 5}, {"dtype": "bfloat16"}, {"seed": 7}, {"batch_tokens": 9}]
     + [{"buckets_per_update": 3}, {"clip_norm": 2.0}, {"learning_rate_factor": 0.5}, {"patience": 4}, {"bpe_dropout": 0.1}]
-    + [{"freeze": "embedding"}, {"parent": "x"}, {"valid_steps": 3}, {"valid_sentences": 3}],
+    + [{"freeze": "embedding"}, {"parent": "x"}],
     ids=str,
 )
 def test_a_finished_row_of_other_options_is_refused(tmp_path, trained, changed):
@@ -224,6 +230,26 @@ def test_a_finished_row_of_other_options_is_refused(tmp_path, trained, changed):
     with pytest.raises(ValueError, match=f"Received: {next(iter(changed))}=.* Give another `output_dir`"):
         list(table3.train(options_of("base", **changed), tmp_path, strategy=None))
     assert trained == ["base"]
+
+
+def test_validations_matter_if_they_may_end_the_training(tmp_path, trained):
+    list(table3.train(options_of("base", patience=4), tmp_path, strategy=None))
+    for name in ("valid_steps", "valid_sentences"):
+        with pytest.raises(ValueError, match=f"Received: {name}=3"):
+            list(table3.train(options_of("base", patience=4, **{name: 3}), tmp_path, strategy=None))
+
+
+def test_an_older_result_has_the_options_of_its_run(tmp_path, trained):
+    """Story: those that it lacked were taken for the defaults."""
+    list(table3.train(options_of("base", clip_norm=2.0), tmp_path, strategy=None))
+    path = tmp_path / "base" / table3.RESULT
+    result = json.loads(path.read_text())
+    del result["options"]["clip_norm"]
+    path.write_text(json.dumps(result))
+    list(table3.train(options_of("base", clip_norm=2.0, damaged_records="skip"), tmp_path, strategy=None))
+    assert trained == ["base"]
+    with pytest.raises(ValueError, match=r"Received: clip_norm=0.0 \(.*base: 2.0\)"):
+        list(table3.train(options_of("base"), tmp_path, strategy=None))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Every score takes one or more lists of references, each with one reference for e
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 
 import sacrebleu
@@ -159,10 +160,10 @@ def _rouge_scorer():
 
 
 class _Words:
-    """The words of ROUGE: letters and digits of any script, where the tokenizer of rouge-score knows those of ASCII only."""
+    """The words of ROUGE: letters with their marks, and digits, of any script. The tokenizer of rouge-score knows those of ASCII only."""
 
     def tokenize(self, text: str) -> list[str]:
-        return re.findall(r"[^\W_]+", text.lower())
+        return "".join(each if unicodedata.category(each)[0] in "LMN" else " " for each in text.lower()).split()
 
 
 def _check(hypotheses: list[str], references: Sequence[list[str]]) -> None:

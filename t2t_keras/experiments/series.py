@@ -11,7 +11,6 @@ from typing import Protocol
 import keras
 
 from t2t_keras import checkpoint, run_folder
-from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.files import read_json
 from t2t_keras.log import logger
@@ -19,11 +18,10 @@ from t2t_keras.training import run
 from t2t_keras.training.loop import NotFiniteError
 from t2t_keras.training.state import TrainState
 
-_DEFAULTS = {name: value for group in (DataConfig, TrainConfig, ModelConfig) for name, value in dataclasses.asdict(group()).items()}
 # Options of training that may differ among the runs of a table: they change nothing that is scored, or as little as another machine does.
 _WITHOUT_EFFECT = {
     *("device_tflops", "micro_batch_tokens", "micro_batches_at_once", "data_service", "log_steps", "histogram_steps"),
-    *("profile_steps", "attention_images", "max_skipped", "max_hours", "deterministic", "tf32"),
+    *("profile_steps", "attention_images", "max_skipped", "max_hours", "deterministic", "tf32", "damaged_records"),
 }
 OF_AVERAGES = {"checkpoint_steps", "checkpoint_minutes", "keep_checkpoints", "ema_decay"}  # Without effect on the last checkpoint.
 
@@ -73,16 +71,16 @@ def is_current(result: Scored | None, folder: pathlib.Path, options: run_folder.
         result: of the run, if there is one.
         folder: its folder.
         options: those wanted.
-        determining: `Options` → those that determine the result, by name. One that the result does not have had its default.
+        determining: `Options` → those that determine the result, by name.
 
     Raises:
         ValueError: the run, finished or not, has other options or other data.
     """
     if not result and not checkpoint.kept(folder):
         return False
-    wanted, before = determining(options), result.options if result else determining(run_folder.read(folder))
-    before = {name: before.get(name, _DEFAULTS.get(name)) for name in wanted}
-    changed = [name for name in wanted if before[name] != wanted[name]]
+    wanted = determining(options)
+    before = determining(run_folder.read(folder)) | (result.options if result else {})  # Older results have fewer options.
+    changed = [name for name in wanted if name in before and before[name] != wanted[name]]
     if changed == ["train_steps"] and (not result or wanted["train_steps"] > before["train_steps"]):
         return False
     if changed:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import pathlib
 import shutil
@@ -25,7 +24,12 @@ from t2t_keras.training.state import TrainState
 
 RESULT = "table3.json"  # In the run's folder of a row.
 LOGS = "logs"  # In the folder of the table, for TensorBoard's HPARAMS tab.
-_determining = functools.partial(series.determining, without=series.OF_AVERAGES)  # Rows are scored by their last checkpoint.
+
+
+def _determining(options: run_folder.Options) -> dict:
+    """Returns the options that determine the last checkpoint of a row, which is scored."""
+    of_validation = () if options.train.patience else ("valid_steps", "valid_sentences")
+    return series.determining(options, without={*series.OF_AVERAGES, *of_validation})
 
 
 def read_result(folder: pathlib.Path) -> Result | None:

@@ -142,7 +142,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
             name: hashlib.sha256(content).hexdigest()
             for name, content in zip(("subwords_sha256", "source_subwords_sha256"), translator.tokenizer.models, strict=False)
         },
-        **({"languages": languages} if (languages := translator.tokenizer.languages) else {}),
+        **_languages(translator.tokenizer),
         **about,
         "versions": {
             "t2t_keras": t2t_keras.__version__,
@@ -153,6 +153,13 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     }
     write_whole(extra / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
     _warm_up(extra / WARM_UP, service)
+
+
+def _languages(tokenizer) -> dict:
+    """Describes the languages of a model of many, and those that are chosen."""
+    if not tokenizer.languages:
+        return {}
+    return {"languages": tokenizer.languages, "source_language": tokenizer.source.language, "target_language": tokenizer.language}
 
 
 def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pathlib.Path:

@@ -205,7 +205,7 @@ def _search(
     """
     search = _Values(folder, SEARCH)
     if folder.find(SEARCH) is None:  # As `generate`, which reads the search from one file.
-        search.values = values.values
+        search.values = {name: value for name, value in values.values.items() if value is not None}
     eos = ids["eos"]
     bad = [each for each in search.get("bad_words_ids", list, []) if each != [eos]]  # `generate` does not forbid the end token either.
     forbidden = [each[0] for each in bad if isinstance(each, list) and len(each) == 1 and type(each[0]) is int and 0 <= each[0] < rows]
