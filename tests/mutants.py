@@ -857,8 +857,8 @@ MUTANTS = (
     Mutant(
         "resuming takes the defaults",
         "t2t_keras/run_folder.py",
-        "before = read(model_dir) if is_run else Options.default",
-        "before = Options.default",
+        "before = of_run or child or Options.default",
+        "before = child or Options.default",
         ("tests/test_run_folder.py::test_a_run_that_is_started_again_has_every_option_that_it_had",),
     ),
     Mutant(

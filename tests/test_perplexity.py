@@ -73,11 +73,10 @@ def test_an_evaluation_has_the_seconds_of_translating_and_passes_on_its_options(
     monkeypatch.setattr(evaluate, "translate_lines", translate_lines)
     monkeypatch.setattr(evaluate, "perplexity", lambda *given: given)
     sources, references, others = ["a b", "c d"], ["A B", "C E"], ["A", "C D"]
-    for options in ({}, {"batch_size": 5, "samples": 30, "lowercase": True, "tokenize": "char"}):
+    for options in ({}, {"samples": 30, "lowercase": True, "tokenize": "char"}):
         monkeypatch.setattr(evaluate, "time", types.SimpleNamespace(monotonic=iter([10.5, 12.0678]).__next__))
         hypotheses, found = evaluate.evaluate(translator, sources, references, others, **options)
-        counted = {name: value for name, value in options.items() if name != "batch_size"}
-        assert found == scores.scores(["A B", "C D"], references, others, **counted) | {
+        assert found == scores.scores(["A B", "C D"], references, others, **options) | {
             "perplexity": (translator, sources, references, others), "decode_seconds": 1.57, "beam_size": 3, "alpha": 0.5
         }  # fmt: skip
-    assert given == [64, 5] and hypotheses == ["A B", "C D"]
+    assert given == [64, 64] and hypotheses == ["A B", "C D"]
