@@ -306,6 +306,17 @@ def test_a_row_keeps_its_options(tmp_path, trained):
     assert len(list(grid.train({"base": {}}, {"base/seed2": other["base/seed2"]}, tmp_path, SCORING, strategy="all"))) == 1
 
 
+def test_an_older_result_may_have_an_option_that_no_longer_counts(tmp_path, trained):
+    train(tmp_path, 1)
+    path = tmp_path / "base/seed1" / grid.RESULT
+    result = json.loads(path.read_text())
+    result["options"]["damaged_records"] = "stop"
+    path.write_text(json.dumps(result))
+    assert [
+        result.seed for result in grid.train({"base": {}}, {"base/seed2": runs(2)["base/seed2"]}, tmp_path, SCORING, strategy="all")
+    ] == [2]
+
+
 def test_runs_may_be_named_in_any_order(tmp_path, trained):
     """What other runs are compared with is base, not the first row."""
     train(tmp_path, 1)

@@ -73,9 +73,8 @@ def _check_alike(name: str, result: Result, rows: dict[str, dict], base: run_fol
         raise ValueError(f"{expected}. Received: {now} for {result.row} ({folder / name}: {was}). Give the row another name.")
     if _OF_OTHER_RUNS & result.changes.keys():
         return  # Its other options are those of that run.
-    wanted = series.determining(base)
-    differ = [option for option, value in result.options.items() if option not in result.changes and value != wanted.get(option)]
-    if differ := [option for option in differ if option != "seed"]:
+    wanted, left_out = series.determining(base), {"seed", *result.changes, *series.WITHOUT_EFFECT}
+    if differ := [option for option, value in result.options.items() if option not in left_out and value != wanted.get(option)]:
         received = ", ".join(f"{option}={wanted.get(option)} ({folder / name}: {result.options[option]})" for option in differ)
         raise ValueError(f"{expected}. Received: {received}. Give another `output_dir`.")
 

@@ -19,7 +19,7 @@ from t2t_keras.training.loop import NotFiniteError
 from t2t_keras.training.state import TrainState
 
 # Options of training that may differ among the runs of a table: they change nothing that is scored, or as little as another machine does.
-_WITHOUT_EFFECT = {
+WITHOUT_EFFECT = {
     *("device_tflops", "micro_batch_tokens", "micro_batches_at_once", "data_service", "log_steps", "histogram_steps"),
     *("profile_steps", "attention_images", "max_skipped", "max_hours", "deterministic", "tf32", "damaged_records"),
 }
@@ -41,7 +41,7 @@ def determining(options: run_folder.Options, without: Iterable[str] = ()) -> dic
         without: further options of training that have no effect.
     """
     of_data = {"builtin_pairs": options.data.builtin_pairs} if options.data.dataset == "builtin" else {}  # Files are in the data folder.
-    of_training = {name: value for name, value in vars(options.train).items() if name not in {*_WITHOUT_EFFECT, *without}}
+    of_training = {name: value for name, value in vars(options.train).items() if name not in {*WITHOUT_EFFECT, *without}}
     return dataclasses.asdict(options.model) | of_training | of_data
 
 
