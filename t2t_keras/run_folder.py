@@ -521,15 +521,13 @@ def _check_start_of(model_dir: pathlib.Path, before: TrainConfig, given: dict) -
     for name in {"parent", "encoder_from"} & given.keys():
         path, now = getattr(before, name), given[name]
         if path and now and pathlib.Path(path).resolve() != pathlib.Path(now).resolve():
-            recorded = (read_json(model_dir / CONFIG).get("parent") or {}).get("checkpoints")
-            same = checkpoint.identity(pathlib.Path(now), given.get("parent_checkpoint", before.parent_checkpoint)) == recorded
+            hashes = checkpoint.identity(pathlib.Path(now), given.get("parent_checkpoint", before.parent_checkpoint))
+            same = read_json(model_dir / CONFIG).get("parent") == {"checkpoints": hashes}
         else:
             same = bool(path) == bool(now)
         if not same:
-            received = f"{name}={now or 'none'}"
-            raise ValueError(
-                f"Expected {name}={path or 'none'}, with which {model_dir} was begun. Received: {received}. Give another `model_dir`."
-            )
+            expected, received = (f"{name}={each or 'none'}" for each in (path, now))
+            raise ValueError(f"Expected {expected}, with which {model_dir} was begun. Received: {received}. Give another `model_dir`.")
 
 
 def _check_same(before, after, names: Collection[str], whose: str) -> None:

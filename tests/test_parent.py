@@ -286,6 +286,12 @@ def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder,
     for path in checkpoint.kept(parents[1]):  # Now it has other weights.
         shutil.copy(checkpoint.kept(parents[0])[0], path)
         path.with_suffix(".json").write_text(json.dumps(describe(path)))
+    for damaged in ("x", ["checkpoints"], {"checkpoints": 3}):
+        other = shutil.copytree(child, tmp_path / "damaged", dirs_exist_ok=True)
+        config = json.loads((other / run_folder.CONFIG).read_text())
+        (other / run_folder.CONFIG).write_text(json.dumps(config | {"parent": damaged}))
+        with pytest.raises(ValueError, match="was begun. Received: parent="):
+            run_folder.resolve(other, {"parent": str(parents[1])})
     with pytest.raises(ValueError, match="Received: parent=none."):
         run_folder.resolve(child, {"parent": ""})
     for begun, wanted in ((child, str(parents[0])), (tmp_path / "alone", "none")):
