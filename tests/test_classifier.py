@@ -212,9 +212,10 @@ def folder(tmp_path_factory) -> pathlib.Path:
         options = run_folder.resolve(folder / "bert", PRETRAINING | {"train_steps": 3, "checkpoint_steps": 3, "valid_steps": 3})
         run.train(folder / "bert", options, strategy=devices.make_strategy())
     flags = [f"--{name}={value}" for name, value in TRAINING.items()]
-    result = program(*flags, "--train_steps=15", "--encoder_from=bert", "--model_dir=pairs", cwd=folder)
+    result = program(*flags, "--train_steps=15", "--log_steps=5", "--encoder_from=bert", "--model_dir=pairs", cwd=folder)
     assert result.returncode == 0, result.stderr.decode()
     assert b"--predict < text" in result.stdout and b" per text, " in result.stderr
+    assert b", texts/s " in result.stderr
     return folder
 
 

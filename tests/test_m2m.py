@@ -270,6 +270,8 @@ def test_an_export_translates_alike_in_a_process_without_this_package(run, usual
     lines = [*LINES, ">>zho_Hans<<a dog"]
     expected = usual.translate(lines) + usual.translate(lines, target_language="fra_Latn")
     export = t2t_keras.Run(run).export(tmp_path / "export")
+    described = run_folder.description(export)
+    assert (described["source_language"], described["target_language"]) == ("eng_Latn", "deu_Latn")
     command = [sys.executable, "-c", LOAD, str(export), ">>fra_Latn<<", *lines]
     result = programs.run(command, capture_output=True, text=True, cwd=tmp_path, env=programs.without_this_package(), check=True)
     assert result.stdout.splitlines() == expected
