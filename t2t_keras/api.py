@@ -3,19 +3,19 @@
 import dataclasses
 import os
 import pathlib
-import types
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  Registers the operations of an export's tokenizer.
 
-from t2t_keras import gpus, registry, run_folder
+from t2t_keras import registry, run_folder
 from t2t_keras.checkpoint import BEST, STEP, kept
 from t2t_keras.config import FORMER_NAMES, SampleConfig, with_current_names
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
+from t2t_keras.export.loaded import LoadedExport
+from t2t_keras.export.requests import check, option_inputs, sample_inputs
 from t2t_keras.export.signatures import MAX_ALPHA, OWN_ALPHA, Signatures
 from t2t_keras.log import logger
 from t2t_keras.patterns import Kept
@@ -82,7 +82,7 @@ class TextTranslator:
 
         def into_language(lines) -> dict:
             found = self._signatures.translate_with_options(**option_inputs(lines, prefix=prefix))
-            _checked(found, [line.decode() for line in lines.numpy()])
+            check(found, (line.decode() for line in lines.numpy()))
             return {"text": found["text"][:, 0]}
 
         function = into_language if prefix else self._translate
@@ -141,10 +141,10 @@ class TextTranslator:
         """
         texts, found = _listed(text), []
         rows = zip(texts, _phrases(text, constraints, "constraints"), _phrases(text, avoid, "avoid"), strict=True)
-        fits = {"fits": self._signatures.fits} if isinstance(self._signatures, Signatures) else {}
         kept = Kept(keep_patterns)
         requests = (Request(*row) for row in rows)
-        requests = list(with_constraints(requests, lambda line: kept.of(untagged(line, self._tags)), logger.warning, **fits))
+        found_in = lambda line: kept.of(untagged(line, self._tags))  # noqa: E731
+        requests = list(with_constraints(requests, found_in, logger.warning, lambda phrase: self._signatures.fits(phrase)))
         own = {name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")}
         [prefix] = _listed(prefix)
         if alpha is not None and alpha < 0:  # The signature takes -1 for the model's.
@@ -160,7 +160,7 @@ class TextTranslator:
 
     def _n_best(self, texts: list[str], n: int, alignment: bool, options: dict, phrases: dict) -> list[list[Translation]]:
         # Sub-words are returned only with the alignment.
-        inputs = option_inputs(tf.constant(texts), **options, n_best=n, alignment=True) | phrases
+        inputs = option_inputs(tf.constant(texts), **options, **phrases, n_best=n, alignment=True)
         outputs, rows = _checked(self._signatures.translate_with_options(**inputs), texts), len(texts)
 
         def translation(row: int, beam: int) -> Translation:
@@ -194,18 +194,8 @@ class TextTranslator:
         if len(own) != len(texts):
             raise ValueError(f"Expected a seed for each sentence. Received: {len(own)} seeds and {len(texts)} sentences.")
         for first in range(0, len(texts), size):
-            chosen = texts[first : first + size]
-            rows = [len(chosen)]
-            outputs = self._signatures.sample(
-                text=tf.constant(chosen),
-                seed=tf.constant(own[first : first + size], tf.int64),
-                draws=tf.fill(rows, config.draws),
-                temperature=tf.fill(rows, float(config.temperature)),
-                top_k=tf.fill(rows, config.top_k),
-                top_p=tf.fill(rows, float(config.top_p)),
-                max_length=tf.zeros(rows, tf.int32),
-            )
-            outputs = _checked(outputs, chosen)
+            chosen, seed = texts[first : first + size], tf.constant(own[first : first + size], tf.int64)
+            outputs = _checked(self._signatures.sample(**sample_inputs(tf.constant(chosen), seed, config)), chosen)
             _warn_of_truncated(outputs, first)
             for drawn in zip(outputs["text"], outputs["score"].tolist(), strict=True):
                 found.append([Translation(each.decode(errors="replace"), score) for each, score in zip(*drawn, strict=True)])
@@ -239,13 +229,6 @@ class TextTranslator:
             _warn_of_truncated(outputs, first)
             found += outputs["log_prob"].numpy().tolist()
         return found[0] if isinstance(source, str) else found
-
-
-def option_inputs(text, **options) -> dict:
-    """Returns the inputs of `translate_with_options` for sentences [B] string, with the same options for all."""
-    usual = {"alpha": OWN_ALPHA, "max_length": 0, "n_best": 1, "prefix": "", "alignment": False}
-    usual |= {"constraints": "", "avoid": "", "ordered": False}
-    return {"text": text} | {name: tf.fill(tf.shape(text), value) for name, value in (usual | options).items()}
 
 
 def _phrases(text: Text, phrases: Phrases, name: str) -> list[Sequence[str]]:
@@ -286,11 +269,8 @@ def _size(batch_size: int, chosen: int) -> int:
 
 def _checked(outputs: dict, texts: list[str]) -> dict:
     """Returns the outputs for some sentences as arrays, or raises `ValueError` with the first error in them."""
-    outputs = {name: value.numpy() for name, value in outputs.items()}
-    for text, error in zip(texts, outputs["error"], strict=True):
-        if error:
-            raise ValueError(f"{error.decode().strip()} The sentence is: {text[:80]!r}.")
-    return outputs
+    check(outputs, texts)
+    return {name: value.numpy() for name, value in outputs.items()}
 
 
 def _warn_of_truncated(outputs: dict, first: int) -> None:
@@ -329,42 +309,14 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
     if options or checkpoint != "average":
         received = ", ".join(options) or f"checkpoint={checkpoint}"
         raise ValueError(f"Expected no options for the export {export}: they are fixed. Received: {received}.")
-    return TextTranslator(*load_export(export), run_folder.description(export).get("tags", []))
+    loaded = LoadedExport(export)
+    return TextTranslator(loaded, loaded, loaded.limits.batch_size, loaded.languages, loaded.tags)
 
 
 def _load_run(model_dir: pathlib.Path | list[pathlib.Path], checkpoint: str, **options) -> TextTranslator:
     translator = loading.load(model_dir, checkpoint, **options)
     (data,) = run_folder.groups(model_dir[0] if isinstance(model_dir, list) else model_dir, "data")
     return TextTranslator(translator, Signatures(translator), translator.limits.batch_size, translator.tokenizer.languages, data.tags)
-
-
-def load_export(export: pathlib.Path) -> tuple[Callable, object, int, Sequence[str]]:
-    """Loads a SavedModel and returns the arguments of `TextTranslator`."""
-    gpus.share()
-    model = tf.saved_model.load(str(export))
-    missing = {"serving_default", "translate_with_options", "score"} - set(model.signatures)
-    if missing:
-        outputs = getattr(model.signatures.get("serving_default"), "structured_outputs", {})
-        received = "a classifier" if "probabilities" in outputs else f"which lacks the signatures {', '.join(sorted(missing))}"
-        raise ValueError(f"Expected an export of a translator of t2t_keras. Received: {export}, {received}.")
-
-    with_options = model.signatures["translate_with_options"]
-
-    def no_sample(**inputs):
-        raise ValueError(f"Expected an export with the signature 'sample'. Received: {export}, of an older version. Export the run again.")
-
-    def no_phrases(*, constraints, avoid, ordered, **inputs):
-        if any((constraints != "") | (avoid != "")):
-            raise ValueError(f"Expected an export that takes phrases. Received: {export}, of an older version. Export the run again.")
-        found = with_options(**inputs)
-        return {**found, "constraints_met": tf.ones_like(found["score"], tf.bool)}
-
-    signatures = types.SimpleNamespace(
-        translate_with_options=with_options if "constraints" in with_options.structured_input_signature[1] else no_phrases,
-        sample=model.signatures["sample"] if "sample" in model.signatures else no_sample,
-        score=model.signatures["score"],
-    )
-    return lambda text: model.signatures["serving_default"](text=text), signatures, 64, run_folder.description(export).get("languages", [])
 
 
 @dataclasses.dataclass(frozen=True)

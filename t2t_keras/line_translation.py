@@ -72,11 +72,10 @@ class LineTranslation:
     @functools.cached_property
     def search(self) -> DecodeConfig:
         """The options of the search."""
-        names = {field.name for field in dataclasses.fields(DecodeConfig)}
         if "export" in self.model:
-            described = run_folder.description(self.model["export"]).get("decode", {})
-            return DecodeConfig(**{name: value for name, value in described.items() if name in names})
+            return run_folder.search_of(run_folder.description(self.model["export"]))
         [own] = run_folder.groups(self.model["model_dir"][0], "decode")
+        names = {field.name for field in dataclasses.fields(DecodeConfig)}
         return dataclasses.replace(own, **{name: value for name, value in self.model.items() if name in names})
 
     @property
@@ -157,7 +156,9 @@ class LineTranslation:
     def load(self, terms: phrases.Terms, by_text: bool = False) -> "LineTranslator":
         """Loads the model; see `LineTranslator`. `terms` are those of `read_terms`, which a worker may not be able to read."""
         if "export" in self.model:
-            return LineTranslator(self, terms, _Export(self.model["export"], self.search), by_text)
+            from t2t_keras.export.loaded import LoadedExport
+
+            return LineTranslator(self, terms, LoadedExport(self.model["export"]), by_text)
         from t2t_keras.decoding.loading import load
 
         return LineTranslator(self, terms, load(**self.model), by_text)
@@ -169,7 +170,7 @@ class LineTranslator:
     Args:
         asked: the options.
         terms: translations of terms.
-        translator: a `Translator` or an `_Export`.
+        translator: a `Translator` or a `LoadedExport`.
         by_text: whether samples depend on the text of a line in place of its number.
     """
 
@@ -187,11 +188,15 @@ class LineTranslator:
             alpha = 0.0 if asked.sample else translator.config.alpha
             options = {"weight": asked.rerank_weight, "alpha": alpha, "direction": asked.rerank_direction}
             self._function = reranked(self._function, other, **options)
-        self._signatures = None
-        if asked.with_phrases:
+        self._signatures = translator
+        if asked.with_phrases and not self._is_export:
             from t2t_keras.export.signatures import Signatures
 
-            self._signatures = translator if isinstance(translator, _Export) else Signatures(translator)
+            self._signatures = Signatures(translator)
+
+    @property
+    def _is_export(self) -> bool:
+        return "export" in self.asked.model
 
     def results(self, texts: Iterable[str], warn: Callable[[str], None], first: int = 1, read_ahead: int = READ_AHEAD) -> Iterator[dict]:
         """Translates lines, in order and in bounded memory.
@@ -246,7 +251,7 @@ class LineTranslator:
 
     def source_subwords(self, texts: list[str]) -> int:
         """Counts the sub-words of lines, with end tokens; 0 for an export, which does not tell them."""
-        if isinstance(self.translator, _Export) or not texts:
+        if self._is_export or not texts:
             return 0
         sentences = [json.loads(text)["text"] for text in texts] if self.asked.jsonl else texts
         return int(self.translator.source_tokenizer.tokenize(sentences).flat_values.shape[0])
@@ -258,8 +263,10 @@ class LineTranslator:
         return found if "truncated" in found else {**found, "truncated": self.translator.truncated(text)}
 
     def _translated_requests(self, text) -> dict:
+        from t2t_keras.export.requests import translate_requests
+
         requests = [phrases.Request(**json.loads(line)) for line in text.numpy()]
-        return self._signatures.translate_requests(requests, self.asked.n_best)
+        return translate_requests(self._signatures, requests, self.asked.n_best)
 
     def written(self, number: int, result: dict) -> bytes:
         """Returns the lines to write for the result of line `number`."""
@@ -287,59 +294,3 @@ def _hashes(text):
     import tensorflow as tf
 
     return tf.constant([zlib.crc32(line) for line in text.numpy()], tf.int64)
-
-
-class _Export:
-    """Translates with an export, as a `Translator` does, and requests with phrases, as its `Signatures` do."""
-
-    def __init__(self, export: pathlib.Path, config: DecodeConfig):
-        from t2t_keras import api
-        from t2t_keras.decoding.sub_batches import Limits
-
-        _, self._signatures, _, _ = api.load_export(export)
-        self.config, self.limits, self._inputs = config, Limits(), api.option_inputs
-
-    def _checked(self, outputs: dict, text) -> dict:
-        for line, error in zip(text.numpy(), outputs["error"].numpy(), strict=True):
-            if error:
-                raise ValueError(f"{error.decode().strip()} The sentence is: {line.decode('utf-8', 'replace')[:80]!r}.")
-        return outputs
-
-    def _found(self, text, n_best: int, **options) -> dict:
-        outputs = self._signatures.translate_with_options(**{**self._inputs(text, n_best=n_best), **options})
-        return self._checked(outputs, text)
-
-    def __call__(self, text) -> dict:
-        found = self._found(text, 1)
-        return {"text": found["text"][:, 0], "score": found["score"][:, 0], "truncated": found["truncated"]}
-
-    def n_best(self, text) -> dict:
-        found = self._found(text, self.config.beam_size)
-        return {name: found[name] for name in ("text", "score", "truncated")}
-
-    def sampler(self, config: SampleConfig) -> Callable:
-        import tensorflow as tf
-
-        from t2t_keras.decoding.sampling import seed_of_line
-
-        def sample(text, number) -> dict:
-            fill = functools.partial(tf.fill, tf.shape(text))
-            given = {"temperature": fill(float(config.temperature)), "top_k": fill(config.top_k), "top_p": fill(float(config.top_p))}
-            given |= {"seed": tf.constant(seed_of_line(config.seed, number.numpy())), "draws": fill(config.draws), "max_length": fill(0)}
-            found = self._checked(self._signatures.sample(text=text, **given), text)
-            return {name: found[name] for name in ("text", "score", "truncated")}
-
-        return sample
-
-    def fits(self, phrase: str) -> bool:
-        """Phrases that are too long are errors of the export."""
-        return True
-
-    def translate_requests(self, requests: list[phrases.Request], n_best: int) -> dict:
-        import tensorflow as tf
-
-        given = {name: tf.constant([phrases.joined(getattr(each, name), name) for each in requests]) for name in ("constraints", "avoid")}
-        text, ordered = tf.constant([each.text for each in requests]), tf.constant([each.ordered for each in requests])
-        found = self._found(text, n_best or 1, ordered=ordered, **given)
-        chosen = {name: found[name][:, :n_best] if n_best else found[name][:, 0] for name in ("text", "score", "constraints_met")}
-        return chosen | {"truncated": found["truncated"]}

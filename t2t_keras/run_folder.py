@@ -159,6 +159,12 @@ def description(export: pathlib.Path) -> dict:
     return read_json(path) if path.is_file() else {}
 
 
+def search_of(described: dict) -> DecodeConfig:
+    """Returns the search of an export with a given `description`, without options that only another version has."""
+    names = {field.name for field in dataclasses.fields(DecodeConfig)}
+    return DecodeConfig(**{name: value for name, value in described.get("decode", {}).items() if name in names})
+
+
 def export_in(folder: pathlib.Path) -> pathlib.Path | None:
     """Returns the folder if it is an export, else the newest version of an export in it, else `None`.
 

@@ -25,12 +25,13 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
 from apache_beam.testing.util import assert_that
 
-from t2t_keras import api, beam, checkpoint, run_folder  # api before a test replaces what it imports.
+from t2t_keras import beam, checkpoint, run_folder
 from t2t_keras.beam import folder, job, transform
 from t2t_keras.config import ModelConfig, SampleConfig
 from t2t_keras.data import beam_runner
 from t2t_keras.decoding import process_environment
-from t2t_keras.line_translation import LineTranslation, LineTranslator, _Export
+from t2t_keras.export import loaded  # Before a test replaces what it imports.
+from t2t_keras.line_translation import LineTranslation, LineTranslator
 from t2t_keras.text import lines
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -476,7 +477,7 @@ def test_an_export_writes_what_its_run_writes(real, signatures, translator, tmp_
     (export / run_folder.EXTRA).mkdir(parents=True)
     description = {"decode": dataclasses.asdict(translator.config)}
     (export / run_folder.EXTRA / run_folder.DESCRIPTION).write_text(json.dumps(description))
-    monkeypatch.setattr(api, "load_export", lambda path: (None, signatures, 64, []) if path == export else None)
+    monkeypatch.setattr(loaded, "read_signatures", lambda path: signatures if path == export else None)
     texts = ["two hundred and seven", "", "one", "x" * 5000]
     if options.get("jsonl"):
         both = (["zwei", "ein"], ["ein", "zwei"])
@@ -490,7 +491,7 @@ def test_an_export_writes_what_its_run_writes(real, signatures, translator, tmp_
     own = LineTranslation(MODEL, **options)
     asked = LineTranslation({"export": export}, **options)
     assert asked.search == translator.config
-    exported = LineTranslator(asked, own.read_terms(), _Export(export, asked.search))
+    exported = LineTranslator(asked, own.read_terms(), loaded.LoadedExport(export))
     assert written("export", exported) == written("run", own.load(own.read_terms()))
     assert warnings["export"] == warnings["run"] and f"Line {len(texts)}: only the first" in warnings["run"][-1]
 
@@ -523,10 +524,10 @@ def test_kernels_are_chosen_for_all_runs_and_threads_alone_for_an_export(tmp_pat
 
 @pytest.mark.medium
 def test_an_option_that_an_export_refuses_is_reported_with_its_sentence(real, signatures, monkeypatch, tmp_path):
-    monkeypatch.setattr(api, "load_export", lambda path: (None, signatures, 64, []))
+    monkeypatch.setattr(loaded, "read_signatures", lambda path: signatures)
     asked = LineTranslation({"export": tmp_path}, n_best=3)
     with pytest.raises(ValueError, match="n_best.* The sentence is: 'one'"):
-        list(LineTranslator(asked, asked.read_terms(), _Export(tmp_path, asked.search)).results(["one"], lambda message: None))
+        list(LineTranslator(asked, asked.read_terms(), loaded.LoadedExport(tmp_path)).results(["one"], lambda message: None))
 
 
 def test_a_line_that_is_not_json_is_answered_by_a_blank_one(source, real):

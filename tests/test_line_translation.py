@@ -10,9 +10,10 @@ import pytest
 import stand_in
 import tensorflow as tf
 
-from t2t_keras import api, checkpoint, run_folder
+from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import SampleConfig
 from t2t_keras.decoding import loading, minimum_bayes_risk, reranking
+from t2t_keras.export import loaded
 from t2t_keras.line_translation import LineTranslation
 from t2t_keras.text import piece_file
 
@@ -52,8 +53,8 @@ def export(tmp_path, monkeypatch):
         met = ~tf.strings.regex_full_match(inputs["constraints"], ".*z.*") | inputs["ordered"]
         return {**model.translate_with_options(**inputs), "constraints_met": tf.stack([met, inputs["constraints"] == ""], axis=1)}
 
-    signatures = types.SimpleNamespace(translate_with_options=translate_with_options, sample=model.sample)
-    monkeypatch.setattr(api, "load_export", lambda path: (None, signatures, 64, []) if path == folder else None)
+    signatures = types.SimpleNamespace(translate_with_options=translate_with_options, sample=model.sample, score=model.score)
+    monkeypatch.setattr(loaded, "read_signatures", lambda path: signatures if path == folder else None)
     return types.SimpleNamespace(folder=folder, model={"export": folder}, seen=seen)
 
 
@@ -208,16 +209,17 @@ def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
         def __init__(self, translator):
             self.fits = lambda phrase: False
 
-        def translate_requests(self, requests, n_best):
-            seen.extend(requests)
-            rows = len(requests)
-            return {"text": tf.fill(rows, ""), "constraints_met": tf.fill(rows, True), "truncated": tf.fill(rows, False)}
+        def translate_with_options(self, text, constraints, **options):
+            seen.extend(zip(text.numpy().tolist(), constraints.numpy().tolist(), strict=True))
+            rows = [len(text), 1]
+            found = {"text": tf.fill(rows, ""), "score": tf.zeros(rows), "constraints_met": tf.fill(rows, True)}
+            return {**found, "truncated": tf.fill(rows[:1], False), "error": tf.fill(rows[:1], "")}
 
     monkeypatch.setattr("t2t_keras.export.signatures.Signatures", Signatures)
     monkeypatch.setattr(loading, "load", lambda **options: translator)
     _, warnings = results(asked, ["<1> a <3>", f"<2> a {long}"], first=5)
     assert warnings == [f"Line 6: expected at most 32 phrases of at most 32 sub-words. Left out: {long}"]
-    assert [(each.text, each.constraints) for each in seen] == [("<1> a <3>", ["<3>"]), (f"<2> a {long}", ["<2>"])]
+    assert seen == [(b"<1> a <3>", b"<3>"), (f"<2> a {long}".encode(), b"<2>")]
 
 
 def test_sub_words_of_lines_are_counted_but_for_an_export(export, runs, monkeypatch):

@@ -14,6 +14,7 @@ from t2t_keras.config import BOS, EOS, DecodeConfig
 from t2t_keras.decoding import constraints as lexical
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export import signatures
+from t2t_keras.export.requests import translate_requests
 from t2t_keras.export.signatures import Signatures
 from t2t_keras.phrases import Request
 
@@ -598,7 +599,7 @@ def test_each_request_has_its_own_phrases_and_its_own_order_of_them():
         return found | {"error": tf.fill([3], ""), "truncated": tf.constant([False, True, False])}
 
     own = types.SimpleNamespace(translate_with_options=translate_with_options)
-    several, best = (numpy(Signatures.translate_requests(own, requests, n_best)) for n_best in (2, 0))
+    several, best = (numpy(translate_requests(own, requests, n_best)) for n_best in (2, 0))
     assert seen == {
         "text": [b"a", b"b", b"c"], "alpha": [-1.0] * 3, "max_length": [0] * 3, "n_best": [1] * 3, "prefix": [b""] * 3,
         "alignment": [False] * 3, "constraints": [b"x\ty z", b"", b"u"], "avoid": [b"", b"v", b""], "ordered": [True, False, False],

@@ -24,9 +24,11 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 import t2t_keras
 from t2t_keras import run_folder, tensorflow_files
+from t2t_keras.config import SampleConfig
 from t2t_keras.decoding.loading import load_with_states
 from t2t_keras.decoding.sub_batches import limits_of_server
 from t2t_keras.decoding.translator import Translator
+from t2t_keras.export.requests import option_inputs, sample_inputs
 from t2t_keras.export.signatures import Signatures
 from t2t_keras.files import exclusive, making_folder, write_whole
 from t2t_keras.log import logger
@@ -46,30 +48,12 @@ def _warm_up(path: pathlib.Path, service: Signatures) -> None:
     words = [piece.lstrip("▁") for piece in service.translator.source_tokenizer.pieces[-1000:]]
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number, length in WARM_UP_SIZES:
-            lines = [" ".join(words[(row + place) % len(words)] for place in range(length)) for row in range(number)]
-            options = {
-                "alpha": tf.fill([number], -1.0),
-                "max_length": tf.zeros([number], tf.int32),
-                "n_best": tf.ones([number], tf.int32),
-                "prefix": tf.fill([number], ""),
-                "alignment": tf.fill([number], True),
-                "constraints": tf.fill([number], ""),
-                "avoid": tf.fill([number], ""),
-                "ordered": tf.fill([number], False),
-            }
-            sampling = {
-                "seed": tf.zeros([number], tf.int64),
-                "draws": tf.ones([number], tf.int32),
-                "temperature": tf.ones([number]),
-                "top_k": tf.zeros([number], tf.int32),
-                "top_p": tf.ones([number]),
-                "max_length": tf.zeros([number], tf.int32),
-            }
+            text = tf.constant([" ".join(words[(row + place) % len(words)] for place in range(length)) for row in range(number)])
             requests = {
-                "serving_default": {"text": tf.constant(lines)},
-                "translate_with_options": {"text": tf.constant(lines), **options},
-                "sample": {"text": tf.constant(lines), **sampling},
-                "score": {"source": tf.constant(lines), "target": tf.constant(lines)},
+                "serving_default": {"text": text},
+                "translate_with_options": option_inputs(text, alignment=True),
+                "sample": sample_inputs(text, tf.zeros([number], tf.int64), SampleConfig()),
+                "score": {"source": text, "target": text},
             }
             for signature, inputs in requests.items():
                 request = predict_pb2.PredictRequest()

@@ -7,7 +7,6 @@ Letters: B sentences, W beams, S source and T target sub-words.
 """
 
 import re
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -16,7 +15,7 @@ from t2t_keras.decoding import constraints as lexical
 from t2t_keras.decoding.sub_batches import in_sub_batches
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.layers.masks import shift_right, token_mask
-from t2t_keras.phrases import MAX_PHRASES, MAX_SUBWORDS, Request, joined
+from t2t_keras.phrases import MAX_PHRASES, MAX_SUBWORDS
 
 MAX_ALIGNED = 256  # Maximum number of source sub-words for an alignment. A translation may have twice as many.
 MAX_ALIGNMENTS = 2**27  # Maximum size [B, W, T, S] of the alignments in a response.
@@ -205,37 +204,6 @@ class Signatures(tf.Module):
         """Returns whether a phrase has few enough sub-words for a constraint."""
         *_, longest = lexical.read(self.translator.tokenizer, tf.constant([phrase]))
         return bool(longest[0] <= MAX_SUBWORDS)
-
-    def translate_requests(self, requests: Sequence[Request], n_best: int = 0) -> dict:
-        """Translates sentences with phrases of their own.
-
-        Args:
-            requests: the sentences, B.
-            n_best: number of translations of each; 0 for the best alone, without an axis for them.
-
-        Returns:
-            `text`, `score` and `constraints_met`, each [B, n_best] or [B], and `truncated`, as `translate_with_options` returns them.
-
-        Raises:
-            ValueError: a phrase has too many sub-words.
-        """
-        rows = len(requests)
-        found = self.translate_with_options(
-            text=tf.constant([request.text for request in requests]),
-            alpha=tf.fill([rows], OWN_ALPHA),
-            max_length=tf.zeros([rows], tf.int32),
-            n_best=tf.fill([rows], n_best or 1),
-            prefix=tf.fill([rows], ""),
-            alignment=tf.fill([rows], False),
-            constraints=tf.constant([joined(request.constraints, "constraints") for request in requests]),
-            avoid=tf.constant([joined(request.avoid, "avoid") for request in requests]),
-            ordered=tf.constant([request.ordered for request in requests]),
-        )
-        for request, error in zip(requests, found["error"].numpy(), strict=True):
-            if error:
-                raise ValueError(f"{error.decode().strip()} The sentence is: {request.text[:80]!r}.")
-        chosen = {name: found[name][:, :n_best] if n_best else found[name][:, 0] for name in ("text", "score", "constraints_met")}
-        return chosen | {"truncated": found["truncated"]}
 
     def _aligned(self, source, sequences, alignment, absent):
         """Returns sub-words and alignments of the translations that exist and whose rows ask for alignments."""

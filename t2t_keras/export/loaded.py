@@ -1,0 +1,95 @@
+"""Loads the export of a translator. It can run any code: load only exports that you trust."""
+
+import pathlib
+import types
+from collections.abc import Callable
+
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  Registers the operations of an export's tokenizer.
+
+from t2t_keras import gpus, run_folder
+from t2t_keras.config import SampleConfig
+from t2t_keras.decoding.sampling import seed_of_line
+from t2t_keras.decoding.sub_batches import Limits
+from t2t_keras.export.requests import check, option_inputs, sample_inputs
+
+
+class LoadedExport:
+    """An export of a translator, which translates as a `Translator` does and has the `Signatures` of its version.
+
+    Args:
+        export: folder of a SavedModel.
+
+    Attributes:
+        config: options of its search.
+        limits: of sub-batches, which the export has fixed for a server.
+        languages: codes of the languages, of a model of many.
+        tags: with which a source may begin.
+
+    Raises:
+        ValueError: it is not an export of a translator of t2t_keras.
+    """
+
+    def __init__(self, export: pathlib.Path):
+        signatures = read_signatures(export)
+        self.translate_with_options, self.sample, self.score = signatures.translate_with_options, signatures.sample, signatures.score
+        described = run_folder.description(export)
+        self.config, self.limits = run_folder.search_of(described), Limits()
+        self.languages, self.tags = described.get("languages", []), described.get("tags", [])
+
+    def __call__(self, text) -> dict:
+        """Translates [B] string → "text" [B] string, "score" [B] float32 and "truncated" [B] boolean."""
+        found = self._found(text, 1)
+        return {"text": found["text"][:, 0], "score": found["score"][:, 0], "truncated": found["truncated"]}
+
+    def n_best(self, text) -> dict:
+        """Translates [B] string → "text" [B, W] string, "score" [B, W] float32 and "truncated" [B] boolean."""
+        return self._found(text, self.config.beam_size)
+
+    def sampler(self, config: SampleConfig) -> Callable:
+        """Returns a function from lines [B] string and their numbers [B] int64, from 0, to draws; see `Translator.sampler`."""
+
+        def sample(text, number) -> dict:
+            seed = tf.constant(seed_of_line(config.seed, number.numpy()))
+            return _checked(self.sample(**sample_inputs(text, seed, config)), text)
+
+        return sample
+
+    def fits(self, phrase: str) -> bool:
+        """Returns True: the signatures report phrases that are too long."""
+        return True
+
+    def _found(self, text, n_best: int) -> dict:
+        return _checked(self.translate_with_options(**option_inputs(text, n_best=n_best)), text)
+
+
+def _checked(outputs: dict, text) -> dict:
+    check(outputs, (line.decode("utf-8", "replace") for line in text.numpy()))
+    return {name: outputs[name] for name in ("text", "score", "truncated")}
+
+
+def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
+    """Loads a SavedModel and returns its signatures; those that an older version lacks raise `ValueError` when they are called."""
+    gpus.share()
+    model = tf.saved_model.load(str(export))
+    missing = {"serving_default", "translate_with_options", "score"} - set(model.signatures)
+    if missing:
+        outputs = getattr(model.signatures.get("serving_default"), "structured_outputs", {})
+        received = "a classifier" if "probabilities" in outputs else f"which lacks the signatures {', '.join(sorted(missing))}"
+        raise ValueError(f"Expected an export of a translator of t2t_keras. Received: {export}, {received}.")
+    with_options = model.signatures["translate_with_options"]
+
+    def no_sample(**inputs):
+        raise ValueError(f"Expected an export with the signature 'sample'. Received: {export}, of an older version. Export the run again.")
+
+    def no_phrases(*, constraints, avoid, ordered, **inputs):
+        if any((constraints != "") | (avoid != "")):
+            raise ValueError(f"Expected an export that takes phrases. Received: {export}, of an older version. Export the run again.")
+        found = with_options(**inputs)
+        return {**found, "constraints_met": tf.ones_like(found["score"], tf.bool)}
+
+    return types.SimpleNamespace(
+        translate_with_options=with_options if "constraints" in with_options.structured_input_signature[1] else no_phrases,
+        sample=model.signatures["sample"] if "sample" in model.signatures else no_sample,
+        score=model.signatures["score"],
+    )
