@@ -252,7 +252,7 @@ def _listed(text: Text) -> list[str]:
         TypeError: `text` is neither a string nor a sequence of strings.
         ValueError: a sentence has half of a surrogate pair.
     """
-    texts = [text] if isinstance(text, str) or not isinstance(text, Iterable) else list(text)
+    texts = [text] if isinstance(text, str | bytes) or not isinstance(text, Iterable) else list(text)
     if wrong := [each for each in texts if not isinstance(each, str)]:
         raise TypeError(f"Expected a sentence or a list of sentences. Received: {type(wrong[0]).__name__}.")
     for each in texts:
@@ -417,6 +417,8 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
         raise TypeError(f"Expected options of an architecture, TrainConfig, DecodeConfig or DataConfig. Received: {', '.join(unknown)}.")
     folder = pathlib.Path(model_dir).expanduser()
     options = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+    if "parent_checkpoint" in options:  # As in `load`, the number of a step may be a number.
+        options["parent_checkpoint"] = str(options["parent_checkpoint"])
     chosen = run_folder.resolve(folder, options, os.path.expanduser(data_dir))
     run.train(folder, chosen, strategy=devices.make_strategy(cpu_devices, chosen.train))
     return Run(folder)

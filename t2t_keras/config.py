@@ -193,17 +193,16 @@ class ModelConfig:
         for name in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"):
             _require(self, getattr(self, name) >= 1, name, "a positive number")
         _require(self, self.d_model % 2 == 0, "d_model", "an even number, because sinusoids come in pairs (section 3.5)")
-        _require(self, 0 <= self.dropout < 1, "dropout", "a dropout rate in [0, 1)")
-        for name in ("attention_dropout", "activation_dropout", "word_dropout"):
+        for name in ("dropout", "attention_dropout", "activation_dropout", "word_dropout"):
             _require(self, 0 <= getattr(self, name) < 1, name, "a dropout rate in [0, 1)")
-        whole = "no attention_dropout with an attention_window"
-        _require(self, not (self.attention_dropout and self.attention_window), "attention_dropout attention_window", whole)
+        incompatible = "no attention_dropout with an attention_window"
+        _require(self, not (self.attention_dropout and self.attention_window), "attention_dropout attention_window", incompatible)
         for name in ("r_drop", "simcut"):
             _require(self, getattr(self, name) >= 0, name, "a weight of at least 0")
         _require(self, not (self.r_drop and self.simcut), "r_drop simcut", "at most one of the two")
         rates = "dropout attention_dropout activation_dropout word_dropout"
         differ = any(getattr(self, name) for name in rates.split())
-        _require(self, differ or not self.r_drop, f"r_drop {rates}", "dropout of some kind, by which the two passes of r_drop differ")
+        _require(self, differ or not self.r_drop, f"r_drop {rates}", "a dropout rate above 0, so that the two passes of r_drop differ")
         _require(self, self.word_dropout or not self.simcut, "simcut word_dropout", "a word_dropout for the second pass of simcut")
         _require(self, self.learned_positions >= 0, "learned_positions", "a number of positions, or 0 for sinusoids")
         _require(self, self.sinusoids in SINUSOIDS, "sinusoids", f"one of {', '.join(SINUSOIDS)}")
@@ -438,13 +437,14 @@ class TrainConfig:
     )
     parent_optimizer: bool = option(
         False,
-        "Start with the optimizer of --parent too, which continues its learning rate schedule; needs another --parent_checkpoint than "
-        "the average, and the same sub-words.",
+        "Start with the optimizer of --parent too: its moments and its number of updates, where the schedule of this run's learning rate "
+        "begins. It requires one checkpoint of the parent (best, latest or a step) and its sub-words, without --freeze, --cooldown_steps "
+        "and --ema_decay.",
     )
     encoder_from: str = option(
         "",
-        "Folder of a run, as of t2t-pretrain, whose encoder a new run of another architecture starts from, with its sizes; empty for none. "
-        "--parent_checkpoint and --parent_subwords apply.",
+        "Folder of a run, such as one of t2t-pretrain, whose encoder a new run of another architecture starts from, with its sizes; empty "
+        "for none. --parent_checkpoint and --parent_subwords apply.",
     )
     freeze: str = option(
         "",
@@ -489,7 +489,7 @@ class TrainConfig:
     histogram_steps: int = option(0, "Updates between histograms of weights and gradient norms in TensorBoard; 0 writes none.")
     profile_steps: str = option("", "First and last update to profile for TensorBoard, such as 10,20; empty profiles none.")
     patience: int = option(0, "Stop after this many validations without improvement; 0 never stops early.")
-    max_skipped: int = option(20, "Stop after this many updates in a row were skipped because their loss or gradient was not finite.")
+    max_skipped: int = option(20, "Stop after skipping this many updates in a row because their loss or gradient was not finite.")
     max_hours: float = option(0.0, "Save and stop, as on SIGTERM, this many hours after training was started; 0 sets no limit.")
     best_metric: str = option("bleu", "Metric that selects the best checkpoint and that --patience observes; for translation bleu or loss.")
 
@@ -524,13 +524,15 @@ class TrainConfig:
         ):
             _require(self, getattr(self, name) >= 0, name, "0 or more")
         _require(self, self.learning_rate_factor > 0, "learning_rate_factor", "a positive factor")
-        factor = "a learning_rate_factor of 1 with a constant learning_rate"
+        factor = "`learning_rate_factor=1` with a constant learning_rate, which it does not change"
         _require(self, self.learning_rate_factor == 1 or not self.learning_rate, "learning_rate_factor learning_rate", factor)
         _require(self, is_checkpoint(self.parent_checkpoint), "parent_checkpoint", f"{', '.join(CHECKPOINTS)} or the number of an update")
         of_parent = self.parent_checkpoint != AVERAGE or not self.parent_subwords or self.parent_optimizer
         options = "parent parent_checkpoint parent_subwords parent_optimizer"
-        _require(self, bool(self.starts_from) or not of_parent, options, "a parent, to choose what is taken from it")
-        _require(self, not (self.parent and self.encoder_from), "parent encoder_from", "one run to start from")
+        _require(
+            self, bool(self.starts_from) or not of_parent, options, "`parent` or `encoder_from` with the options of what is taken from it"
+        )
+        _require(self, not (self.parent and self.encoder_from), "parent encoder_from", "`parent` or `encoder_from`, not both")
         options = "encoder_from parent_checkpoint parent_optimizer"
         _require(self, not (self.encoder_from and self.parent_optimizer), options, "a parent, whose optimizer fits all weights")
         one_state = self.parent_checkpoint not in (AVERAGE, EMA) and self.parent_subwords
@@ -541,7 +543,7 @@ class TrainConfig:
         _require(self, not self.freeze or re.search(r"[^\s,/]", self.freeze), "freeze", "names of parts of the model, or nothing")
         one_start = "at most one of the two, because the weights of a parent are trained ones"
         _require(self, not (self.embeddings and self.starts_from), "embeddings parent encoder_from", one_start)
-        held = "`embeddings` whose rows keep their values"
+        held = "`embeddings` with `freeze_embeddings`"
         _require(self, bool(self.embeddings) or not self.freeze_embeddings, "freeze_embeddings embeddings", held)
         cooldown = "a cooldown of 0 or more updates, at most all of them"
         _require(self, 0 <= self.cooldown_steps <= self.train_steps, "cooldown_steps train_steps", cooldown)
@@ -612,7 +614,7 @@ class DecodeConfig:
         for name in ("search_rows", "search_cores"):
             _require(self, getattr(self, name) >= 0, name, "a positive number, or 0 for that of the machine")
         _require(self, self.max_input >= 2, "max_input", "room for one sub-word and the end token")
-        _require(self, 0 <= self.alpha < 100, "alpha", "an exponent of at least 0, usually at most 1")
+        _require(self, 0 <= self.alpha < 100, "alpha", "an exponent in [0, 100), usually at most 1")
         _require(self, self.no_repeat_ngram >= 0, "no_repeat_ngram", "the size of an n-gram, or 0 to allow repetition")
         _require(
             self,
@@ -736,7 +738,7 @@ class DataConfig:
             "text files or `dataset`, not both",
         )
         languages = (self.source_language, self.target_language)
-        _require(self, languages == ("", "") or len(set(languages)) == 2, "source_language target_language", "two languages")
+        _require(self, languages == ("", "") or len(set(languages)) == 2, "source_language target_language", "two different languages")
         _require(
             self,
             self.dataset != "builtin" or languages in (("", ""), ("en", "de")),
@@ -785,7 +787,7 @@ class DataConfig:
 
     @property
     def tags(self) -> list[str]:
-        """The tag of each file, or the one of all; empty if there is none."""
+        """The tag of each file, or the one of all; `[""]` if there is none."""
         return self.source_tag.split(",")
 
     @property

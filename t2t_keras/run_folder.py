@@ -338,11 +338,12 @@ def resolve(
         except ValueError as error:
             raise ValueError(f"{error} Options not given are those of {model_dir / CONFIG}." if is_run else str(error)) from error
         if name == "data":
-            _check_positions(before.task, chosen)
+            check_positions(chosen, before.task)
             repeated = is_run and chosen[name] == before.data and not own.keys() & {"dataset", *TEXTS}
             if repeated or not own:
                 chosen[name] = DataConfig()  # A run that does not name its text uses its data folder, and does not check the text.
-    _check_task(chosen, before.task)
+    _check_training(chosen, before.task)
+    check_text(chosen, before.task)
     if parent:
         names, part = (_OF_WEIGHTS, "model") if given.get("parent") else (set(ENCODER_OPTIONS) - {"vocab_size"}, "encoder")
         _check_same(child.model, chosen["model"], names, f"of the {part} in {parent}")
@@ -544,7 +545,7 @@ def _check_same(before, after, names: Collection[str], whose: str) -> None:
         raise ValueError(f"Expected {expected}, {whose}. Received: {received}. Leave out what differs.")
 
 
-def _check_positions(task, groups: dict) -> None:
+def check_positions(groups: dict, task) -> None:
     """Raises `ValueError` if texts may be longer than the learned positions of a network that never writes longer ones."""
     longest, number = groups["data"].max_length, getattr(groups["model"], "learned_positions", 0)
     if task.plain_text and 0 < number < longest:
@@ -560,11 +561,19 @@ def _check_names(given: dict, architecture: str) -> None:
         raise ValueError(f"Expected options of architecture={architecture}. Received: {option}={given[option]}, {of}.")
 
 
-def _check_task(groups: dict, task) -> None:
-    """Raises `ValueError` where the metric or the text is not one of the task."""
+def _check_training(groups: dict, task) -> None:
+    """Raises `ValueError` where an option of training is not one of the task."""
     metric = groups["train"].best_metric
     if metric not in task.best_metrics:
         raise ValueError(f"Expected `best_metric` to be one of {', '.join(task.best_metrics)}. Received: best_metric={metric}.")
+    if (rate := groups["train"].bpe_dropout) and not task.bpe_dropout:
+        raise ValueError(f"Expected no `bpe_dropout`, because the task {task.name} has none. Received: bpe_dropout={rate:g}.")
+    if rate and (kind := groups["data"].subwords) != "bpe":
+        raise ValueError(f"Expected `subwords=bpe` with `bpe_dropout`. Received: subwords={kind}, bpe_dropout={rate:g}.")
+
+
+def check_text(groups: dict, task) -> None:
+    """Raises `ValueError` where the text or the vocabulary of its source is not one of the task."""
     own = {
         "source_vocab_size": getattr(groups["model"], "source_vocab_size", 0),
         "source_subwords_file": groups["data"].source_subwords_file,
@@ -572,10 +581,6 @@ def _check_task(groups: dict, task) -> None:
     if any(own.values()) and not task.separate_subwords:
         received = ", ".join(f"{name}={value}" for name, value in own.items() if value)
         raise ValueError(f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}.")
-    if (rate := groups["train"].bpe_dropout) and not task.bpe_dropout:
-        raise ValueError(f"Expected no `bpe_dropout`, because the task {task.name} has none. Received: bpe_dropout={rate:g}.")
-    if rate and (kind := groups["data"].subwords) != "bpe":
-        raise ValueError(f"Expected `subwords=bpe` with `bpe_dropout`. Received: subwords={kind}, bpe_dropout={rate:g}.")
     task.check_text(groups["data"])
 
 

@@ -17,7 +17,7 @@ from test_oracle import as_in_the_paper, randomized, values_of
 
 from t2t_keras import run_folder
 from t2t_keras.config import BOS, EOS, ModelConfig, TrainConfig
-from t2t_keras.experiments import attention_functions, table1
+from t2t_keras.experiments import attention_functions, series, table1
 from t2t_keras.experiments.attention_functions import FIGURES, of_model, of_scores
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.visualization import figures
@@ -147,7 +147,7 @@ def test_measurements_are_continued(stand_ins, tmp_path, monkeypatch, messages):
     results = measured(tmp_path / "deep/new", 4, 8)
     assert stand_ins[3:] == [(f"{function}_8", function, 8, "all") for function in FUNCTIONS]
     assert results == json.loads((tmp_path / "deep/new/attention_functions.json").read_text())
-    assert results["runs"]["scaled"]["8"]["options"] == dataclasses.asdict(runs(8)["scaled", 8].model) | dataclasses.asdict(TrainConfig())
+    assert results["runs"]["scaled"]["8"]["options"] == series.determining(runs(8)["scaled", 8])
     assert all(results["seconds"][function] == {"8": [0.008] * 2, "16": [0.016] * 2} for function in FUNCTIONS)
 
 
@@ -157,6 +157,15 @@ def test_runs_of_other_options_are_refused_before_anything_is_measured(stand_ins
     with pytest.raises(ValueError, match=expected):
         measured(tmp_path, 8, 4, seed=2)
     assert len(stand_ins) == 3
+
+
+def test_options_without_effect_and_those_of_later_versions_do_not_keep_a_comparison_from_going_on(stand_ins, tmp_path):
+    results = measured(tmp_path, 4)
+    for runs_of in results["runs"].values():
+        del runs_of["4"]["options"]["ema_decay"]
+    (tmp_path / "attention_functions.json").write_text(json.dumps(results))
+    measured(tmp_path, 4, 8, max_hours=3.0, log_steps=7)
+    assert [name for name, *_ in stand_ins] == [f"{function}_{d_k}" for d_k in (4, 8) for function in FUNCTIONS]
 
 
 def test_the_tables_and_the_picture_show_what_was_measured(stand_ins, tmp_path):

@@ -1,6 +1,7 @@
 """Perplexity of many pairs, and an evaluation, with models that are functions."""
 
 import math
+import re
 import types
 from collections.abc import Iterator
 
@@ -64,7 +65,8 @@ def test_long_sentences_are_cut_before_they_are_scored(monkeypatch):
 
 
 def test_an_evaluation_has_the_seconds_of_translating_and_passes_on_its_options(monkeypatch):
-    translator, given = types.SimpleNamespace(config=DecodeConfig(beam_size=3, alpha=0.5)), []
+    limits = types.SimpleNamespace(batch_size=7)
+    translator, given = types.SimpleNamespace(config=DecodeConfig(beam_size=3, alpha=0.5), limits=limits), []
 
     def translate_lines(translator, sources, batch_size: int) -> list[dict]:
         given.append(batch_size)
@@ -79,4 +81,14 @@ def test_an_evaluation_has_the_seconds_of_translating_and_passes_on_its_options(
         assert found == scores.scores(["A B", "C D"], references, others, **options) | {
             "perplexity": (translator, sources, references, others), "decode_seconds": 1.57, "beam_size": 3, "alpha": 0.5
         }  # fmt: skip
-    assert given == [64, 64] and hypotheses == ["A B", "C D"]
+    assert given == [7, 7] and hypotheses == ["A B", "C D"]
+
+
+def test_what_cannot_be_scored_is_refused_before_it_is_translated():
+    """Story: a misspelled tokenizer was reported after the whole test set had been translated."""
+    for references, options, message in (
+        (["A", "B"], {"tokenize": "13b"}, "`tokenize` must be one of"),
+        (["A"], {}, "Expected one reference for each translation. Received: 2 translation(s), 1 reference(s)."),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            evaluate.evaluate(None, ["a", "b"], references, translate=lambda sources: pytest.fail("It translates."), **options)

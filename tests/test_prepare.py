@@ -694,8 +694,10 @@ def test_text_is_tokenized_and_sent_in_chunks_that_documents_fill_sooner():
 
 def test_chunks_of_documents_end_where_one_does():
     pairs = [(b"x" * length,) for length in (1, 1, 1, 1, 0, 1, 0, 70, 70, 0, 1)]
-    listed = [[len(pair[0]) for pair in chunk] for chunk in corpora.chunks(iter(pairs), 3, 100, documents=True)]
-    assert listed == [[1, 1, 1, 1, 0], [1, 0, 70, 70, 0], [1]]
+    for documents in (pairs, [(pair * 2) for pair in pairs]):
+        most = 100 * len(documents[0])
+        listed = [[len(pair[0]) for pair in chunk] for chunk in corpora.chunks(iter(documents), 3, most, documents=True)]
+        assert listed == [[1, 1, 1, 1, 0], [1, 0, 70, 70, 0], [1]]
 
 
 def test_a_file_is_left_as_it_is(data, tmp_path):

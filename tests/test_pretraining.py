@@ -90,7 +90,7 @@ def test_documents_that_begin_alike_are_two():
 
 def test_a_document_has_one_number_though_text_is_tokenized_in_parts(monkeypatch):
     monkeypatch.setattr(prepare, "PAIRS_AT_ONCE", 2)
-    lines = [(line.encode(),) for line in "ab cd ef gh ij".split()] + [corpora.BLANK, (b"kl",), (b"mn",)]
+    lines = [(line.encode(),) for line in "ab cd ef gh ij".split()] + [(b"",), (b"kl",), (b"mn",)]
     report = corpora.Report()
     found = [document for *_, [document] in prepare.encode(iter(lines), Letters(), 7, report, TASK)]
     assert len(found) == 4 and len(set(found[:3])) == 1 and found[3] != found[0]

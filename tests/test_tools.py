@@ -322,6 +322,26 @@ def test_translations_are_reranked_by_another_run(of_three, tmp_path):
     assert line == f"1\t{max(mbr(texts, np.exp([-1.3, -1.2, -1.0]))):.4f}\ta dog sleeps here"
 
 
+EVALUATING = OF_THREE.replace(
+    "program = ",
+    """
+evaluation.evaluate = lambda translator, sources, *references, translate, **options: (
+    translate(sources), {"perplexity_is_of": translator.model["folder"]}
+)
+loading.load = lambda folder=None, model_dir=None, **model: Translator(folder=(folder or model_dir[0]).name, **model)
+program = """,
+)
+
+
+def test_the_text_of_an_evaluation_says_how_an_ensemble_is_combined(of_three, tmp_path):
+    (tmp_path / "source").write_text("a\n")
+    given = [f"--model_dir={tmp_path}/first,{tmp_path}/second", "--ensemble_mean=logs", "--ensemble_weights=1,2"]
+    given += [f"--source={tmp_path}/source", f"--reference={tmp_path}/source"]
+    lines = run_stand_in(EVALUATING, "evaluate", *given, check=True).stdout.decode().splitlines()
+    found = dict(line.split() for line in lines)
+    assert (found["ensemble_mean"], found["ensemble_weights"]) == ("logs", "1.0,2.0")
+
+
 @pytest.mark.parametrize(
     ("flags", "best", "reported"),
     [
@@ -336,16 +356,9 @@ def test_translations_are_reranked_by_another_run(of_three, tmp_path):
     ids=["mbr", "reranking", "search"],
 )
 def test_evaluating_chooses_translations_as_translating_does_and_says_how(of_three, tmp_path, flags, best, reported):
-    evaluating = """
-evaluation.evaluate = lambda translator, sources, *references, translate, **options: (
-    translate(sources), {"perplexity_is_of": translator.model["folder"]}
-)
-loading.load = lambda folder=None, model_dir=None, **model: Translator(folder=(folder or model_dir[0]).name, **model)
-"""
-    code = OF_THREE.replace("program = ", f"{evaluating}program = ")
     (tmp_path / "source").write_text("a\n")
     given = [f"--model_dir={tmp_path}/first", f"--source={tmp_path}/source", f"--reference={tmp_path}/source", f"--output={tmp_path}/out"]
-    result = run_stand_in(code, "evaluate", *given, *(flag.format(tmp_path) for flag in flags), "--json")
+    result = run_stand_in(EVALUATING, "evaluate", *given, *(flag.format(tmp_path) for flag in flags), "--json")
     assert result.returncode == 0, result.stderr.decode()
     *reranked_with, printed = result.stdout.decode().splitlines()
     given_to_reranking = {"folder": "second", "dtype": "float32"}, {"weight": 0.0, "alpha": 0.25, "direction": "backward"}
@@ -833,6 +846,21 @@ def test_an_export_that_cannot_be_is_refused_in_a_line(trained, tmp_path, flags,
             "Expected a folder for exports. Received: {0}/run, which holds a run.",
         ),
         ("prepare", ["--data_dir={0}", "--dataset=builtin"], "{0} holds files and no prepared data."),
+        (
+            "prepare",
+            ["--data_dir={0}/data", "--train_source=a", "--valid_source=b", "--architecture=bert", "--max_length=600"],
+            "Expected --max_length of at most the 512 learned positions. Received: --max_length=600,",
+        ),
+        (
+            "prepare",
+            ["--data_dir={0}/data", "--train_source=a", "--valid_source=b", "--architecture=bert", "--source_subwords_file=c"],
+            "Expected one vocabulary, because the task pretraining has none of the source alone. Received: --source_subwords_file=c.",
+        ),
+        (
+            "prepare",
+            ["--data_dir={0}/data", "--dataset=builtin", "--parent=runs/a"],
+            "Expected the sub-words of runs/a, which the run is to start from. Received none. Give --subwords_file=runs/a/subwords.model",
+        ),
         (
             "prepare",
             ["--data_dir={0}/latin1", "--dataset=builtin"],

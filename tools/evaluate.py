@@ -115,8 +115,8 @@ def run() -> None:
         print(json.dumps(finite, allow_nan=False))
     else:
         for name, value in found.items():
-            if name.endswith(("_mean", "_margin")):
-                continue
+            if name.endswith(("_mean", "_margin")) and name.rpartition("_")[0] in found:
+                continue  # Beside the score.
             interval = f" (mean {found[f'{name}_mean']:.4f} ± {found[f'{name}_margin']:.4f})" if f"{name}_mean" in found else ""
             print(f"{name:20} {value:.4f}{interval}" if isinstance(value, float) else f"{name:20} {value}")
 

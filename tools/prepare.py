@@ -32,7 +32,14 @@ options.define_divisors()
 
 def prepare() -> None:
     chosen = run_folder.Options(**options.read_run(), architecture=options.chosen_architecture())
-    chosen.task.check_text(chosen.data)
+    run_folder.check_text(chosen.groups, chosen.task)
+    run_folder.check_positions(chosen.groups, chosen.task)
+    if (start := chosen.train.starts_from) and chosen.train.parent_subwords and not chosen.data.subwords_file:
+        path = pathlib.Path(start) / run_folder.SUBWORDS
+        raise ValueError(
+            f"Expected the sub-words of {start}, which the run is to start from. Received none. Give --subwords_file={path} and its "
+            "--vocab_size, or leave out the run to prepare other sub-words."
+        )
     if not _DATA_DIR.value:
         raise ValueError("Expected a folder as --data_dir. Received none.")
     on_beam = beam.given()

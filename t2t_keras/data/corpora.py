@@ -29,7 +29,6 @@ from t2t_keras.text.lines import bounded, check_is_text, not_utf8, uncompressed
 Pair = tuple[bytes, ...]  # A line of each side; most often two.
 Hashes = dict[pathlib.Path, str]  # SHA-256 by file.
 BOM = b"\xef\xbb\xbf"
-BLANK = (b"",)  # The end of a document.
 
 _BUFFER = 2**20  # Bytes.
 _QUICKLY_COUNTED = 2**28  # Bytes of text whose lines are counted within a second or two.
@@ -71,13 +70,18 @@ def size(pair: Pair) -> int:
     return sum(map(len, pair))
 
 
+def ends_document(pair: Pair) -> bool:
+    """Returns whether a pair is a blank line, which ends a document."""
+    return not any(pair)
+
+
 def chunks(pairs: Iterator[Pair], number: int, most: int, documents: bool = False) -> Iterator[list[Pair]]:
     """Yields lists of pairs that end with pair `number`, or once they have `most` bytes of text; with `documents`, where one ends then."""
     chunk, held = [], 0
     for pair in pairs:
         chunk.append(pair)
         held += size(pair)
-        if (len(chunk) >= number or held >= most) and (pair == BLANK or not documents):
+        if (len(chunk) >= number or held >= most) and (ends_document(pair) or not documents):
             yield chunk
             chunk, held = [], 0
     if chunk:

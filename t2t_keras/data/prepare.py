@@ -265,10 +265,10 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
     valid_pairs = corpora.pairs(data, "valid", seed, text.valid, text.hashes, task.texts, task.documents)
     logger.info("Reading and checking the text …")
     text.valid_pairs = list(valid_pairs)
-    held_out, repeated, identical = set(text.valid_pairs) - {corpora.BLANK}, set(), 0
+    held_out, repeated, identical = {pair for pair in text.valid_pairs if not corpora.ends_document(pair)}, set(), 0
     kept, sharing, blanks, compared, draw = patterns.Kept(data.keep_patterns), 0, 0, [], random.Random(0).random
     for number, pair in enumerate(_with_progress(train_pairs)):
-        blanks += pair == corpora.BLANK
+        blanks += corpora.ends_document(pair)
         if number < COMPARED_PAIRS:
             compared.append(pair)
         elif (place := int(draw() * (number + 1))) < COMPARED_PAIRS:  # All pairs are equally likely to be compared.
@@ -289,9 +289,11 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
             raise ValueError(f"The {name} text has no usable pair: {report}.")
     if len(task.texts) == 2:
         corpora.check_sides(compared, text.valid_pairs)
-    if task.documents and not (blanks and corpora.BLANK in text.valid_pairs):
-        names = " and ".join(name for name, there in (("training", blanks), ("validation", corpora.BLANK in text.valid_pairs)) if not there)
-        raise ValueError(f"Expected documents with a blank line between them. Received: {names} text without one.")
+    if task.documents:
+        ends = {"training": blanks, "validation": any(map(corpora.ends_document, text.valid_pairs))}
+        if without := [name for name, there in ends.items() if not there]:
+            received = f"{' and '.join(without)} text without one"
+            raise ValueError(f"Expected documents with a blank line between them. Received: {received}.")
     _warn_of_copies(text, repeated, identical)
     return text
 

@@ -26,17 +26,23 @@ def evaluate(
         lowercase: whether to ignore case.
         tokenize: name of a sacreBLEU tokenizer.
         samples: number of bootstrap samples for confidence intervals; 0: none.
-        translate: translates sentences, such as with reranking; `None`: by the search of `translator`, 64 at once.
+        translate: translates sentences, such as with reranking; `None`: by the search of `translator`.
 
     Returns:
         The translations, and a dictionary: the results of `scores.scores`, the "perplexity" per sub-word of the references,
         "decode_seconds", "beam_size" and "alpha".
+
+    Raises:
+        ValueError: the tokenizer is unknown, or the numbers of sources and references differ.
     """
+    scores.require(tokenize=tokenize)
+    scores.check(sources, references)
     started = time.monotonic()
     if translate:
         hypotheses = translate(sources)
     else:
-        hypotheses = [result["text"] for result in translate_lines(translator, sources, batch_size=64)]
+        results = translate_lines(translator, sources, batch_size=translator.limits.batch_size)
+        hypotheses = [result["text"] for result in results]
     seconds = time.monotonic() - started
     return hypotheses, {
         **scores.scores(hypotheses, *references, lowercase=lowercase, tokenize=tokenize, samples=samples),

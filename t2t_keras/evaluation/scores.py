@@ -89,7 +89,7 @@ def rouge(hypotheses: list[str], *references: list[str]) -> dict:
     (Lin, 2004, equation 1); F1 also penalises long translations. If a sentence has several references, its best recall and its best F1
     count.
     """
-    _check(hypotheses, references)
+    check(hypotheses, references)
     scorer = _rouge_scorer()
     found = [
         [scorer.score(reference, hypothesis) for reference in known] for hypothesis, *known in zip(hypotheses, *references, strict=True)
@@ -124,7 +124,7 @@ def compound_split_bleu(hypotheses: list[str], *references: list[str], language:
 
 def _estimate(name: str, metric, hypotheses: list[str], references: Sequence[list[str]], samples: int) -> tuple[dict, str]:
     """Computes {NAME, NAME_mean, NAME_margin}, the latter two with samples only, and the signature."""
-    _check(hypotheses, references)
+    check(hypotheses, references)
     [found], signature = significance.estimates(metric, [hypotheses], references, samples=samples)
     return {name: found.score, **({f"{name}_mean": found.mean, f"{name}_margin": found.margin} if samples else {})}, signature
 
@@ -166,7 +166,8 @@ class _Words:
         return "".join(each if unicodedata.category(each)[0] in "LMN" else " " for each in text.lower()).split()
 
 
-def _check(hypotheses: list[str], references: Sequence[list[str]]) -> None:
+def check(hypotheses: list[str], references: Sequence[list[str]]) -> None:
+    """Raises `ValueError` unless there are translations, or sources that are to be translated, and a reference for each in every list."""
     if not hypotheses or not references:
         raise ValueError("Expected at least one sentence to score and one reference. Received: none.")
     for reference in references:

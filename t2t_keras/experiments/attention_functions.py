@@ -11,7 +11,6 @@ Letters: S keys, n keys that a query may attend to.
 """
 
 import contextlib
-import dataclasses
 import json
 import math
 import pathlib
@@ -26,7 +25,7 @@ from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.compat import replaced_calls
 from t2t_keras.config import ATTENTION_FUNCTIONS, PAD
 from t2t_keras.data import batching, shards
-from t2t_keras.experiments import table1
+from t2t_keras.experiments import series, table1
 from t2t_keras.files import write_whole
 from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.attention_functions import FUNCTIONS, masked_softmax
@@ -159,10 +158,10 @@ def measure(
         output_dir.mkdir(parents=True, exist_ok=True)
         write_whole(file, json.dumps(results, indent=1).encode())
 
-    wanted = {key: dataclasses.asdict(options.model) | dataclasses.asdict(options.train) for key, options in runs.items()}
+    wanted = {key: series.determining(options) for key, options in runs.items()}
     for (function, d_k), asked in wanted.items():
-        had = found[function].get(str(d_k), {"options": asked})["options"]
-        if changed := [f"{name}={asked[name]} ({file}: {had.get(name)})" for name in asked if asked[name] != had.get(name)]:
+        had = found[function].get(str(d_k), {"options": asked})["options"]  # Older results have fewer options.
+        if changed := [f"{name}={asked[name]} ({file}: {had[name]})" for name in asked if name in had and asked[name] != had[name]]:
             raise ValueError(
                 f"Expected the options of the runs in {output_dir}. Received: {', '.join(changed)}. Give another `output_dir`."
             )

@@ -73,7 +73,7 @@ def _texts(folder: pathlib.Path, info: dict) -> Iterator[list[np.ndarray]]:
 def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.RaggedTensor]:
     """Returns the records of documents, a ragged tensor for each column."""
     [lines] = zip(*corpora.text_pairs(path, report=corpora.Report(), documents=True), strict=True)
-    if corpora.BLANK[0] not in lines:
+    if b"" not in lines:
         raise ValueError(f"Expected documents with a blank line between them in {path}. Received: one without.")
     records = list(task.records(tokenizer, list(lines), max_length=max_length))
     task.check_documents({int(document) for *_, [document] in records}, path)
