@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from t2t_keras import registry, run_folder
 from t2t_keras.checkpoint import BEST, STEP, kept
-from t2t_keras.config import FORMER_NAMES, SampleConfig, with_current_names
+from t2t_keras.config import FORMER_NAMES, MAX_ALPHA, SampleConfig, with_current_names
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.loaded import LoadedExport
 from t2t_keras.export.requests import check, option_inputs, sample_inputs
-from t2t_keras.export.signatures import MAX_ALPHA, OWN_ALPHA, Signatures
+from t2t_keras.export.signatures import OWN_ALPHA, Signatures
 from t2t_keras.log import logger
 from t2t_keras.patterns import Kept
 from t2t_keras.phrases import SEPARATOR, Request, check_unicode, untagged, with_constraints

@@ -39,6 +39,7 @@ ATTENTION_FUNCTIONS = ADDITIVE, SCALED, UNSCALED = "additive", "scaled", "unscal
 
 # Choices of the weights of a run, beside the number of an update.
 CHECKPOINTS = AVERAGE, BEST, LATEST, EMA = "average", "best", "latest", "ema"
+MAX_ALPHA = 10  # Exponent of the length penalty: float32 holds the penalty of all lengths.
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
 TEMPERATURES = f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
 ENSEMBLE_MEANS = ("probabilities", "logs")  # What the mean of the predictions of several models is of; see `model.ensemble.mean`.
@@ -614,7 +615,7 @@ class DecodeConfig:
         for name in ("search_rows", "search_cores"):
             _require(self, getattr(self, name) >= 0, name, "a positive number, or 0 for that of the machine")
         _require(self, self.max_input >= 2, "max_input", "room for one sub-word and the end token")
-        _require(self, 0 <= self.alpha < 100, "alpha", "an exponent in [0, 100), usually at most 1")
+        _require(self, 0 <= self.alpha <= MAX_ALPHA, "alpha", f"an exponent in [0, {MAX_ALPHA}], usually at most 1")
         _require(self, self.no_repeat_ngram >= 0, "no_repeat_ngram", "the size of an n-gram, or 0 to allow repetition")
         _require(
             self,

@@ -213,6 +213,8 @@ class LineTranslator:
         from t2t_keras.decoding.translator import translate_lines
 
         asked, function = self.asked, self._translated
+        if not asked.jsonl:
+            texts = _with_tags_checked(texts, asked.tags, warn, first)
         if asked.with_phrases:
             requests = phrases.read_requests(texts, first) if asked.jsonl else map(phrases.Request, texts)
             fits, tags = self._signatures.fits, asked.tags
@@ -280,6 +282,16 @@ class LineTranslator:
         best = list(zip(result["text"], result["score"], strict=True))[:wanted]
         text_only = asked.sample and asked.sample.draws == 1
         return b"".join((f"{text}\n" if text_only else f"{number}\t{score:.4f}\t{text}\n").encode() for text, score in best)
+
+
+def _with_tags_checked(texts: Iterable[str], tags: list[str], warn: Callable[[str], None], first: int) -> Iterator[str]:
+    """Yields lines, and warns of the first one without a tag, if all sentences that the model was trained on had one of `tags`."""
+    begins, warned = tuple(f"{tag} " for tag in tags), not tags or not all(tags)
+    for number, text in enumerate(texts, first):
+        if not warned and text.strip() and not text.startswith(begins):
+            warned = True
+            warn(f"Line {number}: expected a tag at the beginning, {' or '.join(tags)}, as in the text that the model was trained on.")
+        yield text
 
 
 def _languages(model_dir: pathlib.Path) -> dict[str, str]:

@@ -715,11 +715,15 @@ def check_data(model_dir: pathlib.Path, subwords: pathlib.Path, records: pathlib
     """
     of_run = [model_dir / SUBWORDS, *([model_dir / SOURCE_SUBWORDS] if _has_source_subwords(model_dir) else [])]
     if [describe(path) for path in (subwords, source_subwords) if path] != [describe(path) for path in of_run]:
-        raise ValueError(f"{model_dir} holds a model with other sub-words than {subwords.parent}. Give another `model_dir`.")
+        raise ValueError(
+            f"{model_dir} holds a model with other sub-words than {subwords.parent}. To train it on other text, start a new run with "
+            f"`parent={model_dir}`, in another `model_dir`."
+        )
     expected = read_json(model_dir / CONFIG).get("records")
     if expected is not None and describe(records) != expected:
         raise ValueError(
-            f"{model_dir} was trained on other records than those in {subwords.parent}. Give another `model_dir` or `data_dir`."
+            f"{model_dir} was trained on other records than those in {subwords.parent}. To train its model on them, start a new run with "
+            f"`parent={model_dir}`, in another `model_dir`."
         )
 
 

@@ -2576,10 +2576,10 @@ MUTANTS = (
     Mutant(
         "the gradients of held rows count in the norm",
         "t2t_keras/training/train_step.py",
-        '        gradients = without_held(gradients, step)\n        scale = 1 / (sums["target_tokens"] * loss_scale)\n'
+        '        gradients = of_trained_rows(gradients, step)\n        scale = 1 / (sums["target_tokens"] * loss_scale)\n'
         "        norm = tf.linalg.global_norm(gradients) * scale\n",
         '        scale = 1 / (sums["target_tokens"] * loss_scale)\n        norm = tf.linalg.global_norm(gradients) * scale\n'
-        "        gradients = without_held(gradients, step)\n",
+        "        gradients = of_trained_rows(gradients, step)\n",
         ("tests/test_embeddings.py::test_held_rows_keep_every_bit_and_the_others_train_as_without",),
     ),
     Mutant(

@@ -127,6 +127,16 @@ def test_weights_of_files_whose_lines_do_not_match_are_refused_though_the_totals
         corpora.check_files(DataConfig(**names, valid_source=sources[0], valid_target=sources[0]))
 
 
+def test_files_in_another_order_on_each_side_are_warned_of(file, messages):
+    sources, targets = [file("a\n" * 3, "a"), file("b\n" * 5, "b")], [file("B\n" * 5, "B"), file("A\n" * 3, "A")]
+    one = file("C\n" * 8, "C")
+    for target in (targets[::-1], [one], targets):
+        corpora.check_texts([(",".join(sources), ",".join(target))])
+    corpora.check_texts([(f"{sources[0]},{sources[0]}", file("D\n" * 6, "D"))])
+    received = f"{sources[0]} with 3 and {targets[0]} with 5"
+    assert messages == [f"Expected the files of both sides in the same order, with as many lines each. Received: {received}."]
+
+
 def test_spaces_after_commas_are_no_part_of_names(file):
     names, spaced = (file("a\n", "a"), file("b\n", "b")), file("c\n", " c")
     assert corpora.expand(", ".join([*names, spaced])) == [pathlib.Path(name) for name in (*names, spaced)]

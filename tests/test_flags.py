@@ -200,7 +200,7 @@ def test_a_flagfile_and_the_command_line_are_one_and_the_later_wins(tmp_path):
         ("--beam_size=1.5", "beam_size=1.5"),
         ("--deterministic=perhaps", "deterministic"),
         ("--d_model=3", "an even number"),
-        ("--alpha=-5", "in [0, 100), usually at most 1. Received: --alpha=-5.0"),
+        ("--alpha=-5", "in [0, 10], usually at most 1. Received: --alpha=-5.0"),
         ("--alpha=nan", "alpha=nan"),
         ("--dropout=nan", "dropout=nan"),
         ("--learning_rate_factor=nan", "learning_rate_factor=nan"),

@@ -10,7 +10,7 @@ import pytest
 import stand_in
 import tensorflow as tf
 
-from t2t_keras import checkpoint, run_folder
+from t2t_keras import checkpoint, line_translation, run_folder
 from t2t_keras.config import SampleConfig
 from t2t_keras.decoding import loading, minimum_bayes_risk, reranking
 from t2t_keras.export import loaded
@@ -218,8 +218,37 @@ def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
     monkeypatch.setattr("t2t_keras.export.signatures.Signatures", Signatures)
     monkeypatch.setattr(loading, "load", lambda **options: translator)
     _, warnings = results(asked, ["<1> a <3>", f"<2> a {long}"], first=5)
-    assert warnings == [f"Line 6: expected at most 32 phrases of at most 32 sub-words. Left out: {long}"]
+    assert warnings == [
+        "Line 6: expected a tag at the beginning, <1>, as in the text that the model was trained on.",
+        f"Line 6: expected at most 32 phrases of at most 32 sub-words. Left out: {long}",
+    ]
     assert seen == [(b"<1> a <3>", b"<3>"), (f"<2> a {long}".encode(), b"<2>")]
+
+
+@pytest.mark.parametrize(
+    ("tags", "lines", "expected"),
+    [
+        (["<a>", "<b>"], ["<b> x", "", " ", "<c> y", "z"], [7]),
+        (["<a>"], ["<a> x", "<a>"], [5]),
+        (["<a>", ""], ["x"], []),  # Some text of the training had none.
+        ([""], ["x"], []),
+        ([], ["x"], []),
+    ],
+)
+def test_the_first_line_without_a_tag_is_warned_of_if_the_model_knows_no_others(tags, lines, expected):
+    """Story: a model of several target languages mixed them, and nothing said that the text had no tags."""
+    warnings: list[str] = []
+    assert list(line_translation._with_tags_checked(iter(lines), tags, warnings.append, 4)) == lines
+    said = f"expected a tag at the beginning, {' or '.join(tags)}, as in the text that the model was trained on."
+    assert warnings == [f"Line {number}: {said}" for number in expected]
+
+
+def test_text_to_keep_that_is_too_long_for_an_export_is_left_out_and_named(export):
+    """Story: one long URL ended the whole job."""
+    asked = LineTranslation(export.model, keep_patterns="/x+/")
+    found, warnings = results(asked, [f"a {40 * 'x'}", f"{30 * 'x'}"])
+    assert export.seen[0]["constraints"] == [b"", 30 * b"x"] and len(found) == 2  # By their lengths.
+    assert warnings[0] == f"Line 1: expected at most 32 phrases of at most 32 sub-words. Left out: {40 * 'x'}"
 
 
 def test_sub_words_of_lines_are_counted_but_for_an_export(export, runs, monkeypatch):

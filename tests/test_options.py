@@ -404,7 +404,7 @@ def hands_over(lab, config) -> types.SimpleNamespace:
         patch.setattr(embeddings, "start", lambda path, matrix, pieces: found["called"].append(path.name) or [pieces[300]])
         run = handed_over(patch, lab.fresh(), data_dir, train=config)
         found["metrics"] = run.validate(1)
-    return types.SimpleNamespace(**found, model=run.model, optimizer=run.optimizer, renewal=run.renewal, held=run.held)
+    return types.SimpleNamespace(**found, model=run.model, optimizer=run.optimizer, renewal=run.renewal, frozen_rows=run.frozen_rows)
 
 
 def of_parts(look: Callable) -> Callable:
@@ -782,7 +782,10 @@ ROWS = {
         "embeddings": [Row("vectors", of_parts(lambda found: found.called), ["vectors"])],
         "freeze_embeddings": [
             Row(
-                3, of_parts(lambda found: found.held is not None and np.flatnonzero(found.held).tolist()), [300], {"embeddings": "vectors"}
+                3,
+                of_parts(lambda run: run.frozen_rows is not None and np.flatnonzero(run.frozen_rows).tolist()),
+                [300],
+                {"embeddings": "vectors"},
             ),
             Row(3, rows_that_move, [False] * 3 + [True], {"embeddings": "vectors"}),
         ],

@@ -209,12 +209,16 @@ def test_where_the_sub_words_of_the_source_alone_are_others_its_rows_are_those_o
         np.testing.assert_array_equal(found[row], expected, err_msg=letter)
 
 
-def test_texts_that_are_longer_than_the_parent_s_are_warned_of(monkeypatch, messages):
-    monkeypatch.setattr(run_folder, "groups", lambda folder, name: ({"data": DataConfig(max_length=50)}[name],))
-    for max_length in (49, 50, 51):
-        parent.warn_of_positions(pathlib.Path("other"), max_length)
-    [warning] = messages
-    assert "max_length=51; other was trained with 50" in warning
+def test_text_that_is_longer_than_the_parent_s_or_lacks_its_tags_is_warned_of(monkeypatch, messages):
+    before = DataConfig(max_length=50, source_tag="<2de>")
+    monkeypatch.setattr(run_folder, "groups", lambda folder, name: ({"data": before}[name],))
+    for max_length, positions in ((49, 64), (50, 64), (51, 64), (51, 0)):
+        parent.warn_of_text(pathlib.Path("other"), dataclasses.replace(before, max_length=max_length), positions)
+    parent.warn_of_text(pathlib.Path("other"), DataConfig(max_length=50), 64)
+    assert messages == [
+        "Positions beyond 50 were not trained in other. Received: max_length=51.",
+        "other was trained with source_tag=<2de>. Received text without tags.",
+    ]
 
 
 @pytest.mark.medium

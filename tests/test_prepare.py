@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import gzip
 import hashlib
+import io
 import json
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import sentencepiece
 import tensorflow as tf
 import toy
 from logged import logged
@@ -277,6 +279,23 @@ def test_a_file_of_sub_words_may_be_in_the_home_folder(data, folder, tmp_path, m
     run(given, folder, size)
     assert (folder / prepare.SUBWORDS).read_bytes() == model
     assert run(given, folder, size) == [f"Using the data in {folder}."]
+
+
+def test_a_file_of_sub_words_that_cannot_spell_other_characters_is_warned_of(data, tmp_path):
+    """Story: translations lacked the rare characters of a model of SentencePiece that knows no bytes."""
+    ids = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
+    for byte_fallback in (False, True):
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([f"{source} {target}" for source, target in TRAIN]), model_writer=model, model_type="bpe",
+            vocab_size=400, byte_fallback=byte_fallback, hard_vocab_limit=False, minloglevel=2, **ids
+        )  # fmt: skip
+        path = tmp_path / f"{byte_fallback}.model"
+        path.write_bytes(model.getvalue())
+        size = vocabulary.load(model.getvalue()).vocab_size
+        said = run(dataclasses.replace(data, subwords_file=str(path)), tmp_path / f"{byte_fallback}", size)
+        lost = f"{path} was trained without `byte_fallback`: characters that it lacks become <unk>, which translations leave out."
+        assert (lost in said) == (not byte_fallback)
 
 
 # What is left out.

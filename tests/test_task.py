@@ -254,7 +254,7 @@ def test_what_a_task_measures_is_a_mean_and_has_a_curve(name, training, validati
     assert set(task.best_metrics) <= {each.name for each in task.metrics if each.valid}
 
 
-def test_validation_translates_so_many_sentences_greedily_and_shows_the_first_five(monkeypatch):
+def test_validation_translates_so_many_sentences_greedily_and_shows_the_first_five(monkeypatch, messages):
     seen = {}
 
     def translate_lines(greedy, sources, *, batch_size):
@@ -287,5 +287,14 @@ def test_validation_translates_so_many_sentences_greedily_and_shows_the_first_fi
         "samples": "\n".join(["| source | translation | reference |", "|---|---|---|", *rows]),
         "attention": ([*zip("abcdef", "123456", strict=True)], 3),
     }
+    assert not messages
+    spaced, unspaced = ["twenty characters or more"] * 7, ["天气" * 11] * 7
+    for metric, lines in (("bleu", spaced), ("bleu", unspaced), ("loss", unspaced)):
+        given = types.SimpleNamespace(decode=decode, train=TrainConfig(valid_sentences=6, best_metric=metric))
+        task.validation("a model", "a tokenizer", given, (sources, lines))
+    assert messages == [
+        "Validation BLEU counts words between spaces. Received references of 22 characters for each word: for a language without spaces, "
+        "choose `best_metric=loss`."
+    ]
     none = types.SimpleNamespace(decode=decode, train=TrainConfig(valid_sentences=0, best_metric="loss"))
     assert task.validation("a model", "a tokenizer", none, (sources, references))() == {}

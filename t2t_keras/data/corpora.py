@@ -251,6 +251,8 @@ def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
         FileNotFoundError: a file is missing.
         ValueError: a file is empty or broken, a line is not UTF-8, or the sides of a text differ in their number of lines.
         OSError: a file cannot be read.
+
+    It warns if the sides have as many lines, but not in each file, as when the files are not in the same order.
     """
     files = [_aligned_files(text) for text in texts]
     if sum(path.stat().st_size for path in {path for sides in files for paths in sides for path in paths}) > _QUICKLY_COUNTED:
@@ -265,13 +267,15 @@ def check_texts(texts: list[tuple[str, ...]], utf8: bool = False) -> None:
             while left >= numbers[longer][place]:
                 place, left = place + 1, left - numbers[longer][place]
             raise ValueError(_unequal(names, counts, paths_of_sides[longer][place], left + 1))
-        if len(set(paths_of_sides[0])) < len(paths_of_sides[0]):  # Repeated files, whose lines would otherwise meet those of others.
-            for paths, own in zip(zip(*paths_of_sides, strict=True), zip(*numbers, strict=True), strict=True):
-                if len(set(own)) > 1:
-                    received = " and ".join(f"{path} with {number:,}" for path, number in zip(paths, own, strict=True))
-                    raise ValueError(
-                        f"Expected as many lines in each source file with a weight as in its target file. Received: {received}."
-                    )
+        if len(set(map(len, numbers))) > 1:
+            continue  # Each side is divided into files in its own way.
+        unequal = [place for place, own in enumerate(zip(*numbers, strict=True)) if len(set(own)) > 1]
+        if unequal:
+            place = unequal[0]
+            received = " and ".join(f"{paths[place]} with {own[place]:,}" for paths, own in zip(paths_of_sides, numbers, strict=True))
+            if len(set(paths_of_sides[0])) < len(paths_of_sides[0]):  # Lines of repeated files would meet those of others.
+                raise ValueError(f"Expected as many lines in each source file with a weight as in its target file. Received: {received}.")
+            logger.warning(f"Expected the files of both sides in the same order, with as many lines each. Received: {received}.")
 
 
 def text(names: str, skip_bad_lines: bool = False) -> list[str]:

@@ -30,7 +30,7 @@ from t2t_keras.run_folder import CORPUS, LOCK, SOURCE_SUBWORDS, SUBWORDS, check_
 from t2t_keras.task import Task
 from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders
-from t2t_keras.text.subwords import Subwords
+from t2t_keras.text.subwords import BYTES, Subwords
 
 PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**22  # In one call of the tokenizer: about as much text as reaches the first of both limits.
 PROGRESS_SECONDS = 30  # Between two messages.
@@ -345,6 +345,8 @@ def _given_subwords(data: DataConfig, option: str, size: int, size_option: str) 
     for name, wanted in ((size_option, size), ("subwords", data.subwords)):
         if found[name] != wanted:
             raise ValueError(f"Expected {name}={found[name]}, that of {path}. Received: {name}={wanted}.")
+    if data.subwords == "bpe" and BYTES[0] not in subwords.pieces:
+        logger.warning(f"{path} was trained without `byte_fallback`: characters that it lacks become <unk>, which translations leave out.")
     return subwords
 
 

@@ -10,7 +10,7 @@ import re
 
 import tensorflow as tf
 
-from t2t_keras.config import MAX_TEMPERATURE, MIN_TEMPERATURE, PAD, TEMPERATURES, UNK
+from t2t_keras.config import MAX_ALPHA, MAX_TEMPERATURE, MIN_TEMPERATURE, PAD, TEMPERATURES, UNK
 from t2t_keras.decoding import constraints as lexical
 from t2t_keras.decoding.sub_batches import in_sub_batches
 from t2t_keras.decoding.translator import Translator
@@ -20,7 +20,6 @@ from t2t_keras.phrases import MAX_PHRASES, MAX_SUBWORDS
 MAX_ALIGNED = 256  # Maximum number of source sub-words for an alignment. A translation may have twice as many.
 MAX_ALIGNMENTS = 2**27  # Maximum size [B, W, T, S] of the alignments in a response.
 OWN_ALPHA = -1.0  # Selects the α of the configuration.
-MAX_ALPHA = 10.0
 MAX_DRAWS = 1000
 
 

@@ -237,7 +237,7 @@ def opened_weights(folder: Folder) -> Iterator[Tensors]:
     elif (path := folder.find(PICKLED)) is not None:
         yield _pickled(path)
     else:
-        raise FileNotFoundError(f"Expected {SAFETENSORS} in {folder.path}, or {PICKLED} and PyTorch to read it. Received neither.")
+        raise FileNotFoundError(f"Expected {SAFETENSORS} in {folder.path}, or {PICKLED} and PyTorch (pip install torch). Received neither.")
 
 
 @contextmanager

@@ -65,8 +65,8 @@ def _make_batches(strategy, config: TrainConfig, folder: pathlib.Path, start: ba
     return devices.distribute(strategy, dataset, config.micro_batch_tokens, buckets, shared=False)
 
 
-def _make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig, element_spec, held=None) -> SplittingTrainStep:
-    train_step = make_train_step(strategy, model, optimizer, task, config, batching.columns_of(element_spec), held)
+def _make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig, element_spec, frozen_rows=None) -> SplittingTrainStep:
+    train_step = make_train_step(strategy, model, optimizer, task, config, batching.columns_of(element_spec), frozen_rows)
     return SplittingTrainStep(strategy, train_step, model.memory_cost, [column.name for column in task.columns if column.counted])
 
 
@@ -120,12 +120,12 @@ class _Trainer:
         update_pictures,
         started,
         renewal,
-        held,
+        frozen_rows,
     ):
         self.strategy, self.model, self.optimizer, self.task, self.config = strategy, model, optimizer, task, config
         self.folder, self.model_dir = folder, model_dir
         self.validate, self.diagnose, self.tensorboard, self.called_at = validate, diagnose, tensorboard, started
-        self.update_pictures, self.pictured_step, self.renewal, self.held = update_pictures, 0, renewal, held
+        self.update_pictures, self.pictured_step, self.renewal, self.frozen_rows = update_pictures, 0, renewal, frozen_rows
         self.chief = devices.is_chief(strategy)
         self.windows_per_epoch = batching.windows_per_epoch(shards.read_info(folder))
 
@@ -183,7 +183,7 @@ class _Trainer:
                 checkpoint.put_aside(self.model_dir, after=path)
         self.batches = _make_batches(self.strategy, self.config, self.folder, batching.Position(*state.position), self.renewal)
         self.train_step = _make_train_step(
-            self.strategy, self.model, self.optimizer, self.task, self.config, self.batches.element_spec, self.held
+            self.strategy, self.model, self.optimizer, self.task, self.config, self.batches.element_spec, self.frozen_rows
         )
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
         self.last_good_state = copy.deepcopy(state)
@@ -404,7 +404,7 @@ def train(
     update_pictures: Callable[[bool], None] = lambda is_best: None,
     started: float,
     renewal: Renewal | None = None,
-    held=None,
+    frozen_rows=None,
 ) -> TrainState:
     """Trains up to `config.train_steps` updates, from the newest intact checkpoint in `model_dir` if there is one.
 
@@ -422,7 +422,7 @@ def train(
         update_pictures: called on the chief after each validation, with whether it is the best so far, and at the end.
         started: when the run was started, of `time.monotonic`; the option `max_hours` counts from then.
         renewal: changes the records anew each epoch; see `Task.renewal`.
-        held: see `make_train_step`.
+        frozen_rows: see `make_train_step`.
 
     Returns:
         The state at the end of the run.
@@ -435,5 +435,5 @@ def train(
     """
     return _Trainer(
         *(strategy, model, optimizer, task, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures, started, renewal),
-        held,
+        frozen_rows,
     ).train()

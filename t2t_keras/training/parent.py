@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 
 from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras.config import DataConfig
 from t2t_keras.log import logger
 from t2t_keras.model.protocols import SequenceModel, make
 from t2t_keras.text import vocabulary
@@ -38,17 +39,24 @@ def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Sub
     logger.info(f"Starting from the {description}.")
     if left.unset or left.unused:
         logger.info(f"{len(model.weights) - len(left.unset):,} of {len(model.weights):,} weights are those of the run.")
-    for names, what in ((left.unset, "weights that it does not have start at random"), (left.unused, "of its weights are not used")):
+    for names, what in ((left.unset, "are not in the parent, and start at random"), (left.unused, "of the parent are not used")):
         if names:
-            logger.warning(f"{len(names):,} {what}: {', '.join(names[:5])}{', …' * (len(names) > 5)}.")
+            logger.warning(f"{len(names):,} weight(s) {what}: {', '.join(names[:5])}{', …' * (len(names) > 5)}.")
 
 
-def warn_of_positions(parent: pathlib.Path, max_length: int) -> None:
-    """Warns if texts may be longer than those that a parent's learned positions were trained with."""
-    (data,) = run_folder.groups(parent, "data")
-    if max_length > data.max_length:
-        received = f"max_length={max_length}; {parent} was trained with {data.max_length}"
-        logger.warning(f"Some learned positions start as the parent had them before its training: {received}.")
+def warn_of_text(parent: pathlib.Path, data: DataConfig, learned_positions: int) -> None:
+    """Warns if the text differs from that of a parent in what its weights depend on.
+
+    Args:
+        parent: folder of the parent.
+        data: names the text.
+        learned_positions: number of learned position embeddings.
+    """
+    (before,) = run_folder.groups(parent, "data")
+    if learned_positions and data.max_length > before.max_length:
+        logger.warning(f"Positions beyond {before.max_length} were not trained in {parent}. Received: max_length={data.max_length}.")
+    if before.source_tag and not data.source_tag:
+        logger.warning(f"{parent} was trained with source_tag={before.source_tag}. Received text without tags.")
 
 
 def _start_with_other_subwords(

@@ -206,11 +206,11 @@ def train(
         interruption.OtherWorkerError: another worker has ended.
     """
     started = time.monotonic() if started is None else started
-    with warnings_only(not devices.is_chief(strategy)), devices.plain_errors(strategy), contextlib.ExitStack() as held:
+    with warnings_only(not devices.is_chief(strategy)), devices.plain_errors(strategy), contextlib.ExitStack() as locks:
 
         def prepare_folders() -> run_folder.Options:
             run_folder.check_start(model_dir, options)
-            held.enter_context(files.exclusive(model_dir / run_folder.LOCK, str(model_dir)))
+            locks.enter_context(files.exclusive(model_dir / run_folder.LOCK, str(model_dir)))
             run_folder.check_before_writing(model_dir)
             return _prepare_folders(model_dir, options, dry_run)
 
@@ -226,10 +226,9 @@ def train(
             # Otherwise the three gradients of the embedding matrix are added in the order in which they are ready.
             tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
         model, adam = _make_model(strategy, options)
-        held = _start_embeddings(strategy, model_dir, model, tokenizer, config) if config.embeddings else None
+        frozen_rows = _start_embeddings(strategy, model_dir, model, tokenizer, config) if config.embeddings else None
         if config.starts_from and not checkpoint.kept(model_dir):
-            if getattr(options.model, "learned_positions", 0):
-                parent.warn_of_positions(pathlib.Path(config.starts_from), options.data.max_length)
+            parent.warn_of_text(pathlib.Path(config.starts_from), options.data, getattr(options.model, "learned_positions", 0))
             which, own_optimizer = config.parent_checkpoint, adam if config.parent_optimizer else None
             parent.start(pathlib.Path(config.starts_from), which, model, tokenizer, own_optimizer)
         logger.info(f"Options:\n{options.table()}")
@@ -258,7 +257,7 @@ def train(
             update_pictures=pictures.updates(model_dir, model, tokenizer),
             started=started,
             renewal=renewal,
-            held=held,
+            frozen_rows=frozen_rows,
         )
         logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
         logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops, task.unit))

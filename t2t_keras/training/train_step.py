@@ -141,7 +141,7 @@ def _of_first_replica(strategy, values):
     return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], values)
 
 
-def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig, element_spec, held=None) -> Callable:
+def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig, element_spec, frozen_rows=None) -> Callable:
     """Makes the train step, which is traced once for all shapes.
 
     Args:
@@ -151,7 +151,7 @@ def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig,
         task: what is trained.
         config: training options.
         element_spec: of the batches that `devices.distribute` returns.
-        held: rows of the embedding matrix that keep their values in the first `freeze_embeddings` updates, [V] boolean; `None` for none.
+        frozen_rows: rows of the embedding matrix that the first `freeze_embeddings` updates do not change, [V] boolean; `None` for none.
 
     Returns:
         A function (batch, loss scale, apply) → (metrics, next loss scale). It changes the weights unless `apply` is False, or the
@@ -165,11 +165,11 @@ def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig,
     """
     variables, at_once = [variable.value for variable in model.trainable_variables], devices.at_once(strategy, config)
 
-    def without_held(gradients: list, step) -> list:
-        """Sets the gradients of rows that are held to 0: Adam then leaves the rows as they are, and its averages at 0."""
-        if held is None:
+    def of_trained_rows(gradients: list, step) -> list:
+        """Sets the gradients of frozen rows to 0: Adam then leaves the rows as they are, and its averages at 0."""
+        if frozen_rows is None:
             return gradients
-        trained = tf.cast(tf.logical_or(step >= config.freeze_embeddings, tf.logical_not(held)), tf.float32)[:, None]
+        trained = tf.cast(tf.logical_or(step >= config.freeze_embeddings, tf.logical_not(frozen_rows)), tf.float32)[:, None]
         of_matrix = [variable is model.embedding_matrix for variable in model.trainable_variables]
         return [gradient * trained if each else gradient for gradient, each in zip(gradients, of_matrix, strict=True)]
 
@@ -183,7 +183,7 @@ def make_train_step(strategy, model, optimizer, task: Task, config: TrainConfig,
 
         zeros = [tf.zeros_like(variable) for variable in variables], _zero_sums(task)
         gradients, sums = _sum_over_replicas(_sum_over_micro_batches(batch, of_micro_batch, zeros, at_once))
-        gradients = without_held(gradients, step)
+        gradients = of_trained_rows(gradients, step)
         scale = 1 / (sums["target_tokens"] * loss_scale)
         norm = tf.linalg.global_norm(gradients) * scale
         finite = tf.logical_and(tf.math.is_finite(norm), tf.math.is_finite(sums[task.objective]))
