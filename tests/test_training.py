@@ -428,13 +428,16 @@ def test_a_process_runs_the_largest_micro_batches_of_what_it_reads(monkeypatch, 
     assert ((config.batch_tokens, config.buckets_per_update), replicas) == expected
 
 
-def test_the_workers_of_a_data_service_share_the_job_of_the_chief_and_keep_all_that_they_get(folder, monkeypatch):
+def test_the_workers_of_a_data_service_share_the_job_of_the_chief_and_keep_their_part_of_an_update(folder, monkeypatch):
     monkeypatch.setattr(devices, "broadcast_from_chief", lambda strategy, value: float(2**50 - 1))
-    monkeypatch.setattr(data_service, "batches", lambda folder, *, service, job, **_: (service, job))
+    monkeypatch.setattr(devices, "process_count", lambda strategy: 2)
+    monkeypatch.setattr(
+        data_service, "batches", lambda folder, *, service, job, start, batch_tokens, **_: (service, job, start, batch_tokens)
+    )
     monkeypatch.setattr(devices, "distribute", lambda strategy, dataset, *_, shared=True: (*dataset, shared))
-    config = dataclasses.replace(TRAIN, data_service="grpc://somewhere:5050")
-    found = loop._make_batches(strategy_of(1), config, folder, batching.START, None)
-    assert found == ("grpc://somewhere:5050", "1125899906842623", False)
+    config = dataclasses.replace(TRAIN, data_service="grpc://somewhere:5050", batch_tokens=1000, buckets_per_update=2)
+    found = loop._make_batches(strategy_of(1), config, folder, (3, 40), None)
+    assert found == ("grpc://somewhere:5050", "1125899906842623", (3, 40), 500, False)
 
 
 def test_the_largest_micro_batches_have_the_lengths_of_the_renewal(folder, monkeypatch):

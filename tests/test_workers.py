@@ -13,7 +13,7 @@ import types
 import numpy as np
 import programs
 import pytest
-from test_survival import FLAGS, left
+from test_survival import FLAGS, left, trained
 from toy import TWENTY, adam, assert_moved_alike, by_one_tape, joined, sgd
 
 from t2t_keras import checkpoint
@@ -77,6 +77,18 @@ def test_two_workers_that_have_trained_report_no_crash(uninterrupted):
     """At the level of TensorFlow's log that shows errors."""
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] <= "2"
     assert not re.search(r"crash|unhealthy|UNAVAILABLE|StartAbort|Failed to send RPC|Traceback", uninterrupted[1]), uninterrupted[1]
+
+
+@pytest.mark.medium
+def test_two_workers_train_the_model_of_two_devices(uninterrupted, tmp_path):
+    """From the same initial weights, with the same batches and the same dropout masks of each device."""
+    trained(tmp_path, [None], "--cpu_devices=2")
+    found, expected = (np.load(checkpoint.kept(folder)[-1]) for folder in (uninterrupted[0], tmp_path))
+    with found, expected:
+        names = [name for name in expected.files if name.startswith("model/")]
+        assert names and all(np.abs(expected[name]).max() > 0 for name in names if "kernel" in name)
+        for name in names:
+            np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-5, err_msg=name)
 
 
 def train_until_stopped(model_dir) -> int:
