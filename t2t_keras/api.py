@@ -55,7 +55,7 @@ class TextTranslator:
         translate: [B] string → {"text", "score"} [B].
         signatures: object with `translate_with_options`, `sample` and `score`; see `export.signatures.Signatures`.
         batch_size: number of sentences to translate at once, unless a call says otherwise.
-        languages: the codes of the languages, of a model of many.
+        languages: the codes of the languages, of a multilingual model.
         tags: with which a source may begin.
     """
 
@@ -69,7 +69,7 @@ class TextTranslator:
         Args:
             text: a sentence, or a list of sentences. A line break within a sentence counts as a space.
             batch_size: number of sentences translated at once; 0 chooses it by the cores or the GPU, and is 64 for an export.
-            source_language, target_language: codes of a model of many languages; empty for those that it was loaded with.
+            source_language, target_language: codes of a multilingual model; empty for those that it was loaded with.
 
         Returns:
             The best translation, or a list of the best translations.
@@ -94,7 +94,7 @@ class TextTranslator:
         if not language:
             return texts
         if not self._languages:
-            raise ValueError(f"Expected a model of many languages with the language {language!r:.80}. Received: one that has none.")
+            raise ValueError(f"Expected a multilingual model with the language {language!r:.80}. Received: one that has none.")
         piece_file.check_language(language, self._languages)
         begin = piece_file.tag_of(language)
         return [text if (tag := piece_file.TAG.match(text)) and tag[1] in self._languages else begin + text for text in texts]
@@ -276,7 +276,7 @@ def _checked(outputs: dict, texts: list[str]) -> dict:
 def _warn_of_truncated(outputs: dict, first: int) -> None:
     """Warns of the sentences that were too long, of those that follow the first `first`."""
     if numbers := [str(first + row + 1) for row in np.flatnonzero(outputs.get("truncated", []))]:
-        logger.warning(f"Sentence {', '.join(numbers)}: only the first sub-words count (`max_input`, `extra_length`).")
+        logger.warning(f"Sentence {', '.join(numbers)}: truncated to the longest that the model reads (`max_input`, `extra_length`).")
 
 
 def _decoded(pieces) -> tuple[str, ...]:
@@ -293,8 +293,8 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
             whose prediction at each step is the mean of theirs.
         checkpoint: weights of a run: "average", "best", "latest", "ema" or the number of a step.
         options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`; for several, also
-            `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or "logs"; for a model of many
-            languages, `source_language` and `target_language`.
+            `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or "logs"; for a
+            multilingual model, `source_language` and `target_language`.
 
     Raises:
         FileNotFoundError: a folder has no trained model.
@@ -310,7 +310,7 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
         received = ", ".join(options) or f"checkpoint={checkpoint}"
         raise ValueError(f"Expected no options for the export {export}: they are fixed. Received: {received}.")
     loaded = LoadedExport(export)
-    return TextTranslator(loaded, loaded, loaded.limits.batch_size, loaded.languages, loaded.tags)
+    return TextTranslator(loaded.translate, loaded, loaded.limits.batch_size, loaded.languages, loaded.tags)
 
 
 def _load_run(model_dir: pathlib.Path | list[pathlib.Path], checkpoint: str, **options) -> TextTranslator:

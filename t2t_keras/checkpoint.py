@@ -413,9 +413,8 @@ def _load(model_dir: pathlib.Path, which: str, model, names: Names = str, partia
 def _load_average(paths: list[pathlib.Path], model, names: Names, partial: bool, ema: bool) -> tuple[Left, dict]:
     """Loads the average of some checkpoints into a model (section 6.1). Sums are in float64."""
     variables, means = model_variables(model), {}
-    chosen = {
-        name: names(name) for name in variables
-    }  # Called here: inside `_read`, an error of `names` would be reported as a damaged file.
+    # Called here: inside `_read`, an error of `names` would be reported as a damaged file.
+    chosen = {name: names(name) for name in variables}
     for path in paths:
         arrays, left, state = _read(path, variables, chosen.get, partial, ema)
         if means and means.keys() != arrays.keys():

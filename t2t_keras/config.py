@@ -17,6 +17,8 @@ from t2t_keras.files import read_json
 
 TEXTS = ("train_source", "train_target", "valid_source", "valid_target")  # Options that name text.
 FILES = (*TEXTS, "subwords_file", "source_subwords_file")  # Options of `DataConfig` that name files, whose contents count.
+STARTS = ("parent", "encoder_from")  # Options of `TrainConfig` that name a run whose weights a new run starts from.
+OF_START = (*STARTS, "embeddings")  # Options of `TrainConfig` that name paths.
 # Options of `DataConfig` for any corpus.
 TEXT_OPTIONS = (
     "source_tag", "max_length", "subwords", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines", "keep_patterns"
@@ -700,7 +702,7 @@ class DataConfig:
     dataset: str = option(
         "", "A TFDS translation dataset such as wmt14_translate/de-en; or 'builtin': numbers, dates and money, English to German."
     )
-    source_language: str = option("", "Language code of the source in --dataset, or in the sub-words of a --parent of many languages.")
+    source_language: str = option("", "Language code of the source in --dataset, or in the sub-words of a multilingual --parent.")
     target_language: str = option("", "Language code of the target, likewise.")
     train_split: str = option("train", "Split of --dataset to train on, or a slice such as train[:99%].")
     valid_split: str = option("validation", "Split of --dataset to validate on, or a slice such as train[99%:].")

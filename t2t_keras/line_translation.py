@@ -85,7 +85,7 @@ class LineTranslation:
 
     @property
     def languages_of_other(self) -> dict[str, str]:
-        """The languages of the run that reranks, if it is of many: those of the model, the other way round for `backward`."""
+        """The languages of the run that reranks, if it is multilingual: those of the model, the other way round for `backward`."""
         if not _languages(self.other):
             return {}
         own = run_folder.description(self.model["export"]) if "export" in self.model else _languages(self.model["model_dir"][0])
@@ -295,7 +295,7 @@ def _with_tags_checked(texts: Iterable[str], tags: list[str], warn: Callable[[st
 
 
 def _languages(model_dir: pathlib.Path) -> dict[str, str]:
-    """Returns the languages of a run by the names of their options; none unless it is of many."""
+    """Returns the languages of a run by the names of their options; none unless it is multilingual."""
     files = dict(zip(("target_language", "source_language"), run_folder.read_subwords(model_dir), strict=False))
     found = {name: piece_file.unpack(content).language for name, content in files.items() if content.startswith(piece_file.HEAD)}
     return {name: language for name, language in found.items() if language is not None}

@@ -11,7 +11,7 @@ MAX_PHRASES = 32  # Of a sentence.
 MAX_SUBWORDS = 32  # Of a phrase.
 # A letter or a digit, of a script that has spaces between words.
 _WORD = r"[^\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
-# Where no word goes on: beside a character that is in no word.
+# A word boundary: at least one of the two characters beside it is in no word.
 _BOUNDARY = f"(?:(?<!{_WORD})|(?!{_WORD}))"
 
 

@@ -15,6 +15,8 @@ from t2t_keras import checkpoint, registry
 from t2t_keras.config import (
     EMA,
     FILES,
+    OF_START,
+    STARTS,
     TEXT_OPTIONS,
     TEXTS,
     DataConfig,
@@ -53,7 +55,7 @@ _OF_WEIGHTS = (
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
 _FIXED = {
-    *("seed", "batch_tokens", "buckets_per_update", "best_metric", "parent", "encoder_from"),
+    *("seed", "batch_tokens", "buckets_per_update", "best_metric", *STARTS),
     *("parent_checkpoint", "parent_subwords", "parent_optimizer", "freeze"),
     *("bpe_dropout", "ema_decay", "embeddings", "freeze_embeddings"),
     *({field.name for field in dataclasses.fields(DataConfig)} - set(FILES)),
@@ -295,8 +297,7 @@ def resolve(
     """
     is_run = check(model_dir) and resumes
     of_run = read(model_dir) if is_run else None
-    paths = ("parent", "encoder_from", "embeddings")
-    given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in paths if given.get(name)}
+    given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in OF_START if given.get(name)}
     origin = given.get("parent") or given.get("encoder_from")
     parent, from_parent, child = pathlib.Path(origin) if origin and not (is_run and checkpoint.kept(model_dir)) else None, set(), None
     if parent:
@@ -478,8 +479,10 @@ def check_checkpoint(model_dir: pathlib.Path, which: str) -> None:
 
 
 def _child_of(parent: pathlib.Path, which: str, optimizer: bool = False, architecture: str = "") -> Options:
-    """Returns the defaults of a new run that starts from the weights of another one: its architecture, model and search or, of the given
-    architecture, the sizes of its encoder; with where the other run has them from.
+    """Returns the defaults of a new run that starts from the weights of another one.
+
+    They are its architecture, model and search or, for a given architecture, the sizes of its encoder. Their `sources` are those of the
+    other run.
 
     Raises:
         FileNotFoundError: the folder is not a run's, or has no checkpoint.
@@ -524,8 +527,8 @@ def _with_encoder_of(run: Options, folder: pathlib.Path, architecture: str) -> O
 
 
 def _check_start_of(model_dir: pathlib.Path, before: TrainConfig, given: dict) -> None:
-    """Raises `ValueError` if a run without a checkpoint is to start from other weights than it was begun with, wherever these are now."""
-    for name in {"parent", "encoder_from"} & given.keys():
+    """Raises `ValueError` if a run without a checkpoint is to start from other weights than before, wherever these are now."""
+    for name in given.keys() & STARTS:
         path, now = getattr(before, name), given[name]
         if path and now and pathlib.Path(path).resolve() != pathlib.Path(now).resolve():
             hashes = checkpoint.identity(pathlib.Path(now), given.get("parent_checkpoint", before.parent_checkpoint))
@@ -534,7 +537,7 @@ def _check_start_of(model_dir: pathlib.Path, before: TrainConfig, given: dict) -
             same = bool(path) == bool(now)
         if not same:
             expected, received = (f"{name}={each or 'none'}" for each in (path, now))
-            raise ValueError(f"Expected {expected}, with which {model_dir} was begun. Received: {received}. Give another `model_dir`.")
+            raise ValueError(f"Expected {expected}, with which {model_dir} was started. Received: {received}. Give another `model_dir`.")
 
 
 def _check_same(before, after, names: Collection[str], whose: str) -> None:
@@ -607,8 +610,8 @@ def check_given(model_dir: pathlib.Path, options: Options, names: Iterable[str],
     unknown = [f"`{name}={values[name]}`" for name in names if values[name] and options.sources.get(name, "").startswith(OF_RUN)]
     if unknown:
         raise ValueError(
-            f"Expected {', '.join(unknown)} to be given again, or other values, to {purpose}. Received them only from "
-            f"{model_dir / CONFIG}, which may be someone else's."
+            f"Expected {', '.join(unknown)} to be given again, or other values, to {purpose}. They are only recorded in "
+            f"{model_dir / CONFIG}, which may come from someone else."
         )
 
 
@@ -648,7 +651,7 @@ def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
 
 def _is_same(name: str, old, new) -> bool:
     """Returns whether an option has the same value; runs that a run starts from also by another path, as through a link."""
-    return old == new or (name in ("parent", "encoder_from") and bool(old and new) and os.path.realpath(old) == os.path.realpath(new))
+    return old == new or (name in STARTS and bool(old and new) and os.path.realpath(old) == os.path.realpath(new))
 
 
 def source_subwords_in(folder: pathlib.Path) -> pathlib.Path | None:

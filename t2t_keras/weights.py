@@ -45,7 +45,7 @@ def match(
     missing = [chosen[name] for name in left.unset if chosen[name] is not None]
     if (missing or left.unused) and not (partial and matched):
         differing = " but has ".join(no + _some(these) for no, these in (("no ", missing), ("", left.unused)) if these)
-        raise MismatchError(f"{source} has {differing}: it is of another model.")
+        raise MismatchError(f"{source} has {differing}: it belongs to another model.")
     headers = {name: header(array) for name, array in matched.items()}
     for name, found in headers.items():
         expected, received = ((tuple(each.shape), _dtype(each, cast)) for each in (variables[name], found))

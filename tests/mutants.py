@@ -1790,8 +1790,8 @@ MUTANTS = (
     Mutant(
         "a negative alpha is taken",
         "t2t_keras/config.py",
-        "0 <= self.alpha < 100",
-        "abs(self.alpha) < 100",
+        "0 <= self.alpha <= MAX_ALPHA",
+        "abs(self.alpha) <= MAX_ALPHA",
         ("tests/test_config.py::test_an_invalid_option_is_refused_with_its_name_and_value",),
     ),
     Mutant(

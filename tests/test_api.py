@@ -221,7 +221,7 @@ def test_what_a_model_refuses_in_a_language_is_raised_with_its_sentence():
 
     with pytest.raises(ValueError, match="prefix: expected fewer sub-words. The sentence is: 'b'"):
         api.TextTranslator(None, Refusing, 64, ["fra_Latn"]).translate(["a", "b"], target_language="fra_Latn")
-    with pytest.raises(ValueError, match="Expected a model of many languages with the language 'fra_Latn'. Received: one that has none."):
+    with pytest.raises(ValueError, match="Expected a multilingual model with the language 'fra_Latn'. Received: one that has none."):
         api.TextTranslator(None, Refusing).translate(["a", "b"], target_language="fra_Latn")
 
 
@@ -265,7 +265,9 @@ def test_pairs_are_scored_in_their_order_so_many_at_once():
     scored = api.TextTranslator(None, Scores)
     with logged() as messages:
         assert scored.score(list("12345"), list("67890"), batch_size=2) == [-16, -27, -38, -49, -50] and sizes == [2, 2, 1]
-    assert messages == [f"Sentence {numbers}: only the first sub-words count (`max_input`, `extra_length`)." for numbers in ("3, 4", "5")]
+    assert messages == [
+        f"Sentence {numbers}: truncated to the longest that the model reads (`max_input`, `extra_length`)." for numbers in ("3, 4", "5")
+    ]
     assert scored.score("3", "4") == -34
     sizes.clear()
     scored.score(["1"] * 33, ["2"] * 33)

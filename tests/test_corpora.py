@@ -23,7 +23,7 @@ import tensorflow_datasets as tfds
 from t2t_keras.config import DataConfig
 from t2t_keras.data import builtin_corpus, corpora
 
-BOM = b"\xef\xbb\xbf"
+BOM = codecs.BOM_UTF8
 
 
 @pytest.fixture

@@ -278,7 +278,7 @@ def test_a_data_service_is_asked_only_if_it_is_given(run):
     """Story: a run from somebody else connected to the address in its config.json."""
     with listening() as (address, was_reached):
         recorded(run, data_service=address)
-        with pytest.raises(ValueError, match=f"Expected `data_service={address}` to be given again, .* {run}/config.json, which may be"):
+        with pytest.raises(ValueError, match=f"Expected `data_service={address}` to be given again, .* {run}/config.json, which may come"):
             t2t_keras.train(run, train_steps=2001)
         assert not was_reached()
         prepare_folders(run, data_service=address)

@@ -32,8 +32,8 @@ def write_projector(folder: pathlib.Path, number: int) -> None:
 WRITES = {
     run_folder.CONFIG: write_options,
     run_folder.SUBWORDS: write_options,
-    curves.TABLE: write_curves,
-    curves.PICTURE: write_curves,
+    run_folder.CURVES[1]: write_curves,
+    run_folder.CURVES[0]: write_curves,
     f"{embedding_projector.FOLDER}/{embedding_projector.VECTORS}": write_projector,
     f"{embedding_projector.FOLDER}/{embedding_projector.LABELS}": write_projector,
     embedding_projector.CONFIG: write_projector,

@@ -53,7 +53,8 @@ def export(tmp_path, monkeypatch):
         met = ~tf.strings.regex_full_match(inputs["constraints"], ".*z.*") | inputs["ordered"]
         return {**model.translate_with_options(**inputs), "constraints_met": tf.stack([met, inputs["constraints"] == ""], axis=1)}
 
-    signatures = types.SimpleNamespace(translate_with_options=translate_with_options, sample=model.sample, score=model.score)
+    others = {"translate": model.translate, "sample": model.sample, "score": model.score}
+    signatures = types.SimpleNamespace(translate_with_options=translate_with_options, **others)
     monkeypatch.setattr(loaded, "read_signatures", lambda path: signatures if path == folder else None)
     return types.SimpleNamespace(folder=folder, model={"export": folder}, seen=seen)
 

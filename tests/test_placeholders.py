@@ -283,7 +283,7 @@ def test_prepared_data_have_placeholders_and_say_in_how_many_pairs(data, tmp_pat
 def test_sub_words_that_are_learned_for_the_source_alone_do_not_fit_a_file_with_placeholders(data, tmp_path):
     (tmp_path / "target.model").write_bytes(learned())
     given, task = dataclasses.replace(data, keep_patterns="", subwords_file=str(tmp_path / "target.model")), registry.task("translation")
-    with pytest.raises(ValueError, match="^Expected the text to keep of `subwords_file` on both sides.* Give `source_subwords_file`.$"):
+    with pytest.raises(ValueError, match="^Expected source and target sub-words with the same placeholders .* Give `subwords_file` and"):
         prepare.prepare(given, VOCAB_SIZE, 1, tmp_path / "data", task, source_vocab_size=320)
 
 

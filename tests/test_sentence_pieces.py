@@ -97,7 +97,7 @@ def test_other_files_are_refused(content, message):
         vocabulary.load(piece_file.HEAD + content.replace(b"MODEL", model))
 
 
-# A model of many languages.
+# A multilingual model.
 
 LISTED = ["▁a", ">>deu_Latn<<", ">>fra_Latn<<", ">>eng_Latn<<"]
 
@@ -133,7 +133,7 @@ def test_languages_are_chosen_for_the_target_and_the_source():
 
 
 def test_a_file_without_languages_takes_none():
-    message = "Expected a model of many languages with the language 'deu_Latn'. Received: one whose sub-words have none."
+    message = "Expected a multilingual model with the language 'deu_Latn'. Received: one whose sub-words have none."
     for content in (packed(None), b"bpe"):
         with pytest.raises(ValueError, match=f"^{message}$"):
             piece_file.with_language(content, "deu_Latn")

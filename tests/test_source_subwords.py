@@ -65,7 +65,7 @@ def test_given_files_are_those_of_their_sides(data, tmp_path, sizes, messages):
         path.write_bytes(model)
     given = dataclasses.replace(data, subwords_file=str(files[0]), source_subwords_file=str(files[1]))
     folder = prepared(given, tmp_path / "data", **sizes)
-    assert any("both share a matrix" in message for message in messages) == (sizes != SIZES)
+    assert any("share one embedding matrix" in message for message in messages) == (sizes != SIZES)
     assert [(folder / name).read_bytes() for name in ("subwords.model", "subwords.source.model")] == [path.read_bytes() for path in files]
     assert texts(folder, "train") == TRAIN
     prepared(given, folder, **sizes)  # Used again.

@@ -13,7 +13,7 @@ from t2t_keras.text import vocabulary
 
 NAMES = {"train": ("a", "b"), "valid": ("c", "d")}
 VOCAB_SIZE = 320
-ADVICE = "Byte-pair encoding that is learned with it, without a normalization that changes it, has one for it."
+ADVICE = "Only byte-pair encoding that was learned with this `source_tag`, and does not normalize it, keeps it as one."
 
 
 @pytest.fixture

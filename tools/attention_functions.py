@@ -31,7 +31,7 @@ def _options(function: str, d_k: int, output_dir: pathlib.Path) -> run_folder.Op
     """
     given, sources = options.given(*run_folder.groups_of().values()), options.sources()
     if wrong := [f"--{name}" for name in _SET_HERE if sources.get(name) == "command line"]:
-        raise ValueError(f"Expected no {', '.join(wrong)}: the program sets them.")
+        raise ValueError(f"Expected no {', '.join(wrong)}: this program sets them.")
     data_dir = os.path.expanduser(_DATA_DIR.value) or output_dir / "data"
     d_model = flags.FLAGS["d_model"].value
     if d_model % d_k:

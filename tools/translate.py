@@ -79,7 +79,8 @@ def _asked() -> LineTranslation:
 
 def _on_beam(asked: LineTranslation, on_beam: dict[str, str]) -> None:
     if not (_INPUT.value and _OUTPUT.value):
-        raise ValueError("Expected a pattern of files as --input and a folder as --output with --beam_runner. Received no such pair.")
+        received = f"--input={_INPUT.value}, --output={_OUTPUT.value}"
+        raise ValueError(f"Expected a pattern of files as --input and a folder as --output with --beam_runner. Received: {received}.")
     if _FLUSH.value:
         raise ValueError("Expected --flush without --beam_runner, which translates files. Received both.")
     with beam.quietly():

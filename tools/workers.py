@@ -77,7 +77,8 @@ def start(number: int, command: list[str], environment: dict | None = None, stde
 
 
 def wait(workers: list[subprocess.Popen]) -> int:
-    """Waits for all workers and returns the first exit code that is not 0, and of those the first that has a cause of its own.
+    """Waits for all workers, and returns the first exit code that is not 0. That of a worker's own failure comes before
+    `OTHER_WORKER_EXIT_CODE`.
 
     Kills the others `GRACE_SECONDS` after a worker has failed.
     """

@@ -38,7 +38,7 @@ from t2t_keras.training.interruption import EXIT_CODE, OTHER_WORKER_EXIT_CODE, O
 # Where the configs are in a checkout, and in an installation.
 CONFIGS = [pathlib.Path(__file__).parents[2] / name for name in ("configs", "t2t_keras_configs")]
 
-# Flags of `define_trained_model` that are useless without --model_dir.
+# Flags of `define_trained_model` that are useless without the run of --model_dir.
 OF_TRAINED_MODEL = (
     "checkpoint",
     "dtype",
@@ -186,8 +186,7 @@ def translating_model() -> dict:
     export = run_folder.export_in(pathlib.Path(flags.FLAGS["model_dir"].value).expanduser())
     if export is None:
         return trained_model()
-    fixed = ["checkpoint", "dtype", "int8", "ensemble_weights", "ensemble_mean", "source_language", "target_language"]
-    if present := [f"--{name}" for name in (*fixed, *given(DecodeConfig)) if flags.FLAGS[name].present]:
+    if present := [f"--{name}" for name in OF_TRAINED_MODEL if flags.FLAGS[name].present]:
         raise ValueError(f"Expected no options of the model for the export {export}: they are fixed. Received: {', '.join(present)}.")
     process_environment.choose_threads()
     return {"export": export}

@@ -28,7 +28,6 @@ from t2t_keras.text.lines import bounded, check_is_text, not_utf8, uncompressed
 
 Pair = tuple[bytes, ...]  # A line of each side; most often two.
 Hashes = dict[pathlib.Path, str]  # SHA-256 by file.
-BOM = b"\xef\xbb\xbf"
 
 _BUFFER = 2**20  # Bytes.
 _QUICKLY_COUNTED = 2**28  # Bytes of text whose lines are counted within a second or two.
@@ -168,8 +167,8 @@ def _lines(paths: list[pathlib.Path], report: Report, hashes: Hashes) -> Iterato
             with _Hashed(path) as raw, io.BufferedReader(raw, _BUFFER) as plain:
                 for line in bounded(uncompressed(plain), str(path)):
                     number += 1
-                    if number == 1 and line.startswith(BOM):
-                        line, report.byte_order_marks = line[len(BOM) :], report.byte_order_marks + 1
+                    if number == 1 and line.startswith(codecs.BOM_UTF8):
+                        line, report.byte_order_marks = line[len(codecs.BOM_UTF8) :], report.byte_order_marks + 1
                     line = line.removesuffix(b"\n")
                     if line.endswith(b"\r"):
                         line, report.carriage_returns = line[:-1], report.carriage_returns + 1

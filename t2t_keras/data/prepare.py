@@ -283,7 +283,9 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
     if sharing:
         logger.info(f"{sharing:,} training pairs have text to keep on both sides.")
     elif data.keep_patterns:
-        logger.warning(f"No training pair has text to keep on both sides (keep_patterns={data.keep_patterns}): no model learns to copy it.")
+        logger.warning(
+            f"No training pair has text to keep on both sides (keep_patterns={data.keep_patterns}): a model cannot learn to copy it."
+        )
     for name, report in (("training", text.train), ("validation", text.valid)):
         if not report.pairs:
             raise ValueError(f"The {name} text has no usable pair: {report}.")
@@ -419,16 +421,18 @@ def _make(
     if separate:
         subwords.own_source = given_source or _learn_subwords(data, source_vocab_size, seed, task, "source")
     if subwords.pattern != subwords.source.pattern:
-        received = "sub-words of the source with other ones, or none"
-        raise ValueError(f"Expected the text to keep of `subwords_file` on both sides. Received: {received}. Give `source_subwords_file`.")
+        raise ValueError(
+            "Expected source and target sub-words with the same placeholders (`keep_patterns`). Received: sub-words of which one side has "
+            "others, or none. Give `subwords_file` and `source_subwords_file` of one preparation."
+        )
     if not source_vocab_size and subwords.pieces != subwords.source.pieces:
         logger.warning(
-            "The source has other sub-words than the target, and both share a matrix, in which a row stands for two sub-words. Give "
-            "`source_vocab_size`, the number of those of the source, for a matrix of its own."
+            "Source and target have different sub-words and share one embedding matrix, so each row stands for two sub-words. Give "
+            "`source_vocab_size`, the number of sub-words of the source, for a matrix of its own."
         )
     for tag in filter(None, dict.fromkeys(data.tags)):
         if (number := int(subwords.source.words(tf.constant([tag])).row_lengths()[0])) > 1:
-            advice = "Byte-pair encoding that is learned with it, without a normalization that changes it, has one for it."
+            advice = "Only byte-pair encoding that was learned with this `source_tag`, and does not normalize it, keeps it as one."
             logger.warning(f"The tag {tag} is divided into {number} sub-words. {advice}")
     for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):
         write_whole(folder / name, model)

@@ -26,7 +26,7 @@ def read_tokenizer(model_dir: pathlib.Path, config, languages: tuple[str, str] =
     Args:
         model_dir: the run's folder.
         config: the options.
-        languages: those of source and target in a model of many languages; empty for the run's.
+        languages: those of source and target in a multilingual model; empty for the run's.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -155,7 +155,7 @@ def load(model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average
         which: `average`, `best`, `latest` or `ema` weights, or the number of an update.
         options: `dtype` of weights and arithmetic, float32 (the default) or bfloat16; `int8`, whether to keep matrices in 8 bits;
             `ensemble_weights`, a positive number for each run; `ensemble_mean`, probabilities (the default) or logs; `source_language`
-            and `target_language`, codes of a model of many languages; and fields of `DecodeConfig`, which replace those of the run.
+            and `target_language`, codes of a multilingual model; and fields of `DecodeConfig`, which replace those of the run.
 
     Returns:
         A `Translator`.

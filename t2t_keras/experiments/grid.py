@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 
 from t2t_keras import run_folder
-from t2t_keras.config import DecodeConfig
+from t2t_keras.config import STARTS, DecodeConfig
 from t2t_keras.data import prepare
 from t2t_keras.decoding.loading import load
 from t2t_keras.evaluation.evaluate import evaluate
@@ -19,7 +19,6 @@ from t2t_keras.log import logger
 from t2t_keras.training.state import TrainState
 
 RESULT = "grid.json"  # In the folder of a run.
-_OF_OTHER_RUNS = {"parent", "encoder_from"}  # Rows with one of these take options from another run.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +70,7 @@ def _check_alike(name: str, result: Result, rows: dict[str, dict], base: run_fol
     if (now := rows.get(result.row, result.changes)) != result.changes:
         was, now = (grid_report.flags(changes) or "no options" for changes in (result.changes, now))
         raise ValueError(f"{expected}. Received: {now} for {result.row} ({folder / name}: {was}). Give the row another name.")
-    if _OF_OTHER_RUNS & result.changes.keys():
+    if result.changes.keys() & STARTS:  # Such rows take options from another run.
         return  # Its other options are those of that run.
     wanted, left_out = series.determining(base), {"seed", *result.changes, *series.WITHOUT_EFFECT}
     if differ := [option for option, value in result.options.items() if option not in left_out and value != wanted.get(option)]:

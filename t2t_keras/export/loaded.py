@@ -24,7 +24,7 @@ class LoadedExport:
     Attributes:
         config: options of its search.
         limits: of sub-batches, which the export has fixed for a server.
-        languages: codes of the languages, of a model of many.
+        languages: codes of the languages, of a multilingual model.
         tags: with which a source may begin.
 
     Raises:
@@ -33,7 +33,8 @@ class LoadedExport:
 
     def __init__(self, export: pathlib.Path):
         signatures = read_signatures(export)
-        self.translate_with_options, self.sample, self.score = signatures.translate_with_options, signatures.sample, signatures.score
+        self.translate, self.translate_with_options = signatures.translate, signatures.translate_with_options
+        self.sample, self.score = signatures.sample, signatures.score
         described = run_folder.description(export)
         self.config, self.limits = run_folder.search_of(described), Limits()
         self.languages, self.tags = described.get("languages", []), described.get("tags", [])
@@ -79,7 +80,7 @@ def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
         outputs = getattr(model.signatures.get("serving_default"), "structured_outputs", {})
         received = "a classifier" if "probabilities" in outputs else f"which lacks the signatures {', '.join(sorted(missing))}"
         raise ValueError(f"Expected an export of a translator of t2t_keras. Received: {export}, {received}.")
-    with_options = model.signatures["translate_with_options"]
+    default, with_options = model.signatures["serving_default"], model.signatures["translate_with_options"]
 
     def no_sample(**inputs):
         raise ValueError(f"Expected an export with the signature 'sample'. Received: {export}, of an older version. Export the run again.")
@@ -91,6 +92,7 @@ def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
         return {**found, "constraints_met": tf.ones_like(found["score"], tf.bool)}
 
     return types.SimpleNamespace(
+        translate=lambda text: default(text=text),
         translate_with_options=with_options if "constraints" in with_options.structured_input_signature[1] else no_phrases,
         sample=model.signatures["sample"] if "sample" in model.signatures else no_sample,
         score=model.signatures["score"],

@@ -140,7 +140,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
 
 
 def _languages(tokenizer) -> dict:
-    """Describes the languages of a model of many, and those that are chosen."""
+    """Describes the languages of a multilingual model, and those that are chosen."""
     if not tokenizer.languages:
         return {}
     return {"languages": tokenizer.languages, "source_language": tokenizer.source.language, "target_language": tokenizer.language}

@@ -105,8 +105,8 @@ class Signatures(tf.Module):
             alpha: [B] float32, α of the length penalty, 0 to 10; -1 for that of the configuration.
             max_length: [B] int32, maximum number of sub-words, including the end token; 0 for source + `extra_length`.
             n_best: [B] int32, number of translations, 1 to W.
-            prefix: [B] string, text that the translation must start with. Spaces at its start and end are ignored. In a model of many
-                languages, it may begin with the tag of the translation's, such as >>deu_Latn<<, as `text` may with that of its own.
+            prefix: [B] string, text that the translation must start with. Spaces at its start and end are ignored. In a
+                multilingual model, it may begin with the tag of its language, such as >>deu_Latn<<, and so may `text`.
             alignment: [B] boolean, whether to return an alignment. The source may then have at most 256 sub-words, and a translation 512.
             constraints: [B] string, phrases that the translation must contain, separated by tabs or line ends; at most 32, of at most 32
                 sub-words each. A phrase that is given twice must appear twice. One that begins with ￭ follows other text without a space.
@@ -189,7 +189,7 @@ class Signatures(tf.Module):
         return {**found, "truncated": truncated, "error": error, **self._aligned(source, sequences, alignment, absent)}
 
     def _prefix_errors(self, prefix) -> list:
-        """Returns error messages for prefixes that begin with a tag of no language, in a model of many: a list of [B] string."""
+        """Returns error messages for prefixes that begin with a tag of no language, in a multilingual model: a list of [B] string."""
         languages = self.translator.tokenizer.languages
         if not languages:
             return []

@@ -118,7 +118,7 @@ def _marian(folder: Folder, config: MarianConfig) -> _Sides:
 
 
 def _many_languages(folder: Folder, config: MarianConfig, source_language: str, target_language: str) -> _Sides:
-    """Reads the vocabulary of a model of many languages, which both sides share."""
+    """Reads the vocabulary of a multilingual model, which both sides share."""
     where, ids = folder.path / m2m_vocabulary.MODEL, m2m_vocabulary.ids_of(folder)
     languages = m2m_vocabulary.languages_of(folder, len(ids))
     pieces = ids | {piece_file.tag_of(code): index for code, index in languages.items()}

@@ -176,7 +176,7 @@ def _side(content: bytes) -> _Side:
     if content.startswith(piece_file.HEAD):
         pieces, processor, language = piece_file.unpack(content)
         if language is not None:
-            raise ValueError("The format of Hugging Face needs sub-words without languages. Received: those of a model of many languages.")
+            raise ValueError("The format of Hugging Face needs sub-words without languages. Received: those of a multilingual model.")
         return _Side(pieces[EOS + 1 :], processor)
     processor = sentencepiece.SentencePieceProcessor()
     try:

@@ -7,7 +7,7 @@ import re
 import shlex
 
 from t2t_keras import run_folder
-from t2t_keras.config import FILES, TEXTS, DataConfig, DecodeConfig
+from t2t_keras.config import FILES, OF_START, TEXTS, DataConfig, DecodeConfig
 from t2t_keras.files import read_json
 from t2t_keras.interop.huggingface import IMPORT, OF_HUB
 
@@ -192,7 +192,7 @@ def _origin(model_dir: pathlib.Path, options: run_folder.Options, state: dict) -
             source = options.sources.get(field.name, "")
             changed = value != field.default or (options.train.parent and source)  # A child may set an option back to its default.
             if changed and not source.startswith(run_folder.OF_PARENT) and field.name not in _LOCAL:
-                value = _names(value) if field.name in (*FILES, "parent", "encoder_from", "embeddings") else value
+                value = _names(value) if field.name in (*FILES, *OF_START) else value
                 given.append(f"--{field.name}={_code(shlex.quote(str(value)))}")
     step = state.get("step")
     trained = f"Trained with t2t_keras for {step:,} updates." if type(step) is int else "Trained with t2t_keras."

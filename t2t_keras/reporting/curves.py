@@ -12,7 +12,6 @@ from t2t_keras import run_folder
 from t2t_keras.files import write_whole
 from t2t_keras.reporting.event_files import read_scalars
 
-PICTURE, TABLE = "curves.png", "curves.csv"
 Scalars = dict[str, dict[int, float]]  # {tag: {step: value}}
 
 # The palette of Okabe and Ito, which colour-blind people can tell apart; without its yellow, which is too light for lines on white.
@@ -233,8 +232,9 @@ def update(model_dir: pathlib.Path, scalars: Scalars) -> None:
         OSError: a file could not be written.
     """
     if scalars:
-        write_whole(model_dir / TABLE, as_csv(scalars).encode())
-        write_whole(model_dir / PICTURE, picture({model_dir.resolve().name: scalars}))
+        of_picture, of_table = (model_dir / name for name in run_folder.CURVES)
+        write_whole(of_table, as_csv(scalars).encode())
+        write_whole(of_picture, picture({model_dir.resolve().name: scalars}))
 
 
 def compare(model_dirs: list[pathlib.Path], output: pathlib.Path) -> None:

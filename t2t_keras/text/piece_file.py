@@ -1,6 +1,6 @@
 """The file of `sentence_pieces`: the line `HEAD`, a line of JSON, and a SentencePiece model.
 
-The line of JSON is the list of the pieces from id 4 on. For a model of many languages it is an object: "pieces" has the list, with a piece
+The line of JSON is the list of the pieces from id 4 on. For a multilingual model it is an object: "pieces" has the list, with a piece
 such as `>>deu_Latn<<` for each language, and "language" the code of the language of all lines that do not begin with such a tag.
 """
 
@@ -27,7 +27,7 @@ class Pieces(NamedTuple):
 
     pieces: tuple[str, ...]  # All sub-words in the order of their ids.
     processor: bytes  # The SentencePiece model.
-    language: str | None  # The code of the language, "" if none is chosen; `None` if pieces are not of many languages.
+    language: str | None  # The code of the language, "" if none is chosen; `None` if the pieces are not multilingual.
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def with_language(content: bytes, language: str) -> bytes:
     """
     found = unpack(content) if content.startswith(HEAD) else None
     if found is None or found.language is None:
-        raise ValueError(f"Expected a model of many languages with the language {language!r:.80}. Received: one whose sub-words have none.")
+        raise ValueError(f"Expected a multilingual model with the language {language!r:.80}. Received: one whose sub-words have none.")
     check_language(language, found.languages)
     line = json.dumps({"language": language, "pieces": found.pieces[len(SPECIAL) :]})
     return HEAD + line.encode() + b"\n" + found.processor
@@ -106,7 +106,7 @@ def with_chosen(content: bytes, option: str, language: str = "") -> bytes:
         language: the code; empty for that of the file.
 
     Raises:
-        ValueError: see `with_language`; or the file is of many languages, and none is chosen.
+        ValueError: see `with_language`; or the file is multilingual, and no language is chosen.
     """
     if language:
         try:
@@ -122,7 +122,7 @@ def with_chosen(content: bytes, option: str, language: str = "") -> bytes:
 def with_languages(contents: Sequence[bytes], source_language: str = "", target_language: str = "") -> list[bytes]:
     """Returns the contents of the files of the target and, if it has its own, of the source, with given languages; see `with_chosen`."""
     chosen = (("target_language", target_language), ("source_language", source_language))
-    if source_language and len(contents) < 2:  # Models of many languages have both.
+    if source_language and len(contents) < 2:  # Multilingual models have both.
         with_chosen(contents[0], *chosen[1])
     return [with_chosen(content, *language) for content, language in zip(contents, chosen, strict=False)]
 

@@ -3,7 +3,7 @@
 Marian keeps the two apart, because both sides may share one list and each has a SentencePiece model of its own. A line has the same
 sub-words as with transformers' `MarianTokenizer(split_special_tokens=True)`: text that spells a special token is text.
 
-In a model of many languages, such as NLLB-200, a sentence of either side begins with the sub-word of its language: that of the tag at the
+In a multilingual model, such as NLLB-200, a sentence of either side begins with the sub-word of its language: that of the tag at the
 beginning of the line, or else `language`.
 """
 
@@ -24,7 +24,7 @@ _SPACES = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"  # As Python's `str.strip`.
 class SentencePieces(Subwords):
     """Pieces of a SentencePiece model with ids from a list. A piece that is not in the list is unknown.
 
-    A tag such as `>>de<<` at the beginning of a line is one sub-word. In a model of many languages, only that of a language is.
+    A tag such as `>>de<<` at the beginning of a line is one sub-word. In a multilingual model, only that of a language is.
 
     Args:
         model: bytes that `piece_file.pack` returned.

@@ -36,8 +36,8 @@ class Subwords(tf.Module, abc.ABC):
 
     Attributes:
         own_source: the sub-words of sources, if these are those of targets only; otherwise `None`.
-        languages: the codes of the languages, in a model of many; otherwise empty.
-        language: the code of the language whose sub-word each sentence begins with, in a model of many; otherwise empty.
+        languages: the codes of the languages, in a multilingual model; otherwise empty.
+        language: the code of the language whose sub-word each sentence begins with, in a multilingual model; otherwise empty.
     """
 
     languages: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras import checkpoint, files, gpus, registry, run_folder
-from t2t_keras.config import AVERAGE, FILES, TrainConfig
+from t2t_keras.config import AVERAGE, FILES, STARTS, TrainConfig
 from t2t_keras.data import batching, data_service, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
 from t2t_keras.log import logger, warnings_only
@@ -81,7 +81,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     if before and not data.names_corpus:
         options = dataclasses.replace(options, data=before.data)
     if train.starts_from and not resumed:
-        run_folder.check_given(model_dir, options, ["parent", "encoder_from"], "start from the weights of another run")
+        run_folder.check_given(model_dir, options, STARTS, "start from the weights of another run")
     if train.embeddings and not resumed:
         run_folder.check_given(model_dir, options, ["embeddings"], "start from word vectors")
         embeddings.check(options)

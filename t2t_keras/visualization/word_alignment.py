@@ -21,7 +21,7 @@ def word_alignment(translator: Translator, source: str, target: str) -> np.ndarr
     Returns:
         [T, S] float32, the attention of each word of the target to each word of the source, where spaces separate words: the sum over the
         sub-words of the source's word, the mean over those of the target's word, see `EncoderDecoder.align`. Rows sum to 1 less the
-        attention to the end token and, in a model of many languages, to that of the language. `None` if the architecture
+        attention to the end token and, in a multilingual model, to that of the language. `None` if the architecture
         does not align, a side is blank or too long, or the sub-words have other words than the text, as after a normalization.
     """
     if not translator.model.aligns:
