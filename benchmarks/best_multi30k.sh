@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Multi30k with data diversification, as in docs/results.md: trains a model of each direction, translates the training set with both, trains
 # a wider model on all of it with each seed, and scores these and their ensemble, each by beam search alone and reranked by the model of the
-# other direction. Run again, it resumes. It runs the `python` on PATH.
+# other direction. Run again, it resumes. It runs the `python` on PATH. The α of the translations were chosen on the validation set for
+# English to German.
 #     benchmarks/best_multi30k.sh TEXT_DIR OUTPUT_DIR [SOURCE TARGET [SEEDS [FLAGS ...]]]
 # TEXT_DIR has train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco of both languages, such as train.en. FLAGS choose how
 # grid.py and evaluate.py score: by default --lowercase --tokenize=none, for lower-cased, tokenised text; for raw text, give --tokenize=13a.
@@ -41,6 +42,10 @@ score() {
 
 if [[ ! $seeds =~ ^[0-9]+(,[0-9]+)*$ ]]; then
     echo "Expected SEEDS to be whole numbers, as in 1,2,3. Received: $seeds." >&2
+    exit 1
+fi
+if [[ -n $(tr , '\n' <<< "$seeds" | sort | uniq --repeated) ]]; then
+    echo "Expected different SEEDS. Received: $seeds." >&2
     exit 1
 fi
 for each in "$source" "$target"; do

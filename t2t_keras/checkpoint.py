@@ -271,6 +271,12 @@ def step_of(path: pathlib.Path) -> int:
     return int(_NAME.fullmatch(path.name)[2])
 
 
+def remove(path: pathlib.Path) -> None:
+    """Removes a checkpoint, if it is still there."""
+    _manifest(path).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
 def remove_old(model_dir: pathlib.Path, keep: int, kind: str = STEP, last: int = sys.maxsize) -> None:
     """Removes old checkpoints of a kind, and unfinished files.
 

@@ -350,9 +350,12 @@ def test_each_option_of_a_sample_reaches_its_input():
                 "text": tf.constant([["a", b"\xff"], ["c", "d"]]),
                 "score": tf.constant([[-1.0, -2.0], [-3.0, -4.0]]),
                 "error": tf.fill([2], ""),
+                "truncated": tf.constant([False, True]),
             }
 
-    found = api.TextTranslator(None, Samples).sample(["1", "2"], draws=2, seed=3, temperature=0.5, top_k=7, top_p=0.25)
+    with logged() as messages:
+        found = api.TextTranslator(None, Samples).sample(["1", "2"], draws=2, seed=3, temperature=0.5, top_k=7, top_p=0.25)
+    assert messages == ["Sentence 2: truncated to the longest that the model reads (`max_input`, `extra_length`)."]
     assert Samples.inputs == {
         "text": [b"1", b"2"], "seed": [3 * 2**32, 3 * 2**32 + 1], "draws": [2] * 2, "temperature": [0.5] * 2, "top_k": [7] * 2,
         "top_p": [0.25] * 2, "max_length": [0] * 2

@@ -113,6 +113,7 @@ def test_what_is_wrong_is_reported_before_anything_runs(script, tmp_path):
         (("text", "out"), f"Expected {tmp_path}/text/train.de. It is missing."),
         (("no/text", "out"), f"Expected {tmp_path}/no/text/train.en. It is missing."),
         (("text", "out", "en", "fr", "1, 2"), "Expected SEEDS to be whole numbers, as in 1,2,3. Received: 1, 2."),
+        (("text", "out", "en", "fr", "1,2,1"), "Expected different SEEDS. Received: 1,2,1."),
     ):
         result, commands = script(*arguments)
         assert (result.returncode, commands) == (1, []) and said in result.stderr and len(result.stderr.splitlines()) == 1

@@ -226,6 +226,15 @@ def killed():
     raise Killed
 
 
+def test_the_checkpoint_of_an_end_is_replaced_in_a_longer_run(folder, tmp_path):
+    """Story: the average of a run that was stopped was not that of one that was not."""
+    for end, expected in ((4, [3, 4]), (5, [3, 5]), (8, [3, 6, 8]), (9, [3, 6, 9])):
+        Run(folder, tmp_path, train_steps=end, keep_checkpoints=3)
+        assert steps_on_disk(tmp_path) == expected
+    Run(folder, tmp_path, train_steps=10, keep_checkpoints=3)
+    assert steps_on_disk(tmp_path) == [6, 9, 10]
+
+
 @pytest.mark.parametrize("how", ["killed", "told to end earlier", "killed at once"])
 def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(folder, finished, tmp_path, how):
     """Killed between checkpoints, with dropout; other weights are in place before. Weights, optimizer, data, best validation."""
@@ -246,6 +255,7 @@ def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(
         np.testing.assert_array_equal(resumed.optimized[name], expected, err_msg=name)
     received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
     assert received.pop("seconds") > 0 and expected.pop("seconds") > 0
+    assert (received.pop("interim"), expected.pop("interim")) == (True, False)  # `whole` saves after each update.
     assert received == expected
 
 
@@ -554,7 +564,7 @@ def test_a_signal_saves_and_what_follows_equals_an_uninterrupted_run(folder, fin
     resumed = Run(folder, tmp_path, figures=figures)
     assert_close(resumed.weights, whole.weights, 0)
     received, expected = (dataclasses.asdict(run.state) for run in (resumed, whole))
-    for name in ("seconds", "measured"):
+    for name in ("seconds", "measured", "interim"):  # `whole` saves after each update.
         del received[name], expected[name]
     assert received == expected
     if when == "in a validation":

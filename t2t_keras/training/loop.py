@@ -171,6 +171,8 @@ class _Trainer:
             path, saved = restored
             state = self.state = TrainState.read(saved)
             logger.info(f"Resuming from update {state.step:,} ({path}).")
+        # The checkpoint that the next one replaces, so that the average is of the same updates as without the stop.
+        self.interim = path if restored and state.interim else None
         state.set_dtype(self.config.dtype)
         if devices.broadcast_from_chief(self.strategy, float(state.step)) != state.step:
             raise ValueError(
@@ -242,10 +244,15 @@ class _Trainer:
             self.state.seconds = time.monotonic() - self.started
             path = checkpoint.path_of(self.model_dir, self.state.step, kind)
             checkpoint.write(path, self.model, self.optimizer, dataclasses.asdict(self.state))
+            if kind == checkpoint.STEP and self.interim not in (None, path):
+                checkpoint.remove(self.interim)
             checkpoint.remove_old(self.model_dir, keep, kind, last=self.state.step)
 
     def _save_checkpoint(self) -> None:
+        every = self.config.checkpoint_steps
+        self.state.interim = not (every and self.state.step % every == 0 or self._checkpoint_minutes_are_over())
         self._save(checkpoint.STEP, self.config.keep_checkpoints)
+        self.interim = checkpoint.path_of(self.model_dir, self.state.step) if self.state.interim else None
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
 
     @contextlib.contextmanager

@@ -15,6 +15,8 @@ def _has_type_of(value, initial) -> bool:
         return isinstance(value, dict) and all(_has_type_of(number, 0.0) for number in value.values())
     if isinstance(initial, tuple):
         return isinstance(value, list) and len(value) == len(initial) and all(map(_has_type_of, value, initial))
+    if isinstance(initial, bool):
+        return type(value) is bool
     if isinstance(initial, int):
         return type(value) is int and 0 <= value < 2**63
     return type(value) in ((int, float) if isinstance(initial, float) else (str,))
@@ -41,6 +43,7 @@ class TrainState:
         skipped_in_a_row: skipped updates since the last one that was made.
         damaged_records: records of the data that were damaged and left out.
         measured: sums since the last summary.
+        interim: whether the checkpoint is there for resuming only, because the run ended, and the next one replaces it.
     """
 
     step: int = 0
@@ -58,6 +61,7 @@ class TrainState:
     skipped_in_a_row: int = 0
     damaged_records: int = 0
     measured: dict = dataclasses.field(default_factory=dict)
+    interim: bool = False
 
     @classmethod
     def read(cls, state: dict) -> "TrainState":
