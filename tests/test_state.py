@@ -107,7 +107,7 @@ def test_a_point_has_the_speed_since_the_last_point_and_the_loss_scale():
     [
         {"speed": 1}, {"step": -1}, {"step": 1.5}, {"step": "1"}, {"step": True}, {"step": 2**70}, {"position": [1]}, {"position": 3},
         {"position": [1, 2, 3]}, {"measured": {"loss": 1.0, "z": "x"}}, {"step": 2**63}, {"position": [1, "2"]}, {"dtype": 32},
-        {"best": "high"}, {"measured": [1]}, {"measured": {"loss": []}}, {"loss_scale": [1.0]},
+        {"best": "high"}, {"interim": 1}, {"measured": [1]}, {"measured": {"loss": []}}, {"loss_scale": [1.0]},
     ],
 )  # fmt: skip
 def test_a_state_of_other_fields_or_types_is_refused_in_a_sentence(state):
