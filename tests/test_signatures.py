@@ -146,17 +146,6 @@ def test_the_models_own_alpha_is_asked_for_by_minus_one(service):
 
 
 @pytest.mark.medium
-def test_the_models_own_alpha_may_be_one_that_may_not_be_asked_for(translator, alpha=10.5):
-    """Story: an export whose own α was beyond what rows may ask for refused every row, and `translate` gave empty lines."""
-    other = Translator(translator.model, translator.tokenizer, DecodeConfig(beam_size=2, alpha=alpha, extra_length=2))
-    lines = strings(stand_in.sentences(2))
-    service = Signatures(other)
-    served, expected = numpy(service.translate(lines)), numpy(other(lines))
-    assert served["text"].tolist() == expected["text"].tolist() and all(expected["text"])
-    np.testing.assert_allclose(served["score"], expected["score"], rtol=1e-5)
-
-
-@pytest.mark.medium
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
 def test_a_score_is_log_p_over_the_length_penalty_also_of_what_a_prefix_forces(service, alpha):
     """log P of the pieces by one call of the model; and by `score`, where the text is cut into the same pieces again."""
