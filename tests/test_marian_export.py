@@ -527,5 +527,5 @@ def test_sub_words_with_languages_are_refused():
     content = piece_file.HEAD + b'{"language": "", "pieces": [">>de<<"]}\n'
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(piece_file, "unpack", lambda content: piece_file.Pieces((), b"", ""))
-        with pytest.raises(ValueError, match="needs sub-words without languages. Received: those of a model of many"):
+        with pytest.raises(ValueError, match="needs sub-words without languages. Received: those of a multilingual model"):
             marian_export._side(content)
