@@ -128,12 +128,12 @@ def test_weights_of_files_whose_lines_do_not_match_are_refused_though_the_totals
 
 
 def test_files_in_another_order_on_each_side_are_warned_of(file, messages):
-    sources, targets = [file("a\n" * 3, "a"), file("b\n" * 5, "b")], [file("B\n" * 5, "B"), file("A\n" * 3, "A")]
-    one = file("C\n" * 8, "C")
-    for target in (targets[::-1], [one], targets):
+    sources = [file(f"{name}\n" * number, name) for name, number in (("c", 2), ("a", 3), ("b", 5))]
+    targets = [file(f"{name}\n" * number, name) for name, number in (("C", 2), ("B", 5), ("A", 3))]
+    for target in ([targets[0], *targets[:0:-1]], [file("E\n" * 10, "E")], targets):
         corpora.check_texts([(",".join(sources), ",".join(target))])
-    corpora.check_texts([(f"{sources[0]},{sources[0]}", file("D\n" * 6, "D"))])
-    received = f"{sources[0]} with 3 and {targets[0]} with 5"
+    corpora.check_texts([(f"{sources[0]},{sources[0]}", file("D\n" * 4, "D"))])
+    received = f"{sources[1]} with 3 and {targets[1]} with 5"
     assert messages == [f"Expected the files of both sides in the same order, with as many lines each. Received: {received}."]
 
 
