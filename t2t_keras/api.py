@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import registry, run_folder
+from t2t_keras import export_folder, registry, run_folder, run_options, run_start
 from t2t_keras.checkpoint import BEST, STEP, kept
 from t2t_keras.config import FORMER_NAMES, MAX_ALPHA, SampleConfig, with_current_names
 from t2t_keras.decoding import loading, sampling
@@ -303,7 +303,7 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
     if not isinstance(path, str | os.PathLike):
         return _load_run([pathlib.Path(each).expanduser() for each in path], str(checkpoint), **options)
     folder = pathlib.Path(path).expanduser()
-    export = run_folder.export_in(folder)
+    export = export_folder.export_in(folder)
     if export is None:
         return _load_run(folder, str(checkpoint), **options)
     if options or checkpoint != "average":
@@ -412,13 +412,13 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
         renamed = ", ".join(f"{name} is now {FORMER_NAMES[name]}" for name in former)
         warnings.warn(f"Options were renamed: {renamed}. The former names will be removed in version 0.2.", FutureWarning, stacklevel=2)
         options = with_current_names(options)
-    known = {run_folder.ARCHITECTURE}.union(*map(run_folder.option_names, registry.architectures()))
+    known = {run_options.ARCHITECTURE}.union(*map(run_options.option_names, registry.architectures()))
     if unknown := sorted(set(options) - known):
         raise TypeError(f"Expected options of an architecture, TrainConfig, DecodeConfig or DataConfig. Received: {', '.join(unknown)}.")
     folder = pathlib.Path(model_dir).expanduser()
     options = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
     if "parent_checkpoint" in options:  # As in `load`, the number of a step may be a number.
         options["parent_checkpoint"] = str(options["parent_checkpoint"])
-    chosen = run_folder.resolve(folder, options, os.path.expanduser(data_dir))
+    chosen = run_start.resolve(folder, options, os.path.expanduser(data_dir))
     run.train(folder, chosen, strategy=devices.make_strategy(cpu_devices, chosen.train))
     return Run(folder)

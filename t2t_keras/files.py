@@ -20,6 +20,8 @@ from typing import BinaryIO
 
 from t2t_keras.log import logger
 
+# Names in the folders of runs and of prepared data. Both have sub-words: those of the source are its own, if it has some.
+CONFIG, SUBWORDS, SOURCE_SUBWORDS, DATA, LOCK = "config.json", "subwords.model", "subwords.source.model", "data", "lock"
 MAX_JSON = 2**20  # Maximum size of a JSON file in bytes.
 UNFINISHED = r"[0-9a-f]{16}\.tmp"  # How the names of the files of `replacing` end until they are whole.
 

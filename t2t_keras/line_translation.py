@@ -8,7 +8,7 @@ import pathlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 
-from t2t_keras import checkpoint, files, patterns, phrases, run_folder
+from t2t_keras import checkpoint, export_folder, files, patterns, phrases, run_folder
 from t2t_keras.config import RERANK_DIRECTIONS, DecodeConfig, SampleConfig
 from t2t_keras.decoding import process_environment
 from t2t_keras.text import piece_file
@@ -73,7 +73,7 @@ class LineTranslation:
     def search(self) -> DecodeConfig:
         """The options of the search."""
         if "export" in self.model:
-            return run_folder.search_of(run_folder.description(self.model["export"]))
+            return export_folder.search_of(export_folder.description(self.model["export"]))
         [own] = run_folder.groups(self.model["model_dir"][0], "decode")
         names = {field.name for field in dataclasses.fields(DecodeConfig)}
         return dataclasses.replace(own, **{name: value for name, value in self.model.items() if name in names})
@@ -88,7 +88,7 @@ class LineTranslation:
         """The languages of the run that reranks, if it is multilingual: those of the model, the other way round for `backward`."""
         if not _languages(self.other):
             return {}
-        own = run_folder.description(self.model["export"]) if "export" in self.model else _languages(self.model["model_dir"][0])
+        own = export_folder.description(self.model["export"]) if "export" in self.model else _languages(self.model["model_dir"][0])
         names = ["source_language", "target_language"]
         chosen = [self.model.get(name) or own.get(name, "") for name in names]
         return dict(zip(names, reversed(chosen) if self.rerank_direction == "backward" else chosen, strict=True))
@@ -97,7 +97,7 @@ class LineTranslation:
     def tags(self) -> list[str]:
         """The tags that source lines of the model may begin with."""
         if "export" in self.model:
-            return run_folder.description(self.model["export"]).get("tags", [])
+            return export_folder.description(self.model["export"]).get("tags", [])
         [data] = run_folder.groups(self.model["model_dir"][0], "data")
         return data.tags
 
@@ -136,7 +136,7 @@ class LineTranslation:
         found |= found.pop("model")
         if "export" in self.model:
             export = self.model["export"]
-            found["export"] = {"description": run_folder.description(export), **files.describe(export / run_folder.SAVED_MODEL)}
+            found["export"] = {"description": export_folder.description(export), **files.describe(export / export_folder.SAVED_MODEL)}
         else:
             found["checkpoint"] = found.pop("which")
             found["model_dir"] = [run(folder, self.model["which"]) for folder in self.model["model_dir"]]

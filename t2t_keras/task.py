@@ -163,7 +163,7 @@ class Task:
 
         Args:
             tokenizer: the `Subwords`.
-            options: the `run_folder.Options` of the run.
+            options: the `run_options.Options` of the run.
             training: whether the records are those of the training set. Those of the validation set get the same seeds at every validation.
         """
         return None
@@ -200,7 +200,7 @@ class Task:
         Args:
             model: the model in training.
             tokenizer: the `Subwords`.
-            options: the `run_folder.Options` of the run.
+            options: the `run_options.Options` of the run.
             texts: lines of each of `self.texts`.
 
         Returns:

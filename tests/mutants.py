@@ -157,7 +157,7 @@ MUTANTS = (
         "t2t_keras/run_folder.py",
         '            sources={name: source for name, source in sources.items() if source != "default"},\n',
         "            sources={},\n",
-        ("tests/test_run_folder.py::test_the_table_of_options_shows_where_each_value_comes_from",),
+        ("tests/test_run_start.py::test_the_table_of_options_shows_where_each_value_comes_from",),
     ),
     Mutant(
         "training starts TensorFlow before it looks for its text",
@@ -417,7 +417,7 @@ MUTANTS = (
     Mutant(
         "a run's folder chooses a data service",
         "t2t_keras/training/run.py",
-        '        run_folder.check_given(model_dir, options, ["data_service"], "read the data from a service")\n',
+        '        run_start.check_given(model_dir, options, ["data_service"], "read the data from a service")\n',
         "",
         ("tests/test_foreign_folders.py::test_a_data_service_is_asked_only_if_it_is_given",),
     ),
@@ -856,31 +856,31 @@ MUTANTS = (
     ),
     Mutant(
         "resuming takes the defaults",
-        "t2t_keras/run_folder.py",
+        "t2t_keras/run_start.py",
         "before = of_run or child or Options.default",
         "before = child or Options.default",
-        ("tests/test_run_folder.py::test_a_run_that_is_started_again_has_every_option_that_it_had",),
+        ("tests/test_run_start.py::test_a_run_that_is_started_again_has_every_option_that_it_had",),
     ),
     Mutant(
         "resuming forgets the data folder",
-        "t2t_keras/run_folder.py",
+        "t2t_keras/run_start.py",
         "if data_dir else before.data_dir\n",
         'if data_dir else ""\n',
-        ("tests/test_run_folder.py::test_a_run_that_is_started_again_has_every_option_that_it_had",),
+        ("tests/test_run_start.py::test_a_run_that_is_started_again_has_every_option_that_it_had",),
     ),
     Mutant(
         "only the first option that differs is named",
-        "t2t_keras/run_folder.py",
+        "t2t_keras/run_start.py",
         "in found if name in fixed or name in TEXTS)",
         "in found[:1])",
-        ("tests/test_run_folder.py::test_all_options_that_may_not_change_are_named_at_once_with_both_values",),
+        ("tests/test_run_start.py::test_all_options_that_may_not_change_are_named_at_once_with_both_values",),
     ),
     Mutant(
         "the seed may change",
-        "t2t_keras/run_folder.py",
+        "t2t_keras/run_start.py",
         '*("seed", "batch_tokens"',
         '*("batch_tokens"',
-        ("tests/test_run_folder.py::test_what_decides_weights_or_the_order_of_the_data_may_not_change",),
+        ("tests/test_run_start.py::test_what_decides_weights_or_the_order_of_the_data_may_not_change",),
     ),
     Mutant(
         "options change in silence",
@@ -905,8 +905,8 @@ MUTANTS = (
     ),
     Mutant(
         "somebody's config.json is replaced",
-        "t2t_keras/run_folder.py",
-        "    is_run = check(model_dir)\n",
+        "t2t_keras/run_start.py",
+        "    is_run = run_folder.check(model_dir)\n",
         "    is_run = (model_dir / CONFIG).exists()\n",
         ("tests/test_run.py::test_a_folder_of_somebody_s_own_files_stays_as_it_is",),
     ),
@@ -1194,7 +1194,7 @@ MUTANTS = (
     Mutant(
         "a run goes on with other sub-words of the source",
         "t2t_keras/run_folder.py",
-        "*([model_dir / SOURCE_SUBWORDS] if _has_source_subwords(model_dir) else [])",
+        "*([model_dir / SOURCE_SUBWORDS] if has_source_subwords(model_dir) else [])",
         "*([source_subwords] if source_subwords else [])",
         ("tests/test_source_subwords.py::test_a_run_does_not_go_on_with_other_sub_words_of_the_source",),
     ),
@@ -1229,7 +1229,7 @@ MUTANTS = (
     Mutant(
         "a run does not keep what its data was prepared with",
         "t2t_keras/training/run.py",
-        "        data = run_folder.prepared_with(folder)",
+        "        data = data_folder.prepared_with(folder)",
         "        data = options.data",
         ("tests/test_run.py::test_a_run_keeps_what_its_data_was_prepared_with",),
     ),
@@ -1242,7 +1242,7 @@ MUTANTS = (
     ),
     Mutant(
         "a corpus.json of other types is a traceback",
-        "t2t_keras/run_folder.py",
+        "t2t_keras/data_folder.py",
         '    if not isinstance(options, dict):\n        raise ValueError(f"{path} is damaged',
         '    if options is None:\n        raise ValueError(f"{path} is damaged',
         ("tests/test_prepare.py::test_a_folder_whose_corpus_json_is_damaged_is_reported",),
@@ -1250,7 +1250,7 @@ MUTANTS = (
     Mutant(
         "preparing overwrites other files",
         "t2t_keras/data/prepare.py",
-        "        check_data_dir(folder)\n",
+        "        data_folder.check(folder)\n",
         "",
         ("tests/test_prepare.py::test_a_folder_of_other_files_is_left_as_it_is",),
     ),
@@ -2305,7 +2305,7 @@ MUTANTS = (
     ),
     Mutant(
         "data of a version without word pieces is refused",
-        "t2t_keras/run_folder.py",
+        "t2t_keras/data_folder.py",
         '{"subwords": "bpe", "task"',
         '{"task"',
         ("tests/test_prepare.py::test_a_folder_of_a_version_without_word_pieces_has_byte_pair_encoding",),
@@ -2592,7 +2592,7 @@ MUTANTS = (
     Mutant(
         "a run's folder names the word vectors that another start reads",
         "t2t_keras/training/run.py",
-        'run_folder.check_given(model_dir, options, ["embeddings"], "start from word vectors")',
+        'run_start.check_given(model_dir, options, ["embeddings"], "start from word vectors")',
         "pass",
         ("tests/test_embeddings.py::test_a_resumed_run_keeps_its_vectors_and_a_folder_alone_names_none",),
     ),
@@ -2605,7 +2605,7 @@ MUTANTS = (
     ),
     Mutant(
         "the best checkpoint is that of the first metric of translation",
-        "t2t_keras/run_folder.py",
+        "t2t_keras/run_options.py",
         '"best_metric": task.best_metrics[0]',
         '"best_metric": "loss"',
         ("tests/test_task.py::test_validation_has_the_figures_of_the_task_and_selects_the_best_checkpoint_by_its_metric",),
@@ -2717,7 +2717,7 @@ MUTANTS = (
     ),
     Mutant(
         "an encoder computes with other options than its run",
-        "t2t_keras/run_folder.py",
+        "t2t_keras/run_start.py",
         "if name in names and getattr(after, name) != value]",
         "if name in names and getattr(after, name) != value][1:]",
         ("tests/test_classifier.py::test_options_of_the_encoder_are_those_of_its_run",),

@@ -18,7 +18,7 @@ import tensorflow as tf
 from toy_architecture import Gru, GruConfig
 
 import t2t_keras
-from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras import checkpoint, registry, run_folder, run_options, run_start
 from t2t_keras.config import DataConfig, DecodeConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.decoding.beam_search import length_penalty
@@ -46,7 +46,7 @@ def options_of(architecture: str) -> dict:
 
 def trained(model_dir: pathlib.Path, architecture: str, **given):
     given = options_of(architecture) | given
-    return run.train(model_dir, run_folder.resolve(model_dir, given, str(model_dir.parent / "data")), strategy=devices.make_strategy(2))
+    return run.train(model_dir, run_start.resolve(model_dir, given, str(model_dir.parent / "data")), strategy=devices.make_strategy(2))
 
 
 def arrays(model_dir: pathlib.Path) -> dict:
@@ -59,7 +59,7 @@ def resumed(model_dir: pathlib.Path, to: pathlib.Path, step: int) -> None:
     shutil.copytree(model_dir, to)
     checkpoint.put_aside(to, after=checkpoint.path_of(to, step))
     assert checkpoint.step_of(checkpoint.kept(to)[-1]) == step
-    run.train(to, run_folder.resolve(to, {}), strategy=devices.make_strategy(2))
+    run.train(to, run_start.resolve(to, {}), strategy=devices.make_strategy(2))
 
 
 @pytest.fixture(scope="module", params=OWN)
@@ -222,11 +222,11 @@ def test_attention_py_draws_what_the_recurrent_translator_has(rnn, tmp_path):
 def test_a_run_keeps_its_architecture(gru):
     folder = gru
     with pytest.raises(ValueError, match=re.escape("Expected architecture=gru, that of the run in")):
-        run_folder.resolve(folder / "whole", {"architecture": "transformer"})
+        run_start.resolve(folder / "whole", {"architecture": "transformer"})
     expected = "Expected options of architecture=gru. Received: num_heads=4, an option of architecture=transformer or bert or classifier."
     with pytest.raises(ValueError, match=re.escape(expected)):
-        run_folder.resolve(folder / "whole", {"num_heads": 4})
-    table = run_folder.resolve(folder / "whole", {}).table()
+        run_start.resolve(folder / "whole", {"num_heads": 4})
+    table = run_start.resolve(folder / "whole", {}).table()
     assert re.search(r"\| architecture +\| gru +\| run: ", table) and re.search(r"\| depth +\| 2 ", table) and "num_heads" not in table
 
 
@@ -335,8 +335,8 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(tmp_path, archit
 
 
 def test_groups_of_options_have_their_defaults():
-    options = run_folder.Options.default("gru")
-    assert options == run_folder.Options(GruConfig(), TrainConfig(), DecodeConfig(), DataConfig(), architecture="gru")
+    options = run_options.Options.default("gru")
+    assert options == run_options.Options(GruConfig(), TrainConfig(), DecodeConfig(), DataConfig(), architecture="gru")
     assert [*options.groups] == ["model", "train", "decode", "data"]
 
 

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from test_oracle import as_in_the_paper, randomized, values_of
 
-from t2t_keras import run_folder
+from t2t_keras import run_options
 from t2t_keras.config import BOS, EOS, ModelConfig, TrainConfig
 from t2t_keras.experiments import attention_functions, series, table1
 from t2t_keras.experiments.attention_functions import FIGURES, of_model, of_scores
@@ -124,7 +124,7 @@ def runs(*widths: int, **train) -> dict:
     for d_k in widths:
         for function in FUNCTIONS:
             model = ModelConfig(340, d_model=16, num_heads=16 // d_k, d_k=d_k, d_v=d_k, attention=function)
-            found[function, d_k] = run_folder.Options(model, TrainConfig(**train))
+            found[function, d_k] = run_options.Options(model, TrainConfig(**train))
     return found
 
 
@@ -223,7 +223,7 @@ def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_
     monkeypatch.setattr(attention_functions.checkpoint, "load", load)
     monkeypatch.setattr(attention_functions, "of_model", of_model)
     model = ModelConfig(9, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=4, num_heads=1, d_k=2, d_v=2)
-    options = run_folder.Options(model, TrainConfig(seed=3, micro_batch_tokens=77))
+    options = run_options.Options(model, TrainConfig(seed=3, micro_batch_tokens=77))
     found = attention_functions._figures_of_run(tmp_path, options, "all", "quiet")
     assert found == {"before": {"perplexity": 1}, "after": {"perplexity": 2}}
     reading = {"batch_tokens": 77, "seed": 0, "epochs": 1}

@@ -25,7 +25,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
 from apache_beam.testing.util import assert_that
 
-from t2t_keras import beam, checkpoint, run_folder
+from t2t_keras import beam, checkpoint, export_folder, run_folder
 from t2t_keras.beam import folder, job, transform
 from t2t_keras.config import ModelConfig, SampleConfig
 from t2t_keras.data import beam_runner
@@ -474,9 +474,9 @@ def test_the_options_of_the_search_are_those_of_translate(source, real, options)
 )
 def test_an_export_writes_what_its_run_writes(real, signatures, translator, tmp_path, monkeypatch, options):
     export = tmp_path / "export"
-    (export / run_folder.EXTRA).mkdir(parents=True)
+    (export / export_folder.EXTRA).mkdir(parents=True)
     description = {"decode": dataclasses.asdict(translator.config)}
-    (export / run_folder.EXTRA / run_folder.DESCRIPTION).write_text(json.dumps(description))
+    (export / export_folder.EXTRA / export_folder.DESCRIPTION).write_text(json.dumps(description))
     monkeypatch.setattr(loaded, "read_signatures", lambda path: signatures if path == export else None)
     texts = ["two hundred and seven", "", "one", "x" * 5000]
     if options.get("jsonl"):
@@ -497,11 +497,11 @@ def test_an_export_writes_what_its_run_writes(real, signatures, translator, tmp_
 
 
 def test_an_export_with_other_weights_of_the_same_size_is_another_model(tmp_path):
-    (tmp_path / run_folder.EXTRA).mkdir(parents=True)
-    (tmp_path / run_folder.EXTRA / run_folder.DESCRIPTION).write_text("{}")
+    (tmp_path / export_folder.EXTRA).mkdir(parents=True)
+    (tmp_path / export_folder.EXTRA / export_folder.DESCRIPTION).write_text("{}")
     identities = []
     for weights in (b"one", b"two"):
-        (tmp_path / run_folder.SAVED_MODEL).write_bytes(weights)
+        (tmp_path / export_folder.SAVED_MODEL).write_bytes(weights)
         identities.append(LineTranslation({"export": tmp_path}).identity())
     assert identities[0] != identities[1]
 
@@ -515,8 +515,8 @@ def test_kernels_are_chosen_for_all_runs_and_threads_alone_for_an_export(tmp_pat
     (wide / run_folder.CONFIG).write_text(json.dumps({"version": 1, "model": {"d_model": 1024}}))
     (wide / run_folder.SUBWORDS).touch()
     LineTranslation({**MODEL, "model_dir": [RUN, wide], "dtype": "bfloat16"}).choose_environment()
-    (tmp_path / run_folder.EXTRA).mkdir()
-    (tmp_path / run_folder.EXTRA / run_folder.DESCRIPTION).write_text("{}")
+    (tmp_path / export_folder.EXTRA).mkdir()
+    (tmp_path / export_folder.EXTRA / export_folder.DESCRIPTION).write_text("{}")
     LineTranslation({"export": tmp_path}).choose_environment()
     models = [*run_folder.groups(RUN, "model"), ModelConfig(d_model=1024)]
     assert chosen == [(models, "bfloat16", False), "threads"]

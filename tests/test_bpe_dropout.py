@@ -14,7 +14,7 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from t2t_keras import run_folder
+from t2t_keras import run_start
 from t2t_keras.config import EOS, TrainConfig
 from t2t_keras.data import batching, shards
 from t2t_keras.registry import task
@@ -239,5 +239,5 @@ def test_every_epoch_has_other_sub_words_and_a_later_start_the_same(subwords, tm
 def test_options_that_do_not_fit_are_refused_early(tmp_path):
     given = {"bpe_dropout": 0.1, "dataset": "builtin"}
     with pytest.raises(ValueError, match="Expected `subwords=bpe` with `bpe_dropout`. Received: subwords=wordpiece, bpe_dropout=0.1"):
-        run_folder.resolve(tmp_path / "run", given | {"subwords": "wordpiece"})
-    assert run_folder.resolve(tmp_path / "run", given).train.bpe_dropout == 0.1
+        run_start.resolve(tmp_path / "run", given | {"subwords": "wordpiece"})
+    assert run_start.resolve(tmp_path / "run", given).train.bpe_dropout == 0.1

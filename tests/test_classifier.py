@@ -19,7 +19,7 @@ from test_pretraining import GIVEN as PRETRAINING
 from test_pretraining import SUBJECTS, Letters, documents, dropouts_drawn
 
 import t2t_keras
-from t2t_keras import checkpoint, run_folder
+from t2t_keras import checkpoint, export_folder, run_folder, run_options, run_start
 from t2t_keras.config import BOS, EOS, ClassifierConfig, DataConfig, ModelConfig, TrainConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.evaluation import bag_of_words
@@ -148,7 +148,7 @@ def test_an_export_is_described_and_not_written_into_a_run(monkeypatch, tmp_path
     monkeypatch.setattr(tf.saved_model, "save", lambda held, path, signatures: None)
     version = classifier.export(tmp_path / "export", tmp_path / "run", "best")
     assert asked == [(tmp_path / "run", "best")]
-    description = json.loads((version / run_folder.EXTRA / run_folder.DESCRIPTION).read_text())
+    description = json.loads((version / export_folder.EXTRA / export_folder.DESCRIPTION).read_text())
     assert description.pop("versions") == {"t2t_keras": t2t_keras.__version__, "tensorflow": tf.__version__}
     assert description == {
         "model": dataclasses.asdict(SMALL), "labels": ["no", "yes", "perhaps"], "max_length": 64, "architecture": "classifier",
@@ -186,7 +186,7 @@ def program(*given, **options):
 def test_a_classifier_has_the_weights_that_were_asked_for_and_the_arithmetic_and_length_of_training(tmp_path, monkeypatch):
     """And room on the GPU is left for others."""
     called = []
-    options = run_folder.Options(SMALL, TrainConfig(tf32=False), data=DataConfig(max_length=24), architecture="classifier")
+    options = run_options.Options(SMALL, TrainConfig(tf32=False), data=DataConfig(max_length=24), architecture="classifier")
     (tmp_path / "subwords").touch()
     (tmp_path / "run").mkdir()
     run_folder.write(tmp_path / "run", options, tmp_path / "subwords", None)
@@ -209,7 +209,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
         (folder / f"{split}.tsv").write_text("".join("\t".join(fields) + "\n" for fields in examples(number * 3, seed=number)))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        options = run_folder.resolve(folder / "bert", PRETRAINING | {"train_steps": 3, "checkpoint_steps": 3, "valid_steps": 3})
+        options = run_start.resolve(folder / "bert", PRETRAINING | {"train_steps": 3, "checkpoint_steps": 3, "valid_steps": 3})
         run.train(folder / "bert", options, strategy=devices.make_strategy())
     flags = [f"--{name}={value}" for name, value in TRAINING.items()]
     result = program(*flags, "--train_steps=15", "--log_steps=5", "--encoder_from=bert", "--model_dir=pairs", cwd=folder)
@@ -246,7 +246,7 @@ def test_the_encoder_starts_with_the_weights_of_the_run(folder, monkeypatch, arc
     else:
         given |= {"dataset": "builtin", "builtin_pairs": 200, "decoder_layers": 1, "valid_sentences": 0, "best_metric": "loss"}
     with logged() as said:
-        run.train(folder / architecture, run_folder.resolve(folder / architecture, given), strategy=devices.make_strategy())
+        run.train(folder / architecture, run_start.resolve(folder / architecture, given), strategy=devices.make_strategy())
     theirs, ours = arrays_of(folder / "bert", 3), arrays_of(folder / architecture, 1)
     same = {name for name in ours if name in theirs}
     for name in same:
@@ -262,7 +262,7 @@ def test_the_encoder_starts_with_the_weights_of_the_run(folder, monkeypatch, arc
 def test_a_run_without_such_an_encoder_is_refused(folder, tmp_path):
     (tmp_path / "rnn").mkdir()
     run_folder.write(
-        tmp_path / "rnn", run_folder.Options.default("rnn"), folder / "bert/subwords.model", folder / "bert/data/train/records.tsv"
+        tmp_path / "rnn", run_options.Options.default("rnn"), folder / "bert/subwords.model", folder / "bert/data/train/records.tsv"
     )
     checkpoint.path_of(tmp_path / "rnn", 3).parent.mkdir()
     checkpoint.path_of(tmp_path / "rnn", 3).with_suffix(".json").write_text("{}")
@@ -270,14 +270,14 @@ def test_a_run_without_such_an_encoder_is_refused(folder, tmp_path):
         with pytest.raises(
             ValueError, match="Expected an encoder of the Transformer, with one vocabulary, as `encoder_from`. Received: arch"
         ):
-            run_folder.resolve(tmp_path / "new", {"encoder_from": str(own), "architecture": architecture})
-    other = run_folder.Options(ModelConfig(400, d_model=8, num_heads=2, d_k=3, d_v=4, sinusoids="tensor2tensor", attention_window=5))
+            run_start.resolve(tmp_path / "new", {"encoder_from": str(own), "architecture": architecture})
+    other = run_options.Options(ModelConfig(400, d_model=8, num_heads=2, d_k=3, d_v=4, sinusoids="tensor2tensor", attention_window=5))
     run_folder.write(tmp_path / "rnn", other, folder / "bert/subwords.model", folder / "bert/data/train/records.tsv")
     expected = "Expected an encoder that architecture=classifier can have. Received: d_k=3, sinusoids=tensor2tensor, attention_window=5 in"
     with pytest.raises(ValueError, match=re.escape(expected)):
-        run_folder.resolve(tmp_path / "new", {"encoder_from": str(tmp_path / "rnn"), "architecture": "classifier"})
+        run_start.resolve(tmp_path / "new", {"encoder_from": str(tmp_path / "rnn"), "architecture": "classifier"})
     with pytest.raises(FileNotFoundError, match="Give the `encoder_from` of a training run."):
-        run_folder.resolve(tmp_path / "new", {"encoder_from": str(tmp_path)})
+        run_start.resolve(tmp_path / "new", {"encoder_from": str(tmp_path)})
 
 
 @pytest.mark.medium
@@ -382,9 +382,9 @@ def test_options_of_the_encoder_are_those_of_its_run(folder, tmp_path, architect
     theirs = getattr(run_folder.read(folder / "bert").model, option)
     expected = f"Expected {option}={theirs}, of the encoder in {folder / 'bert'}. Received: {option}={value}."
     with pytest.raises(ValueError, match=re.escape(expected)):
-        run_folder.resolve(tmp_path / "new", given | {option: value})
+        run_start.resolve(tmp_path / "new", given | {option: value})
     free = {option: theirs, "dropout": 0.3, "vocab_size": 400, "parent_subwords": False}
-    assert run_folder.resolve(tmp_path / "new", given | free).model.dropout == 0.3
+    assert run_start.resolve(tmp_path / "new", given | free).model.dropout == 0.3
 
 
 @pytest.mark.parametrize("architecture", ["bert", "classifier"])
@@ -401,8 +401,8 @@ def test_options_of_the_encoder_are_those_of_its_run(folder, tmp_path, architect
 def test_options_that_do_not_fit_tasks_of_an_encoder_are_refused(tmp_path, architecture, given, expected):
     of_text = {"architecture": architecture, "train_source": "x", "valid_source": "y"}
     with pytest.raises(ValueError, match=re.escape(expected)):
-        run_folder.resolve(tmp_path, of_text | given)
-    run_folder.resolve(tmp_path, of_text | {"learned_positions": 0, "max_length": 600})
+        run_start.resolve(tmp_path, of_text | given)
+    run_start.resolve(tmp_path, of_text | {"learned_positions": 0, "max_length": 600})
 
 
 @pytest.mark.medium
@@ -433,7 +433,7 @@ def test_more_positions_than_the_encoder_has_from_training_are_reported(folder, 
     given |= {"architecture": "classifier", "labels": "other,same", "encoder_from": "bert", "train_steps": 1}
     for length, number in ((40, 1), (24, 0)):
         with logged() as said:
-            options = run_folder.resolve(folder / f"long_{length}", given | {"max_length": length})
+            options = run_start.resolve(folder / f"long_{length}", given | {"max_length": length})
             run.train(folder / f"long_{length}", options, strategy=devices.make_strategy(), dry_run=True)
         assert (
             sum(f"Positions beyond 24 were not trained in {folder / 'bert'}. Received: max_length={length}." in line for line in said)
@@ -445,7 +445,7 @@ def test_more_positions_than_the_encoder_has_from_training_are_reported(folder, 
 def test_labels_that_the_text_does_not_have_are_refused(folder, monkeypatch):
     monkeypatch.chdir(folder)
     given = {name: TRAINING[name] for name in ("train_source", "valid_source")} | SIZES
-    options = run_folder.resolve(folder / "strange", given | {"architecture": "classifier", "labels": "same,neither", "train_steps": 1})
+    options = run_start.resolve(folder / "strange", given | {"architecture": "classifier", "labels": "same,neither", "train_steps": 1})
     with pytest.raises(ValueError, match=re.escape("Received: labels=same,neither, and 'other' in the text.")):
         run.train(folder / "strange", options, strategy=devices.make_strategy())
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from test_run import train
 
-from t2t_keras import run_folder
+from t2t_keras import files, run_folder
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, TrainConfig
 from t2t_keras.data import prepare
 from t2t_keras.decoding import loading
@@ -130,7 +130,7 @@ def test_a_wmt14_config_runs_on_the_mock_of_its_set(path, tmp_path):
     assert state.step == 2 and "loss" in said
     subwords = vocabulary.load(*run_folder.read_subwords(tmp_path))
     assert isinstance(subwords, word_pieces.WordPieces) == ("en_fr" in path.stem), "section 5.1"
-    assert (tmp_path / run_folder.DATA / prepare.CORPUS).exists()
+    assert (tmp_path / files.DATA / prepare.CORPUS).exists()
     assert loading.load(tmp_path)(tf.constant(["abc def"]))["text"].shape == [1]
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 import toy
 from test_parent import GIVEN, arrays, trained
 
-from t2t_keras import checkpoint, run_folder
+from t2t_keras import checkpoint, run_folder, run_options
 from t2t_keras.config import ModelConfig, RnnConfig, TrainConfig
 from t2t_keras.interop import word_vectors
 from t2t_keras.model.transformer import Transformer
@@ -184,8 +184,8 @@ def test_a_resumed_run_keeps_its_vectors_and_a_folder_alone_names_none(file, tmp
         trained(tmp_path / "run", train_steps=1)
 
 
-def options(model=None, **train) -> run_folder.Options:
-    return run_folder.Options(model or ModelConfig(340, d_model=8), TrainConfig(**train))
+def options(model=None, **train) -> run_options.Options:
+    return run_options.Options(model or ModelConfig(340, d_model=8), TrainConfig(**train))
 
 
 def test_what_can_be_found_out_before_tensorflow_is(file, tmp_path):

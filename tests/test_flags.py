@@ -19,10 +19,10 @@ ROOT = pathlib.Path(__file__).parent.parent
 # absl's flags are one to a process, so programs that define them run in processes of their own, which need no TensorFlow.
 PROGRAM = """
 import dataclasses, json, sys
-from t2t_keras import run_folder
+from t2t_keras import run_options
 from t2t_keras.cli import flags as options
 from absl import flags
-GROUPS = tuple(run_folder.groups_of(options.chosen_architecture()).values())
+GROUPS = tuple(run_options.groups_of(options.chosen_architecture()).values())
 options.define_run()
 options.define_table_3()
 

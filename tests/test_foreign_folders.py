@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import t2t_keras
-from t2t_keras import checkpoint, files, run_folder
+from t2t_keras import checkpoint, export_folder, files, run_folder, run_options, run_start
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading, translator
 from t2t_keras.export import savedmodel
@@ -74,7 +74,7 @@ def test_a_run_never_executes_a_program_that_lies_in_its_folder(run, program, pl
         with pytest.raises(ValueError, match=refused):
             load().translate("one")
     with pytest.raises(ValueError, match=refused):
-        run_folder.resolve(run, {})
+        run_start.resolve(run, {})
     assert not written.exists()
     (run / "config.json").unlink()
     with pytest.raises(ValueError, match=f"holds .*{'1' if place == '1' else 'saved_model.pb'} and no config.json: it is not a run"):
@@ -83,11 +83,11 @@ def test_a_run_never_executes_a_program_that_lies_in_its_folder(run, program, pl
 
 
 def test_only_the_newest_version_of_an_export_is_the_export(tmp_path, program):
-    assert run_folder.export_in(tmp_path) is None
+    assert export_folder.export_in(tmp_path) is None
     for name in ("2", "10", "old"):
         shutil.copytree(program[0], tmp_path / name)
-    assert run_folder.export_in(tmp_path) == tmp_path / "10"
-    assert run_folder.export_in(tmp_path / "2") == tmp_path / "2"
+    assert export_folder.export_in(tmp_path) == tmp_path / "10"
+    assert export_folder.export_in(tmp_path / "2") == tmp_path / "2"
     assert t2t_keras.load(tmp_path).translate("one") == "one"
 
 
@@ -223,7 +223,7 @@ def test_preparing_refuses_a_link_in_the_data_folder(tmp_path, outside, name):
     (folder / name).symlink_to(outside.parent)
     data = t2t_keras.DataConfig(dataset="builtin", builtin_pairs=200)
     with pytest.raises(ValueError, match=f"no links. Received: {folder / name}, a link to {outside.parent}"):
-        prepare.prepare(data, 300, 1, folder, run_folder.Options().task)
+        prepare.prepare(data, 300, 1, folder, run_options.Options().task)
     assert [path.name for path in outside.parent.iterdir()] == ["mine"]
 
 
@@ -269,9 +269,9 @@ def listening():
         yield f"grpc://localhost:{server.getsockname()[1]}", was_reached
 
 
-def prepare_folders(run: pathlib.Path, **given) -> run_folder.Options:
+def prepare_folders(run: pathlib.Path, **given) -> run_options.Options:
     data_dir = given.pop("data_dir", "")
-    return training_run._prepare_folders(run, run_folder.resolve(run, given, data_dir), dry_run=True)
+    return training_run._prepare_folders(run, run_start.resolve(run, given, data_dir), dry_run=True)
 
 
 def test_a_data_service_is_asked_only_if_it_is_given(run):
@@ -386,7 +386,7 @@ def test_weights_that_are_not_numbers_or_are_too_large_are_named_when_they_are_l
 
 SHOWS_A_RUN = """
 import dataclasses, pathlib, sys
-from t2t_keras import run_folder
+from t2t_keras import export_folder, files, run_folder, run_options, run_start
 from t2t_keras.cli import flags
 from t2t_keras.log import logger
 
@@ -394,7 +394,7 @@ def main():
     run = pathlib.Path(RUN)
     options = run_folder.read(run)
     logger.info(f"Options:\\n{options.table()}")
-    run_folder.check_given(run, dataclasses.replace(options, sources={"data_service": "run: command line"}), ["data_service"], "read")
+    run_start.check_given(run, dataclasses.replace(options, sources={"data_service": "run: command line"}), ["data_service"], "read")
 
 RUN, sys.argv = sys.argv[1], sys.argv[:1]
 flags.run(main)

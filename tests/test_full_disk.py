@@ -8,7 +8,7 @@ import pytest
 import toy
 from test_curves import train_points
 
-from t2t_keras import checkpoint, files, run_folder
+from t2t_keras import checkpoint, files, run_folder, run_start
 from t2t_keras.reporting import curves, embedding_projector
 from t2t_keras.reporting.event_files import read_scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
@@ -17,7 +17,7 @@ from t2t_keras.reporting.tensorboard import TensorBoardWriter
 def write_options(folder: pathlib.Path, beam_size: int) -> None:
     """The options and sub-words of a run; the sub-words are as many bytes as the beams."""
     (folder / "text").write_bytes(b"x" * beam_size)
-    options = run_folder.resolve(folder, {"beam_size": beam_size})
+    options = run_start.resolve(folder, {"beam_size": beam_size})
     run_folder.write(folder, options, folder / "text", folder / "text")
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import t2t_keras
-from t2t_keras import gpus, run_folder
+from t2t_keras import gpus, run_folder, run_options
 from t2t_keras.data import prepare
 from t2t_keras.decoding import loading
 from t2t_keras.text import vocabulary
@@ -81,7 +81,7 @@ def test_what_prepares_or_reads_data_sees_no_gpu(machine, monkeypatch, program):
     monkeypatch.setattr(prepare_program, "_DATA_DIR", types.SimpleNamespace(value="data"))
     monkeypatch.setattr(prepare_program.beam, "given", dict)
     monkeypatch.setattr(prepare_program, "_PROCESSES", types.SimpleNamespace(value=0))
-    groups = {name: group() for name, group in run_folder.groups_of().items()}
+    groups = {name: group() for name, group in run_options.groups_of().items()}
     groups["data"] = t2t_keras.config.DataConfig(dataset="builtin")
     monkeypatch.setattr(prepare_program.options, "read_run", lambda: groups)
     work = {"prepare": prepare_program.prepare, "data_service": data_service.serve, "a worker of Beam": beam_worker}
@@ -120,7 +120,7 @@ def test_what_float32_means_is_chosen_and_logged_on_a_gpu_with_tf32(machine, mes
 
 def test_a_run_translates_with_the_float32_that_it_was_trained_with(machine, monkeypatch, tmp_path):
     asked = machine((8, 0))
-    options = run_folder.Options(train=t2t_keras.config.TrainConfig(tf32=False))
+    options = run_options.Options(train=t2t_keras.config.TrainConfig(tf32=False))
     (tmp_path / run_folder.CONFIG).write_text(t2t_keras.config.to_json(version=run_folder.VERSION, **options.groups))
     monkeypatch.setattr(loading, "read_tokenizer", used)
     monkeypatch.setattr(loading.checkpoint, "check_size", lambda *arguments: None)

@@ -17,7 +17,7 @@ import numpy as np
 import programs
 import pytest
 
-from t2t_keras import run_folder
+from t2t_keras import run_folder, run_options
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.experiments import grid, grid_report, series
 from t2t_keras.experiments.grid import Scoring
@@ -180,12 +180,12 @@ ROWS = {"base": {}, "a": {"dropout": 0.3}}
 SCORING = Scoring(DecodeConfig(alpha=1.5), {"news": (["a b"], ["c d"])}, "best", False, "none")
 
 
-def runs(*seeds: int, **changed) -> dict[str, run_folder.Options]:
+def runs(*seeds: int, **changed) -> dict[str, run_options.Options]:
     of_training = {field.name for field in dataclasses.fields(TrainConfig)}
     of_models = {name: changed.pop(name) for name in list(changed) if name not in of_training}
     models = {"base": ModelConfig(**of_models), "a": ModelConfig(dropout=0.3, **of_models)}
     return {
-        f"{row}/seed{seed}": run_folder.Options(
+        f"{row}/seed{seed}": run_options.Options(
             model=model, train=TrainConfig(**{"train_steps": 10, "seed": seed, **changed}), data=DataConfig(dataset="builtin")
         )
         for seed in seeds

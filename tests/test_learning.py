@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from t2t_keras import run_folder
+from t2t_keras import run_options
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, TrainConfig
 from t2t_keras.decoding.loading import load
 from t2t_keras.decoding.translator import translate_lines
@@ -44,8 +44,8 @@ def exact_match(folder, task: str, *, replicas: int = 1, model: ModelConfig | Rn
     """The share of new lines that a model gets exactly right."""
     data, sources, references = write_text(folder, task)
     train, decode = TrainConfig(**{**vars(TRAIN), **options}), DecodeConfig(beam_size=2)
-    architecture = "rnn" if isinstance(model, RnnConfig) else run_folder.TRANSFORMER
-    chosen = run_folder.Options(model, train, decode, data, architecture=architecture)
+    architecture = "rnn" if isinstance(model, RnnConfig) else run_options.TRANSFORMER
+    chosen = run_options.Options(model, train, decode, data, architecture=architecture)
     run.train(folder / "run", chosen, strategy=devices.make_strategy(replicas))
     translator = load(folder / "run")
     hypotheses = [result["text"] for result in translate_lines(translator, sources)]

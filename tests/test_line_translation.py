@@ -10,7 +10,7 @@ import pytest
 import stand_in
 import tensorflow as tf
 
-from t2t_keras import checkpoint, line_translation, run_folder
+from t2t_keras import checkpoint, export_folder, line_translation, run_folder
 from t2t_keras.config import SampleConfig
 from t2t_keras.decoding import loading, minimum_bayes_risk, reranking
 from t2t_keras.export import loaded
@@ -44,9 +44,9 @@ def export(tmp_path, monkeypatch):
     `seen` has the inputs of each request.
     """
     folder, model, seen = tmp_path / "export", stand_in.StandIn(), []
-    (folder / run_folder.EXTRA).mkdir(parents=True)
+    (folder / export_folder.EXTRA).mkdir(parents=True)
     description = {"decode": {"beam_size": 2, "an_option_of_another_version": 3}}
-    (folder / run_folder.EXTRA / run_folder.DESCRIPTION).write_text(json.dumps(description))
+    (folder / export_folder.EXTRA / export_folder.DESCRIPTION).write_text(json.dumps(description))
 
     def translate_with_options(**inputs):
         seen.append({name: value.numpy().tolist() for name, value in inputs.items()})

@@ -18,7 +18,7 @@ from test_marian import MEMORY, served
 from test_shards import read_pairs
 
 import t2t_keras
-from t2t_keras import run_folder
+from t2t_keras import export_folder, run_folder, run_options
 from t2t_keras.config import BOS, EOS, PAD, DataConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading
@@ -270,7 +270,7 @@ def test_an_export_translates_alike_in_a_process_without_this_package(run, usual
     lines = [*LINES, ">>zho_Hans<<a dog"]
     expected = usual.translate(lines) + usual.translate(lines, target_language="fra_Latn")
     export = t2t_keras.Run(run).export(tmp_path / "export")
-    described = run_folder.description(export)
+    described = export_folder.description(export)
     assert (described["source_language"], described["target_language"]) == ("eng_Latn", "deu_Latn")
     command = [sys.executable, "-c", LOAD, str(export), ">>fra_Latn<<", *lines]
     result = programs.run(command, capture_output=True, text=True, cwd=tmp_path, env=programs.without_this_package(), check=True)
@@ -325,15 +325,15 @@ def test_languages_of_a_data_folder_are_those_that_it_was_prepared_with(run, tmp
     files = {"subwords_file": str(run / run_folder.SUBWORDS), "source_subwords_file": str(run / run_folder.SOURCE_SUBWORDS)}
     size = loading.load(run).tokenizer.vocab_size
     data = DataConfig(**text, **files, subwords="sentencepiece", source_language="fra_Latn")
-    prepare.prepare(data, size, 1, tmp_path / "data", run_folder.Options().task)
+    prepare.prepare(data, size, 1, tmp_path / "data", run_options.Options().task)
     found = [
         piece_file.unpack((tmp_path / "data" / name).read_bytes()).language for name in (run_folder.SOURCE_SUBWORDS, run_folder.SUBWORDS)
     ]
     assert found == ["fra_Latn", "deu_Latn"]
     with pytest.raises(ValueError, match="`source_language` was fra_Latn, and is now ace_Latn"):
-        prepare.prepare(dataclasses.replace(data, source_language="ace_Latn"), size, 1, tmp_path / "data", run_folder.Options().task)
+        prepare.prepare(dataclasses.replace(data, source_language="ace_Latn"), size, 1, tmp_path / "data", run_options.Options().task)
     with pytest.raises(ValueError, match="`target_language`: Expected one of the 5 languages.*Did you mean deu_Latn"):
-        prepare.prepare(dataclasses.replace(data, target_language="deu"), size, 1, tmp_path / "other", run_folder.Options().task)
+        prepare.prepare(dataclasses.replace(data, target_language="deu"), size, 1, tmp_path / "other", run_options.Options().task)
 
 
 # The program.

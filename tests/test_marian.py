@@ -25,7 +25,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 import t2t_keras
-from t2t_keras import run_folder
+from t2t_keras import run_folder, run_start
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.decoding import loading
 from t2t_keras.interop import huggingface_folder, marian_config, marian_vocabulary, marian_weights
@@ -425,10 +425,10 @@ def test_an_export_translates_alike_in_a_process_without_this_package(run, tmp_p
 
 def test_a_new_run_has_the_sub_words_of_an_import(run, tmp_path):
     given = {"parent": str(run), **dict.fromkeys(("train_source", "train_target", "valid_source", "valid_target"), "text")}
-    data = run_folder.resolve(tmp_path / "run", given).data
+    data = run_start.resolve(tmp_path / "run", given).data
     files = str(run / run_folder.SUBWORDS), str(run / run_folder.SOURCE_SUBWORDS)
     assert (data.subwords, data.subwords_file, data.source_subwords_file) == ("sentencepiece", *files)
-    assert run_folder.resolve(tmp_path / "run", given | {"subwords_file": "mine"}).data.subwords == "bpe"
+    assert run_start.resolve(tmp_path / "run", given | {"subwords_file": "mine"}).data.subwords == "bpe"
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import stand_in
 import tensorflow as tf
 
 import t2t_keras
-from t2t_keras import run_folder
+from t2t_keras import run_folder, run_options
 from t2t_keras.config import BOS, EOS, DataConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.interop import marian_export, model_card
@@ -382,9 +382,9 @@ def test_the_data_of_a_resumed_run_are_those_of_its_folder(tmp_path):
     (run / "data" / "corpus.json").write_text(json.dumps({"options": options}))
     found = model_card.corpus(run, run_folder.read(run))
     assert (found.train_source, found.train_target, found.source_tag) == ("my a.en,b.en", "a.de,b.de", "")
-    named = run_folder.Options(data=DataConfig(train_source="x", train_target="y"))
+    named = run_options.Options(data=DataConfig(train_source="x", train_target="y"))
     assert model_card.corpus(run, named) == named.data
-    elsewhere = run_folder.Options(data_dir=str(run / "data"))
+    elsewhere = run_options.Options(data_dir=str(run / "data"))
     assert model_card.corpus(run, elsewhere) == DataConfig()
 
 
@@ -431,7 +431,7 @@ def test_the_card_does_not_say_where_word_vectors_were(tmp_path):
 
 def test_another_architecture_is_refused(run, tmp_path):
     (tmp_path / "rnn").mkdir()
-    run_folder.write(tmp_path / "rnn", run_folder.Options.default("rnn"), run / run_folder.SUBWORDS, None)
+    run_folder.write(tmp_path / "rnn", run_options.Options.default("rnn"), run / run_folder.SUBWORDS, None)
     with pytest.raises(ValueError, match="Expected a Transformer for the format of Hugging Face. Received: a run with architecture=rnn."):
         t2t_keras.export_marian(tmp_path / "rnn", tmp_path / "out")
 

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from test_pretraining import GIVEN, documents
 
-from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras import checkpoint, registry, run_folder, run_start
 from t2t_keras.config import BOS, EOS, UNK
 from t2t_keras.data import masking, shards
 from t2t_keras.decoding import loading
@@ -58,7 +58,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
         (folder / f"{split}.txt").write_text(documents(number, seed=number))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        options = run_folder.resolve(folder / "bert", GIVEN | {"train_steps": 30})
+        options = run_start.resolve(folder / "bert", GIVEN | {"train_steps": 30})
         run.train(folder / "bert", options, strategy=devices.make_strategy())
     return folder
 

@@ -10,7 +10,7 @@ from logged import logged
 from toy import strategy_of
 
 import t2t_keras
-from t2t_keras import checkpoint, run_folder
+from t2t_keras import checkpoint, run_folder, run_start
 from t2t_keras.decoding import loading
 from t2t_keras.training import parent, run
 from t2t_keras.training.optimizer import adam
@@ -24,7 +24,7 @@ GIVEN = {
 
 
 def trained(model_dir: pathlib.Path, replicas: int = 1, **given) -> pathlib.Path:
-    run.train(model_dir, run_folder.resolve(model_dir, given), strategy=strategy_of(replicas))
+    run.train(model_dir, run_start.resolve(model_dir, given), strategy=strategy_of(replicas))
     return model_dir
 
 
@@ -80,9 +80,7 @@ def test_the_checkpoint_ema_loads_it(folder):
 
 @pytest.mark.medium
 def test_a_child_starts_from_it(folder, tmp_path):
-    [model, _] = run._make_model(
-        strategy_of(1), run_folder.resolve(tmp_path / "child", {"parent": str(folder), "parent_checkpoint": "ema"})
-    )
+    [model, _] = run._make_model(strategy_of(1), run_start.resolve(tmp_path / "child", {"parent": str(folder), "parent_checkpoint": "ema"}))
     parent.start(folder, "ema", model, loading.read_tokenizer(folder, model.config))
     expected = arrays(checkpoint.path_of(folder, 5), "ema")
     for name, weight in checkpoint.model_variables(model).items():
@@ -99,7 +97,7 @@ def test_a_run_without_one_says_so(folder, tmp_path):
     with pytest.raises(ValueError, match=f"{expected} Choose another `checkpoint`."):
         t2t_keras.load(folder, checkpoint="ema")
     with pytest.raises(ValueError, match=f"{expected} Choose another `parent_checkpoint`."):
-        run_folder.resolve(tmp_path / "child", {"parent": str(folder), "parent_checkpoint": "ema"})
+        run_start.resolve(tmp_path / "child", {"parent": str(folder), "parent_checkpoint": "ema"})
     with pytest.raises(ValueError, match="Expected the options that .* was trained with. Received: ema_decay=0.5 "):
         trained(folder, ema_decay=0.5)
 

@@ -28,7 +28,7 @@ from test_search_hooks import searched as ids_of
 from test_training import NO_BLEU, Run, steps_on_disk
 from test_translator import Numbers
 
-from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras import checkpoint, data_folder, registry, run_folder, run_options
 from t2t_keras.config import (
     BOS,
     EOS,
@@ -262,7 +262,7 @@ def masked_words(lab, config) -> int:
     """How many sub-words are masked, of two words of 10, of which the second is cut, with a separator after each."""
     every = np.arange(20) > EOS
     tokenizer = types.SimpleNamespace(vocab_size=20, word_parts=(every, every))
-    renewal = registry.task("pretraining").renewal(tokenizer, run_folder.Options(config, architecture="bert"), training=True)
+    renewal = registry.task("pretraining").renewal(tokenizer, run_options.Options(config, architecture="bert"), training=True)
     rows = {"tokens": [[BOS, *[7] * 20, EOS, EOS]], "lengths": [[10, 10]], "document": [[1]]}
     found = renewal.change({name: tf.ragged.constant(row, tf.int32, row_splits_dtype=tf.int64) for name, row in rows.items()}, [1, 2])
     return len(found["masked"].values)
@@ -617,7 +617,7 @@ def prepares(lab, config) -> types.SimpleNamespace:
     return types.SimpleNamespace(
         error="",
         subwords=model,
-        source_subwords=path.read_bytes() if (path := run_folder.source_subwords_in(folder)) else b"",
+        source_subwords=path.read_bytes() if (path := data_folder.source_subwords_in(folder)) else b"",
         pieces=vocabulary.load(model).pieces,
         train=texts(folder, "train"),
         valid=list(zip(*prepare.read_text(folder, "valid"), strict=True)),

@@ -13,7 +13,7 @@ import pytest
 import toy
 from logged import logged
 
-from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras import checkpoint, registry, run_folder, run_options, run_start
 from t2t_keras.config import DataConfig
 from t2t_keras.data import prepare
 from t2t_keras.files import describe
@@ -41,7 +41,7 @@ CHILD = {
 
 def trained(model_dir: pathlib.Path, **given) -> str:
     with logged() as said:
-        run.train(model_dir, run_folder.resolve(model_dir, given), strategy=devices.make_strategy())
+        run.train(model_dir, run_start.resolve(model_dir, given), strategy=devices.make_strategy())
     return "\n".join(said)
 
 
@@ -55,8 +55,8 @@ def folder(tmp_path_factory) -> pathlib.Path:
 @pytest.mark.medium
 def test_the_sub_words_of_the_parent_are_for_text_that_is_yet_to_be_prepared(folder, tmp_path):
     parent = {"parent": str(folder / "parent")}
-    assert run_folder.resolve(tmp_path / "child", parent, str(folder / "data")).data == DataConfig()
-    named = run_folder.resolve(tmp_path / "child", parent | {"dataset": "builtin"}).data
+    assert run_start.resolve(tmp_path / "child", parent, str(folder / "data")).data == DataConfig()
+    named = run_start.resolve(tmp_path / "child", parent | {"dataset": "builtin"}).data
     assert named == DataConfig(dataset="builtin", subwords_file=str(folder / "parent" / run_folder.SUBWORDS))
 
 
@@ -67,13 +67,13 @@ def test_a_child_has_the_model_and_the_search_of_its_parent_unless_they_are_give
     config["decode"] |= {"alpha": 1.5, "beam_size": 3}
     config["sources"] |= {"alpha": "command line", "d_ff": "import of a model"}
     (path / "config.json").write_text(json.dumps(config))
-    child = run_folder.resolve(tmp_path / "child", {"parent": str(path), "beam_size": 2}, str(folder / "data"), {"beam_size": "flagfile a"})
+    child = run_start.resolve(tmp_path / "child", {"parent": str(path), "beam_size": 2}, str(folder / "data"), {"beam_size": "flagfile a"})
     assert (child.decode.alpha, child.decode.beam_size, child.model) == (1.5, 2, run_folder.read(path).model)
     found = {name: child.sources[name] for name in ("alpha", "beam_size", "d_ff", "architecture")}
     expected = {"alpha": "parent: command line", "beam_size": "flagfile a", "d_ff": "parent: import of a model"}
     assert found == expected | {"architecture": "parent: default"}
     assert "seed" not in child.sources
-    own = run_folder.resolve(tmp_path / "child", {"parent": str(path), "dataset": "builtin"})
+    own = run_start.resolve(tmp_path / "child", {"parent": str(path), "dataset": "builtin"})
     assert own.data.subwords_file == str(path / run_folder.SUBWORDS)
     found = {own.sources[name] for name in ("subwords", "subwords_file")}
     assert found == {"parent: default"} and own.sources["dataset"] == "given"
@@ -194,7 +194,7 @@ def test_where_the_sub_words_of_the_source_alone_are_others_its_rows_are_those_o
 
     monkeypatch.setattr(run_folder, "read_subwords", lambda folder: (b"target", b"source"))
     monkeypatch.setattr(vocabulary, "load_sides", lambda target, source: theirs)
-    monkeypatch.setattr(run_folder, "architecture_of", lambda folder: run_folder.TRANSFORMER)
+    monkeypatch.setattr(run_folder, "architecture_of", lambda folder: run_options.TRANSFORMER)
     monkeypatch.setattr(run_folder, "groups", lambda folder, name: (dataclasses.replace(toy.SMALL, source_vocab_size=20),))
     monkeypatch.setattr(checkpoint, "load", load)
     model = Transformer(dataclasses.replace(toy.SMALL, source_vocab_size=18))
@@ -267,7 +267,7 @@ def test_the_folder_names_the_checkpoints_that_the_weights_are_from(folder, tmp_
         path.write_text("")
     for which in ("2", "4"):
         given = {"parent": str(folder / "parent"), "parent_checkpoint": which}
-        run_folder.write(child, run_folder.resolve(child, given, str(folder / "data")), *files)
+        run_folder.write(child, run_start.resolve(child, given, str(folder / "data")), *files)
         recorded = json.loads((child / "config.json").read_text())["parent"]
         assert recorded == {"checkpoints": checkpoint.identity(folder / "parent", which)}
 
@@ -280,13 +280,13 @@ def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder,
         path.write_text("")
     for child, given in ((tmp_path / "child", {"parent": str(parents[0])}), (tmp_path / "alone", {})):
         child.mkdir()
-        run_folder.write(child, run_folder.resolve(child, given, str(folder / "data")), *files)
+        run_folder.write(child, run_start.resolve(child, given, str(folder / "data")), *files)
     child, given = tmp_path / "child", {"parent": str(parents[0])}
-    assert run_folder.resolve(child, {"parent": str(parents[1])}).train.parent == str(parents[1]), "The same weights, in another place."
-    started = run_folder.resolve(child, given | {"train_steps": 7})
+    assert run_start.resolve(child, {"parent": str(parents[1])}).train.parent == str(parents[1]), "The same weights, in another place."
+    started = run_start.resolve(child, given | {"train_steps": 7})
     assert (started.model, started.train.parent, started.train.train_steps) == (run_folder.read(parents[0]).model, str(parents[0]), 7)
     with pytest.raises(ValueError, match="Expected activation=relu, of the model in .*Received: activation=gelu"):
-        run_folder.resolve(child, given | {"activation": "gelu"})
+        run_start.resolve(child, given | {"activation": "gelu"})
     for path in checkpoint.kept(parents[1]):  # Now it has other weights.
         shutil.copy(checkpoint.kept(parents[0])[0], path)
         path.with_suffix(".json").write_text(json.dumps(describe(path)))
@@ -295,13 +295,13 @@ def test_a_run_without_a_checkpoint_keeps_its_parent_and_the_model_of_it(folder,
         config = json.loads((other / run_folder.CONFIG).read_text())
         (other / run_folder.CONFIG).write_text(json.dumps(config | {"parent": damaged}))
         with pytest.raises(ValueError, match="was started. Received: parent="):
-            run_folder.resolve(other, {"parent": str(parents[1])})
+            run_start.resolve(other, {"parent": str(parents[1])})
     with pytest.raises(ValueError, match="Received: parent=none."):
-        run_folder.resolve(child, {"parent": ""})
+        run_start.resolve(child, {"parent": ""})
     for begun, wanted in ((child, str(parents[0])), (tmp_path / "alone", "none")):
         expected = f"Expected parent={wanted}, with which {begun} was started. Received: parent={parents[1]}. Give another `model_dir`."
         with pytest.raises(ValueError, match=re.escape(expected)):
-            run_folder.resolve(begun, {"parent": str(parents[1])})
+            run_start.resolve(begun, {"parent": str(parents[1])})
 
 
 @pytest.mark.medium
@@ -381,7 +381,7 @@ def test_what_does_not_fit_the_parent_is_refused(folder, tmp_path, given, error,
 )  # fmt: skip
 def test_a_model_of_another_form_is_refused_before_data_are_prepared(folder, tmp_path, name, value):
     with pytest.raises(ValueError, match=f"Expected {name}=.*, of the model in .* Received: {name}={value}. Leave out what differs."):
-        run_folder.resolve(tmp_path / "child", {"parent": str(folder / "parent"), name: value})
+        run_start.resolve(tmp_path / "child", {"parent": str(folder / "parent"), name: value})
 
 
 def test_a_parent_is_not_added_to_a_run_that_has_started(folder, tmp_path):

@@ -28,7 +28,7 @@ import toy
 from logged import logged
 from test_lock import HOLDER
 
-from t2t_keras import files, registry, run_folder
+from t2t_keras import data_folder, files, registry, run_folder
 from t2t_keras.config import EOS, TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus, corpora, prepare, processes, shards
 from t2t_keras.text import vocabulary
@@ -80,7 +80,7 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
 
 
 def subwords_of(folder: pathlib.Path) -> Subwords:
-    files = [folder / prepare.SUBWORDS, run_folder.source_subwords_in(folder)]
+    files = [folder / prepare.SUBWORDS, data_folder.source_subwords_in(folder)]
     return vocabulary.load_sides(*(path.read_bytes() for path in files if path))
 
 
@@ -483,7 +483,7 @@ def test_a_folder_knows_the_options_that_it_was_prepared_with(data, folder, buil
     changed = {"max_length": 100, "skip_bad_lines": True}
     made = DataConfig(dataset="builtin", builtin_pairs=150, **changed) if builtin else dataclasses.replace(data, **changed)
     run(made, folder)
-    assert run_folder.prepared_with(folder) == (made if builtin else DataConfig(**changed))
+    assert data_folder.prepared_with(folder) == (made if builtin else DataConfig(**changed))
 
 
 def test_a_folder_that_an_older_version_prepared_is_used_without_its_text_alone(data, folder):
@@ -510,7 +510,7 @@ def test_a_folder_of_a_version_without_word_pieces_has_byte_pair_encoding(data, 
     del described["options"]["subwords"]
     (folder / prepare.CORPUS).write_text(json.dumps(described))
     assert run(data, folder) == [f"Using the data in {folder}."]
-    assert run_folder.prepared_with(folder).subwords == "bpe"
+    assert data_folder.prepared_with(folder).subwords == "bpe"
     with pytest.raises(ValueError, match="`subwords` was bpe, and is now wordpiece"):
         run(dataclasses.replace(data, subwords="wordpiece"), folder)
 
@@ -738,7 +738,7 @@ def test_a_folder_of_other_files_is_left_as_it_is(data, folder):
 def test_the_folder_of_a_run_is_left_as_it_is(data, folder):
     """Story: both kinds of folders have a lock, and preparing replaced the sub-words of a run."""
     folder.mkdir(parents=True)
-    for name in (run_folder.CONFIG, run_folder.SUBWORDS, run_folder.LOCK):
+    for name in (run_folder.CONFIG, run_folder.SUBWORDS, files.LOCK):
         (folder / name).touch()
     before = contents(folder)
     with pytest.raises(ValueError, match="^Expected a folder for data as `data_dir`. Received: .*, which holds a run."):

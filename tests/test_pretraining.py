@@ -18,7 +18,7 @@ from test_architecture import arrays, resumed
 from test_flops import products
 from test_oracle import as_in_the_paper, randomized
 
-from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras import checkpoint, registry, run_folder, run_start
 from t2t_keras.config import BOS, EOS, UNK, BertConfig, DataConfig
 from t2t_keras.data import batching, corpora, masking, prepare, shards
 from t2t_keras.layers.dropout import Dropout
@@ -291,7 +291,7 @@ def documents(number: int, seed: int) -> str:
 
 
 def trained(model_dir: pathlib.Path, number: int, **given):
-    options = run_folder.resolve(model_dir, GIVEN | given, str(model_dir.parent / "data"))
+    options = run_start.resolve(model_dir, GIVEN | given, str(model_dir.parent / "data"))
     return run.train(model_dir, options, strategy=devices.make_strategy(number))
 
 

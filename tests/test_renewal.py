@@ -11,7 +11,7 @@ import tensorflow as tf
 from test_architecture import arrays, resumed
 from toy_task import LOWER, Tagger, TaggerConfig, Tagging
 
-from t2t_keras import Column, Renewal, register_architecture, register_task, run_folder
+from t2t_keras import Column, Renewal, register_architecture, register_task, run_folder, run_start
 from t2t_keras.config import EOS
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.reporting import curves
@@ -178,7 +178,7 @@ def trained(model_dir: pathlib.Path, number: int, **given):
         "max_length": 60, "train_steps": 8, "dropout": 0.0, **given,
     }  # fmt: skip
     data = str(model_dir.parent / "data")
-    return run.train(model_dir, run_folder.resolve(model_dir, given, data), strategy=devices.make_strategy(number))
+    return run.train(model_dir, run_start.resolve(model_dir, given, data), strategy=devices.make_strategy(number))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import tensorflow as tf
 import toy
 from keras import ops
 
-from t2t_keras import run_folder
+from t2t_keras import run_folder, run_options, run_start
 from t2t_keras.config import DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import shards
 from t2t_keras.decoding.int8 import Int8
@@ -337,7 +337,7 @@ def test_training_on_devices_and_in_micro_batches_equals_one_tape(replicas):
 
 
 def test_a_run_is_not_resumed_with_another_window(tmp_path):
-    options = run_folder.Options(model=ModelConfig(340, attention_window=8))
+    options = run_options.Options(model=ModelConfig(340, attention_window=8))
     for name in ("subwords.model", "records.tsv"):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "run/checkpoints").mkdir(parents=True)
@@ -346,7 +346,7 @@ def test_a_run_is_not_resumed_with_another_window(tmp_path):
     before = run_folder.read(tmp_path / "run")
     assert before.model.attention_window == 8
     with pytest.raises(ValueError, match=re.escape("Received: attention_window=16 (the run: 8)")):
-        run_folder.changes(tmp_path / "run", before, run_folder.resolve(tmp_path / "run", {"attention_window": 16}))
+        run_start.changes(tmp_path / "run", before, run_start.resolve(tmp_path / "run", {"attention_window": 16}))
 
 
 WINDOW_64 = ModelConfig(attention_window=64)

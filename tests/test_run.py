@@ -14,7 +14,7 @@ import stand_in
 import tensorflow as tf
 from logged import logged
 
-from t2t_keras import checkpoint, files, registry, run_folder
+from t2t_keras import checkpoint, files, registry, run_folder, run_options, run_start
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, builtin_corpus, corpora, prepare, shards
 from t2t_keras.decoding.loading import load
@@ -40,14 +40,14 @@ DATA = DataConfig(dataset="builtin", builtin_pairs=600)
 
 def resume(model_dir, **given) -> tuple:
     """`train` as `train.py --model_dir` with some options does it."""
-    options = run_folder.resolve(model_dir, given)
+    options = run_start.resolve(model_dir, given)
     return train(model_dir, model=options.model, train=options.train, decode=options.decode, data=options.data)
 
 
 def train(model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data_dir=None, number=1, dry_run=False) -> tuple:
     """The run's state and what it logged."""
     strategy = devices.make_strategy(number)
-    options = run_folder.Options(model, train, decode, data, run_folder.stored(model_dir, data_dir) if data_dir else "")
+    options = run_options.Options(model, train, decode, data, run_start._stored(model_dir, data_dir) if data_dir else "")
     with logged() as said:
         state = training_run.train(model_dir, options, strategy=strategy, dry_run=dry_run)
     return state, "\n".join(said)
@@ -83,7 +83,7 @@ def test_the_folder_holds_what_the_module_says_and_no_more(run):
         "config.json", "subwords.model", "data", "checkpoints", "logs", "lock", "curves.png", "curves.csv"
     }  # fmt: skip
     assert [path.name for path in checkpoint.kept(model_dir)] == [f"step-00000000{step}.npz" for step in (2, 3, 4)]
-    assert run_folder.read(model_dir) == run_folder.Options(MODEL, TRAIN, DECODE, DATA)
+    assert run_folder.read(model_dir) == run_options.Options(MODEL, TRAIN, DECODE, DATA)
     assert (model_dir / "subwords.model").read_bytes() == (model_dir / "data" / "subwords.model").read_bytes()
     assert BytePairs((model_dir / "subwords.model").read_bytes()).vocab_size == MODEL.vocab_size
 
@@ -348,7 +348,7 @@ def test_a_run_is_resumed_with_its_options_but_for_those_given_which_are_announc
     assert [checkpoint.step_of(path) for path in checkpoint.kept(copy)] == [4, 5]
     assert points(copy)["train/learning_rate"][5] == pytest.approx(8**-0.5 * 5 * TRAIN.warmup_steps**-1.5 / 2)
     changed = dataclasses.replace(TRAIN, train_steps=5, cooldown_steps=2, keep_checkpoints=2, valid_sentences=1)
-    assert run_folder.read(copy) == run_folder.Options(MODEL, changed, dataclasses.replace(DECODE, beam_size=2), DATA)
+    assert run_folder.read(copy) == run_options.Options(MODEL, changed, dataclasses.replace(DECODE, beam_size=2), DATA)
 
 
 def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch):
@@ -543,7 +543,7 @@ def test_the_time_limit_of_a_run_counts_from_its_start_before_the_data_is_prepar
     def asked(*args, started, **others):
         raise _AskedError(started)
 
-    options, strategy, check, checked = run_folder.resolve(copy, {}), devices.make_strategy(1), run_folder.check, []
+    options, strategy, check, checked = run_start.resolve(copy, {}), devices.make_strategy(1), run_folder.check, []
     monkeypatch.setattr(run_folder, "check", lambda folder: checked.append(time.monotonic()) or check(folder))
     monkeypatch.setattr(loop, "train", asked)
     before = time.monotonic()

@@ -1,21 +1,17 @@
-"""A run's folder keeps all that the run was started with, says how another start differs, and is not mistaken for somebody's own."""
+"""A run's folder keeps what the run was started with, and is not mistaken for somebody's own."""
 
-import dataclasses
 import hashlib
 import json
 import os
 import pathlib
-import re
-import subprocess
-import sys
 
 import pytest
 
-from t2t_keras import checkpoint, config, files, run_folder
+from t2t_keras import checkpoint, config, data_folder, export_folder, files, run_folder, run_options
 from t2t_keras.config import FORMER_NAMES, DataConfig, DecodeConfig, ModelConfig, TrainConfig
 
 ROOT = pathlib.Path(run_folder.__file__).parent.parent
-OPTIONS = run_folder.Options(
+OPTIONS = run_options.Options(
     ModelConfig(340, d_model=8),
     TrainConfig(train_steps=10, warmup_steps=20, batch_tokens=400),
     DecodeConfig(beam_size=2),
@@ -39,173 +35,6 @@ def rewrite(model_dir: pathlib.Path, change) -> None:
     contents = json.loads((model_dir / "config.json").read_text())
     change(contents)
     (model_dir / "config.json").write_text(json.dumps(contents))
-
-
-def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
-    """What is said when a run is started again with these options."""
-    return run_folder.changes(model_dir, run_folder.read(model_dir), run_folder.resolve(model_dir, given, data_dir))
-
-
-# Resuming.
-
-
-def other(field):
-    """A valid value that is not the default."""
-    texts = {
-        "dtype": "bfloat16", "damaged_records": "skip", "best_metric": "loss", "normalization": "nfkc", "dataset": "ted/x",
-        "source_language": "en", "target_language": "de", "profile_steps": "1,2", "keep_patterns": "braces",
-        "source_tag": "<2de>", "norm": "pre", "sinusoids": "tensor2tensor", "attention": "unscaled",
-        "activation": "gelu", "parent_checkpoint": "latest",
-        "subwords": "bpe",  # The default: word pieces have no normalization. See test_word_pieces.py.
-    }  # fmt: skip
-    if field.name == "source_vocab_size":
-        return 9
-    if field.type is str:
-        return texts.get(field.name, "" if "_source" in field.name or "_target" in field.name else "grpc://host:1")
-    return {bool: lambda: not field.default, int: lambda: field.default + 2, float: lambda: field.default / 2 or 0.25}[field.type]()
-
-
-def test_a_run_that_is_started_again_has_every_option_that_it_had(tmp_path, monkeypatch):
-    """Story: --warmup_steps=20, forgotten at the second start, became 4000, and the rate 0.00030 instead of 0.0051."""
-    # By other options.
-    excluded = {
-        "deterministic": False,
-        "embeddings": "",
-        "encoder_from": "",
-        "freeze_embeddings": 0,
-        "learning_rate": 0.0,
-        "parent_optimizer": False,
-        "sinusoids": "paper",
-        "first_position": 0,
-        "r_drop": 0.0,
-        "bpe_dropout": 0.0,
-        "attention_window": 0,
-    }
-    groups = {}
-    for name, group in run_folder.groups_of().items():
-        values = {field.name: other(field) for field in dataclasses.fields(group)}
-        groups[name] = group(**{**values, **{option: value for option, value in excluded.items() if option in values}})
-        same = [field.name for field in dataclasses.fields(group) if getattr(groups[name], field.name) == field.default]
-        assert set(same) <= {*excluded, "subwords", "train_source", "train_target", "valid_source", "valid_target"}
-    monkeypatch.setattr(checkpoint, "identity", lambda parent, which: {})
-    options = run_folder.Options(**groups, data_dir="/data/x")
-    write(tmp_path, options)
-    assert run_folder.read(tmp_path) == options
-    # Of the data the folder is enough; `training.run.train` takes the text's names from the run if that is gone.
-    assert run_folder.resolve(tmp_path, {}) == dataclasses.replace(options, data=DataConfig())
-    assert run_folder.resolve(tmp_path, {"max_length": 99}).data == dataclasses.replace(options.data, max_length=99)
-    assert changes(tmp_path, {}) == ""
-
-
-def test_a_new_run_has_the_options_given_and_the_defaults(tmp_path):
-    assert run_folder.resolve(tmp_path / "new", {}) == run_folder.Options()
-    expected = run_folder.Options(ModelConfig(d_ff=8), TrainConfig(seed=2), DecodeConfig(alpha=1.0), DataConfig(dataset="builtin"))
-    assert run_folder.resolve(tmp_path / "new", {"d_ff": 8, "seed": 2, "alpha": 1.0, "dataset": "builtin"}) == expected
-
-
-@pytest.mark.parametrize("given", ["~/vectors.txt", "vectors.txt"])
-def test_a_file_of_word_vectors_is_found_from_any_folder(tmp_path, monkeypatch, given):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    assert run_folder.resolve(tmp_path / "run", {"embeddings": given}).train.embeddings == str(tmp_path / "vectors.txt")
-
-
-def test_an_option_given_wins_over_the_run_s(tmp_path):
-    write(tmp_path)
-    resolved = run_folder.resolve(tmp_path, {"train_steps": 30, "alpha": 1.5}, "/data/y")
-    assert resolved.train == dataclasses.replace(OPTIONS.train, train_steps=30)
-    assert resolved.decode == DecodeConfig(beam_size=2, alpha=1.5)
-    assert resolved.data_dir == "/data/y"
-
-
-def test_an_option_that_does_not_fit_the_run_s_others_is_reported_with_where_those_are(tmp_path):
-    write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(best_metric="loss", valid_sentences=0)))
-    assert run_folder.resolve(tmp_path, {"patience": 3}).train.best_metric == "loss"
-    with pytest.raises(ValueError, match="best_metric='bleu', valid_sentences=0.*Options not given are those of .*config.json"):
-        run_folder.resolve(tmp_path, {"best_metric": "bleu"})
-
-
-def test_what_changes_is_announced_with_both_values(tmp_path):
-    write(tmp_path)
-    said = changes(tmp_path, {"warmup_steps": 4000, "train_steps": 10, "dtype": "bfloat16", "beam_size": 5}, str(tmp_path / "data"))
-    expected = f"`warmup_steps` 20 → 4000, `dtype` float32 → bfloat16, `beam_size` 2 → 5, `data_dir` /data/x → {tmp_path}/data"
-    assert said == expected
-
-
-def test_all_options_that_may_not_change_are_named_at_once_with_both_values(tmp_path):
-    """Story: a run of ten model options took ten tries."""
-    write(tmp_path)
-    given = {"vocab_size": 350, "d_ff": 16, "seed": 2, "batch_tokens": 500, "train_source": "b.en", "max_length": 50, "train_steps": 11}
-    with pytest.raises(ValueError) as raised:
-        changes(tmp_path, given)
-    assert str(raised.value) == (
-        f"Expected the options that {tmp_path} was trained with. Received: vocab_size=350 (the run: 340), d_ff=16 (the run: 2048), "
-        "batch_tokens=500 (the run: 400), seed=2 (the run: 1), train_source=b.en (the run: a.en), max_length=50 (the run: 100). "
-        "Leave them out to resume that run, or start a new run in another `model_dir`."
-    )
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(field.name for field in dataclasses.fields(ModelConfig)), "seed", "batch_tokens", "buckets_per_update", "best_metric",
-        "max_length", "normalization", "character_coverage", "vocab_sample", "skip_bad_lines", "keep_patterns", "source_tag",
-        "builtin_pairs",
-        "train_split",
-    ],
-)  # fmt: skip
-def test_what_decides_weights_or_the_order_of_the_data_may_not_change(tmp_path, name):
-    write(tmp_path)
-    [field] = [field for group in run_folder.groups_of().values() for field in dataclasses.fields(group) if field.name == name]
-    with pytest.raises(ValueError, match=f"Received: {name}="):
-        changes(tmp_path, {name: other(field)})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("parent", "/other"), ("parent_checkpoint", "latest"), ("parent_subwords", False), ("parent_optimizer", True),
-        ("freeze", "encoder"), ("bpe_dropout", 0.1), ("ema_decay", 0.9),
-    ],
-)  # fmt: skip
-def test_what_a_run_started_from_and_how_it_trains_may_not_change(tmp_path, monkeypatch, name, value):
-    monkeypatch.setattr(checkpoint, "identity", lambda parent, which: {})
-    write(tmp_path, dataclasses.replace(OPTIONS, train=TrainConfig(parent="/parent", parent_checkpoint="3")))
-    with pytest.raises(ValueError, match=f"Received: {name}={value} \\(the run: "):
-        changes(tmp_path, {name: value})
-
-
-def test_where_there_are_no_weights_anything_may_change_and_is_announced(tmp_path):
-    write(tmp_path, weights=False)
-    assert changes(tmp_path, {"d_ff": 16, "seed": 2}) == "`d_ff` 2048 → 16, `seed` 1 → 2"
-
-
-def test_text_under_another_name_is_left_to_those_who_read_it(tmp_path):
-    """The same file may be elsewhere now; `prepare.check_folder` compares what is in it."""
-    write(tmp_path)
-    assert changes(tmp_path, {"train_source": "/abs/a.en"}) == "`train_source` a.en → /abs/a.en"
-
-
-def test_a_run_on_data_prepared_elsewhere_learns_of_its_text_later(tmp_path):
-    write(tmp_path, dataclasses.replace(OPTIONS, data=DataConfig()))
-    assert changes(tmp_path, {"dataset": "builtin", "max_length": 99}) == ""
-
-
-def test_the_data_folder_is_kept_wherever_the_run_and_the_shell_go(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    model_dir = tmp_path / "run"
-    assert run_folder.resolve(model_dir, {}, "shared/x").data_dir == f"{tmp_path}/shared/x"
-    assert run_folder.resolve(model_dir, {}, "run/data").data_dir == ""
-    options = run_folder.Options()
-    assert options.data_folder(model_dir) == model_dir / "data"
-    assert dataclasses.replace(options, data_dir="/data/x").data_folder(model_dir) == pathlib.Path("/data/x")
-
-
-def test_options_are_resolved_without_tensorflow():
-    """So that a wrong one is told at once."""
-    program = "import sys, t2t_keras.run_folder; print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert finished.stdout.strip() == "[]"
 
 
 # Whose folder it is.
@@ -250,7 +79,7 @@ def test_a_run_of_before_there_were_versions_is_read(tmp_path):
     groups = {"model": OPTIONS.model, "train": OPTIONS.train, "decode": OPTIONS.decode}
     (tmp_path / "config.json").write_text(config.to_json(**groups))
     (tmp_path / "subwords.model").write_bytes(b"any")
-    assert run_folder.read(tmp_path) == run_folder.Options(**groups)
+    assert run_folder.read(tmp_path) == run_options.Options(**groups)
     assert run_folder.read_subwords(tmp_path) == (b"any",)
 
 
@@ -289,148 +118,12 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, name, expected):
         run_folder.check_data(tmp_path, *files)
 
 
-def test_the_table_of_options_shows_where_each_value_comes_from(tmp_path):
-    sources = {"d_ff": "flagfile small", "alpha": "command line"}
-    first = run_folder.resolve(tmp_path, {"d_ff": 100, "alpha": 0.5, "seed": 7}, sources=sources)
-    rows = {row[1].strip(): (row[2].strip(), row[3].strip()) for row in (line.split("|") for line in first.table().splitlines())}
-    options = {field.name for group in run_folder.groups_of().values() for field in dataclasses.fields(group)}
-    assert rows.keys() - {"option", "------"} == options | {"architecture", "data_dir"}
-    assert rows["d_ff"] == ("100", "flagfile small") and rows["alpha"] == ("0.5", "command line")
-    assert rows["seed"] == ("7", "given") and rows["num_heads"] == ("8", "default")
-    subwords, records = tmp_path / "s", tmp_path / "r"
-    subwords.write_bytes(b"s")
-    records.write_bytes(b"r")
-    run_folder.write(tmp_path, first, subwords, records)
-    again = run_folder.resolve(tmp_path, {"alpha": 0.4}, sources={"alpha": "command line"})
-    assert (again.sources["d_ff"], again.sources["num_heads"]) == ("run: flagfile small", "run: default")
-    assert again.sources["alpha"] == "command line"
-    assert re.search(r"\| d_ff +\| 100 +\| run: flagfile small \|", again.table())
-    run_folder.write(tmp_path, again, subwords, records)
-    third = run_folder.resolve(tmp_path, {})
-    assert (third.sources["d_ff"], third.sources["alpha"]) == ("run: flagfile small", "run: command line")
-
-
-def test_where_a_run_of_before_had_its_options_from_is_not_known(tmp_path):
-    write(tmp_path)
-    rewrite(tmp_path, lambda written: written.pop("sources"))
-    assert set(run_folder.resolve(tmp_path, {}).sources.values()) == {"run: unknown"}
-
-
 @pytest.mark.parametrize("sources", [["d_ff"], {"d_ff": 3}, {"d_ff": "\x1b[2J"}, {"d_ff": "a\nb"}], ids=str)
 def test_sources_that_are_no_plain_text_are_refused(tmp_path, sources):
     write(tmp_path)
     rewrite(tmp_path, lambda written: written.update(sources=sources))
     with pytest.raises(ValueError, match="Expected 'sources' in .*config.json"):
         run_folder.read(tmp_path)
-
-
-# The data folder of a new run.
-
-
-def prepared(folder: pathlib.Path, **recorded) -> pathlib.Path:
-    """A data folder that was prepared with these options."""
-    folder.mkdir(parents=True)
-    options = {"task": "translation", "vocab_size": 2000, "max_length": 100, "subwords": "wordpiece", "normalization": "identity"}
-    (folder / "corpus.json").write_text(json.dumps({"options": options | recorded}))
-    return folder
-
-
-@pytest.mark.parametrize("given", [{"max_length": 256}, {"max_length": 99}, {"normalization": "nfkc", "vocab_size": 300}], ids=str)
-def test_a_resumed_run_keeps_the_options_of_its_data_folder(tmp_path, given):
-    """Story: --max_length=256, the default, was accepted, and the run had gone on with the 100 of its data."""
-    folder, run = prepared(tmp_path / "data"), tmp_path / "run"
-    (tmp_path / "some").write_text("")
-    run.mkdir()
-    run_folder.write(run, run_folder.resolve(run, {}, str(folder)), tmp_path / "some", tmp_path / "some")
-    name, value = next(iter(given.items()))
-    with pytest.raises(ValueError, match=f"with which {folder} was prepared. Received: {name}={value}. Leave out what differs"):
-        run_folder.resolve(run, given)
-
-
-def test_a_resumed_run_needs_no_text_for_an_option_that_it_has(tmp_path):
-    """As of a flagfile that is given again."""
-    text = {name: f"/gone/{name}" for name in ("train_source", "train_target", "valid_source", "valid_target")}
-    write(tmp_path, run_folder.resolve(tmp_path, {**text, "max_length": 100}))
-    assert run_folder.resolve(tmp_path, {"max_length": 100}).data == DataConfig()
-    assert run_folder.resolve(tmp_path, {"max_length": 90}).data == DataConfig(**text, max_length=90)
-    assert run_folder.resolve(tmp_path, {**text, "max_length": 100}).data == DataConfig(**text, max_length=100)
-
-
-def test_a_new_run_takes_what_its_data_folder_was_prepared_with(tmp_path):
-    """Story: `prepare.py --vocab_size=2000`, then `train.py --data_dir`, failed with --vocab_size=37000, which nobody gave."""
-    folder = prepared(tmp_path / "data", dataset="builtin", builtin_pairs=500, seed=4)
-    alone = run_folder.resolve(tmp_path / "run", {"d_ff": 8}, str(folder))
-    assert alone.model == ModelConfig(2000, d_ff=8)
-    assert alone.data == DataConfig(max_length=100, subwords="wordpiece")  # The dataset is compared only if it is given.
-    assert {name: source for name, source in alone.sources.items() if source == "data folder"}.keys() == {
-        *("vocab_size", "source_tag", "max_length", "subwords", "normalization", "keep_patterns")
-    }
-    assert re.search(r"\| vocab_size +\| 2000 +\| data folder \|", alone.table())
-    named = run_folder.resolve(tmp_path / "run", {"dataset": "builtin", "max_length": 100}, str(folder))
-    assert named.data == DataConfig(dataset="builtin", builtin_pairs=500, max_length=100, subwords="wordpiece")
-    assert named.sources["max_length"] == "given"
-    text = run_folder.resolve(tmp_path / "run", {"train_source": "a", "train_target": "b"}, str(folder))  # Reading tells that it differs.
-    assert text.data == DataConfig(train_source="a", train_target="b", max_length=100, subwords="wordpiece")
-
-
-def test_a_data_folder_in_the_run_s_place_counts_too_and_a_run_s_own_options_come_first(tmp_path):
-    prepared(tmp_path / "run" / "data")
-    assert run_folder.resolve(tmp_path / "run", {}).model.vocab_size == 2000
-    write(tmp_path / "run", dataclasses.replace(OPTIONS, data_dir=""))
-    assert run_folder.resolve(tmp_path / "run", {}).model.vocab_size == 340
-
-
-def test_options_that_the_data_was_not_prepared_with_are_reported_with_both_values(tmp_path):
-    folder = prepared(tmp_path / "data", dataset="builtin", builtin_pairs=500)
-    with pytest.raises(ValueError) as refused:  # 256 is the default, and was given.
-        run_folder.resolve(tmp_path / "run", {"vocab_size": 340, "max_length": 256, "d_ff": 8}, str(folder))
-    assert str(refused.value).startswith(
-        f"Expected max_length=100, vocab_size=2000, with which {folder} was prepared. Received: max_length=256, vocab_size=340. "
-    )
-    with pytest.raises(ValueError, match="Expected builtin_pairs=500, .* Received: builtin_pairs=7"):
-        run_folder.resolve(tmp_path / "run", {"builtin_pairs": 7}, str(folder))
-
-
-def test_a_folder_without_a_run_is_not_taken_for_a_new_one_that_lacks_text(tmp_path):
-    """Story: --model_dir=runs/typo said that there was no training text, and left a lock behind."""
-
-    def check(given: dict, data_dir: str = "") -> None:
-        run_folder.check_start(tmp_path / "typo", run_folder.resolve(tmp_path / "typo", given, data_dir))
-
-    with pytest.raises(FileNotFoundError, match=f"There is no run in {tmp_path}/typo. .* `train_source` and `train_target`, `dataset`"):
-        check({"train_steps": 7})
-    with pytest.raises(FileNotFoundError, match=f"There is no prepared data in {tmp_path}/gone. "):
-        check({}, str(tmp_path / "gone"))
-    check({"dataset": "builtin"})
-    check({}, str(prepared(tmp_path / "data")))
-    (tmp_path / "half").mkdir()
-    (tmp_path / "half" / "lock").touch()  # Of one who prepares it.
-    check({}, str(tmp_path / "half"))
-    assert not (tmp_path / "typo").exists()
-    write(tmp_path / "typo")
-    check({})
-
-
-def test_the_folder_of_a_run_is_none_for_data(tmp_path):
-    """Stories: preparing into a run's folder replaced its sub-words; one folder for both waited for its own lock."""
-
-    def refused(data_dir: pathlib.Path) -> str:
-        with pytest.raises(ValueError) as raised:
-            run_folder.check_start(tmp_path / "new", run_folder.resolve(tmp_path / "new", {"dataset": "builtin"}, str(data_dir)))
-        assert not (tmp_path / "new").exists()
-        return str(raised.value)
-
-    both = tmp_path / "new"
-    assert refused(both) == f"Expected two folders as `model_dir` and `data_dir`. Received: {both} for both."
-    run = tmp_path / "run"
-    write(run)
-    received = f"Expected a folder for data as `data_dir`. Received: {run}, which holds a run."
-    assert refused(run) == f"{received} Give another one."
-    (run / run_folder.DATA).mkdir(exist_ok=True)
-    (run / run_folder.DATA / run_folder.CORPUS).write_text("{}")
-    assert refused(run) == f"{received} The data of the run are in {run / 'data'}."
-    (run / run_folder.CONFIG).unlink()  # The checkpoints are left.
-    assert refused(run).startswith(received)
 
 
 def test_a_run_of_options_under_their_former_names_is_read(tmp_path):
@@ -440,24 +133,6 @@ def test_a_run_of_options_under_their_former_names_is_read(tmp_path):
     assert written.keys() >= FORMER_NAMES.keys()
     train = run_folder.read(path).train
     assert [getattr(train, new) for new in FORMER_NAMES.values()] == [written[old] for old in FORMER_NAMES]
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"best_metric": "chrf"}, "Expected `best_metric` to be one of bleu, loss. Received: best_metric=chrf."),
-        (
-            {"train_source": "a.en"},
-            "Expected `train_source` and `train_target`, or none, for the task translation. Received: train_source=a.en.",
-        ),
-        ({"valid_source": "a.en"}, "Expected `valid_source` and `valid_target`, or none, for the task translation."),
-        ({"architecture": "cnn"}, "Received: architecture=cnn."),
-        ({"units": 3}, "Expected options of architecture=transformer. Received: units=3, which no architecture has."),
-    ],
-)
-def test_what_does_not_fit_the_architecture_or_its_task_is_refused(tmp_path, given, expected):
-    with pytest.raises(ValueError, match=re.escape(expected)):
-        run_folder.resolve(tmp_path / "new", given)
 
 
 @pytest.mark.parametrize("names", [",", " , ", ""])
@@ -470,48 +145,15 @@ def test_no_folder_at_all_is_refused(names, tmp_path, monkeypatch):
         assert run_folder.several(names) == [pathlib.Path()]  # The working directory.
 
 
-def start(model_dir: pathlib.Path) -> None:
-    run_folder.check_start(model_dir, run_folder.resolve(model_dir, {"dataset": "builtin"}))
-
-
-@pytest.mark.parametrize(
-    ("check", "name"),
-    [
-        (start, "model_dir"),
-        (run_folder.check_data_dir, "data_dir"),
-        (run_folder.check_export_dir, "export_dir"),
-        (lambda path: files.check_new(path, "export_dir"), "export_dir"),
-    ],
-    ids=["model_dir", "data_dir", "export_dir", "new"],
-)
-def test_what_cannot_be_a_folder_is_reported(tmp_path, monkeypatch, check, name):
-    """A file, a pipe, a link to nothing, or a path through one of them."""
-    (tmp_path / "file").write_text("mine")
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to("nothing")
-    monkeypatch.chdir(tmp_path)
-    for other in ("file", "pipe", "link"):
-        for path in (pathlib.Path(other), tmp_path / other / "in" / "it"):
-            what = "which" if path.name == other else f"but {tmp_path / other}"
-            with pytest.raises(NotADirectoryError) as raised:
-                check(path)
-            assert str(raised.value) == f"Expected a folder as `{name}`. Received: {path}, {what} is not a folder."
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "link to a folder").symlink_to("empty")
-    for path in ("empty", "new", "link to a folder", "new/in/it"):
-        check(pathlib.Path(path))
-    assert {path.name for path in tmp_path.iterdir()} == {"file", "pipe", "link", "empty", "link to a folder"}
-
-
 def test_a_folder_that_holds_something_else_is_reported(tmp_path):
     run, others, copied = (tmp_path / name for name in ("run", "others", "copied"))
     write(run)
-    for folder, name in ((others, "mine"), (copied, run_folder.CORPUS)):
+    for folder, name in ((others, "mine"), (copied, data_folder.CORPUS)):
         folder.mkdir()
         (folder / name).write_text("{}")
     for check, path, said in (
-        (run_folder.check_data_dir, others, "{} holds files and no prepared data. Give a new or an empty folder as `data_dir`."),
-        (run_folder.check_export_dir, run, "Expected a folder for exports. Received: {}, which holds a run. Give another `export_dir`."),
+        (data_folder.check, others, "{} holds files and no prepared data. Give a new or an empty folder as `data_dir`."),
+        (export_folder.check, run, "Expected a folder for exports. Received: {}, which holds a run. Give another `export_dir`."),
         (
             lambda path: files.check_new(path, "export_dir"),
             others,
@@ -521,8 +163,8 @@ def test_a_folder_that_holds_something_else_is_reported(tmp_path):
         with pytest.raises((OSError, ValueError)) as raised:
             check(path)
         assert str(raised.value) == said.format(path)
-    run_folder.check_data_dir(copied)
-    run_folder.check_export_dir(others)
+    data_folder.check(copied)
+    export_folder.check(others)
 
 
 @pytest.mark.parametrize("name", ["logs", "not_finite", "checkpoints"])

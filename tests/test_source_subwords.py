@@ -16,7 +16,7 @@ import toy_task  # noqa: F401
 from test_parent import GIVEN, trained
 from test_prepare import TRAIN, VALID, contents, texts, write_text
 
-from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras import checkpoint, data_folder, registry, run_folder, run_options, run_start
 from t2t_keras.config import BOS, EOS, DataConfig, DecodeConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding.loading import load
@@ -54,7 +54,7 @@ def test_each_side_has_the_sub_words_that_its_text_gives_and_records_have_their_
     assert (folder / "subwords.source.model").read_bytes() == learned(0, 320)
     assert (folder / "subwords.model").read_bytes() == learned(1, 310)
     assert (texts(folder, "train"), texts(folder, "valid")) == (TRAIN, VALID)
-    assert run_folder.recorded_options(folder)["source_vocab_size"] == 320
+    assert data_folder.recorded_options(folder)["source_vocab_size"] == 320
 
 
 @pytest.mark.parametrize("sizes", [SIZES, {"vocab_size": 310, "source_vocab_size": 0}], ids=["two matrices", "a shared matrix"])
@@ -136,8 +136,8 @@ def folder(tmp_path_factory) -> pathlib.Path:
     return folder / "run"
 
 
-def resolved(model_dir: pathlib.Path, data_dir: pathlib.Path, **given) -> run_folder.Options:
-    return run_folder.resolve(model_dir, given, str(data_dir))
+def resolved(model_dir: pathlib.Path, data_dir: pathlib.Path, **given) -> run_options.Options:
+    return run_start.resolve(model_dir, given, str(data_dir))
 
 
 @pytest.mark.medium
@@ -163,7 +163,7 @@ def test_data_without_sub_words_of_the_source_are_not_for_a_run_that_has_some(tm
 def test_a_task_of_one_vocabulary_refuses_another(folder, tmp_path, given):
     """Its architecture may not even have the option."""
     with pytest.raises(ValueError, match="source_"):
-        run_folder.resolve(tmp_path / "new", given | {"architecture": "tagger"}, "" if given else str(folder / "data"))
+        run_start.resolve(tmp_path / "new", given | {"architecture": "tagger"}, "" if given else str(folder / "data"))
 
 
 @pytest.mark.medium

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
-from t2t_keras import run_folder
+from t2t_keras import run_folder, run_options
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.experiments import paper, series, table3, table3_report
 from t2t_keras.experiments.table3_report import Result
@@ -143,9 +143,9 @@ def trained(monkeypatch):
     return rows
 
 
-def options_of(*names: str, **train) -> dict[str, run_folder.Options]:
+def options_of(*names: str, **train) -> dict[str, run_options.Options]:
     train = TrainConfig(**{"train_steps": 10, **train})
-    return {name: run_folder.Options(model=paper.model(name), train=train, data=DataConfig(dataset="builtin")) for name in names}
+    return {name: run_options.Options(model=paper.model(name), train=train, data=DataConfig(dataset="builtin")) for name in names}
 
 
 def test_a_stopped_table_resumes_at_its_row_and_trains_no_row_twice(tmp_path, trained, messages):

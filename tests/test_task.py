@@ -15,7 +15,7 @@ from test_architecture import arrays, resumed
 from toy_task import LOWER, TaggerConfig, Tagging, tag
 
 import t2t_keras
-from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras import checkpoint, registry, run_folder, run_options, run_start
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, beam_pipeline, corpora, prepare, shards
 from t2t_keras.model.transformer import Transformer
@@ -39,7 +39,7 @@ def sentences(number: int, seed: int) -> list[str]:
 
 
 def trained(model_dir: pathlib.Path, **given) -> TrainState:
-    options = run_folder.resolve(model_dir, given, "" if (model_dir / "config.json").exists() else str(model_dir.parent / "data"))
+    options = run_start.resolve(model_dir, given, "" if (model_dir / "config.json").exists() else str(model_dir.parent / "data"))
     return run.train(model_dir, options, strategy=devices.make_strategy(2))
 
 
@@ -133,16 +133,16 @@ def test_data_of_another_task_is_refused(folder, monkeypatch):
 def test_a_second_side_is_refused(tmp_path):
     expected = "Expected `train_source`, or none, for the task case_tagging. Received: train_source=a, train_target=b."
     with pytest.raises(ValueError, match=re.escape(expected)):
-        run_folder.resolve(tmp_path, {"architecture": "tagger", "train_source": "a", "train_target": "b"})
+        run_start.resolve(tmp_path, {"architecture": "tagger", "train_source": "a", "train_target": "b"})
 
 
 def test_a_metric_of_another_task_is_refused(tmp_path):
     with pytest.raises(ValueError, match=re.escape("Expected `best_metric` to be one of accuracy, loss. Received: best_metric=bleu.")):
-        run_folder.resolve(tmp_path, {"architecture": "tagger", "best_metric": "bleu"})
+        run_start.resolve(tmp_path, {"architecture": "tagger", "best_metric": "bleu"})
 
 
 def test_a_task_has_its_own_default_metric_and_sums_of_its_own(monkeypatch):
-    assert run_folder.Options.default("tagger").train.best_metric == "accuracy"
+    assert run_options.Options.default("tagger").train.best_metric == "accuracy"
     monkeypatch.setattr(Tagging, "sums", ("loss", "smoothed_loss", "finite", "correct", "seconds"))
     with pytest.raises(ValueError, match=re.escape("names than those of every task. Received: finite, seconds.")):
         registry.task_of("tagger")
@@ -193,7 +193,7 @@ def test_the_limit_of_lengths_is_that_of_the_columns_that_count(monkeypatch):
 @pytest.mark.medium
 def test_other_sums_than_the_task_names_are_refused_before_the_first_update(folder, monkeypatch):
     monkeypatch.setattr(Tagging, "sums", ("smoothed_loss", "correct"))
-    options = run_folder.Options.default("tagger")
+    options = run_options.Options.default("tagger")
     model = registry.architecture("tagger").model_class()(options.model)
     columns = {"words": tf.constant([[5, 6]]), "case": tf.constant([[1, 1]])}
     with pytest.raises(ValueError, match="Expected the sums smoothed_loss, correct from `loss` of the task case_tagging. Received: loss, "):

@@ -14,7 +14,7 @@ from tensorboard.plugins import base_plugin
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups, metadata, plugin_data_pb2
 
-from t2t_keras import run_folder
+from t2t_keras import run_options
 from t2t_keras.config import ModelConfig, TrainConfig
 from t2t_keras.reporting import hparams, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
         TensorBoardWriter(tmp_path / "logs").write(1, {"train/loss": 1.0})
 
 
-OPTIONS = run_folder.Options()
+OPTIONS = run_options.Options()
 
 
 def board_of(folder, options=OPTIONS, **others) -> TensorBoardWriter:
@@ -214,7 +214,7 @@ def test_the_hparams_tab_has_every_option_and_the_scores_of_validation():
     """As TensorBoard's own plugin reads them."""
     experiment, session = (Summary.FromString(each).value[0].metadata for each in hparams.summaries(OPTIONS))
     columns = metadata.parse_experiment_plugin_data(experiment.plugin_data.content)
-    names = {"architecture", *run_folder.option_names()}
+    names = {"architecture", *run_options.option_names()}
     assert {info.name for info in columns.hparam_infos} == names
     assert [(info.name.tag, info.display_name) for info in columns.metric_infos] == [
         ("valid/bleu", "validation BLEU"),
@@ -242,7 +242,7 @@ def test_other_columns_of_the_hparams_tab_are_told_apart_and_starts_are_not():
 
 def test_options_given_as_numbers_of_numpy_are_shown_too():
     """As a search over options in Python gives them."""
-    options = run_folder.Options(model=ModelConfig(dropout=np.float64(0.25)), train=TrainConfig(dtype=np.str_("bfloat16")))
+    options = run_options.Options(model=ModelConfig(dropout=np.float64(0.25)), train=TrainConfig(dtype=np.str_("bfloat16")))
     columns, row = (Summary.FromString(each).value[0].metadata for each in hparams.summaries(options))
     types = {info.name: info.type for info in metadata.parse_experiment_plugin_data(columns.plugin_data.content).hparam_infos}
     values = metadata.parse_session_start_info_plugin_data(row.plugin_data.content).hparams

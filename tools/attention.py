@@ -87,13 +87,13 @@ def _sentences() -> list[tuple[int, str, str | None]]:
 
 def draw() -> None:
     model = options.trained_model()
-    from t2t_keras import run_folder
+    from t2t_keras import run_folder, run_options
 
     model_dir, *others = model["model_dir"]
     if others:
         raise ValueError(f"Expected one run, whose attention can be drawn. Received: {1 + len(others)}.")
     (config,) = run_folder.groups(model_dir, "model")
-    if run_folder.architecture_of(model_dir) == run_folder.TRANSFORMER:
+    if run_folder.architecture_of(model_dir) == run_options.TRANSFORMER:
         number = dict(zip(_KINDS, (config.encoder_layers, config.decoder_layers, config.decoder_layers), strict=True))
         number_of_heads = config.num_heads
     else:  # What another architecture has is its alignment.

@@ -9,7 +9,7 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras import run_folder
+from t2t_keras import run_options, run_start
 from t2t_keras.cli import flags as options
 from t2t_keras.config import ATTENTION_FUNCTIONS
 from t2t_keras.data import corpora
@@ -20,16 +20,16 @@ _ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each time
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", "runs/attention_functions", "Folder of the measurements, the picture and the runs.")
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: output_dir/data.")
 _SET_HERE = ("attention", "num_heads", "d_k", "d_v")
-options.define(*run_folder.groups_of().values())
+options.define(*run_options.groups_of().values())
 
 
-def _options(function: str, d_k: int, output_dir: pathlib.Path) -> run_folder.Options:
+def _options(function: str, d_k: int, output_dir: pathlib.Path) -> run_options.Options:
     """Returns all options of a run: those of the function and d_k, and otherwise the given ones or the defaults.
 
     Raises:
         ValueError: an option is invalid, or d_k does not divide d_model.
     """
-    given, sources = options.given(*run_folder.groups_of().values()), options.sources()
+    given, sources = options.given(*run_options.groups_of().values()), options.sources()
     if wrong := [f"--{name}" for name in _SET_HERE if sources.get(name) == "command line"]:
         raise ValueError(f"Expected no {', '.join(wrong)}: this program sets them.")
     data_dir = os.path.expanduser(_DATA_DIR.value) or output_dir / "data"
@@ -37,7 +37,7 @@ def _options(function: str, d_k: int, output_dir: pathlib.Path) -> run_folder.Op
     if d_model % d_k:
         raise ValueError(f"Expected --widths that divide d_model={d_model}. Received: {d_k}.")
     of_run = {"attention": function, "num_heads": d_model // d_k, "d_k": d_k, "d_v": d_k}
-    return run_folder.resolve(output_dir / f"{function}_{d_k}", given | of_run, str(data_dir), sources)
+    return run_start.resolve(output_dir / f"{function}_{d_k}", given | of_run, str(data_dir), sources)
 
 
 def measure() -> None:
@@ -45,7 +45,7 @@ def measure() -> None:
     widths, lengths = options.positive_numbers(_WIDTHS), options.positive_numbers(_LENGTHS)
     runs = {(function, d_k): _options(function, d_k, output_dir) for d_k in widths for function in ATTENTION_FUNCTIONS}
     for (function, d_k), chosen in runs.items():
-        run_folder.check_start(output_dir / f"{function}_{d_k}", chosen)
+        run_start.check(output_dir / f"{function}_{d_k}", chosen)
     first = next(iter(runs.values()))  # All have the same data.
     if first.data.train_source:
         corpora.check_files(first.data, first.task.texts)

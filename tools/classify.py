@@ -16,7 +16,7 @@ import sys
 
 from absl import flags
 
-from t2t_keras import run_folder
+from t2t_keras import export_folder, run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import training
 from t2t_keras.data import corpora
@@ -138,7 +138,7 @@ def predict() -> None:
 
 def export() -> None:
     export_dir = pathlib.Path(_EXPORT_DIR.value).expanduser()
-    run_folder.check_export_dir(export_dir)
+    export_folder.check(export_dir)
     with options.without_noise():
         from t2t_keras.export import classifier
 

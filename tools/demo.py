@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-from t2t_keras import run_folder
+from t2t_keras import export_folder, run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.decoding import process_environment
 
@@ -50,7 +50,7 @@ def demo() -> None:
         translate = page.from_server(client.connect(client.Model(_SERVER.value, _MODEL_NAME.value)))
     else:
         folders = run_folder.several(_MODEL_DIR.value)
-        if len(folders) == 1 and run_folder.export_in(folders[0]):
+        if len(folders) == 1 and export_folder.export_in(folders[0]):
             process_environment.choose_threads()
         else:
             process_environment.choose([run_folder.groups(folder, "model")[0] for folder in folders], "float32", int8=False)

@@ -7,7 +7,7 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras import run_folder
+from t2t_keras import export_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.files import check_new
 
@@ -35,7 +35,7 @@ def export() -> None:
         raise ValueError(f"Expected --export_dir to be a local folder. Received: {_EXPORT_DIR.value}. Export locally, then copy.")
     model, export_dir = options.trained_model(), pathlib.Path(_EXPORT_DIR.value).expanduser()
     if _FORMAT.value == "savedmodel":
-        run_folder.check_export_dir(export_dir)
+        export_folder.check(export_dir)
     else:
         check_new(export_dir, "export_dir")
     if _FORMAT.value != "savedmodel" and (model["dtype"] != "float32" or model["int8"]):

@@ -13,7 +13,7 @@ import shlex
 
 from absl import flags
 
-from t2t_keras import registry, run_folder
+from t2t_keras import registry, run_options, run_start
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DataConfig, DecodeConfig, with_current_names
 from t2t_keras.data import corpora
@@ -82,7 +82,9 @@ def _changes(row: str, changes: str) -> dict:
     except (flags.Error, ValueError) as error:
         raise ValueError(f"--row={row}: {' '.join(str(error).split())}") from error
     given = with_current_names({name: own[name].value for name in own if own[name].present and name != "flagfile"})
-    of_runs = run_folder.option_names(options.chosen_architecture()) - {field.name for field in dataclasses.fields(DecodeConfig)} - {"seed"}
+    of_runs = (
+        run_options.option_names(options.chosen_architecture()) - {field.name for field in dataclasses.fields(DecodeConfig)} - {"seed"}
+    )
     if wrong := [*operands, *(f"--{name}" for name in given if name not in of_runs)]:
         raise ValueError(f"Expected options of training and of the model in --row={row}. Received: {', '.join(wrong)}.")
     return given
@@ -125,8 +127,8 @@ def train() -> None:
                 data /= f"seed{seed}"  # This corpus depends on the seed.
             where = sources | dict.fromkeys(own, f"--row={row}") | {"seed": "--seeds", "data_dir": "--output_dir"}
             folder = output_dir / row / f"seed{seed}"
-            runs[f"{row}/seed{seed}"] = found = run_folder.resolve(folder, chosen, str(data), where, resumes=False)
-            run_folder.check_start(folder, found)
+            runs[f"{row}/seed{seed}"] = found = run_start.resolve(folder, chosen, str(data), where, resumes=False)
+            run_start.check(folder, found)
             if checkpoint == "ema" and not found.train.ema_decay:
                 raise ValueError(f"Expected `ema_decay` in all rows with --checkpoint=ema. Received: {row} without it.")
             if found.data.train_source:

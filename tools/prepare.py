@@ -11,7 +11,7 @@ from multiprocessing import resource_tracker
 
 from absl import flags
 
-from t2t_keras import run_folder
+from t2t_keras import data_folder, run_folder, run_options, run_start
 from t2t_keras.cli import beam
 from t2t_keras.cli import flags as options
 from t2t_keras.data import corpora
@@ -31,9 +31,9 @@ options.define_divisors()
 
 
 def prepare() -> None:
-    chosen = run_folder.Options(**options.read_run(), architecture=options.chosen_architecture())
-    run_folder.check_text(chosen.groups, chosen.task)
-    run_folder.check_positions(chosen.groups, chosen.task)
+    chosen = run_options.Options(**options.read_run(), architecture=options.chosen_architecture())
+    run_start.check_text(chosen.groups, chosen.task)
+    run_start.check_positions(chosen.groups, chosen.task)
     if (start := chosen.train.starts_from) and chosen.train.parent_subwords and not chosen.data.subwords_file:
         path = pathlib.Path(start) / run_folder.SUBWORDS
         raise ValueError(
@@ -48,8 +48,8 @@ def prepare() -> None:
             f"Expected a task with records of single lines, which Beam can divide. Received: {chosen.task.name}, of documents."
         )
     folder = pathlib.Path(_DATA_DIR.value).expanduser()
-    run_folder.check_data_dir(folder)
-    if not (folder / run_folder.CORPUS).exists():
+    data_folder.check(folder)
+    if not (folder / data_folder.CORPUS).exists():
         corpora.check_files(chosen.data, chosen.task.texts)
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras import gpus

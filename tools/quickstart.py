@@ -14,7 +14,7 @@ import time
 
 from absl import flags
 
-from t2t_keras import run_folder
+from t2t_keras import run_options, run_start
 from t2t_keras.cli import flags as options
 from t2t_keras.log import logger
 
@@ -23,7 +23,7 @@ _ROOT = pathlib.Path(__file__).parent.parent
 _CHECKOUT = (_ROOT / "setup.py").exists()
 # An installed program does not write into its own folder.
 _MODEL_DIR = flags.DEFINE_string("model_dir", str((_ROOT if _CHECKOUT else pathlib.Path()) / "runs" / "quickstart"), "Folder of the run.")
-options.define(*run_folder.groups_of().values())
+options.define(*run_options.groups_of().values())
 
 
 def fastest_dtype() -> str:
@@ -49,8 +49,8 @@ def fastest_dtype() -> str:
 def quickstart() -> None:
     started = time.monotonic()
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
-    groups = run_folder.groups_of().values()
-    chosen = run_folder.resolve(model_dir, options.given(*groups), sources=options.sources())
+    groups = run_options.groups_of().values()
+    chosen = run_start.resolve(model_dir, options.given(*groups), sources=options.sources())
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.data import prepare
         from t2t_keras.decoding.loading import load

@@ -12,7 +12,7 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras import run_folder
+from t2t_keras import run_options, run_start
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DecodeConfig
 from t2t_keras.data import corpora
@@ -23,24 +23,24 @@ _ROWS = flags.DEFINE_list("rows", "all", f"Rows to train, separated by commas: {
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", "runs/table3", "Folder of the table. Each row has its run in a folder there.")
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "Folder of prepared data, or where to prepare it; empty: output_dir/data.")
 _CPU_DEVICES = flags.DEFINE_integer("cpu_devices", 1, "Number of virtual CPU devices to train on without a GPU.", lower_bound=1)
-options.define(*run_folder.groups_of().values())
+options.define(*run_options.groups_of().values())
 options.define_divisors()
 
 
-def _options(row: str, output_dir: pathlib.Path) -> run_folder.Options:
+def _options(row: str, output_dir: pathlib.Path) -> run_options.Options:
     """Returns all options of a row: those of the row, and otherwise the given ones or the defaults.
 
     Raises:
         ValueError: the command line gives an option that the rows set, or an option is invalid.
     """
-    given, sources = options.given(*run_folder.groups_of().values()), options.sources()
+    given, sources = options.given(*run_options.groups_of().values()), options.sources()
     fixed = (*paper.OPTIONS_OF_ROWS, *(field.name for field in dataclasses.fields(DecodeConfig)))
     if wrong := [f"--{name}" for name in fixed if sources.get(name) == "command line"]:
         raise ValueError(f"Expected no {', '.join(wrong)}: the rows of Table 3 set the model, and section 6.2 the search.")
     given, sources = options.with_row(row, given, sources, f"table3/{row}")
     data_dir = os.path.expanduser(_DATA_DIR.value) or output_dir / "data"
     sources["data_dir"] = "command line" if _DATA_DIR.value else "output_dir"
-    return run_folder.resolve(output_dir / row, given, str(data_dir), sources, resumes=False)
+    return run_start.resolve(output_dir / row, given, str(data_dir), sources, resumes=False)
 
 
 def train() -> None:
@@ -56,7 +56,7 @@ def train() -> None:
                 "Leave one of them out of --rows, or choose smaller divisors."
             )
     for row, chosen in rows.items():
-        run_folder.check_start(output_dir / row, chosen)
+        run_start.check(output_dir / row, chosen)
     first = next(iter(rows.values()))  # All have the same data.
     if first.data.train_source:
         corpora.check_files(first.data, first.task.texts)

@@ -47,7 +47,7 @@ def resume(d_model: int) -> dict:
     """
     from t2t_keras import checkpoint
     from t2t_keras.config import TrainConfig
-    from t2t_keras.run_folder import Options
+    from t2t_keras.run_options import Options
     from t2t_keras.training import devices, run
 
     model, adam = run._make_model(devices.make_strategy(), Options(of_width(d_model), TrainConfig()))

@@ -8,7 +8,7 @@ from benchmarks.growth_experiments.experiment import Experiment, Panel
 from t2t_keras.config import EOS, ModelConfig, RnnConfig, TrainConfig
 from t2t_keras.experiments import paper
 from t2t_keras.machine import peak_memory, resident_memory
-from t2t_keras.run_folder import TRANSFORMER, Options
+from t2t_keras.run_options import TRANSFORMER, Options
 
 BASE = paper.model("base", vocab_size=32_000)
 TOKENS, LENGTH = 4096, 32  # Tokens of an update on each side, and length of its sentences, unless they grow.

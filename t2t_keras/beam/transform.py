@@ -15,7 +15,7 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
-from t2t_keras import phrases, run_folder
+from t2t_keras import export_folder, phrases
 from t2t_keras.beam.folder import Chunk
 from t2t_keras.config import SampleConfig
 from t2t_keras.line_translation import READ_AHEAD, LineTranslation, LineTranslator
@@ -176,7 +176,7 @@ class Translate(beam.PTransform):
     ):
         super().__init__()
         folder = pathlib.Path(path).expanduser()
-        export = run_folder.export_in(folder)
+        export = export_folder.export_in(folder)
         if export and (options or checkpoint != "average"):
             received = ", ".join(options) or f"checkpoint={checkpoint}"
             raise ValueError(f"Expected no options for the export {export}: they are fixed. Received: {received}.")

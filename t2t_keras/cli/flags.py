@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from absl import app, flags, logging
 
-from t2t_keras import __version__, registry, run_folder
+from t2t_keras import __version__, export_folder, registry, run_folder, run_options
 from t2t_keras.config import (
     CHECKPOINTS,
     ENSEMBLE_MEANS,
@@ -74,14 +74,14 @@ def define(*groups) -> None:
                 flags.FLAGS[former[field.name]].help = f"Former name of --{field.name}; version 0.2 removes it."
 
 
-def define_run(architecture: str = run_folder.TRANSFORMER) -> None:
+def define_run(architecture: str = run_options.TRANSFORMER) -> None:
     """Defines `--architecture`, and a flag for each option of a run with this architecture: the given one, that of the run, or this."""
     text = (
-        f"Architecture of the model: {run_folder.TRANSFORMER}; rnn, a recurrent translator (Bahdanau et al. 2015); bert and classifier, of "
-        "t2t-pretrain and t2t-classify; or one that an installed package registers. A run keeps its own."
+        f"Architecture of the model: {run_options.TRANSFORMER}; rnn, a recurrent translator (Bahdanau et al. 2015); bert and classifier, "
+        "of t2t-pretrain and t2t-classify; or one that an installed package registers. A run keeps its own."
     )
-    flags.DEFINE_string(run_folder.ARCHITECTURE, architecture, text)
-    define(*run_folder.groups_of(chosen_architecture()).values())
+    flags.DEFINE_string(run_options.ARCHITECTURE, architecture, text)
+    define(*run_options.groups_of(chosen_architecture()).values())
     for name, value in registry.task_of(chosen_architecture()).defaults.items():
         flags.FLAGS.set_default(name, value)
 
@@ -95,29 +95,29 @@ def chosen_architecture() -> str:
     for _, argument, following in _arguments():
         name, equals, value = argument.lstrip("-").partition("=")
         values[name] = value if equals else following
-    if run_folder.ARCHITECTURE in values:
+    if run_options.ARCHITECTURE in values:
         try:
-            return registry.architecture(values[run_folder.ARCHITECTURE]).name
+            return registry.architecture(values[run_options.ARCHITECTURE]).name
         except ValueError as error:
             sys.exit(f"Error: {name_flags(str(error))}")
     for name in ("model_dir", "parent"):
         with contextlib.suppress(KeyError, OSError, ValueError):  # A new run, or one that is refused later.
             return run_folder.architecture_of(pathlib.Path(values[name]).expanduser())
-    defined = run_folder.ARCHITECTURE in flags.FLAGS
-    return flags.FLAGS[run_folder.ARCHITECTURE].default if defined else run_folder.TRANSFORMER
+    defined = run_options.ARCHITECTURE in flags.FLAGS
+    return flags.FLAGS[run_options.ARCHITECTURE].default if defined else run_options.TRANSFORMER
 
 
 def read_run() -> dict:
     """Returns the groups of options of a run by name, with the values of their flags."""
-    return {name: read(group) for name, group in run_folder.groups_of(chosen_architecture()).items()}
+    return {name: read(group) for name, group in run_options.groups_of(chosen_architecture()).items()}
 
 
 def given_run() -> dict:
     """Returns the options of a run that the command line or a flagfile sets, by name."""
-    architecture = flags.FLAGS[run_folder.ARCHITECTURE]
-    others = architecture.present or architecture.default != run_folder.TRANSFORMER
-    own = {run_folder.ARCHITECTURE: architecture.value} if others else {}
-    return own | given(*run_folder.groups_of(chosen_architecture()).values())
+    architecture = flags.FLAGS[run_options.ARCHITECTURE]
+    others = architecture.present or architecture.default != run_options.TRANSFORMER
+    own = {run_options.ARCHITECTURE: architecture.value} if others else {}
+    return own | given(*run_options.groups_of(chosen_architecture()).values())
 
 
 def define_checkpoint() -> None:
@@ -183,7 +183,7 @@ def translating_model() -> dict:
     Raises:
         ValueError: there are options of the model, and it is an export.
     """
-    export = run_folder.export_in(pathlib.Path(flags.FLAGS["model_dir"].value).expanduser())
+    export = export_folder.export_in(pathlib.Path(flags.FLAGS["model_dir"].value).expanduser())
     if export is None:
         return trained_model()
     if present := [f"--{name}" for name in OF_TRAINED_MODEL if flags.FLAGS[name].present]:
@@ -457,8 +457,8 @@ def _parse(arguments: list[str]) -> list[str]:
         finally:
             print(end="", flush=True)  # Of --help, which ends the program.
     except flags.UnrecognizedFlagError as error:
-        others = [name for name in registry.architectures() if error.flagname in run_folder.option_names(name)]
-        if not others or run_folder.ARCHITECTURE not in flags.FLAGS:
+        others = [name for name in registry.architectures() if error.flagname in run_options.option_names(name)]
+        if not others or run_options.ARCHITECTURE not in flags.FLAGS:
             _end_with(error)
         of = " or ".join(f"--architecture={name}" for name in others)
         sys.exit(f"Error: Expected options of --architecture={chosen_architecture()}. Received: --{error.flagname}, an option of {of}.")

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from absl import flags
 
-from t2t_keras import run_folder
+from t2t_keras import run_folder, run_options, run_start
 from t2t_keras.checkpoint import kept
 from t2t_keras.cli import flags as options
 from t2t_keras.data import corpora
 from t2t_keras.training import embeddings
 
 
-def define(architecture: str = run_folder.TRANSFORMER) -> None:
+def define(architecture: str = run_options.TRANSFORMER) -> None:
     """Defines the flags of a program that trains.
 
     Args:
@@ -32,7 +32,7 @@ def define(architecture: str = run_folder.TRANSFORMER) -> None:
 def given() -> set[str]:
     """Returns the names of the given flags of training, but of the architecture."""
     others = {name for name in ("data_dir", "cpu_devices", "dry_run") if flags.FLAGS[name].present}
-    return options.given_run().keys() - {run_folder.ARCHITECTURE} | others
+    return options.given_run().keys() - {run_options.ARCHITECTURE} | others
 
 
 def checkpoint() -> str:
@@ -47,7 +47,7 @@ def model_dir() -> pathlib.Path:
     return pathlib.Path(flags.FLAGS["model_dir"].value).expanduser()
 
 
-def train(given: dict, sources: dict[str, str]) -> run_folder.Options | None:
+def train(given: dict, sources: dict[str, str]) -> run_options.Options | None:
     """Trains or resumes the run.
 
     Args:
@@ -58,8 +58,8 @@ def train(given: dict, sources: dict[str, str]) -> run_folder.Options | None:
         The options on the chief of a run that was trained, otherwise `None`.
     """
     folder, dry_run = model_dir(), flags.FLAGS["dry_run"].value
-    chosen = run_folder.resolve(folder, given, os.path.expanduser(flags.FLAGS["data_dir"].value), sources)
-    run_folder.check_start(folder, chosen)
+    chosen = run_start.resolve(folder, given, os.path.expanduser(flags.FLAGS["data_dir"].value), sources)
+    run_start.check(folder, chosen)
     if chosen.data.train_source:
         corpora.check_files(chosen.data, chosen.task.texts)
     if chosen.train.embeddings and not kept(folder):

@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import files, gpus, patterns, tensorflow_files
+from t2t_keras import data_folder, files, gpus, patterns, tensorflow_files
 from t2t_keras.config import TEXT_OPTIONS, TEXTS, DataConfig
 from t2t_keras.data import corpora, processes, shards
-from t2t_keras.files import write_whole
+from t2t_keras.data_folder import CORPUS
+from t2t_keras.files import LOCK, SOURCE_SUBWORDS, SUBWORDS, write_whole
 from t2t_keras.log import logger
-from t2t_keras.run_folder import CORPUS, LOCK, SOURCE_SUBWORDS, SUBWORDS, check_data_dir, recorded_options
 from t2t_keras.task import Task
 from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders
@@ -225,7 +225,7 @@ def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: 
     Raises:
         ValueError: options differ, and the message names each of them; or `corpus.json` is damaged.
     """
-    recorded = recorded_options(folder)
+    recorded = data_folder.recorded_options(folder)
     asked = _options(data, vocab_size, seed, task, source_vocab_size, recorded=recorded)
     names = [*asked, *sorted(set(recorded) - set(asked))]
     if not data.names_corpus:
@@ -477,7 +477,7 @@ def prepare(
         if not (folder / LOCK).exists():  # The folder may be new. Do not create it if options or files are missing.
             for split in ("train", "valid"):
                 corpora.pairs(data, split, seed, corpora.Report(), sides=task.texts)
-        check_data_dir(folder)
+        data_folder.check(folder)
         with tensorflow_files.writing(folder), files.exclusive(folder / LOCK, str(folder), wait=True):
             if not (folder / CORPUS).exists():  # Another process may have written it while this one waited.
                 files.check_no_links(*folder.iterdir())

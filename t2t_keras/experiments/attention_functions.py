@@ -21,7 +21,7 @@ import numpy as np
 from keras import ops
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras import checkpoint, registry, run_options
 from t2t_keras.compat import replaced_calls
 from t2t_keras.config import ATTENTION_FUNCTIONS, PAD
 from t2t_keras.data import batching, shards
@@ -106,7 +106,7 @@ def of_model(model, pairs: list) -> dict[str, float]:
     return dict(zip(FIGURES, means.tolist(), strict=True)) | {"perplexity": perplexity}
 
 
-def _figures_of_run(folder: pathlib.Path, options: run_folder.Options, strategy, quiet: Callable) -> dict:
+def _figures_of_run(folder: pathlib.Path, options: run_options.Options, strategy, quiet: Callable) -> dict:
     """Trains a run, or resumes it, and measures its model with its first weights and with its last."""
     run.train(folder, options, strategy=strategy, quiet=quiet)
     with shards.plain_errors():
@@ -128,7 +128,7 @@ def measure(
     settings: table1.Settings,
     lengths: list[int],
     rounds: int,
-    runs: dict[tuple[str, int], run_folder.Options],
+    runs: dict[tuple[str, int], run_options.Options],
     output_dir: pathlib.Path,
     *,
     strategy,

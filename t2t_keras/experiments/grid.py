@@ -7,7 +7,7 @@ import json
 import pathlib
 from collections.abc import Callable, Iterator
 
-from t2t_keras import run_folder
+from t2t_keras import run_options
 from t2t_keras.config import STARTS, DecodeConfig
 from t2t_keras.data import prepare
 from t2t_keras.decoding.loading import load
@@ -60,7 +60,7 @@ def _read_results(output_dir: pathlib.Path) -> dict[str, Result]:
     return {f"{path.parent.parent.name}/{path.parent.name}": read_result(path.parent) for path in paths}
 
 
-def _check_alike(name: str, result: Result, rows: dict[str, dict], base: run_folder.Options, folder: pathlib.Path) -> None:
+def _check_alike(name: str, result: Result, rows: dict[str, dict], base: run_options.Options, folder: pathlib.Path) -> None:
     """Checks that a run of an earlier command differs from the base of this one as its row says.
 
     Raises:
@@ -80,7 +80,7 @@ def _check_alike(name: str, result: Result, rows: dict[str, dict], base: run_fol
 
 def train(
     rows: dict[str, dict],
-    runs: dict[str, run_folder.Options],
+    runs: dict[str, run_options.Options],
     output_dir: pathlib.Path,
     scoring: Scoring,
     *,

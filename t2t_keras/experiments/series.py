@@ -10,7 +10,7 @@ from typing import Protocol
 
 import keras
 
-from t2t_keras import checkpoint, run_folder
+from t2t_keras import checkpoint, data_folder, run_folder, run_options
 from t2t_keras.data import prepare, shards
 from t2t_keras.files import read_json
 from t2t_keras.log import logger
@@ -33,7 +33,7 @@ class Scored(Protocol):
     options: dict
 
 
-def determining(options: run_folder.Options, without: Iterable[str] = ()) -> dict:
+def determining(options: run_options.Options, without: Iterable[str] = ()) -> dict:
     """Returns the options that determine the scores of a run, by name.
 
     Args:
@@ -64,7 +64,7 @@ def read_result(path: pathlib.Path, kind: type, valid: Callable[[dict], bool] = 
     return kind(**values)
 
 
-def is_current(result: Scored | None, folder: pathlib.Path, options: run_folder.Options, determining: Callable) -> bool:
+def is_current(result: Scored | None, folder: pathlib.Path, options: run_options.Options, determining: Callable) -> bool:
     """Returns whether a run has its result, and needs no further updates.
 
     Args:
@@ -88,20 +88,20 @@ def is_current(result: Scored | None, folder: pathlib.Path, options: run_folder.
         raise ValueError(f"Expected the options that {folder.name} was trained with. Received: {received}. Give another `output_dir`.")
     data = options.data_folder(folder)
     if result and (data / prepare.CORPUS).exists():
-        own_source = run_folder.source_subwords_in(data)
+        own_source = data_folder.source_subwords_in(data)
         run_folder.check_data(folder, data / prepare.SUBWORDS, data / "train" / shards.RECORDS, own_source)
         model, task = options.model, options.task
         prepare.check_folder(data, options.data, model.vocab_size, options.train.seed, task, options.source_vocab_size)
     return result is not None
 
 
-def _is_trained(folder: pathlib.Path, options: run_folder.Options) -> bool:
+def _is_trained(folder: pathlib.Path, options: run_options.Options) -> bool:
     """Returns whether a run has had all its updates, and only its scores are missing."""
     return any(checkpoint.step_of(path) >= options.train.train_steps for path in checkpoint.kept(folder))
 
 
 def train(
-    runs: dict[str, run_folder.Options],
+    runs: dict[str, run_options.Options],
     output_dir: pathlib.Path,
     results: dict[str, Scored | None],
     score: Callable[[str, TrainState], Scored],

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from t2t_keras import run_folder
+from t2t_keras import run_folder, run_options
 from t2t_keras.config import DecodeConfig
 from t2t_keras.data import prepare
 from t2t_keras.decoding.loading import load
@@ -26,7 +26,7 @@ RESULT = "table3.json"  # In the run's folder of a row.
 LOGS = "logs"  # In the folder of the table, for TensorBoard's HPARAMS tab.
 
 
-def _determining(options: run_folder.Options) -> dict:
+def _determining(options: run_options.Options) -> dict:
     """Returns the options that determine the last checkpoint of a row, which is scored."""
     of_validation = () if options.train.patience else ("valid_steps", "valid_sentences")
     return series.determining(options, without={*series.OF_AVERAGES, *of_validation})
@@ -45,7 +45,7 @@ def read_result(folder: pathlib.Path) -> Result | None:
     return series.read_result(folder / RESULT, Result, valid)
 
 
-def _finished_result(row: str, folder: pathlib.Path, options: run_folder.Options) -> Result | None:
+def _finished_result(row: str, folder: pathlib.Path, options: run_options.Options) -> Result | None:
     """Returns the result of a row if it needs no further updates.
 
     Raises:
@@ -57,7 +57,7 @@ def _finished_result(row: str, folder: pathlib.Path, options: run_folder.Options
     return result if series.is_current(result, folder, options, _determining) else None
 
 
-def _score(row: str, folder: pathlib.Path, options: run_folder.Options, state: TrainState) -> Result:
+def _score(row: str, folder: pathlib.Path, options: run_options.Options, state: TrainState) -> Result:
     """Scores the last checkpoint of a row on the validation set."""
     translator = load(folder, "latest", **dataclasses.asdict(DecodeConfig()))  # The search of section 6.1, whatever the run's.
     sources, references = prepare.read_text(options.data_folder(folder), "valid")
@@ -78,10 +78,10 @@ def _score(row: str, folder: pathlib.Path, options: run_folder.Options, state: T
 
 
 def train(
-    rows: dict[str, run_folder.Options],
+    rows: dict[str, run_options.Options],
     output_dir: pathlib.Path,
     *,
-    earlier: dict[str, run_folder.Options] | None = None,
+    earlier: dict[str, run_options.Options] | None = None,
     strategy,
     quiet: Callable = contextlib.nullcontext,
 ) -> Iterator[Result]:

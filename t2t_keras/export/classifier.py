@@ -17,15 +17,15 @@ from typing import NamedTuple
 import tensorflow as tf
 
 import t2t_keras
-from t2t_keras import checkpoint, gpus, registry, run_folder
+from t2t_keras import checkpoint, export_folder, gpus, registry, run_folder, run_options
 from t2t_keras.config import BOS, EOS
 from t2t_keras.decoding.loading import make_model
 from t2t_keras.export.savedmodel import write_version
+from t2t_keras.export_folder import DESCRIPTION, EXTRA
 from t2t_keras.files import write_whole
 from t2t_keras.layers.inference import inference
 from t2t_keras.log import logger
 from t2t_keras.model.bert import Classifier
-from t2t_keras.run_folder import DESCRIPTION, EXTRA
 from t2t_keras.text.subwords import Subwords
 
 BATCH = 32  # Texts at once.
@@ -153,7 +153,7 @@ def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "aver
         BlockingIOError: another process is exporting into the folder.
         ValueError: the folder holds a run. For other errors see `load`.
     """
-    run_folder.check_export_dir(export_dir)
+    export_folder.check(export_dir)
     classifier, state = load(model_dir, which)
     # Only the objects that the signature uses. For a Keras model, TensorFlow would save functions of every layer.
     held = tf.Module()
@@ -164,7 +164,7 @@ def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "aver
         "labels": classifier.names,
         "max_length": classifier.max_length,
         "subwords_sha256": hashlib.sha256(classifier.tokenizer.model).hexdigest(),
-        run_folder.ARCHITECTURE: run_folder.architecture_of(model_dir),
+        run_options.ARCHITECTURE: run_folder.architecture_of(model_dir),
         "checkpoint": which,
         "update": state["step"],
         "versions": {"t2t_keras": t2t_keras.__version__, "tensorflow": tf.__version__},

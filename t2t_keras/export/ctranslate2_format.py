@@ -22,11 +22,10 @@ import keras
 import numpy as np
 
 from t2t_keras.config import BOS, EOS, PRE, SCALED, UNK
-from t2t_keras.files import check_new, making_folder
+from t2t_keras.files import SOURCE_SUBWORDS, SUBWORDS, check_new, making_folder
 from t2t_keras.layers.positions import sinusoids
 from t2t_keras.log import logger
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.run_folder import SOURCE_SUBWORDS, SUBWORDS
 from t2t_keras.text.byte_pairs import BytePairs
 
 _TYPICAL = 20  # Sub-words of a typical sentence.

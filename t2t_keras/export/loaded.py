@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Registers the operations of an export's tokenizer.
 
-from t2t_keras import gpus, run_folder
+from t2t_keras import export_folder, gpus
 from t2t_keras.config import SampleConfig
 from t2t_keras.decoding.sampling import seed_of_line
 from t2t_keras.decoding.sub_batches import Limits
@@ -35,8 +35,8 @@ class LoadedExport:
         signatures = read_signatures(export)
         self.translate, self.translate_with_options = signatures.translate, signatures.translate_with_options
         self.sample, self.score = signatures.sample, signatures.score
-        described = run_folder.description(export)
-        self.config, self.limits = run_folder.search_of(described), Limits()
+        described = export_folder.description(export)
+        self.config, self.limits = export_folder.search_of(described), Limits()
         self.languages, self.tags = described.get("languages", []), described.get("tags", [])
 
     def __call__(self, text) -> dict:

@@ -23,18 +23,18 @@ import tensorflow_text as tf_text
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 import t2t_keras
-from t2t_keras import run_folder, tensorflow_files
+from t2t_keras import export_folder, run_folder, run_options, tensorflow_files
 from t2t_keras.config import SampleConfig
 from t2t_keras.decoding.loading import load_with_states
 from t2t_keras.decoding.sub_batches import limits_of_server
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.export.requests import option_inputs, sample_inputs
 from t2t_keras.export.signatures import Signatures
+from t2t_keras.export_folder import DESCRIPTION, EXTRA
 from t2t_keras.files import exclusive, making_folder, write_whole
 from t2t_keras.log import logger
 from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.protocols import EncoderDecoder
-from t2t_keras.run_folder import DESCRIPTION, EXTRA
 
 WARM_UP = "tf_serving_warmup_requests"
 MODEL_NAME = "translate"
@@ -161,7 +161,7 @@ def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pat
         BlockingIOError: another process is exporting into the folder.
         ValueError: the weights are too large for a graph, or the folder holds a run.
     """
-    run_folder.check_export_dir(export_dir)
+    export_folder.check(export_dir)
     model = translator.model
     # The graph holds a shared matrix twice: for the encoder and for the decoder.
     shared = [each.embedding_matrix for each in getattr(model, "models", [model]) if each.source_embedding_matrix is None]
@@ -200,5 +200,5 @@ def _of_run(model_dir: pathlib.Path, which: str, state: dict) -> dict:
     """Describes a run and the state of its newest checkpoint that was loaded."""
     (train_config,) = run_folder.groups(model_dir, "train")
     best = {train_config.best_metric: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
-    architecture = {run_folder.ARCHITECTURE: run_folder.architecture_of(model_dir)}
+    architecture = {run_options.ARCHITECTURE: run_folder.architecture_of(model_dir)}
     return architecture | {"checkpoint": which, "update": state["step"], "best_validation": best}

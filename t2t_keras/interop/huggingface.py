@@ -6,7 +6,7 @@ import pathlib
 
 import numpy as np
 
-from t2t_keras import checkpoint, run_folder
+from t2t_keras import checkpoint, run_folder, run_options
 from t2t_keras.config import TENSOR2TENSOR, DataConfig
 from t2t_keras.files import check_new, making_folder
 from t2t_keras.interop import huggingface_folder, m2m_vocabulary, marian_config
@@ -91,7 +91,7 @@ def import_huggingface(
     with opened_weights(folder) as tensors:
         model = Model(config, tensors, sides.source_rows, sides.target_rows)
         data = DataConfig(subwords="sentencepiece", **(languages_of(folder) if config.kind == MARIAN else {}))
-        options = run_folder.Options(config.model, decode=config.decode, data=data, sources=_sources(source, folder, config))
+        options = run_options.Options(config.model, decode=config.decode, data=data, sources=_sources(source, folder, config))
         with making_folder(model_dir) as unfinished:
             paths = unfinished / run_folder.SUBWORDS, unfinished / run_folder.SOURCE_SUBWORDS
             for path, subwords in zip(paths, (sides.target, sides.source), strict=True):
@@ -147,6 +147,6 @@ def _check_ids(folder: Folder, config: MarianConfig, target: Vocabulary) -> None
 
 
 def _sources(source: str | os.PathLike, folder: Folder, config: MarianConfig) -> dict[str, str]:
-    """Returns where options come from, as `run_folder.Options.sources`."""
+    """Returns where options come from, as `run_options.Options.sources`."""
     name = OF_HUB * folder.of_hub + (str(source) if str(source).isprintable() else ascii(str(source)))
     return dict.fromkeys([*vars(config.model), *vars(config.decode)], IMPORT + name)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import sentencepiece
 
-from t2t_keras import checkpoint, run_folder
+from t2t_keras import checkpoint, run_folder, run_options
 from t2t_keras.config import BOS, EOS, PAD, UNK, DecodeConfig, ModelConfig
 from t2t_keras.files import check_new, making_folder
 from t2t_keras.interop import model_card
@@ -138,10 +138,10 @@ def _library():
     return save_file
 
 
-def _options(model_dir: pathlib.Path) -> run_folder.Options:
+def _options(model_dir: pathlib.Path) -> run_options.Options:
     """Returns the options of a run that Marian has a model for."""
     options, advice = run_folder.read(model_dir), "Export a SavedModel instead."
-    if options.architecture != run_folder.TRANSFORMER:
+    if options.architecture != run_options.TRANSFORMER:
         raise ValueError(
             f"Expected a Transformer for the format of Hugging Face. Received: a run with architecture={options.architecture}. {advice}"
         )

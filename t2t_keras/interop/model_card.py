@@ -6,7 +6,7 @@ import pathlib
 import re
 import shlex
 
-from t2t_keras import run_folder
+from t2t_keras import data_folder, files, run_folder, run_options
 from t2t_keras.config import FILES, OF_START, TEXTS, DataConfig, DecodeConfig
 from t2t_keras.files import read_json
 from t2t_keras.interop.huggingface import IMPORT, OF_HUB
@@ -100,15 +100,15 @@ def read_scores(path: pathlib.Path) -> Scores:
     return Scores(path.stem, ", ".join(filter(None, weights)), figures)
 
 
-def corpus(model_dir: pathlib.Path, options: run_folder.Options) -> DataConfig:
+def corpus(model_dir: pathlib.Path, options: run_options.Options) -> DataConfig:
     """Returns the options of the data, which a resumed run may have in its data folder alone."""
-    folder = model_dir / run_folder.DATA
-    if options.data.names_corpus or options.data_dir or not (folder / run_folder.CORPUS).exists():
+    folder = model_dir / files.DATA
+    if options.data.names_corpus or options.data_dir or not (folder / data_folder.CORPUS).exists():
         return options.data
-    recorded = run_folder.recorded_options(folder)
+    recorded = data_folder.recorded_options(folder)
     texts = {name: ",".join(str(line).rsplit(" ", 2)[0] for line in recorded.get(name, [])) for name in TEXTS}  # NAME BYTES SHA-256.
     # Tags are of the names in the command, of which one may stand for several files.
-    return dataclasses.replace(run_folder.prepared_with(folder), source_tag="", **texts)
+    return dataclasses.replace(data_folder.prepared_with(folder), source_tag="", **texts)
 
 
 def languages(data: DataConfig) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def languages(data: DataConfig) -> tuple[str, ...]:
 def card(
     name: str,
     model_dir: pathlib.Path,
-    options: run_folder.Options,
+    options: run_options.Options,
     data: DataConfig,
     decode: DecodeConfig,
     weights: str,
@@ -177,7 +177,7 @@ def _names(paths: str) -> str:
     return ",".join(pathlib.PurePath(path).name for path in paths.split(","))
 
 
-def _origin(model_dir: pathlib.Path, options: run_folder.Options, state: dict) -> tuple[str, str, str]:
+def _origin(model_dir: pathlib.Path, options: run_options.Options, state: dict) -> tuple[str, str, str]:
     """Returns a sentence on where the model is from, the command that made it, and the model of the hub that it was imported from."""
     source = options.sources.get("d_model", "")
     *_, name = source.rpartition(IMPORT)  # By the run, or by the one that its weights started from.
@@ -191,7 +191,7 @@ def _origin(model_dir: pathlib.Path, options: run_folder.Options, state: dict) -
             value = getattr(group, field.name)
             source = options.sources.get(field.name, "")
             changed = value != field.default or (options.train.parent and source)  # A child may set an option back to its default.
-            if changed and not source.startswith(run_folder.OF_PARENT) and field.name not in _LOCAL:
+            if changed and not source.startswith(run_options.OF_PARENT) and field.name not in _LOCAL:
                 value = _names(value) if field.name in (*FILES, *OF_START) else value
                 given.append(f"--{field.name}={_code(shlex.quote(str(value)))}")
     step = state.get("step")
@@ -221,7 +221,7 @@ def _corpora(data: DataConfig) -> str:
     return "\n".join(rows) or "The run does not name its data."
 
 
-def _table(options: run_folder.Options, state: dict, scores: list[Scores]) -> str:
+def _table(options: run_options.Options, state: dict, scores: list[Scores]) -> str:
     rows = [
         f"| {_plain(each.name)} | {label} | {value:.2f} | {_plain(each.weights)} | {signature.replace('|', chr(92) + '|')} |"
         for each in scores

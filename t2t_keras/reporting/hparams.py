@@ -6,7 +6,7 @@ import os
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import api, api_pb2, metadata, plugin_data_pb2
 
-from t2t_keras import run_folder
+from t2t_keras import run_options
 from t2t_keras.config import OF_START
 
 _TYPES = {bool: api_pb2.DATA_TYPE_BOOL, int: api_pb2.DATA_TYPE_FLOAT64, float: api_pb2.DATA_TYPE_FLOAT64, str: api_pb2.DATA_TYPE_STRING}
@@ -23,12 +23,12 @@ def row(values: dict) -> bytes:
     return api.hparams_pb(values, trial_id="").SerializeToString()
 
 
-def summaries(options: run_folder.Options) -> list[bytes]:
+def summaries(options: run_options.Options) -> list[bytes]:
     """The columns of the table and the run's row in it, each as a serialized `Summary`."""
     fields = [(group, field) for group in options.groups.values() for field in dataclasses.fields(group)]
     values = {field.name: field.type(getattr(group, field.name)) for group, field in fields}  # NumPy's numbers are options, too.
     names = {name: os.path.basename(values[name]) for name in OF_START}
-    values = {run_folder.ARCHITECTURE: options.architecture} | values | names
+    values = {run_options.ARCHITECTURE: options.architecture} | values | names
     task = options.task
     shown = sorted(task.metrics, key=lambda metric: metric.name != task.best_metrics[0])  # The one that selects checkpoints comes first.
     titles = {metric.name: metric.title if metric.title.isupper() else metric.title.lower() for metric in shown if metric.valid}

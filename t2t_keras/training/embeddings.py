@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from t2t_keras import run_folder
+from t2t_keras import run_folder, run_options
 from t2t_keras.files import write_whole
 from t2t_keras.interop import word_vectors
 from t2t_keras.log import logger
@@ -13,7 +13,7 @@ from t2t_keras.log import logger
 _MARK = "▁"  # Before sub-words that begin a word.
 
 
-def check(options: run_folder.Options) -> None:
+def check(options: run_options.Options) -> None:
     """Checks what can be found out about the option `embeddings` before TensorFlow is imported.
 
     Raises:

@@ -22,7 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import checkpoint, files, gpus, registry, run_folder
+from t2t_keras import checkpoint, data_folder, files, gpus, registry, run_folder, run_options, run_start
 from t2t_keras.config import AVERAGE, FILES, STARTS, TrainConfig
 from t2t_keras.data import batching, data_service, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
@@ -40,7 +40,7 @@ def _policy(dtype: str) -> str:
     return dtype if dtype == "float32" else f"mixed_{dtype}"
 
 
-def _validation(strategy, model, tokenizer, folder: pathlib.Path, options: run_folder.Options) -> Callable[[int], dict]:
+def _validation(strategy, model, tokenizer, folder: pathlib.Path, options: run_options.Options) -> Callable[[int], dict]:
     """Returns a function step → the metrics of the task on the validation set, and on the chief what else the task shows."""
     config, task = options.train, options.task
     budget = max(config.micro_batch_tokens, *shards.counted(shards.read_info(folder / "valid")))
@@ -61,7 +61,7 @@ def _validation(strategy, model, tokenizer, folder: pathlib.Path, options: run_f
     return validate
 
 
-def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_run: bool) -> run_folder.Options:
+def _prepare_folders(model_dir: pathlib.Path, options: run_options.Options, dry_run: bool) -> run_options.Options:
     """Prepares the data and writes the files that describe the run, or checks that they match if they exist.
 
     Returns:
@@ -69,11 +69,11 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     """
     model, train, data = options.model, options.train, options.data
     if train.data_service:
-        run_folder.check_given(model_dir, options, ["data_service"], "read the data from a service")
+        run_start.check_given(model_dir, options, ["data_service"], "read the data from a service")
         data_service.check(train.data_service)
     before = run_folder.read(model_dir) if run_folder.check(model_dir) else None
     resumed = bool(before and checkpoint.kept(model_dir))
-    changes = run_folder.changes(model_dir, before, options) if before else ""
+    changes = run_start.changes(model_dir, before, options) if before else ""
     if resumed:
         checkpoint.check_size(model_dir, AVERAGE, model.num_weights)
         run_folder.read_subwords(model_dir)
@@ -81,25 +81,25 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     if before and not data.names_corpus:
         options = dataclasses.replace(options, data=before.data)
     if train.starts_from and not resumed:
-        run_folder.check_given(model_dir, options, STARTS, "start from the weights of another run")
+        run_start.check_given(model_dir, options, STARTS, "start from the weights of another run")
     if train.embeddings and not resumed:
-        run_folder.check_given(model_dir, options, ["embeddings"], "start from word vectors")
+        run_start.check_given(model_dir, options, ["embeddings"], "start from word vectors")
         embeddings.check(options)
     if not (folder / prepare.CORPUS).exists():
         outside = ["data_dir", *(["dataset"] if options.data.dataset != "builtin" else []), *FILES]
-        run_folder.check_given(model_dir, options, outside, f"prepare {folder} again")
+        run_start.check_given(model_dir, options, outside, f"prepare {folder} again")
     named = data if (folder / prepare.CORPUS).exists() else options.data
     prepare.prepare(named, model.vocab_size, train.seed, folder, options.task, source_vocab_size=options.source_vocab_size)
     if not options.data.names_corpus:
-        data = run_folder.prepared_with(folder)
+        data = data_folder.prepared_with(folder)
         sources = dict.fromkeys(dataclasses.asdict(data), "data folder") | options.sources
         options = dataclasses.replace(options, data=data, sources=sources)
-    recorded, written = run_folder.recorded_options(folder), shards.read_info(folder / "train")["vocab_size"]
+    recorded, written = data_folder.recorded_options(folder), shards.read_info(folder / "train")["vocab_size"]
     for name, asked, default in (("vocab_size", model.vocab_size, written), ("source_vocab_size", options.source_vocab_size, 0)):
         if (expected := recorded.get(name, default)) != asked:
             raise ValueError(f"Expected {name}={expected}, which {folder} was prepared with. Received: {name}={asked}.")
     subwords, records = folder / prepare.SUBWORDS, folder / "train" / shards.RECORDS
-    source_subwords = run_folder.source_subwords_in(folder)
+    source_subwords = data_folder.source_subwords_in(folder)
     if resumed:
         run_folder.check_data(model_dir, subwords, records, source_subwords)
     elif (
@@ -121,7 +121,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_folder.Options, dry_r
     return options
 
 
-def _make_model(strategy, options: run_folder.Options) -> tuple:
+def _make_model(strategy, options: run_options.Options) -> tuple:
     """Makes the model and its optimizer in the strategy's scope."""
     with strategy.scope():
         model = make(registry.architecture(options.architecture), options.model, _policy(options.train.dtype))
@@ -178,7 +178,7 @@ def _make_diagnose(
 
 def train(
     model_dir: pathlib.Path,
-    options: run_folder.Options,
+    options: run_options.Options,
     *,
     strategy,
     dry_run: bool = False,
@@ -189,7 +189,7 @@ def train(
 
     Args:
         model_dir: the run's folder.
-        options: from `run_folder.resolve`. If they name no corpus, it is the run's, or the one that the data folder was prepared from.
+        options: from `run_start.resolve`. If they name no corpus, it is the run's, or the one that the data folder was prepared from.
         strategy: from `devices.make_strategy`.
         dry_run: prepare the data, run the largest micro-batches, and return `None`. An existing run keeps its options.
         quiet: makes a context to prepare the data in and to load the sub-words, in which programs hide what native code says.
@@ -208,9 +208,9 @@ def train(
     started = time.monotonic() if started is None else started
     with warnings_only(not devices.is_chief(strategy)), devices.plain_errors(strategy), contextlib.ExitStack() as locks:
 
-        def prepare_folders() -> run_folder.Options:
-            run_folder.check_start(model_dir, options)
-            locks.enter_context(files.exclusive(model_dir / run_folder.LOCK, str(model_dir)))
+        def prepare_folders() -> run_options.Options:
+            run_start.check(model_dir, options)
+            locks.enter_context(files.exclusive(model_dir / files.LOCK, str(model_dir)))
             run_folder.check_before_writing(model_dir)
             return _prepare_folders(model_dir, options, dry_run)
 
