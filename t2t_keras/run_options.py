@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from t2t_keras import registry
+from t2t_keras import markdown, registry
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.files import DATA
 
@@ -82,12 +82,7 @@ class Options:
 
     def table(self) -> str:
         """Returns a Markdown table of all options with their values and where these come from."""
-        names = ("option", "value", "from")
-        rows = [names, ["-" * len(name) for name in names]]
         values = {name: value for group in self.groups.values() for name, value in vars(group).items()}
-        rows += [
-            (option, str(value).replace("|", "\\|").replace("\n", "\\n"), self.sources.get(option, "default"))
-            for option, value in ({ARCHITECTURE: self.architecture} | values | {"data_dir": self.data_dir}).items()
-        ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in rows)
+        values = {ARCHITECTURE: self.architecture} | values | {"data_dir": self.data_dir}
+        rows = [(option, str(value), self.sources.get(option, "default")) for option, value in values.items()]
+        return markdown.table(("option", "value", "from"), rows, padded=True)

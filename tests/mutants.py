@@ -162,8 +162,8 @@ MUTANTS = (
     Mutant(
         "training starts TensorFlow before it looks for its text",
         "t2t_keras/cli/training.py",
-        "        corpora.check_files(chosen.data, chosen.task.texts)\n",
-        "        pass\n",
+        "            corpora.check_files(*text)\n",
+        "            pass\n",
         ("tests/test_tools.py::test_text_of_unequal_length_is_reported_at_once[train]",),
     ),
     Mutant(
@@ -381,7 +381,7 @@ MUTANTS = (
     Mutant(
         "--max_hours is ignored",
         "t2t_keras/training/loop.py",
-        "Interruption(self.config.max_hours, self.called_at)",
+        "Interruption(self.config.max_hours, self.started)",
         "Interruption()",
         ("tests/test_training.py::test_a_time_limit_saves_and_stops",),
     ),

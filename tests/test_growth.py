@@ -42,7 +42,7 @@ def test_a_table_has_the_measured_and_the_expected_speed():
     assert rows(EXPERIMENT, results) == [pytest.approx([x, 10 * x / (3 + 0.5 * x), 10 * x / (3 + 0.5 * x)]) for x in (1, 2, 4)]
     assert table(EXPERIMENT, results).splitlines() == [
         "| sentences | Speed: sentences per second | expected: constant + ∝ x |",
-        "|---:|---:|---:|",
+        "| ---: | ---: | ---: |",
         "| 1 | 2.86 | 2.86 |",
         "| 2 | 5 | 5 |",
         "| 4 | 8 | 8 |",

@@ -142,11 +142,11 @@ def handed_over(monkeypatch, model_dir, prepared, state=None, **options) -> type
     """What `training_run.train` makes of prepared data and hands to the loop, which is not run and returns a state."""
     found = types.SimpleNamespace()
 
-    def train_loop(strategy, model, optimizer, task, config, **others):
+    def make_trainer(strategy, model, optimizer, task, config, **others):
         vars(found).update(model=model, optimizer=optimizer, config=config, **others)
-        return state or TrainState()
+        return types.SimpleNamespace(train=lambda: state or TrainState())
 
-    monkeypatch.setattr(loop, "train", train_loop)
+    monkeypatch.setattr(loop, "Trainer", make_trainer)
     train(model_dir, data=DataConfig(), data_dir=prepared, **options)
     return found
 
@@ -545,7 +545,7 @@ def test_the_time_limit_of_a_run_counts_from_its_start_before_the_data_is_prepar
 
     options, strategy, check, checked = run_start.resolve(copy, {}), devices.make_strategy(1), run_folder.check, []
     monkeypatch.setattr(run_folder, "check", lambda folder: checked.append(time.monotonic()) or check(folder))
-    monkeypatch.setattr(loop, "train", asked)
+    monkeypatch.setattr(loop, "Trainer", asked)
     before = time.monotonic()
     with pytest.raises(_AskedError) as raised:
         training_run.train(copy, options, strategy=strategy)

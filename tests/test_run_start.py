@@ -190,7 +190,7 @@ def test_the_table_of_options_shows_where_each_value_comes_from(tmp_path):
     first = run_start.resolve(tmp_path, {"d_ff": 100, "alpha": 0.5, "seed": 7}, sources=sources)
     rows = {row[1].strip(): (row[2].strip(), row[3].strip()) for row in (line.split("|") for line in first.table().splitlines())}
     options = {field.name for group in run_options.groups_of().values() for field in dataclasses.fields(group)}
-    assert rows.keys() - {"option", "------"} == options | {"architecture", "data_dir"}
+    assert rows.keys() - {"option", "---"} == options | {"architecture", "data_dir"}
     assert rows["d_ff"] == ("100", "flagfile small") and rows["alpha"] == ("0.5", "command line")
     assert rows["seed"] == ("7", "given") and rows["num_heads"] == ("8", "default")
     subwords, records = tmp_path / "s", tmp_path / "r"

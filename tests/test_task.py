@@ -284,7 +284,7 @@ def test_validation_translates_so_many_sentences_greedily_and_shows_the_first_fi
     rows = [f"| {source} | {source.upper()}\\| | {reference} |" for source, reference in zip("abcde", "12345", strict=True)]
     assert found == {
         "bleu": 12.5,
-        "samples": "\n".join(["| source | translation | reference |", "|---|---|---|", *rows]),
+        "samples": "\n".join(["| source | translation | reference |", "| --- | --- | --- |", *rows]),
         "attention": ([*zip("abcdef", "123456", strict=True)], 3),
     }
     assert not messages

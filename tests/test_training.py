@@ -71,7 +71,7 @@ batches_once, train_step_once = once(make_batches, DATA_OPTIONS, 1), once(make_t
 
 
 class Run:
-    """`loop.train` from the beginning or from what is on disk, and all that it told.
+    """`Trainer.train` from the beginning or from what is on disk, and all that it told.
 
     Args:
         figures: step → what validation finds, 1 where nothing is said; a function is called for it. A dictionary is all metrics.
@@ -119,7 +119,7 @@ class Run:
             patch.setattr(loop, "_make_batches", batches_once)
             if loop.make_train_step is make_train_step and not make_model:
                 patch.setattr(loop, "make_train_step", train_step_once)
-            self.state = loop.train(
+            trainer = loop.Trainer(
                 strategy,
                 self.model,
                 optimizer,
@@ -133,6 +133,7 @@ class Run:
                 update_pictures=lambda better: self.pictured.append((len(self.points), better)),
                 started=started,
             )
+            self.state = trainer.train()
         self.weights, self.optimized = weights_of(self.model), {variable.path: variable.numpy() for variable in optimizer.variables}
         self.iterations = int(optimizer.iterations.numpy())
 

@@ -11,8 +11,8 @@ from absl import flags
 
 from t2t_keras import run_options, run_start
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import training
 from t2t_keras.config import ATTENTION_FUNCTIONS
-from t2t_keras.data import corpora
 
 _WIDTHS = flags.DEFINE_list("widths", ["8", "16", "32", "64", "128"], "Values of d_k; a model has d_model / d_k heads.")
 _LENGTHS = flags.DEFINE_list("lengths", ["64", "128", "256", "512"], "Sequence lengths, n, of time and memory; 512 takes 2 GB.")
@@ -44,17 +44,13 @@ def measure() -> None:
     output_dir = pathlib.Path(_OUTPUT_DIR.value).expanduser()
     widths, lengths = options.positive_numbers(_WIDTHS), options.positive_numbers(_LENGTHS)
     runs = {(function, d_k): _options(function, d_k, output_dir) for d_k in widths for function in ATTENTION_FUNCTIONS}
-    for (function, d_k), chosen in runs.items():
-        run_start.check(output_dir / f"{function}_{d_k}", chosen)
-    first = next(iter(runs.values()))  # All have the same data.
-    if first.data.train_source:
-        corpora.check_files(first.data, first.task.texts)
+    training.check({output_dir / f"{function}_{d_k}": chosen for (function, d_k), chosen in runs.items()})
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import attention_functions, table1
         from t2t_keras.training import devices
         from t2t_keras.visualization import figures
 
-    strategy = devices.make_strategy(1, first.train)
+    strategy = devices.make_strategy(1, next(iter(runs.values())).train)
     settings = table1.Settings()
     results = attention_functions.measure(
         settings, lengths, _ROUNDS.value, runs, output_dir, strategy=strategy, quiet=options.without_noise

@@ -15,11 +15,11 @@ from absl import flags
 
 from t2t_keras import registry, run_options, run_start
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import training
 from t2t_keras.config import DataConfig, DecodeConfig, with_current_names
 from t2t_keras.data import corpora
 from t2t_keras.experiments.grid_report import BASE, FILES, VALID
 from t2t_keras.log import logger
-from t2t_keras.training import embeddings
 
 _ROW = flags.DEFINE_multi_string(
     "row", [], 'A variant: "NAME --option=value …", options of training and of the model beside those of all; repeat the flag. '
@@ -128,13 +128,9 @@ def train() -> None:
             where = sources | dict.fromkeys(own, f"--row={row}") | {"seed": "--seeds", "data_dir": "--output_dir"}
             folder = output_dir / row / f"seed{seed}"
             runs[f"{row}/seed{seed}"] = found = run_start.resolve(folder, chosen, str(data), where, resumes=False)
-            run_start.check(folder, found)
             if checkpoint == "ema" and not found.train.ema_decay:
                 raise ValueError(f"Expected `ema_decay` in all rows with --checkpoint=ema. Received: {row} without it.")
-            if found.data.train_source:
-                corpora.check_files(found.data, found.task.texts)
-            if found.train.embeddings:
-                embeddings.check(found)
+    training.check({output_dir / name: found for name, found in runs.items()})
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import grid
         from t2t_keras.training import devices

@@ -14,8 +14,8 @@ from absl import flags
 
 from t2t_keras import run_options, run_start
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import training
 from t2t_keras.config import DecodeConfig
-from t2t_keras.data import corpora
 from t2t_keras.experiments import paper
 from t2t_keras.log import logger
 
@@ -55,16 +55,13 @@ def train() -> None:
                 f"Expected rows that differ. Received: {one} and {other}, which --divide_widths and --divide_layers make the same model. "
                 "Leave one of them out of --rows, or choose smaller divisors."
             )
-    for row, chosen in rows.items():
-        run_start.check(output_dir / row, chosen)
-    first = next(iter(rows.values()))  # All have the same data.
-    if first.data.train_source:
-        corpora.check_files(first.data, first.task.texts)
+    training.check({output_dir / row: chosen for row, chosen in rows.items()})
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import table3
         from t2t_keras.training import devices
 
     earlier = {row: _options(row, output_dir) for row in paper.TABLE_3 if row not in rows and table3.read_result(output_dir / row)}
+    first = next(iter(rows.values()))
     strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
     for _ in table3.train(rows, output_dir, earlier=earlier, strategy=strategy, quiet=options.without_noise):
         files = table3.write(output_dir)

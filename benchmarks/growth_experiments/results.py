@@ -1,6 +1,7 @@
 """The results of `benchmarks/growth.py`: theory fitted to the measurements, tables and pictures."""
 
 from benchmarks.growth_experiments.experiment import Experiment, Panel
+from t2t_keras import markdown
 
 
 def fitted(panel: Panel, points: dict[int, float]) -> list[float]:
@@ -60,9 +61,7 @@ def table(experiment: Experiment, results: dict) -> str:
     head = [experiment.x_label]
     for panel in experiment.panels:
         head += [f"{panel.title}: {panel.unit}", f"expected: {panel.theory}"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---:|" * len(head)]
-    lines += [f"| {row[0]:,} | " + " | ".join(map(_number, row[1:])) + " |" for row in rows(experiment, results)]
-    return "\n".join(lines)
+    return markdown.table(head, [[f"{row[0]:,}", *map(_number, row[1:])] for row in rows(experiment, results)], right=head)
 
 
 def picture(measured: list[tuple[Experiment, dict]]):

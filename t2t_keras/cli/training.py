@@ -3,7 +3,7 @@
 import os
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from absl import flags
 
@@ -47,6 +47,25 @@ def model_dir() -> pathlib.Path:
     return pathlib.Path(flags.FLAGS["model_dir"].value).expanduser()
 
 
+def check(runs: Mapping[pathlib.Path, run_options.Options]) -> None:
+    """Checks whether runs can start, as far as that takes little time: their folders, text and word vectors.
+
+    Args:
+        runs: options by folder. Text that several runs share is read once.
+
+    Raises:
+        OSError, ValueError: a run cannot start; see `run_start.check`, `corpora.check_files` and `embeddings.check`.
+    """
+    checked = []
+    for folder, chosen in runs.items():
+        run_start.check(folder, chosen)
+        if chosen.data.train_source and (text := (chosen.data, chosen.task.texts)) not in checked:
+            corpora.check_files(*text)
+            checked.append(text)
+        if chosen.train.embeddings and not kept(folder):
+            embeddings.check(chosen)
+
+
 def train(given: dict, sources: dict[str, str]) -> run_options.Options | None:
     """Trains or resumes the run.
 
@@ -59,11 +78,7 @@ def train(given: dict, sources: dict[str, str]) -> run_options.Options | None:
     """
     folder, dry_run = model_dir(), flags.FLAGS["dry_run"].value
     chosen = run_start.resolve(folder, given, os.path.expanduser(flags.FLAGS["data_dir"].value), sources)
-    run_start.check(folder, chosen)
-    if chosen.data.train_source:
-        corpora.check_files(chosen.data, chosen.task.texts)
-    if chosen.train.embeddings and not kept(folder):
-        embeddings.check(chosen)
+    check({folder: chosen})
     with options.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, run
 

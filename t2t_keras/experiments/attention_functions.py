@@ -21,7 +21,7 @@ import numpy as np
 from keras import ops
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from t2t_keras import checkpoint, registry, run_options
+from t2t_keras import checkpoint, markdown, registry, run_options
 from t2t_keras.compat import replaced_calls
 from t2t_keras.config import ATTENTION_FUNCTIONS, PAD
 from t2t_keras.data import batching, shards
@@ -179,26 +179,21 @@ def measure(
 def tables(results: dict) -> str:
     """Formats the results as two Markdown tables: the cost against n, and the runs against d_k."""
     lengths = sorted({int(length) for points in results["memory"].values() for length in points})
-    head = [f"n = {length:,}" for length in lengths]
-    lines = [["function", *(f"{title}, {what}" for title in ("ms", "MiB") for what in head)]]
+    costs = [f"{unit}, n = {length:,}" for unit in ("ms", "MiB") for length in lengths]
+    lines = []
     for function in ATTENTION_FUNCTIONS:
         seconds, memory = table1.medians(results, function), results["memory"][function]
         times = [table1.milliseconds(seconds[str(length)]) for length in lengths]
         lines.append([function, *times, *(f"{memory[str(length)] / 2**20:,.0f}" for length in lengths)])
-    cost = _markdown(lines)
-    lines = [["d_k", "function", *(f"{name}, {when}" for name in FIGURES for when in ("first", "last")), "perplexity"]]
+    cost = markdown.table(["function", *costs], lines, right=costs)
+    figures_of_runs = [*(f"{name}, {when}" for name in FIGURES for when in ("first", "last")), "perplexity"]
+    lines = []
     for d_k in _widths(results):
         for function in ATTENTION_FUNCTIONS:
             if of_run := results["runs"][function].get(str(d_k)):
                 shares = [f"{of_run[when][name]:.3g}" for name in FIGURES for when in ("before", "after")]
                 lines.append([str(d_k), function, *shares, f"{of_run['after']['perplexity']:.2f}"])
-    return f"{cost}\n\n{_markdown(lines)}"
-
-
-def _markdown(lines: list[list[str]]) -> str:
-    first, *others = lines
-    rule = ["---" if cell in ("function", "d_k") else "---:" for cell in first]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (first, rule, *others))
+    return f"{cost}\n\n{markdown.table(['d_k', 'function', *figures_of_runs], lines, right=figures_of_runs)}"
 
 
 def _widths(results: dict) -> list[int]:

@@ -8,6 +8,7 @@ import shlex
 import statistics
 from collections.abc import Iterable
 
+from t2t_keras import markdown
 from t2t_keras.visualization import figures
 
 BASE = "base"  # The row that changes nothing.
@@ -122,7 +123,7 @@ def as_markdown(groups: dict[str, list[Result]]) -> str:
     rows, noise = [], Noise.of(_values(results, VALID, "bleu") for results in groups.values())
     for row, results in groups.items():
         own = _values(results, VALID, "bleu")
-        changes = flags(results[0].changes).replace("|", "\\|")
+        changes = flags(results[0].changes)
         rows.append([
             row, f"`{changes}`" if changes else "–", ", ".join(str(result.seed) for result in results),
             *(mean_and_deviation(_values(results, name, "bleu")) for name in names),
@@ -131,7 +132,6 @@ def as_markdown(groups: dict[str, list[Result]]) -> str:
             f"{statistics.mean(result.updates for result in results):,.0f}",
             f"{statistics.mean(result.seconds for result in results) / 3600:.2f}",
         ])  # fmt: skip
-    lines = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
     signatures = sorted({result.signature for results in groups.values() for result in results})
     scoring = _any(groups).scoring
     note = (
@@ -141,7 +141,7 @@ def as_markdown(groups: dict[str, list[Result]]) -> str:
         f"({noise.degrees} degrees of freedom), rejects at 5% that the rows are alike: of 20 rows without effect, one is bold by chance. "
         "Perplexity is per sub-word of the validation set: rows with other sub-words do not compare. Hours are those of a run."
     )
-    return "\n".join([*lines, "", note]) + "\n"
+    return f"{markdown.table(header, rows)}\n\n{note}\n"
 
 
 def as_csv(groups: dict[str, list[Result]]) -> str:

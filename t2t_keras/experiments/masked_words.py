@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import checkpoint, files, gpus, run_folder
+from t2t_keras import checkpoint, files, gpus, markdown, run_folder
 from t2t_keras.config import EOS
 from t2t_keras.data import corpora, masking, shards
 from t2t_keras.decoding.loading import make_model
@@ -148,5 +148,5 @@ def table(found: dict) -> str:
         ("next sentences", "next_sentences", "texts"),
         ("… by chance", "chance", "texts"),
     ]
-    lines = [f"| {name} | {100 * found[share]:.1f}% | {found[number]:,} |" for name, share, number in rows]
-    return "\n".join(["| predictions | accuracy | number |", "|---|---:|---:|", *lines])
+    cells = [(name, f"{100 * found[share]:.1f}%", f"{found[number]:,}") for name, share, number in rows]
+    return markdown.table(("predictions", "accuracy", "number"), cells, right=("accuracy", "number"))

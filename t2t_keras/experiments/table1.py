@@ -26,6 +26,7 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from t2t_keras import markdown
 from t2t_keras.files import read_json, write_whole
 from t2t_keras.layers.attention import MultiHeadAttention, scaled_dot_product_attention
 from t2t_keras.layers.restricted_attention import RestrictedSelfAttention, restricted_attention
@@ -368,25 +369,26 @@ def table(results: dict, fit_from: int) -> str:
         f"memory, n = {last:,} (MiB)", "exponent of n", "sequential",
         f"counted, n = {_COUNTED}", "longest path", f"counted, n = {_SHOWN:,}",
     ]  # fmt: skip
-    lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * 5 + "---|---:|---|---:|"]
+    rows = []
     for name, layer in LAYERS.items():
         seconds, memory = medians(results, name), results["memory"][name]
         paths = results["paths"][name]
-        cells = [
-            layer.name,
-            f"O({layer.complexity})",
-            milliseconds(seconds[str(middle)]),
-            milliseconds(seconds[str(last)]),
-            f"{fitted_exponent(seconds, fit_from):.2f}",
-            f"{memory[str(last)] / 2**20:,.0f}",
-            f"{fitted_exponent(memory, fit_from):.2f}",
-            f"O({layer.sequential})",
-            f"{results['sequential'][name]}",
-            f"O({layer.path})",
-            f"{paths[0]:,}" if len(paths) == 1 else f"{paths[1]:,} dilated, {paths[0]:,} not",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(
+            [
+                layer.name,
+                f"O({layer.complexity})",
+                milliseconds(seconds[str(middle)]),
+                milliseconds(seconds[str(last)]),
+                f"{fitted_exponent(seconds, fit_from):.2f}",
+                f"{memory[str(last)] / 2**20:,.0f}",
+                f"{fitted_exponent(memory, fit_from):.2f}",
+                f"O({layer.sequential})",
+                f"{results['sequential'][name]}",
+                f"O({layer.path})",
+                f"{paths[0]:,}" if len(paths) == 1 else f"{paths[1]:,} dilated, {paths[0]:,} not",
+            ]
+        )
+    return markdown.table(head, rows, right={*head} - {"layer", "complexity", "sequential", "longest path"})
 
 
 def picture(results: dict, fit_from: int) -> Figure:

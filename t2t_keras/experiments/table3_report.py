@@ -5,6 +5,7 @@ import dataclasses
 import io
 import math
 
+from t2t_keras import markdown
 from t2t_keras.experiments import paper
 from t2t_keras.visualization import figures
 
@@ -80,14 +81,13 @@ def _table(results: list[Result]) -> list[list[str]]:
 
 def as_markdown(results: list[Result]) -> str:
     """Returns the table with a note that explains it."""
-    lines = [f"| {' | '.join(cells)} |" for cells in _table(results)]
-    lines.insert(1, f"|{'---|' * len(_table([])[0])}")
+    head, *rows = _table(results)
     note = (
         f"\nPerplexity is per sub-word and BLEU is sacreBLEU ({', '.join(sorted({result.signature for result in results}))}), both of the "
         "validation set, from the last checkpoint alone, with beam 4 and α 0.6 (section 6.2). The differences are BLEU minus that of "
         f"base; ours are bold where they exceed {NOISE}, about what another seed changes."
     )
-    return "\n".join(lines) + "\n" + note + "\n"
+    return f"{markdown.table(head, rows)}\n{note}\n"
 
 
 def as_csv(results: list[Result]) -> str:

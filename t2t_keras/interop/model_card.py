@@ -6,7 +6,7 @@ import pathlib
 import re
 import shlex
 
-from t2t_keras import data_folder, files, run_folder, run_options
+from t2t_keras import data_folder, files, markdown, run_folder, run_options
 from t2t_keras.config import FILES, OF_START, TEXTS, DataConfig, DecodeConfig
 from t2t_keras.files import read_json
 from t2t_keras.interop.huggingface import IMPORT, OF_HUB
@@ -223,13 +223,13 @@ def _corpora(data: DataConfig) -> str:
 
 def _table(options: run_options.Options, state: dict, scores: list[Scores]) -> str:
     rows = [
-        f"| {_plain(each.name)} | {label} | {value:.2f} | {_plain(each.weights)} | {signature.replace('|', chr(92) + '|')} |"
+        (_plain(each.name), label, f"{value:.2f}", _plain(each.weights), signature)
         for each in scores
         for label, value, signature in each.figures
     ]
     best, step, table = state.get("best"), state.get("best_step"), "None were given."
     if rows:
-        table = "\n".join(["| test set | metric | score | weights | signature |", "|---|---|---:|---|---|", *rows])
+        table = markdown.table(("test set", "metric", "score", "weights", "signature"), rows, right=("score",))
     if options.train.best_metric == "bleu" and type(best) is float and type(step) is int and step:
         sentences = f"of greedy translations of the first {options.train.valid_sentences} validation sentences"
         table += f"\n\nThe best BLEU while training, {sentences}: {best:.2f} after {step:,} updates."

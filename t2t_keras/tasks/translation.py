@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 
+from t2t_keras import markdown
 from t2t_keras.log import logger
 from t2t_keras.task import LOSS, Column, Metric, Renewal, Task, perplexity
 
@@ -78,10 +79,9 @@ class Translation(Task):
                 return {}
             hypotheses = [result["text"] for result in translate_lines(greedy, sources, batch_size=greedy.limits.batch_size)]
             rows = zip(sources[:SAMPLES], hypotheses, references, strict=False)
-            table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
             return {
                 "bleu": scores.bleu(hypotheses, references)["bleu"],
-                "samples": f"| source | translation | reference |\n|---|---|---|\n{table}",
+                "samples": markdown.table(("source", "translation", "reference"), rows),
                 **draw_attention(),
             }
 

@@ -18,15 +18,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+import keras
+import numpy as np
 import tensorflow as tf
 
 from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.log import logger
+from t2t_keras.model.protocols import SequenceModel
 from t2t_keras.reporting import histograms, scalars
 from t2t_keras.reporting.console import ProgressBar
 from t2t_keras.reporting.profiler import Profiler
+from t2t_keras.reporting.tensorboard import TensorBoardWriter
 from t2t_keras.task import Renewal, Task
 from t2t_keras.training import cost, device_memory, devices, diagnosis
 from t2t_keras.training.device_memory import SplittingTrainStep
@@ -78,7 +82,7 @@ def _run_largest(
 
 
 def dry_run(strategy, model, optimizer, task: Task, config: TrainConfig, *, folder: pathlib.Path, renewal: Renewal | None = None) -> None:
-    """Runs the largest micro-batches of every range of lengths, and nothing else. See `train` for the arguments."""
+    """Runs the largest micro-batches of every range of lengths, and nothing else. See `Trainer` for the arguments."""
     batches = _make_batches(strategy, dataclasses.replace(config, data_service=""), folder, batching.START, renewal)
     train_step = _make_train_step(strategy, model, optimizer, task, config, batches.element_spec)
     _run_largest(strategy, train_step, task, config, folder, renewal, every_range=True)
@@ -102,36 +106,61 @@ class _Update(NamedTuple):
     result: Future
 
 
-class _Trainer:
-    """A run of `train`, which explains the arguments."""
+@dataclasses.dataclass
+class Trainer:
+    """Trains a model.
 
-    def __init__(
-        self,
-        strategy,
-        model,
-        optimizer,
-        task: Task,
-        config: TrainConfig,
-        folder,
-        model_dir,
-        validate,
-        diagnose,
-        tensorboard,
-        update_pictures,
-        started,
-        renewal,
-        frozen_rows,
-    ):
-        self.strategy, self.model, self.optimizer, self.task, self.config = strategy, model, optimizer, task, config
-        self.folder, self.model_dir = folder, model_dir
-        self.validate, self.diagnose, self.tensorboard, self.called_at = validate, diagnose, tensorboard, started
-        self.update_pictures, self.pictured_step, self.renewal, self.frozen_rows = update_pictures, 0, renewal, frozen_rows
-        self.chief = devices.is_chief(strategy)
-        self.windows_per_epoch = batching.windows_per_epoch(shards.read_info(folder))
+    Attributes:
+        strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
+        model: a model for the task, with its `flops` and `memory_cost`; see `model.protocols`.
+        optimizer: a Keras optimizer, built.
+        task: what is trained.
+        config: training options.
+        folder: the shards of the training data.
+        model_dir: the run's folder, for checkpoints.
+        validate: step → metrics, "valid/…", of which the option `best_metric` decides which validation is best.
+        diagnose: (batch, step, loss scale) → a sentence about what is not finite in that update.
+        tensorboard: a `TensorBoardWriter`.
+        started: when the run was started, of `time.monotonic`; the option `max_hours` counts from then.
+        update_pictures: called on the chief after each validation, with whether it is the best so far, and at the end.
+        renewal: changes the records anew each epoch; see `Task.renewal`.
+        frozen_rows: see `make_train_step`.
+    """
+
+    strategy: tf.distribute.Strategy
+    model: SequenceModel
+    optimizer: keras.optimizers.Optimizer
+    task: Task
+    config: TrainConfig
+    _: dataclasses.KW_ONLY
+    folder: pathlib.Path
+    model_dir: pathlib.Path
+    validate: Callable[[int], dict]
+    diagnose: Callable[[dict, int, float], str]
+    tensorboard: TensorBoardWriter
+    started: float
+    update_pictures: Callable[[bool], None] = lambda is_best: None
+    renewal: Renewal | None = None
+    frozen_rows: np.ndarray | None = None
+
+    def __post_init__(self):
+        self.pictured_step, self.chief = 0, devices.is_chief(self.strategy)
+        self.windows_per_epoch = batching.windows_per_epoch(shards.read_info(self.folder))
 
     def train(self) -> TrainState:
+        """Trains up to `config.train_steps` updates, from the newest intact checkpoint in `model_dir` if there is one.
+
+        Returns:
+            The state at the end of the run.
+
+        Raises:
+            StoppedError: the run was stopped early and has saved its state.
+            NotFiniteError: `max_skipped` updates in a row were not finite.
+            ValueError: `model_dir` holds checkpoints of another model.
+            OSError: a checkpoint could not be written.
+        """
         self._restore()
-        with Interruption(self.config.max_hours, self.called_at) as self.interruption:
+        with Interruption(self.config.max_hours, self.started) as self.interruption:
             if self.state.step < self.config.train_steps:
                 run = (self.strategy, self.train_step, self.task, self.config, self.folder, self.renewal)
                 self._unless_stopped(lambda: _run_largest(*run))
@@ -189,7 +218,7 @@ class _Trainer:
         )
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
         self.last_good_state = copy.deepcopy(state)
-        self.started = self.saved_at - state.seconds  # When a run without interruptions would have started.
+        self.uninterrupted_start = self.saved_at - state.seconds  # When a run without interruptions would have started.
         self.finished_update_at, self.update_seconds = self.saved_at, 0.0
 
     def _steps(self) -> tuple[int, int]:
@@ -239,19 +268,19 @@ class _Trainer:
         """Returns `work()`, or `None` if a signal stops it. Several workers always finish it, because they wait for one another."""
         return work() if devices.several_workers(self.strategy) else self.interruption.unless_stopped(work)
 
-    def _save(self, kind: str, keep: int) -> None:
+    def _save(self, kind: str, keep: int, replaced: pathlib.Path | None = None) -> None:
         if self.chief:
-            self.state.seconds = time.monotonic() - self.started
+            self.state.seconds = time.monotonic() - self.uninterrupted_start
             path = checkpoint.path_of(self.model_dir, self.state.step, kind)
             checkpoint.write(path, self.model, self.optimizer, dataclasses.asdict(self.state))
-            if kind == checkpoint.STEP and self.interim not in (None, path):
-                checkpoint.remove(self.interim)
+            if replaced not in (None, path):
+                checkpoint.remove(replaced)
             checkpoint.remove_old(self.model_dir, keep, kind, last=self.state.step)
 
     def _save_checkpoint(self) -> None:
         every = self.config.checkpoint_steps
         self.state.interim = not (every and self.state.step % every == 0 or self._checkpoint_minutes_are_over())
-        self._save(checkpoint.STEP, self.config.keep_checkpoints)
+        self._save(checkpoint.STEP, self.config.keep_checkpoints, replaced=self.interim)
         self.interim = checkpoint.path_of(self.model_dir, self.state.step) if self.state.interim else None
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
 
@@ -385,7 +414,7 @@ class _Trainer:
         if not self.config.device_tflops:
             return {}
         replicas = self.strategy.num_replicas_in_sync
-        return {"train/estimated_flops": cost.estimate(time.monotonic() - self.started, replicas, self.config.device_tflops)}
+        return {"train/estimated_flops": cost.estimate(time.monotonic() - self.uninterrupted_start, replicas, self.config.device_tflops)}
 
     def _report_early_stop(self) -> None:
         state = self.state
@@ -394,53 +423,3 @@ class _Trainer:
         elif state.step < self.config.train_steps or self._validation_is_due():
             reason = self.interruption.reason or "another worker was stopped"
             raise StoppedError(f"Stopped at update {state.step:,}: {reason}. Run the same command to resume." if self.chief else "")
-
-
-def train(
-    strategy,
-    model,
-    optimizer,
-    task: Task,
-    config: TrainConfig,
-    *,
-    folder: pathlib.Path,
-    model_dir: pathlib.Path,
-    validate: Callable[[int], dict],
-    diagnose: Callable[[dict, int, float], str],
-    tensorboard,
-    update_pictures: Callable[[bool], None] = lambda is_best: None,
-    started: float,
-    renewal: Renewal | None = None,
-    frozen_rows=None,
-) -> TrainState:
-    """Trains up to `config.train_steps` updates, from the newest intact checkpoint in `model_dir` if there is one.
-
-    Args:
-        strategy: a `tf.distribute.Strategy`; model and optimizer were made in its scope.
-        model: a model for the task, with its `flops` and `memory_cost`; see `model.protocols`.
-        optimizer: a Keras optimizer, built.
-        task: what is trained.
-        config: training options.
-        folder: the shards of the training data.
-        model_dir: the run's folder, for checkpoints.
-        validate: step → metrics, "valid/…", of which the option `best_metric` decides which validation is best.
-        diagnose: (batch, step, loss scale) → a sentence about what is not finite in that update.
-        tensorboard: a `TensorBoardWriter`.
-        update_pictures: called on the chief after each validation, with whether it is the best so far, and at the end.
-        started: when the run was started, of `time.monotonic`; the option `max_hours` counts from then.
-        renewal: changes the records anew each epoch; see `Task.renewal`.
-        frozen_rows: see `make_train_step`.
-
-    Returns:
-        The state at the end of the run.
-
-    Raises:
-        StoppedError: the run was stopped early and has saved its state.
-        NotFiniteError: `max_skipped` updates in a row were not finite.
-        ValueError: `model_dir` holds checkpoints of another model.
-        OSError: a checkpoint could not be written.
-    """
-    return _Trainer(
-        *(strategy, model, optimizer, task, config, folder, model_dir, validate, diagnose, tensorboard, update_pictures, started, renewal),
-        frozen_rows,
-    ).train()

@@ -237,7 +237,7 @@ def train(
         if dry_run:
             loop.dry_run(strategy, model, adam, task, config, folder=folder / "train", renewal=renewal)
             return None
-        state = loop.train(
+        trainer = loop.Trainer(
             strategy,
             model,
             adam,
@@ -259,6 +259,7 @@ def train(
             renewal=renewal,
             frozen_rows=frozen_rows,
         )
+        state = trainer.train()
         logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
         logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops, task.unit))
     return state
