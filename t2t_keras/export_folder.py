@@ -7,7 +7,7 @@ from t2t_keras.config import DecodeConfig
 from t2t_keras.files import CONFIG, check_folder, read_json
 
 SAVED_MODEL = "saved_model.pb"  # The file that makes a folder an export.
-EXTRA, DESCRIPTION = "assets.extra", "t2t_keras.json"  # Its further files, and what one of them says of the model.
+EXTRA, DESCRIPTION = "assets.extra", "t2t_keras.json"  # Its folder of further files, and the JSON file there that describes the model.
 
 
 def export_in(folder: pathlib.Path) -> pathlib.Path | None:

@@ -1,4 +1,4 @@
-"""Atomic writes, JSON files of limited size, and lock files.
+"""Atomic writes, JSON files of limited size, lock files, and names of files that several folders have.
 
 The kernel holds the lock and releases it when the process ends, even if it is killed.
 """
@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from t2t_keras.log import logger
 
-# Names in the folders of runs and of prepared data. Both have sub-words: those of the source are its own, if it has some.
+# In the folders of runs and of prepared data. SOURCE_SUBWORDS is there only if the source has a vocabulary of its own.
 CONFIG, SUBWORDS, SOURCE_SUBWORDS, DATA, LOCK = "config.json", "subwords.model", "subwords.source.model", "data", "lock"
 MAX_JSON = 2**20  # Maximum size of a JSON file in bytes.
 UNFINISHED = r"[0-9a-f]{16}\.tmp"  # How the names of the files of `replacing` end until they are whole.

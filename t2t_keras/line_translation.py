@@ -64,7 +64,7 @@ class LineTranslation:
         if not self.rerank_weight < math.inf:  # NaN is not, too.
             raise ValueError(f"Expected a finite `rerank_weight`. Received: {self.rerank_weight}.")
         if self.rerank_with:
-            if not run_folder.check(self.other):
+            if not run_folder.is_run(self.other):
                 raise FileNotFoundError(f"Expected the folder of a run as `rerank_with`. Received: {self.rerank_with}.")
             run_folder.groups(self.other, "model")
         patterns.Kept(self.keep_patterns)

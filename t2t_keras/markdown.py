@@ -8,7 +8,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[
 
     Args:
         head: names of the columns.
-        rows: cells of each row.
+        rows: cells of each row. A "|" and line breaks in them are escaped.
         right: names of the columns whose cells are aligned at the right.
         padded: whether the cells of a column are as long as the longest, for reading as plain text.
     """

@@ -20,20 +20,7 @@ EMBEDDINGS = "embeddings.txt"  # The sub-words of a run whose embeddings started
 VERSION = 1
 
 
-def several(paths: str) -> list[pathlib.Path]:
-    """Returns the folders in a text with commas between them. The path of an existing folder may have commas.
-
-    Raises:
-        ValueError: there is none.
-    """
-    whole = pathlib.Path(paths).expanduser()
-    found = [whole] if whole.is_dir() else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
-    if not found:
-        raise ValueError(f"Expected the folder of a run as `model_dir`. Received: {paths!r}.")
-    return found
-
-
-def check(model_dir: pathlib.Path) -> bool:
+def is_run(model_dir: pathlib.Path) -> bool:
     """Returns whether a folder is a run's folder.
 
     Raises:
@@ -81,7 +68,7 @@ def architecture_of(model_dir: pathlib.Path) -> str:
         FileNotFoundError: the folder is not a run's.
         ValueError: the architecture is not registered.
     """
-    if not check(model_dir):
+    if not is_run(model_dir):
         raise FileNotFoundError(f"{model_dir} is not a model folder: it has no {CONFIG}. Give the `model_dir` of a training run.")
     name = read_json(model_dir / CONFIG).get(ARCHITECTURE, TRANSFORMER)
     if name == TRANSFORMER:

@@ -1,6 +1,7 @@
-"""All options of a run, in groups. Does not import TensorFlow."""
+"""`Options`: the values of all options of one run, and where each comes from. Does not import TensorFlow."""
 
 import dataclasses
+import os
 import pathlib
 
 from t2t_keras import markdown, registry
@@ -86,3 +87,48 @@ class Options:
         values = {ARCHITECTURE: self.architecture} | values | {"data_dir": self.data_dir}
         rows = [(option, str(value), self.sources.get(option, "default")) for option, value in values.items()]
         return markdown.table(("option", "value", "from"), rows, padded=True)
+
+
+def stored(model_dir: pathlib.Path, data_dir: str | os.PathLike) -> str:
+    """Returns the path of a data folder in the form of `Options.data_dir`."""
+    path = os.path.abspath(data_dir)
+    return "" if path == os.path.abspath(model_dir / DATA) else path
+
+
+def check_names(given: dict, architecture: str) -> None:
+    """Raises `ValueError` for options that an architecture does not have, and names those that have them."""
+    for option in sorted(given.keys() - option_names(architecture) - {ARCHITECTURE}):
+        others = [name for name in registry.architectures() if option in option_names(name)]
+        of = f"an option of architecture={' or '.join(others)}" if others else "which no architecture has"
+        raise ValueError(f"Expected options of architecture={architecture}. Received: {option}={given[option]}, {of}.")
+
+
+def check_training(groups: dict, task) -> None:
+    """Raises `ValueError` where an option of training is not one of the task."""
+    metric = groups["train"].best_metric
+    if metric not in task.best_metrics:
+        raise ValueError(f"Expected `best_metric` to be one of {', '.join(task.best_metrics)}. Received: best_metric={metric}.")
+    if (rate := groups["train"].bpe_dropout) and not task.bpe_dropout:
+        raise ValueError(f"Expected no `bpe_dropout`, because the task {task.name} has none. Received: bpe_dropout={rate:g}.")
+    if rate and (kind := groups["data"].subwords) != "bpe":
+        raise ValueError(f"Expected `subwords=bpe` with `bpe_dropout`. Received: subwords={kind}, bpe_dropout={rate:g}.")
+
+
+def check_positions(groups: dict, task) -> None:
+    """Raises `ValueError` if texts may be longer than the learned positions of a network that never writes longer ones."""
+    longest, number = groups["data"].max_length, getattr(groups["model"], "learned_positions", 0)
+    if task.plain_text and 0 < number < longest:
+        expected = f"`max_length` of at most the {number} learned positions"
+        raise ValueError(f"Expected {expected}. Received: max_length={longest}, learned_positions={number}.")
+
+
+def check_text(groups: dict, task) -> None:
+    """Raises `ValueError` where the text or the vocabulary of its source is not one of the task."""
+    own = {
+        "source_vocab_size": getattr(groups["model"], "source_vocab_size", 0),
+        "source_subwords_file": groups["data"].source_subwords_file,
+    }
+    if any(own.values()) and not task.separate_subwords:
+        received = ", ".join(f"{name}={value}" for name, value in own.items() if value)
+        raise ValueError(f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}.")
+    task.check_text(groups["data"])

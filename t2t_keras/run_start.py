@@ -5,7 +5,7 @@ import os
 import pathlib
 from collections.abc import Collection, Iterable
 
-from t2t_keras import checkpoint, data_folder, registry, run_folder
+from t2t_keras import checkpoint, data_folder, run_folder, run_options
 from t2t_keras.config import FILES, OF_START, STARTS, TEXT_OPTIONS, TEXTS, DataConfig, ModelConfig, TrainConfig, check_types
 from t2t_keras.data_folder import CORPUS
 from t2t_keras.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, SUBWORDS, check_folder, check_no_link, read_json
@@ -45,7 +45,7 @@ def resolve(
     Raises:
         ValueError: an option is invalid, or does not fit the others, the weights that the run starts from, or its data.
     """
-    of_run = run_folder.read(model_dir) if run_folder.check(model_dir) and resumes else None
+    of_run = run_folder.read(model_dir) if run_folder.is_run(model_dir) and resumes else None
     is_trained = of_run is not None and checkpoint.kept(model_dir)
     given = given | {name: os.path.abspath(os.path.expanduser(given[name])) for name in OF_START if given.get(name)}
     parent, child, of_parent = None, None, {}
@@ -62,31 +62,29 @@ def resolve(
             f"Expected architecture={before.architecture}, that of the run in {parent or model_dir}. "
             f"Received: architecture={given[ARCHITECTURE]}. Give another `{'parent' if parent else 'model_dir'}`."
         )
-    _check_names(given, before.architecture)
+    run_options.check_names(given, before.architecture)
     given = of_parent | given
     origins = dict.fromkeys(given, "given") | dict.fromkeys(of_parent, f"{OF_PARENT}default")
     origins |= ({"data_dir": "given"} if data_dir else {}) | (sources or {})
-    data_dir = _stored(model_dir, data_dir) if data_dir else before.data_dir
+    data_dir = run_options.stored(model_dir, data_dir) if data_dir else before.data_dir
     folder = Options(data_dir=data_dir).data_folder(model_dir)
-    if of_run:  # It keeps its sizes, and has the other options of its data folder.
-        _of_data_folder(folder, {field.name: given[field.name] for field in dataclasses.fields(DataConfig) if field.name in given})
-    else:
-        prepared = _of_data_folder(folder, given)
-        if not prepared.get("source_vocab_size"):
-            prepared.pop("source_vocab_size", None)  # Not all architectures have the option.
-        _check_names(prepared, before.architecture)
-        given, origins = prepared | given, dict.fromkeys(prepared, "data folder") | origins
+    prepared, of_data = _prepared(folder), {field.name for field in dataclasses.fields(DataConfig)}
+    _check_prepared(folder, prepared, {name: given[name] for name in given if not of_run or name in of_data})  # `changes` compares sizes.
+    if not of_run:
+        taken = _taken(prepared, given)
+        run_options.check_names(taken, before.architecture)
+        given, origins = taken | given, dict.fromkeys(taken, "data folder") | origins
     try:
         chosen = _replaced(before, given)
     except ValueError as error:
         raise ValueError(f"{error} Options not given are those of {model_dir / CONFIG}." if of_run else str(error)) from error
-    check_positions(chosen, before.task)
-    named = given.keys() & {field.name for field in dataclasses.fields(DataConfig)}
+    run_options.check_positions(chosen, before.task)
+    named = given.keys() & of_data
     repeated = of_run and chosen["data"] == before.data and not named & {"dataset", *TEXTS}
     if repeated or not named:
         chosen["data"] = DataConfig()  # A run that does not name its text uses its data folder, and does not check the text.
-    _check_training(chosen, before.task)
-    check_text(chosen, before.task)
+    run_options.check_training(chosen, before.task)
+    run_options.check_text(chosen, before.task)
     if parent:
         names, part = (_OF_WEIGHTS, "model") if given.get("parent") else (set(ENCODER_OPTIONS) - {"vocab_size"}, "encoder")
         _check_same(child.model, chosen["model"], names, f"of the {part} in {parent}")
@@ -179,31 +177,38 @@ def _check_start_of(model_dir: pathlib.Path, before: TrainConfig, given: dict) -
             raise ValueError(f"Expected {expected}, with which {model_dir} was started. Received: {received}. Give another `model_dir`.")
 
 
-def _of_data_folder(folder: pathlib.Path, given: dict) -> dict:
-    """Returns the options that a new run takes from its data folder.
-
-    Args:
-        folder: the data folder; without `corpus.json`, the run takes none.
-        given: the given options, which must not differ.
+def _prepared(folder: pathlib.Path) -> dict:
+    """Returns the options that a data folder was prepared with, sizes of vocabularies included; none without `corpus.json`.
 
     Raises:
-        ValueError: a given option differs, or `corpus.json` is damaged.
+        ValueError: `corpus.json` is damaged.
     """
     if not (folder / CORPUS).exists():
         return {}
     recorded = data_folder.recorded_options(folder)
-    prepared = {name: value for name, value in vars(data_folder.prepared_with(folder)).items() if name in recorded and name not in FILES}
+    found = {name: value for name, value in vars(data_folder.prepared_with(folder)).items() if name in recorded and name not in FILES}
     if "vocab_size" in recorded:
-        prepared["vocab_size"] = recorded["vocab_size"]
-        prepared["source_vocab_size"] = recorded.get("source_vocab_size", 0)
+        found |= {"vocab_size": recorded["vocab_size"], "source_vocab_size": recorded.get("source_vocab_size", 0)}
+    return found
+
+
+def _check_prepared(folder: pathlib.Path, prepared: dict, given: dict) -> None:
+    """Raises `ValueError` where given options are not those that a data folder was prepared with."""
     if differ := [name for name in prepared if given.get(name, prepared[name]) != prepared[name]]:
         expected, received = (", ".join(f"{name}={values[name]}" for name in differ) for values in (prepared, given))
         raise ValueError(
             f"Expected {expected}, with which {folder} was prepared. Received: {received}. Leave out what differs, or give another "
             "`data_dir` or `model_dir`."
         )
-    same_dataset = given.get("dataset") == recorded.get("dataset")  # Both may be of text files.
-    return {name: value for name, value in prepared.items() if same_dataset or name in ("vocab_size", "source_vocab_size", *TEXT_OPTIONS)}
+
+
+def _taken(prepared: dict, given: dict) -> dict:
+    """Returns the options that a new run takes from its data folder: all, or those for any corpus if it names another one."""
+    same_dataset = given.get("dataset") == prepared.get("dataset")  # Both may be of text files.
+    found = {name: value for name, value in prepared.items() if same_dataset or name in ("vocab_size", "source_vocab_size", *TEXT_OPTIONS)}
+    if not found.get("source_vocab_size"):
+        found.pop("source_vocab_size", None)  # Not all architectures have the option.
+    return found
 
 
 def _check_same(before, after, names: Collection[str], whose: str) -> None:
@@ -212,51 +217,6 @@ def _check_same(before, after, names: Collection[str], whose: str) -> None:
     if differ:
         expected, received = (", ".join(f"{name}={getattr(model, name)}" for name in differ) for model in (before, after))
         raise ValueError(f"Expected {expected}, {whose}. Received: {received}. Leave out what differs.")
-
-
-def _check_names(given: dict, architecture: str) -> None:
-    """Raises `ValueError` for options that an architecture does not have, and names those that have them."""
-    for option in sorted(given.keys() - option_names(architecture) - {ARCHITECTURE}):
-        others = [name for name in registry.architectures() if option in option_names(name)]
-        of = f"an option of architecture={' or '.join(others)}" if others else "which no architecture has"
-        raise ValueError(f"Expected options of architecture={architecture}. Received: {option}={given[option]}, {of}.")
-
-
-def _check_training(groups: dict, task) -> None:
-    """Raises `ValueError` where an option of training is not one of the task."""
-    metric = groups["train"].best_metric
-    if metric not in task.best_metrics:
-        raise ValueError(f"Expected `best_metric` to be one of {', '.join(task.best_metrics)}. Received: best_metric={metric}.")
-    if (rate := groups["train"].bpe_dropout) and not task.bpe_dropout:
-        raise ValueError(f"Expected no `bpe_dropout`, because the task {task.name} has none. Received: bpe_dropout={rate:g}.")
-    if rate and (kind := groups["data"].subwords) != "bpe":
-        raise ValueError(f"Expected `subwords=bpe` with `bpe_dropout`. Received: subwords={kind}, bpe_dropout={rate:g}.")
-
-
-def check_positions(groups: dict, task) -> None:
-    """Raises `ValueError` if texts may be longer than the learned positions of a network that never writes longer ones."""
-    longest, number = groups["data"].max_length, getattr(groups["model"], "learned_positions", 0)
-    if task.plain_text and 0 < number < longest:
-        expected = f"`max_length` of at most the {number} learned positions"
-        raise ValueError(f"Expected {expected}. Received: max_length={longest}, learned_positions={number}.")
-
-
-def check_text(groups: dict, task) -> None:
-    """Raises `ValueError` where the text or the vocabulary of its source is not one of the task."""
-    own = {
-        "source_vocab_size": getattr(groups["model"], "source_vocab_size", 0),
-        "source_subwords_file": groups["data"].source_subwords_file,
-    }
-    if any(own.values()) and not task.separate_subwords:
-        received = ", ".join(f"{name}={value}" for name, value in own.items() if value)
-        raise ValueError(f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}.")
-    task.check_text(groups["data"])
-
-
-def _stored(model_dir: pathlib.Path, data_dir: str | os.PathLike) -> str:
-    """Returns the path of a data folder in the form of `Options.data_dir`."""
-    path = os.path.abspath(data_dir)
-    return "" if path == os.path.abspath(model_dir / DATA) else path
 
 
 def check(model_dir: pathlib.Path, options: Options) -> None:
@@ -268,13 +228,14 @@ def check(model_dir: pathlib.Path, options: Options) -> None:
         FileExistsError: the data folder holds files that no preparation wrote.
         FileNotFoundError: there is neither a run in the folder nor text for a new one.
         NotADirectoryError: a path cannot be a folder.
-        ValueError: the two folders are one, the data folder is that of a run, or it is a link in the run's folder; see also `check`.
+        ValueError: the two folders are one, the data folder is that of a run, or it is a link in the run's folder; see also
+            `run_folder.is_run`.
     """
     folder = options.data_folder(model_dir)
     if folder.resolve() == model_dir.resolve():
         raise ValueError(f"Expected two folders as `model_dir` and `data_dir`. Received: {folder} for both.")
     check_folder(model_dir, "model_dir")
-    is_run = run_folder.check(model_dir)
+    is_run = run_folder.is_run(model_dir)
     check_no_link(model_dir / DATA)
     data_folder.check(folder)
     if not (options.data.names_corpus or is_run or (folder / CORPUS).exists() or (folder / LOCK).exists()):

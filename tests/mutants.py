@@ -906,7 +906,7 @@ MUTANTS = (
     Mutant(
         "somebody's config.json is replaced",
         "t2t_keras/run_start.py",
-        "    is_run = run_folder.check(model_dir)\n",
+        "    is_run = run_folder.is_run(model_dir)\n",
         "    is_run = (model_dir / CONFIG).exists()\n",
         ("tests/test_run.py::test_a_folder_of_somebody_s_own_files_stays_as_it_is",),
     ),

@@ -22,6 +22,7 @@ from toy_architecture import Gru, GruConfig
 
 import t2t_keras
 from t2t_keras import checkpoint, files, run_folder
+from t2t_keras.cli import flags
 from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
 from t2t_keras.decoding import loading
 from t2t_keras.decoding.int8 import Int8
@@ -412,8 +413,8 @@ def test_flags_reach_the_ensemble(runs, tmp_path):
 
 
 def test_a_folder_with_a_comma_in_its_name_is_one_run(runs, tmp_path):
-    assert run_folder.several(str(runs[1])) == [runs[1]] and "," in str(runs[1])
-    assert run_folder.several(f"{tmp_path}/a, ~/b,") == [tmp_path / "a", pathlib.Path.home() / "b"]
+    assert flags.run_folders(str(runs[1])) == [runs[1]] and "," in str(runs[1])
+    assert flags.run_folders(f"{tmp_path}/a, ~/b,") == [tmp_path / "a", pathlib.Path.home() / "b"]
 
 
 @pytest.mark.parametrize(

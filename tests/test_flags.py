@@ -10,7 +10,10 @@ import sys
 import programs
 import pytest
 
-from t2t_keras import config
+from t2t_keras import config, run_options, run_start
+from t2t_keras.cli import flags, training
+from t2t_keras.data import corpora
+from t2t_keras.training import embeddings
 
 GROUPS = (config.ModelConfig, config.TrainConfig, config.DecodeConfig, config.DataConfig)
 FIELDS = [field for group in GROUPS for field in dataclasses.fields(group)]
@@ -361,3 +364,29 @@ def test_a_program_can_end_without_the_clean_up_but_not_without_its_output():
     code = "import atexit; from t2t_keras.cli import flags; atexit.register(print, 'clean-up'); print('done', end=''); flags.exit_now()"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (result.returncode, result.stdout) == (0, "done")
+
+
+@pytest.mark.parametrize("names", [",", " , ", ""])
+def test_no_folder_at_all_is_refused(names, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if names.strip():
+        with pytest.raises(ValueError, match=f"^Expected the folder of a run as `model_dir`. Received: '{names}'"):
+            flags.run_folders(names)
+    else:
+        assert flags.run_folders(names) == [pathlib.Path()]  # The working directory.
+
+
+def test_before_several_runs_each_folder_is_checked_and_text_that_they_share_is_read_once(tmp_path, monkeypatch):
+    checked = {"folders": [], "text": [], "embeddings": []}
+    monkeypatch.setattr(run_start, "check", lambda folder, options: checked["folders"].append(folder.name))
+    monkeypatch.setattr(corpora, "check_files", lambda data, sides: checked["text"].append((data.train_source, sides)))
+    monkeypatch.setattr(embeddings, "check", lambda options: checked["embeddings"].append(options.train.embeddings))
+    texts = {"a": "one", "b": "one", "c": "two", "d": ""}
+    training.check({
+        tmp_path / name: run_options.Options(
+            train=config.TrainConfig(embeddings="vectors" * (name == "b")), data=config.DataConfig(train_source=text, train_target=text)
+        )
+        for name, text in texts.items()
+    })  # fmt: skip
+    sides = ("source", "target")
+    assert checked == {"folders": ["a", "b", "c", "d"], "text": [("one", sides), ("two", sides)], "embeddings": ["vectors"]}

@@ -386,7 +386,7 @@ def test_weights_that_are_not_numbers_or_are_too_large_are_named_when_they_are_l
 
 SHOWS_A_RUN = """
 import dataclasses, pathlib, sys
-from t2t_keras import export_folder, files, run_folder, run_options, run_start
+from t2t_keras import run_folder, run_start
 from t2t_keras.cli import flags
 from t2t_keras.log import logger
 

@@ -129,7 +129,7 @@ def test_the_languages_of_a_run_that_reranks_are_turned_around_where_its_directi
 
 def test_an_export_knows_its_tags_and_the_languages_that_a_run_is_to_score(export, runs, monkeypatch):
     described = {"tags": ["<de>"], "languages": ["eng_Latn", "deu_Latn"], "source_language": "eng_Latn", "target_language": "deu_Latn"}
-    monkeypatch.setattr(run_folder, "description", lambda folder: described if folder == export.model["export"] else {})
+    monkeypatch.setattr(export_folder, "description", lambda folder: described if folder == export.model["export"] else {})
     monkeypatch.setattr(run_folder, "read_subwords", lambda folder: (piece_file.HEAD,))
     monkeypatch.setattr(piece_file, "unpack", lambda content: types.SimpleNamespace(language=""))
     asked = LineTranslation(export.model, rerank_with=str(runs[1]), rerank_direction="backward")

@@ -27,6 +27,7 @@ GIVEN = {
     "num_heads": 2, "d_k": 4, "d_v": 4, "train_steps": 4, "warmup_steps": 10, "batch_tokens": 400, "valid_steps": 4, "valid_sentences": 0,
     "best_metric": "loss", "checkpoint_steps": 2,
 }  # fmt: skip
+UNTRAINED = types.SimpleNamespace(train=TrainState)  # A trainer whose runs do not train.
 CHILD = {
     "dataset": "builtin",
     "builtin_pairs": 500,
@@ -93,12 +94,12 @@ def averaged(model_dir: pathlib.Path) -> dict:
 def test_a_run_starts_from_the_average_of_its_parent_with_its_model_and_sub_words(folder, tmp_path, monkeypatch):
     found = {}
 
-    def train_loop(strategy, model, optimizer, *args, **others) -> TrainState:
+    def make_trainer(strategy, model, optimizer, *args, **others) -> types.SimpleNamespace:
         found.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
         assert np.array(optimizer.iterations) == 0
-        return TrainState()
+        return UNTRAINED
 
-    monkeypatch.setattr(loop, "train", train_loop)
+    monkeypatch.setattr(loop, "Trainer", make_trainer)
     said = trained(tmp_path / "child", parent=str(folder / "parent"), **CHILD)
     assert f"Starting from the average of {folder / 'parent'}: updates 2, 4." in said
     expected = averaged(folder / "parent")
@@ -115,11 +116,11 @@ def test_a_run_starts_from_the_average_of_its_parent_with_its_model_and_sub_word
 def test_a_run_starts_from_the_chosen_checkpoint_of_its_parent_and_names_it(folder, tmp_path, monkeypatch, which):
     found = {}
 
-    def train_loop(strategy, model, *args, **others) -> TrainState:
+    def make_trainer(strategy, model, *args, **others) -> types.SimpleNamespace:
         found.update({name: np.array(weight) for name, weight in checkpoint.model_variables(model).items()})
-        return TrainState()
+        return UNTRAINED
 
-    monkeypatch.setattr(loop, "train", train_loop)
+    monkeypatch.setattr(loop, "Trainer", make_trainer)
     trained(tmp_path / "child", parent=str(folder / "parent"), parent_checkpoint=which, **CHILD)
     path = checkpoint.path_of(folder / "parent", {"latest": 4, "2": 2}[which])
     with np.load(path) as archive:
@@ -142,7 +143,7 @@ def test_with_other_sub_words_the_rows_of_those_that_both_have_are_copied(folder
         found["pieces"] = tokenizer.pieces
 
     monkeypatch.setattr(parent, "start", started)
-    monkeypatch.setattr(loop, "train", lambda *args, **others: TrainState())
+    monkeypatch.setattr(loop, "Trainer", lambda *args, **others: UNTRAINED)
     given = {"parent": str(folder / "parent"), "parent_checkpoint": "latest", "parent_subwords": False, "vocab_size": vocab_size}
     said = trained(tmp_path / "child", **given, **CHILD | {"builtin_pairs": 2000})
     before, theirs = arrays(checkpoint.kept(folder / "parent")[-1]), vocabulary.load((folder / "parent/subwords.model").read_bytes())
@@ -166,7 +167,7 @@ def test_a_matrix_of_the_source_alone_has_the_rows_that_both_sides_of_the_parent
         found.update(source=tokenizer.source.pieces, target=tokenizer.pieces)
 
     monkeypatch.setattr(parent, "start", started)
-    monkeypatch.setattr(loop, "train", lambda *args, **others: TrainState())
+    monkeypatch.setattr(loop, "Trainer", lambda *args, **others: UNTRAINED)
     given = {"parent": str(folder / "parent"), "parent_checkpoint": "latest", "parent_subwords": False}
     said = trained(tmp_path / "child", **given, source_vocab_size=330, vocab_size=332, **CHILD | {"builtin_pairs": 2000})
     before, theirs = arrays(checkpoint.kept(folder / "parent")[-1]), vocabulary.load((folder / "parent/subwords.model").read_bytes())

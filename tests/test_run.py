@@ -47,7 +47,7 @@ def resume(model_dir, **given) -> tuple:
 def train(model_dir, *, model=MODEL, train=TRAIN, decode=DECODE, data=DATA, data_dir=None, number=1, dry_run=False) -> tuple:
     """The run's state and what it logged."""
     strategy = devices.make_strategy(number)
-    options = run_options.Options(model, train, decode, data, run_start._stored(model_dir, data_dir) if data_dir else "")
+    options = run_options.Options(model, train, decode, data, run_options.stored(model_dir, data_dir) if data_dir else "")
     with logged() as said:
         state = training_run.train(model_dir, options, strategy=strategy, dry_run=dry_run)
     return state, "\n".join(said)
@@ -363,7 +363,7 @@ def test_other_workers_take_the_options_of_the_chief_s_folder(copy, monkeypatch)
 
 
 def test_another_model_in_the_same_folder_is_refused_by_the_names_of_its_flags(run):
-    """See test_run_folder for every option."""
+    """See test_run_start for every option."""
     model_dir, _, _ = run
     before = contents(model_dir)
     with pytest.raises(ValueError, match=r"d_ff=32 \(the run: 16\), seed=2 \(the run: 1\)\. .*`model_dir`"):
@@ -543,8 +543,8 @@ def test_the_time_limit_of_a_run_counts_from_its_start_before_the_data_is_prepar
     def asked(*args, started, **others):
         raise _AskedError(started)
 
-    options, strategy, check, checked = run_start.resolve(copy, {}), devices.make_strategy(1), run_folder.check, []
-    monkeypatch.setattr(run_folder, "check", lambda folder: checked.append(time.monotonic()) or check(folder))
+    options, strategy, check, checked = run_start.resolve(copy, {}), devices.make_strategy(1), run_folder.is_run, []
+    monkeypatch.setattr(run_folder, "is_run", lambda folder: checked.append(time.monotonic()) or check(folder))
     monkeypatch.setattr(loop, "Trainer", asked)
     before = time.monotonic()
     with pytest.raises(_AskedError) as raised:

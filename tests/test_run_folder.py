@@ -46,7 +46,7 @@ def test_a_folder_with_somebody_s_own_files_is_refused(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('{"architectures": ["MarianMTModel"], "d_model": 512}')
     with pytest.raises(ValueError, match="`model_dir`") as raised:
-        run_folder.check(tmp_path)
+        run_folder.is_run(tmp_path)
     assert str(tmp_path) in str(raised.value) and name.split("/")[0] in str(raised.value)
 
 
@@ -54,9 +54,9 @@ def test_a_folder_with_other_files_can_become_a_run_s(tmp_path):
     for name in ("notes.txt", "train.en", "config.json.bak"):
         (tmp_path / name).write_text("mine")
     (tmp_path / "data").mkdir()
-    assert not run_folder.check(tmp_path)
+    assert not run_folder.is_run(tmp_path)
     write(tmp_path)
-    assert run_folder.check(tmp_path) and (tmp_path / "notes.txt").read_text() == "mine"
+    assert run_folder.is_run(tmp_path) and (tmp_path / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -133,16 +133,6 @@ def test_a_run_of_options_under_their_former_names_is_read(tmp_path):
     assert written.keys() >= FORMER_NAMES.keys()
     train = run_folder.read(path).train
     assert [getattr(train, new) for new in FORMER_NAMES.values()] == [written[old] for old in FORMER_NAMES]
-
-
-@pytest.mark.parametrize("names", [",", " , ", ""])
-def test_no_folder_at_all_is_refused(names, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    if names.strip():
-        with pytest.raises(ValueError, match=f"^Expected the folder of a run as `model_dir`. Received: '{names}'"):
-            run_folder.several(names)
-    else:
-        assert run_folder.several(names) == [pathlib.Path()]  # The working directory.
 
 
 def test_a_folder_that_holds_something_else_is_reported(tmp_path):

@@ -80,7 +80,7 @@ def train() -> None:
             )
         if wrong := [label for label in labels if "," in label]:
             raise ValueError(f"Expected labels without a comma. Received: {wrong[0]!r}.")
-        of_run = run_folder.read(training.model_dir()).model if run_folder.check(training.model_dir()) else None
+        of_run = run_folder.read(training.model_dir()).model if run_folder.is_run(training.model_dir()) else None
         if sorted(given.get("labels", "").split(",")) != labels and sorted(getattr(of_run, "names", [])) != labels:
             if "labels" in given:
                 raise ValueError(f"Expected `labels` of the training text, {','.join(labels)}. Received: labels={given['labels']}.")

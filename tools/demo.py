@@ -49,7 +49,7 @@ def demo() -> None:
         name = f"{_MODEL_NAME.value} at {client.Model(_SERVER.value, _MODEL_NAME.value).shown}"
         translate = page.from_server(client.connect(client.Model(_SERVER.value, _MODEL_NAME.value)))
     else:
-        folders = run_folder.several(_MODEL_DIR.value)
+        folders = options.run_folders(_MODEL_DIR.value)
         if len(folders) == 1 and export_folder.export_in(folders[0]):
             process_environment.choose_threads()
         else:

@@ -11,7 +11,7 @@ from multiprocessing import resource_tracker
 
 from absl import flags
 
-from t2t_keras import data_folder, run_folder, run_options, run_start
+from t2t_keras import data_folder, run_folder, run_options
 from t2t_keras.cli import beam
 from t2t_keras.cli import flags as options
 from t2t_keras.data import corpora
@@ -32,8 +32,8 @@ options.define_divisors()
 
 def prepare() -> None:
     chosen = run_options.Options(**options.read_run(), architecture=options.chosen_architecture())
-    run_start.check_text(chosen.groups, chosen.task)
-    run_start.check_positions(chosen.groups, chosen.task)
+    run_options.check_text(chosen.groups, chosen.task)
+    run_options.check_positions(chosen.groups, chosen.task)
     if (start := chosen.train.starts_from) and chosen.train.parent_subwords and not chosen.data.subwords_file:
         path = pathlib.Path(start) / run_folder.SUBWORDS
         raise ValueError(

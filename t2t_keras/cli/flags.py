@@ -153,6 +153,19 @@ def define_trained_model(required: bool = True) -> None:
     define(DecodeConfig)
 
 
+def run_folders(paths: str) -> list[pathlib.Path]:
+    """Returns the folders in a text with commas between them. The path of an existing folder may have commas.
+
+    Raises:
+        ValueError: there is none.
+    """
+    whole = pathlib.Path(paths).expanduser()
+    found = [whole] if whole.is_dir() else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
+    if not found:
+        raise ValueError(f"Expected the folder of a run as `model_dir`. Received: {paths!r}.")
+    return found
+
+
 def trained_model() -> dict:
     """Returns the arguments of `decoding.loading.load`, checked before TensorFlow is imported, and sets the environment that it decodes in.
 
@@ -162,7 +175,7 @@ def trained_model() -> dict:
     """
     values = {name: flags.FLAGS[name].value for name in ("checkpoint", "dtype", "int8", "ensemble_mean")}
     languages = {name: flags.FLAGS[name].value for name in ("source_language", "target_language") if flags.FLAGS[name].value}
-    folders, search = run_folder.several(flags.FLAGS["model_dir"].value), given(DecodeConfig)
+    folders, search = run_folders(flags.FLAGS["model_dir"].value), given(DecodeConfig)
     models = [run_folder.groups(folder, "model")[0] for folder in folders]
     dataclasses.replace(*run_folder.groups(folders[0], "decode"), **search)
     try:

@@ -87,9 +87,9 @@ def is_current(result: Scored | None, folder: pathlib.Path, options: run_options
         received = ", ".join(f"{name}={wanted[name]} ({folder}: {before[name]})" for name in changed)
         raise ValueError(f"Expected the options that {folder.name} was trained with. Received: {received}. Give another `output_dir`.")
     data = options.data_folder(folder)
-    if result and (data / prepare.CORPUS).exists():
+    if result and (data / data_folder.CORPUS).exists():
         own_source = data_folder.source_subwords_in(data)
-        run_folder.check_data(folder, data / prepare.SUBWORDS, data / "train" / shards.RECORDS, own_source)
+        run_folder.check_data(folder, data / run_folder.SUBWORDS, data / "train" / shards.RECORDS, own_source)
         model, task = options.model, options.task
         prepare.check_folder(data, options.data, model.vocab_size, options.train.seed, task, options.source_vocab_size)
     return result is not None

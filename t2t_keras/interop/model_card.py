@@ -6,9 +6,9 @@ import pathlib
 import re
 import shlex
 
-from t2t_keras import data_folder, files, markdown, run_folder, run_options
+from t2t_keras import data_folder, markdown, run_folder, run_options
 from t2t_keras.config import FILES, OF_START, TEXTS, DataConfig, DecodeConfig
-from t2t_keras.files import read_json
+from t2t_keras.files import DATA, read_json
 from t2t_keras.interop.huggingface import IMPORT, OF_HUB
 
 _LANGUAGE = re.compile("[a-z]{2,3}")
@@ -102,7 +102,7 @@ def read_scores(path: pathlib.Path) -> Scores:
 
 def corpus(model_dir: pathlib.Path, options: run_options.Options) -> DataConfig:
     """Returns the options of the data, which a resumed run may have in its data folder alone."""
-    folder = model_dir / files.DATA
+    folder = model_dir / DATA
     if options.data.names_corpus or options.data_dir or not (folder / data_folder.CORPUS).exists():
         return options.data
     recorded = data_folder.recorded_options(folder)

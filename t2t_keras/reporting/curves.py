@@ -66,7 +66,7 @@ def read(model_dir: pathlib.Path) -> Scalars:
         FileNotFoundError: the folder is not a run's.
         ValueError: the run has no points yet, or the folder is another program's.
     """
-    if not run_folder.check(model_dir):
+    if not run_folder.is_run(model_dir):
         raise FileNotFoundError(f"{model_dir} is not a run: it has no {run_folder.CONFIG}. Give the folder of a training run.")
     scalars = read_scalars(model_dir / run_folder.LOGS)
     if not any(math.isfinite(value) for points in scalars.values() for value in points.values()):

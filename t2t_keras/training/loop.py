@@ -106,7 +106,7 @@ class _Update(NamedTuple):
     result: Future
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False, repr=False)
 class Trainer:
     """Trains a model.
 

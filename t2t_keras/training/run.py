@@ -71,7 +71,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_options.Options, dry_
     if train.data_service:
         run_start.check_given(model_dir, options, ["data_service"], "read the data from a service")
         data_service.check(train.data_service)
-    before = run_folder.read(model_dir) if run_folder.check(model_dir) else None
+    before = run_folder.read(model_dir) if run_folder.is_run(model_dir) else None
     resumed = bool(before and checkpoint.kept(model_dir))
     changes = run_start.changes(model_dir, before, options) if before else ""
     if resumed:
@@ -85,10 +85,10 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_options.Options, dry_
     if train.embeddings and not resumed:
         run_start.check_given(model_dir, options, ["embeddings"], "start from word vectors")
         embeddings.check(options)
-    if not (folder / prepare.CORPUS).exists():
+    if not (folder / data_folder.CORPUS).exists():
         outside = ["data_dir", *(["dataset"] if options.data.dataset != "builtin" else []), *FILES]
         run_start.check_given(model_dir, options, outside, f"prepare {folder} again")
-    named = data if (folder / prepare.CORPUS).exists() else options.data
+    named = data if (folder / data_folder.CORPUS).exists() else options.data
     prepare.prepare(named, model.vocab_size, train.seed, folder, options.task, source_vocab_size=options.source_vocab_size)
     if not options.data.names_corpus:
         data = data_folder.prepared_with(folder)
@@ -98,7 +98,7 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_options.Options, dry_
     for name, asked, default in (("vocab_size", model.vocab_size, written), ("source_vocab_size", options.source_vocab_size, 0)):
         if (expected := recorded.get(name, default)) != asked:
             raise ValueError(f"Expected {name}={expected}, which {folder} was prepared with. Received: {name}={asked}.")
-    subwords, records = folder / prepare.SUBWORDS, folder / "train" / shards.RECORDS
+    subwords, records = folder / run_folder.SUBWORDS, folder / "train" / shards.RECORDS
     source_subwords = data_folder.source_subwords_in(folder)
     if resumed:
         run_folder.check_data(model_dir, subwords, records, source_subwords)
