@@ -27,7 +27,7 @@ def is_run(model_dir: pathlib.Path) -> bool:
         ValueError: the folder has other files with the names of a run's files, or an export; or the run is of a newer version.
     """
     path = model_dir / CONFIG
-    there = [name for name in (SUBWORDS, SOURCE_SUBWORDS, checkpoint.FOLDER, LOGS, *CURVES) if (model_dir / name).exists()]
+    there = [name for name in (SUBWORDS, SOURCE_SUBWORDS, EMBEDDINGS, checkpoint.FOLDER, LOGS, *CURVES) if (model_dir / name).exists()]
     if export := export_in(model_dir):
         there.append(SAVED_MODEL if export == model_dir else export.name)
     if not path.exists():  # A run writes it before the others.

@@ -2308,7 +2308,7 @@ MUTANTS = (
         "t2t_keras/data_folder.py",
         '{"subwords": "bpe", "task"',
         '{"task"',
-        ("tests/test_prepare.py::test_a_folder_of_a_version_without_word_pieces_has_byte_pair_encoding",),
+        ("tests/test_prepare.py::test_a_folder_of_a_version_without_word_pieces_and_tasks_is_of_byte_pair_encoding_and_translation",),
     ),
     Mutant(
         "the recall of ROUGE is F1",

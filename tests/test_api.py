@@ -20,7 +20,7 @@ from logged import logged
 
 import t2t_keras
 from t2t_keras import api
-from t2t_keras.config import TrainConfig
+from t2t_keras.config import DataConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.export import loaded
 from t2t_keras.training import run as training_run
@@ -364,6 +364,18 @@ def test_each_option_of_a_sample_reaches_its_input():
     assert all(each.constraints_met for row in found for each in row)  # It has none.
 
 
+def test_a_sentence_that_is_cut_before_it_is_sampled_is_named_by_its_place_among_all():
+    class Samples:
+        @staticmethod
+        def sample(text, **inputs):
+            found = {"text": text[:, None], "score": tf.zeros([len(text), 1])}
+            return found | {"error": tf.fill([len(text)], ""), "truncated": text == "long"}
+
+    with logged() as messages:
+        api.TextTranslator(None, Samples).sample(["a", "long", "b", "long", "long"], batch_size=2)
+    assert [message.partition(":")[0] for message in messages] == ["Sentence 2", "Sentence 4", "Sentence 5"]
+
+
 def test_a_score_is_the_log_probability_of_the_target(translator):
     """The score of a translation with alpha 0 is its log probability, if it ended."""
     scores = translator.score(["one", "one"], ["eins", "zwei"])
@@ -399,6 +411,21 @@ def test_an_export_is_loaded_by_the_folder_of_its_versions_too(exported, monkeyp
     for path in (exported, exported.parent, str(exported), str(exported.parent)):
         t2t_keras.load(path)
     assert read == [exported] * 4
+
+
+def test_a_model_knows_the_tags_with_which_its_sources_begin(tmp_path, monkeypatch):
+    """Those of an export, of a run, and of the first run of an ensemble."""
+    (tmp_path / "1/assets.extra").mkdir(parents=True)
+    (tmp_path / "1/saved_model.pb").touch()
+    (tmp_path / "1/assets.extra/t2t_keras.json").write_text('{"tags": ["<de>"]}')
+    monkeypatch.setattr(loaded, "read_signatures", lambda export: stand_in.StandIn())
+    assert t2t_keras.load(tmp_path)._tags == ["<de>"]
+    translator = types.SimpleNamespace(limits=types.SimpleNamespace(batch_size=1), tokenizer=types.SimpleNamespace(languages=[]))
+    monkeypatch.setattr(api.loading, "load", lambda *args: translator)
+    monkeypatch.setattr(api, "Signatures", lambda translator: None)
+    monkeypatch.setattr(api.run_folder, "groups", lambda folder, name: [DataConfig(source_tag=f"<{folder.name}>,<b>")])
+    assert t2t_keras.load(tmp_path / "run")._tags == ["<run>", "<b>"]
+    assert t2t_keras.load([tmp_path / "one", tmp_path / "two"])._tags == ["<one>", "<b>"]
 
 
 def test_an_export_of_an_older_version_translates_but_takes_no_phrases_and_does_not_sample(tmp_path):

@@ -25,7 +25,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
 from apache_beam.testing.util import assert_that
 
-from t2t_keras import beam, checkpoint, export_folder, run_folder
+from t2t_keras import beam, checkpoint, export_folder, files, run_folder
 from t2t_keras.beam import folder, job, transform
 from t2t_keras.config import ModelConfig, SampleConfig
 from t2t_keras.data import beam_runner
@@ -339,6 +339,20 @@ def test_a_file_whose_chunks_are_all_translated_is_joined(source, monkeypatch):
         translate(source, pattern="one_chunk.txt")
     instead(monkeypatch, Shouting(fails_at=b""))
     assert translate(source, pattern="one_chunk.txt") == {"one_chunk.txt": EXPECTED["one_chunk.txt"]}
+
+
+def test_a_second_job_in_a_folder_at_the_same_time_is_refused_and_harms_nothing(source):
+    output = source.parent / "out"
+    output.mkdir()
+    with files.exclusive(output / folder.LOCK, "it"), pytest.raises(BlockingIOError, match=f"{output} is in use by process"):
+        translate(source)
+    assert [path.name for path in output.iterdir()] == [folder.LOCK]
+
+
+def test_a_job_reports_the_seconds_of_all_workers(messages):
+    totals = dict.fromkeys(job.COUNTERS, 0) | {"lines": 3000, "subwords": 5, "milliseconds": 2500}
+    job._report(folder.Folder("out"), [], totals)
+    assert messages == ["Translated 3,000 lines (5 sub-words) of 0 files in 2.5 s of all workers, with 0 failures and 0 warnings."]
 
 
 def test_a_damaged_file_is_reported_and_the_others_are_finished(source, monkeypatch):

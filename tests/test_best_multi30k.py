@@ -12,10 +12,11 @@ ROOT = pathlib.Path(__file__).parent.parent
 SETS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
 # What is scored of seeds 4 and 7 after the training, and with which runs.
 SCORED = {"Seed 4, reranked": (4,), "Seed 7, reranked": (7,), "Ensemble": (4, 7), "Ensemble, reranked": (4, 7)}
-# Notes its arguments, and writes the output of translate.py.
+# Notes its arguments, and writes the output of translate.py. It ends with an error if a file "fails" names the program.
 PYTHON = """#!/usr/bin/env bash
 printf '%q ' "$@" >> "$(dirname "$0")/commands"
 echo >> "$(dirname "$0")/commands"
+[[ ! -e "$(dirname "$0")/fails" || $1 != *"$(< "$(dirname "$0")/fails")" ]] || exit 75
 for each in "$@"; do
     file=${each#--output=}
     [[ $file == "$each" ]] || { mkdir -p "$(dirname "$file")"; echo translated > "$file"; }
@@ -91,6 +92,14 @@ def test_what_is_translated_is_not_translated_again(script):
     result, commands = script("text", "out", "en", "fr")
     assert result.returncode == 0
     assert [pathlib.Path(program).stem for program, _ in commands][:3] == ["train", "train", "grid"]
+    assert "seeds=1,2,3" in commands[2][1]
+
+
+@pytest.mark.parametrize(("fails", "ran"), [("train.py", 1), ("translate.py", 3), ("grid.py", 5), ("evaluate.py", 6)])
+def test_it_ends_with_a_program_that_fails(script, tmp_path, fails, ran):
+    (tmp_path / "fails").write_text(fails)
+    result, commands = script("text", "out", "en", "fr")
+    assert (result.returncode, len(commands)) == (75, ran) and commands[-1][0].endswith(fails)
 
 
 def test_one_seed_has_no_ensemble(script):
@@ -107,10 +116,16 @@ def test_flags_for_the_scores_replace_those_for_lower_cased_text(script):
 
 
 def test_what_is_wrong_is_reported_before_anything_runs(script, tmp_path):
+    for language, missing in (("xx", "test_2017_mscoco"), ("yy", "val")):
+        for name in SETS:
+            if name != missing:
+                (tmp_path / "text" / f"{name}.{language}").touch()
     for arguments, said in (
         (("text",), "Usage:"),
         (("text", "out", "en"), "Usage:"),
         (("text", "out"), f"Expected {tmp_path}/text/train.de. It is missing."),
+        (("text", "out", "en", "xx"), f"Expected {tmp_path}/text/test_2017_mscoco.xx. It is missing."),
+        (("text", "out", "yy", "en"), f"Expected {tmp_path}/text/val.yy. It is missing."),
         (("no/text", "out"), f"Expected {tmp_path}/no/text/train.en. It is missing."),
         (("text", "out", "en", "fr", "1, 2"), "Expected SEEDS to be whole numbers, as in 1,2,3. Received: 1, 2."),
         (("text", "out", "en", "fr", "1,2,1"), "Expected different SEEDS. Received: 1,2,1."),

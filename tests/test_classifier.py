@@ -271,9 +271,12 @@ def test_a_run_without_such_an_encoder_is_refused(folder, tmp_path):
             ValueError, match="Expected an encoder of the Transformer, with one vocabulary, as `encoder_from`. Received: arch"
         ):
             run_start.resolve(tmp_path / "new", {"encoder_from": str(own), "architecture": architecture})
-    other = run_options.Options(ModelConfig(400, d_model=8, num_heads=2, d_k=3, d_v=4, sinusoids="tensor2tensor", attention_window=5))
+    other = run_options.Options(
+        ModelConfig(400, d_model=8, num_heads=2, d_k=3, d_v=4, sinusoids="tensor2tensor", first_position=2, attention="unscaled")
+    )
     run_folder.write(tmp_path / "rnn", other, folder / "bert/subwords.model", folder / "bert/data/train/records.tsv")
-    expected = "Expected an encoder that architecture=classifier can have. Received: d_k=3, sinusoids=tensor2tensor, attention_window=5 in"
+    received = "d_k=3, sinusoids=tensor2tensor, first_position=2, attention=unscaled"
+    expected = f"Expected an encoder that architecture=classifier can have. Received: {received} in"
     with pytest.raises(ValueError, match=re.escape(expected)):
         run_start.resolve(tmp_path / "new", {"encoder_from": str(tmp_path / "rnn"), "architecture": "classifier"})
     with pytest.raises(FileNotFoundError, match="Give the `encoder_from` of a training run."):

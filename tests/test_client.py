@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import json
 import os
 import pathlib
 import shutil
@@ -509,6 +510,23 @@ def test_the_program_prints_the_n_best_numbered_and_scored(servers):
         "2\t-2.3000\tSo twe",
         "",
     ]
+
+
+def test_the_program_warns_of_a_translation_that_lacks_a_phrase(servers, tmp_path):
+    """The server meets ordered constraints only."""
+    (tmp_path / "terms").write_text("one\tEINS\n")
+    result = program(f"--server={servers['grpc']}", f"--terms={tmp_path}/terms", stdin=b"two\none\nthree\n")
+    assert result.stdout == b"TWO\nONE\nTHREE\n"
+    assert result.stderr.decode().splitlines() == ["Line 2: the translation lacks a phrase (--terms)."]
+
+
+def test_the_program_writes_the_n_best_of_lines_of_json(servers):
+    stdin = b'{"text": "one"}\n{"text": "two", "constraints": ["x"]}\n'
+    for flags, shown in (((), lambda values: values[0]), (("--n_best=2",), lambda values: values)):
+        result = program(f"--server={servers['http']}", "--jsonl", *flags, stdin=stdin)
+        found = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [each["text"] for each in found] == [shown(["ONE", "one"]), shown(["TWO", "two"])]
+        assert [each["constraints_met"] for each in found] == [shown([True] * 2), shown([False] * 2)]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -141,6 +141,7 @@ def test_another_system_is_chosen(browser):
     Select(browser.find_element(By.ID, "system")).select_by_index(1)
     assert texts(browser, ".example header")[0].startswith(f"line {FOUND.systems[2].worse[0].line} ")
     assert texts(browser, "#sentences h3 + p") == ["None."]  # No gain.
+    assert texts(browser, "#sentences h3") == ["Largest gains", "Largest losses"]
     assert LONG in texts(browser, "#sentences > p")[0]
 
 

@@ -237,7 +237,7 @@ def test_a_run_trains_from_the_service_and_goes_on_with_two_workers(service, tmp
         result = subprocess.run([*command, f"--train_steps={end}"], capture_output=True, text=True, env=environment)
         assert result.returncode == 0, result.stderr
         assert checkpoint.step_of(checkpoint.kept(tmp_path)[-1]) == end
-    assert "Resuming from update 4" in result.stdout and "2 device(s)" in result.stdout
+    assert "Resuming from update 4" in result.stderr and "2 device(s)" in result.stderr
 
 
 @pytest.mark.parametrize("listener", [{"address": ("", 0), "reuse_port": True}, {"address": ("127.0.0.1", 0)}])

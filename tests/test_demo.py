@@ -33,9 +33,11 @@ def echo(text: str, prefix: str, n: int) -> list[Translation]:
     source = [f"▁{word}" for word in text.split()] + ["</s>"]
     forced = prefix.split()
     words = [*forced, *(word[::-1] for word in text.split()[len(forced) :])]
-    pieces = [f"▁{word}" for word in words] + ["</s>"]
-    alignment = np.eye(len(pieces), len(source))
-    return [Translation(f"{' '.join(words)}{'!' * beam}", -float(beam), pieces, source, alignment.tolist()) for beam in range(n)]
+    pieces = [f"▁{word}" for word in words]
+    alignment = np.eye(len(pieces) + 1, len(source)).tolist()
+    marks = ["!" * beam for beam in range(n)]
+    every = [[*pieces[:-1], *(piece + mark for piece in pieces[-1:]), "</s>"] for mark in marks]
+    return [Translation(" ".join(words) + mark, -float(beam), every[beam], source, alignment) for beam, mark in enumerate(marks)]
 
 
 def wait_until(condition) -> None:
@@ -265,8 +267,8 @@ def opened(browser):
     """The page of a model in the browser; the sentences that it was asked for."""
     asked = []
 
-    def translate(text, prefix, n):
-        asked.append((text, prefix))
+    def translate(text, prefix, n, **phrases):
+        asked.append((text, prefix, *phrases.values()))
         if text == "refuse":
             raise ValueError("This sentence is too long.")
         return echo(text, prefix, n)
@@ -317,7 +319,15 @@ def test_typing_translates_after_a_pause_and_pointing_shows_the_alignment(opened
     ]
     buttons[2].click()
     pressed = [button.get_attribute("aria-pressed") for button in browser.find_elements("css selector", "#translations button")]
-    assert pressed == ["false", "false", "true"]
+    assert pressed == ["false", "false", "true"] and words(browser, "target") == ["eno", "owt", "eerht!!", "(end)"]
+
+
+def test_phrases_of_each_box_are_those_that_must_and_must_not_appear(opened):
+    browser, asked = opened
+    element(browser, "#text").send_keys("one")
+    element(browser, "#constraints").send_keys("x")
+    element(browser, "#avoid").send_keys("y")
+    wait_until(lambda: asked[-1:] == [("one", "", ["x"], ["y"])])
 
 
 def test_the_translation_can_be_made_to_begin_with_some_words(opened):

@@ -381,12 +381,14 @@ def test_before_several_runs_each_folder_is_checked_and_text_that_they_share_is_
     monkeypatch.setattr(run_start, "check", lambda folder, options: checked["folders"].append(folder.name))
     monkeypatch.setattr(corpora, "check_files", lambda data, sides: checked["text"].append((data.train_source, sides)))
     monkeypatch.setattr(embeddings, "check", lambda options: checked["embeddings"].append(options.train.embeddings))
-    texts = {"a": "one", "b": "one", "c": "two", "d": ""}
+    texts = {"a": "one", "b": "one", "c": "two", "d": "", "e": ""}
+    (tmp_path / "e/checkpoints").mkdir(parents=True)
+    (tmp_path / "e/checkpoints/step-000000003.json").write_text("{}")  # A resumed run does not need the vectors.
     training.check({
         tmp_path / name: run_options.Options(
-            train=config.TrainConfig(embeddings="vectors" * (name == "b")), data=config.DataConfig(train_source=text, train_target=text)
+            train=config.TrainConfig(embeddings="vectors" * (name in "be")), data=config.DataConfig(train_source=text, train_target=text)
         )
         for name, text in texts.items()
     })  # fmt: skip
     sides = ("source", "target")
-    assert checked == {"folders": ["a", "b", "c", "d"], "text": [("one", sides), ("two", sides)], "embeddings": ["vectors"]}
+    assert checked == {"folders": ["a", "b", "c", "d", "e"], "text": [("one", sides), ("two", sides)], "embeddings": ["vectors"]}

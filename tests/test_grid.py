@@ -501,3 +501,10 @@ def test_the_program_trains_scores_and_compares_variants_and_seeds(tmp_path):
     again = grid_py(*flags)
     assert again.returncode == 0 and "Options" not in again.stderr
     assert list(csv.DictReader((tmp_path / "grid/grid.csv").open())) == rows
+
+
+def test_only_these_options_of_training_may_differ_among_the_runs_of_a_table():
+    assert vars(TrainConfig()).keys() - series.determining(run_options.Options()).keys() == {
+        "attention_images", "damaged_records", "data_service", "deterministic", "device_tflops", "histogram_steps", "log_steps",
+        "max_hours", "max_skipped", "micro_batch_tokens", "micro_batches_at_once", "profile_steps", "tf32",
+    }  # fmt: skip

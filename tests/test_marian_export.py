@@ -252,8 +252,11 @@ def test_the_card_says_what_the_run_knows_and_no_path(run, tmp_path):
     assert "license" not in head and "whoever publishes the model chooses it" in card
     assert "- training: some.en,more.en and some.de,more.de\n- validation: other.en and other.de\n" in card
     assert "/private" not in card and str(tmp_path) not in card
-    assert "| test_2016 | BLEU | 31.25 | average | nrefs:1\\|tok:13a |\n| test_2016 | chrF2 | 50.00 |" in card
+    assert "| test_2016 | BLEU | 31.25 | average | nrefs:1\\|tok:13a |\n| test_2016 | chrF2 | 50.00 | average | nrefs:1\\|nc:6 |" in card
     assert "| test_2017 | BLEU | 20.50 | best, bfloat16, int8 |" in card
+    options = run_folder.read(run)
+    assert f"2 + 1 layers, d_model 16, {options.model.num_weights:,} weights" in card
+    assert f"the first {options.train.valid_sentences} validation sentences: 12.3" in card
     assert "12.35 after 1 updates" in card or "12.34 after 1 updates" in card
     assert "--d_model=16" in card and "--train_source=some.en,more.en" in card and "average, updates 1, 2, 3" in card
     assert parsed(tmp_path / "mine" / "tokenizer_config.json")["target_lang"] == "de"

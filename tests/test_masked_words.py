@@ -131,6 +131,17 @@ def test_the_program_prints_a_table_or_json(folder):
     assert f"| masked words | {100 * found['masked_words']:.1f}% | {found['words']:,} |" in shown.stdout.decode()
 
 
+def test_the_table_has_each_figure_in_its_row():
+    found = {"masked_words": 0.5, "unigram": 0.1, "bigram": 0.25, "words": 1200, "next_sentences": 0.9, "chance": 0.55, "texts": 80}
+    assert [[cell.strip() for cell in row.strip("|").split("|")] for row in masked_words.table(found).splitlines()[2:]] == [
+        ["masked words", "50.0%", "1,200"],
+        ["… by a unigram model", "10.0%", "1,200"],
+        ["… by a bigram model", "25.0%", "1,200"],
+        ["next sentences", "90.0%", "80"],
+        ["… by chance", "55.0%", "80"],
+    ]
+
+
 def test_training_refuses_the_flags_of_evaluation():
     command = [sys.executable, str(ROOT / "tools" / "pretrain.py"), "--model_dir=bert", "--draws=5", "--nojson", "--checkpoint=best"]
     refused = programs.run(command, capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)

@@ -210,6 +210,21 @@ def test_where_the_sub_words_of_the_source_alone_are_others_its_rows_are_those_o
         np.testing.assert_array_equal(found[row], expected, err_msg=letter)
 
 
+def test_weights_that_only_one_of_the_two_has_are_warned_of(monkeypatch, messages):
+    alike = types.SimpleNamespace(pieces=["a"], source=types.SimpleNamespace(pieces=["a"]))
+    left = checkpoint.Left(unset=["new"], unused=[f"old {number}" for number in range(6)])
+    monkeypatch.setattr(run_folder, "read_subwords", lambda folder: (b"",))
+    monkeypatch.setattr(vocabulary, "load_sides", lambda content: alike)
+    monkeypatch.setattr(checkpoint, "start", lambda *given: ("average", left))
+    parent.start(pathlib.Path("other"), "average", types.SimpleNamespace(weights=[1, 2, 3]), alike)
+    assert messages == [
+        "Starting from the average.",
+        "2 of 3 weights are those of the run.",
+        "1 weight(s) are not in the parent, and start at random: new.",
+        "6 weight(s) of the parent are not used: old 0, old 1, old 2, old 3, old 4, ….",
+    ]
+
+
 def test_text_that_is_longer_than_the_parent_s_or_lacks_its_tags_is_warned_of(monkeypatch, messages):
     before = DataConfig(max_length=50, source_tag="<2de>")
     monkeypatch.setattr(run_folder, "groups", lambda folder, name: ({"data": before}[name],))

@@ -21,10 +21,13 @@ from t2t_keras.decoding.translator import Translator
 from t2t_keras.evaluation.perplexity import perplexity
 from t2t_keras.export import savedmodel
 from t2t_keras.export.signatures import Signatures
+from t2t_keras.model.transformer import Transformer
 from t2t_keras.patterns import parse
 from t2t_keras.text import vocabulary
 from t2t_keras.text.placeholders import NAMES, NUMBER, Placeholders, common
 from t2t_keras.text.sentencepiece_model import escaping, pattern_of, with_pattern
+from t2t_keras.visualization import attention
+from t2t_keras.visualization.word_alignment import word_alignment
 
 PATTERN = parse("braces,printf,tags,urls,emails")
 VOCAB_SIZE = 350
@@ -48,6 +51,18 @@ def copier(subwords):
     model.RIVAL = EOS + 1 + NUMBER  # In place of the first placeholder.
     model.skill.assign(1.0)
     return Translator(model, subwords, DecodeConfig(beam_size=1, max_input=60, extra_length=5))
+
+
+def test_attention_and_alignments_are_of_the_placeholders_that_a_model_reads(subwords, monkeypatch):
+    """Of a sentence and a given translation."""
+    model = Transformer(ModelConfig(VOCAB_SIZE, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, num_heads=1, d_k=8, d_v=8))
+    translator, read = Translator(model, subwords, DecodeConfig(beam_size=1)), []
+    found = attention.attention_of(translator, "one {0}", "two {0}")
+    assert all("".join(side.pieces[:-1]).endswith("｟1｠") for side in (found.source, found.target))
+    align = model.align
+    monkeypatch.setattr(model, "align", lambda target, memory: read.append(target.numpy()) or align(target, memory))
+    assert word_alignment(translator, "one {0}", "two {0}").shape == (2, 2)
+    assert subwords.pieces.index("｟1｠") in read[0]
 
 
 def nasty_lines(number: int) -> list[str]:

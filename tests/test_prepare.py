@@ -504,10 +504,10 @@ def test_the_pairs_that_an_older_version_counted_are_known_by_their_option(folde
     assert run(made, folder) == [f"Using the data in {folder}."]
 
 
-def test_a_folder_of_a_version_without_word_pieces_has_byte_pair_encoding(data, folder):
+def test_a_folder_of_a_version_without_word_pieces_and_tasks_is_of_byte_pair_encoding_and_translation(data, folder):
     run(data, folder)
     described = json.loads((folder / prepare.CORPUS).read_text())
-    del described["options"]["subwords"]
+    del described["options"]["subwords"], described["options"]["task"]
     (folder / prepare.CORPUS).write_text(json.dumps(described))
     assert run(data, folder) == [f"Using the data in {folder}."]
     assert data_folder.prepared_with(folder).subwords == "bpe"

@@ -27,6 +27,7 @@ from t2t_keras.model.transformer import Transformer
 from t2t_keras.text.byte_pairs import BytePairs
 from t2t_keras.training import devices, loop, parent, train_step
 from t2t_keras.training import run as training_run
+from t2t_keras.training.interruption import OtherWorkerError
 from t2t_keras.training.state import TrainState
 
 MODEL = ModelConfig(340, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
@@ -550,6 +551,22 @@ def test_the_time_limit_of_a_run_counts_from_its_start_before_the_data_is_prepar
     with pytest.raises(_AskedError) as raised:
         training_run.train(copy, options, strategy=strategy)
     assert before <= raised.value.args[0] <= checked[0]
+    with pytest.raises(_AskedError) as raised:
+        training_run.train(copy, options, strategy=strategy, started=123.0)
+    assert raised.value.args == (123.0,)
+
+
+def test_a_worker_that_another_one_leaves_alone_says_so(monkeypatch, copy):
+    def train() -> None:
+        raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
+
+    monkeypatch.setattr(loop, "Trainer", lambda *args, **others: types.SimpleNamespace(train=train))
+    options, strategy = run_start.resolve(copy, {}), devices.make_strategy(1)
+    with pytest.raises(tf.errors.UnavailableError):
+        training_run.train(copy, options, strategy=strategy)
+    monkeypatch.setattr(devices, "several_workers", lambda strategy: True)
+    with pytest.raises(OtherWorkerError, match="Another worker has ended or cannot be reached."):
+        training_run.train(copy, options, strategy=strategy)
 
 
 def test_a_second_trainer_in_the_same_folder_is_refused_and_changes_nothing(run):

@@ -40,7 +40,11 @@ def rewrite(model_dir: pathlib.Path, change) -> None:
 # Whose folder it is.
 
 
-@pytest.mark.parametrize("name", ["config.json", "subwords.model", "checkpoints/model.h5", "logs/events.out.tfevents.1"])
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "subwords.model", "subwords.source.model", "embeddings.txt", "checkpoints/model.h5", "logs/events.out.tfevents.1"]
+    + ["curves.png", "curves.csv"],
+)
 def test_a_folder_with_somebody_s_own_files_is_refused(tmp_path, name):
     """Story: a config.json and a subwords.model of another program were replaced."""
     (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -342,6 +342,13 @@ def test_the_text_of_an_evaluation_says_how_an_ensemble_is_combined(of_three, tm
     assert (found["ensemble_mean"], found["ensemble_weights"]) == ("logs", "1.0,2.0")
 
 
+def test_evaluating_warns_of_a_source_that_is_cut(of_three, tmp_path):
+    (tmp_path / "source").write_text("a\n")
+    given = [f"--model_dir={tmp_path}/first", f"--source={tmp_path}/source", f"--reference={tmp_path}/source"]
+    code = EVALUATING.replace("return False", "return True")
+    assert "Line 1: only the first 99 sub-words are translated" in run_stand_in(code, "evaluate", *given, check=True).stderr.decode()
+
+
 @pytest.mark.parametrize(
     ("flags", "best", "reported"),
     [
@@ -397,6 +404,18 @@ def test_flushing_answers_a_line_before_the_next_comes(shouting):
             assert process.stdout.readline() == line.upper()
         process.stdin.close()
         assert process.wait(timeout=30) == 0
+
+
+def test_a_sentence_that_is_typed_is_answered_before_the_next(shouting):
+    terminal, end = pty.openpty()
+    with shouting(start=programs.Popen, stdin=end, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        os.write(terminal, b"one\n")
+        assert select.select([process.stdout], [], [], 60)[0]
+        assert process.stdout.readline() == b"ONE\n"
+        os.write(terminal, b"\x04")
+        assert b"Type a sentence and press Enter; end with Ctrl-D." in process.stderr.read()
+    os.close(end)
+    os.close(terminal)
 
 
 def test_sampling_prints_draws_as_n_best_lines_are_and_one_alone_as_text(shouting):
@@ -1219,7 +1238,7 @@ CALLS = {
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps], is_chief=lambda _: True)\n"
         "module('training.run', train=lambda folder, chosen, quiet, **options: "
         "told(folder, chosen.data_dir, chosen.model.d_ff, **options))",
-        ["--model_dir={0}/run", "--data_dir=~/no/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9", "--d_ff=77"]
+        ["--model_dir=~/run", "--data_dir=~/no/data", "--dataset=builtin", "--cpu_devices=3", "--train_steps=9", "--d_ff=77"]
         + ["--dry_run"],
         [["{0}/run", "{0}/no/data", 77, {"strategy": [3, 9], "dry_run": True}]],
     ),
@@ -1249,6 +1268,12 @@ CALLS = {
         ["--model_dir={0}", "--predict", "--checkpoint=best"],
         [["load", "{0}", "best", {}], [["one"], {}]],
     ),
+    "classify   ": (
+        "model = SimpleNamespace(predict=lambda lines: told(list(lines)) or [])\n"
+        "module('export.classifier', load=lambda *given: (model, {}))",
+        ["--model_dir=~", "--predict", "--input={0}/text"],
+        [[["two"], {}]],
+    ),
     "prepare": (
         "module('gpus', hide=lambda: told('no GPU'))\n"
         "module('data.prepare', write='write', prepare=lambda data, *others, **options: told(data.builtin_pairs, *others[:3], **options))\n"
@@ -1265,6 +1290,12 @@ CALLS = {
         "module('data.prepare', write=lambda **options: told('write', **options), prepare=lambda *given, write_train, **_: write_train())",
         ["--data_dir={0}/data", "--dataset=builtin", "--processes=3"],
         [["write", {"number": 3}]],
+    ),
+    "prepare  ": (
+        "module('gpus', hide=lambda: None)\n"
+        "module('data.prepare', write=print, prepare=lambda data, *others, **options: told(others[3].name))",
+        ["--data_dir=~/data", "--architecture=bert", "--train_source={0}/text", "--valid_source={0}/text"],
+        [["pretraining", {}]],
     ),
     "filter": (
         "module('data.corpora', check_texts=lambda texts: told('texts', texts))\n"
@@ -1411,7 +1442,7 @@ CALLS = {
     "table3": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
         "def train(rows, output_dir, earlier, strategy, quiet):\n"
-        "    shown = lambda each: [each.data_dir, each.model.d_ff, each.model.num_heads, each.train.train_steps]\n"
+        "    shown = lambda each: [each.data_dir, each.model.d_ff, each.model.num_heads, each.train.train_steps, each.train.warmup_steps]\n"
         "    told(*([row, *shown(each)] for row, each in (*rows.items(), *earlier.items())), list(earlier), output_dir, strategy)\n"
         "    yield from rows\n"
         "module('experiments.table3', LOGS='tb', train=train, read_result=lambda folder: folder.name in ('A1', 'A4'),"
@@ -1419,7 +1450,7 @@ CALLS = {
         ["--rows=base, A1", "--dataset=builtin", "--output_dir={0}", "--data_dir={0}/d", "--cpu_devices=2", "--train_steps=5"]
         + ["--divide_widths=4"],
         [
-            [["base", "{0}/d", 512, 8, 5], ["A1", "{0}/d", 512, 1, 5], ["A4", "{0}/d", 512, 4, 5], ["A4"], "{0}", [2, 5], {}],
+            [*([row, "{0}/d", 512, heads, 5, 4000] for row, heads in (("base", 8), ("A1", 1), ("A4", 4))), ["A4"], "{0}", [2, 5], {}],
             ["write", "{0}", {}],
             ["write", "{0}", {}],
         ],
@@ -1440,19 +1471,21 @@ CALLS = {
         "module('experiments.grid', Scoring=Scoring, train=train, write=write)",
         ["--row=wide --d_ff=24", "--row=small --vocab_size=500 --train_steps=9", "--seeds=3,1", "--dataset=builtin", "--output_dir={0}/g"]
         + ["--cpu_devices=2", "--train_steps=5", "--beam_size=3", "--lowercase", "--tokenize=none", "--checkpoint=best"]
-        + ["--test_source={0}/terms.tsv", "--test_target={0}/terms.tsv", "--test_source={0}/text", "--test_target={0}/text"],
+        + ["--test_source={0}/terms.tsv", "--test_target={0}/text", "--test_source={0}/text", "--test_target={0}/terms.tsv"]
+        + ["--row=short --max_length=50"],
         [
             [f"{row}/seed{seed}", seed, steps, d_ff, size, f"{{0}}/g/data/{data}/seed{seed}", {}]
             for seed in (3, 1)
             for row, steps, d_ff, size, data in (
-                ("base", 5, 2048, 37000, "base"), ("wide", 5, 24, 37000, "base"), ("small", 9, 2048, 500, "small")
+                ("base", 5, 2048, 37000, "base"), ("wide", 5, 24, 37000, "base"), ("small", 9, 2048, 500, "small"),
+                ("short", 5, 2048, 37000, "short"),
             )
         ]
         + [
-            [{"base": {}, "wide": {"d_ff": 24}, "small": {"vocab_size": 500, "train_steps": 9}}, "{0}/g", [2, 5], 3]
-            + [{"terms": [["one\teins"], ["one\teins"]], "text": [["two"], ["two"]]}, "best", True, "none", {}]
+            [{"base": {}, "wide": {"d_ff": 24}, "small": {"vocab_size": 500, "train_steps": 9}, "short": {"max_length": 50}}]
+            + ["{0}/g", [2, 5], 3, {"terms": [["one\teins"], ["two"]], "text": [["two"], ["one\teins"]]}, "best", True, "none", {}]
         ]
-        + [["write", "{0}/g", {"terms": [["one\teins"], ["one\teins"]], "text": [["two"], ["two"]]}, {}]] * 3,
+        + [["write", "{0}/g", {"terms": [["one\teins"], ["two"]], "text": [["two"], ["one\teins"]]}, {}]] * 4,
     ),
 }  # fmt: skip
 
@@ -1464,9 +1497,9 @@ def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     (tmp_path / "subwords.model").touch()
     (tmp_path / "terms.tsv").write_text("one\teins\n")
     (tmp_path / "text").write_text("two\n")
-    if case == "grid":  # A finished run gives no options to the next one.
-        (tmp_path / "g/base/seed3").mkdir(parents=True)
-        (tmp_path / "g/base/seed3/config.json").write_text('{"version": 1, "model": {"d_ff": 7}}')
+    if folder := {"grid": "g/base/seed3", "table3": "base"}.get(case):  # A finished run gives no options to the next one.
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").write_text('{"version": 1, "model": {"d_ff": 7}, "train": {"warmup_steps": 7}}')
     code, flags, calls = CALLS[case]
     given = b'{"text": "one", "constraints": ["x"]}\n' if "--jsonl" in flags else b"one\n"
     environment = ENVIRONMENT | {"HOME": str(tmp_path)}
@@ -1503,6 +1536,8 @@ def test_a_classifier_is_evaluated_beside_what_its_training_text_alone_tells(tmp
     known, texts = [["a", "x"], ["a", "y"], ["b", "z"]], [["b", "u b"], ["b", "v a"], ["a", "w a"], ["b", "t b"]]
     assert told == [[known, texts, {}], [str(tmp_path), "best", {}]]
     assert figures == {"accuracy": 3 / 4, "most_frequent_label_of_training": 1 / 4, "bag_of_words": 0.625, "texts": 4}
+    shown = run_stand_in(LABELLING, "classify", *flags[:-1], f"--bag_of_words={tmp_path}/train", check=True).stdout.decode().splitlines()
+    assert shown[2:] == ["accuracy: 75.0%", "most frequent label of training: 25.0%", "bag of words: 62.5%", "texts: 4"]
 
 
 def test_labels_are_written_to_a_file(tmp_path):

@@ -19,7 +19,7 @@ import toy
 from logged import logged
 from toy import TRAIN, Toy, adam, assert_close, by_one_tape, pretended_train_step, set_weights, strategy_of, weights_of, write_shards
 
-from t2t_keras import checkpoint
+from t2t_keras import checkpoint, registry
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.training import device_memory, devices, interruption, loop
@@ -188,6 +188,25 @@ def finished(folder, tmp_path_factory):
     model_dir = tmp_path_factory.mktemp("finished")
     figures = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2}
     return model_dir, Run(folder, model_dir, figures=figures, checkpoint_steps=1, keep_checkpoints=3, log_steps=2)
+
+
+def test_each_validation_is_logged_and_the_best_so_far_is_said_to_be_so(finished):
+    logged = [line for line in finished[1].said if ": valid/loss" in line]
+    assert logged == [
+        "Update 2: valid/loss 5.000; the best so far",
+        "Update 4: valid/loss 4.000; the best so far",
+        "Update 6: valid/loss 4.500",
+        "Update 8: valid/loss 4.200",
+    ]
+
+
+@pytest.mark.parametrize(("architecture", "counted"), [("transformer", ["source", "target"]), ("bert", ["tokens"])])
+def test_a_micro_batch_is_split_by_the_counted_columns_of_its_task(monkeypatch, architecture, counted):
+    monkeypatch.setattr(loop, "make_train_step", lambda *given: None)
+    monkeypatch.setattr(loop, "SplittingTrainStep", lambda strategy, step, cost, columns: (cost, columns))
+    monkeypatch.setattr(loop.batching, "columns_of", lambda spec: None)
+    model, task = types.SimpleNamespace(memory_cost="cost"), registry.task_of(architecture)
+    assert loop._make_train_step(None, model, None, task, TRAIN, None) == ("cost", counted)
 
 
 def test_pictures_are_updated_after_each_validation_and_at_the_end(folder, finished, tmp_path):

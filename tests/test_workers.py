@@ -39,6 +39,25 @@ def workers(*command: str) -> subprocess.Popen:
     return programs.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 
+# Of three workers, the last ends with a message after much else, or is killed; the others end because it did.
+THIRD = """
+import json, os, signal, sys
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] != 2:
+    sys.exit(69)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+print("x" * 200_000, "Error: c", sep="\\n", file=sys.stderr)
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize(("how", "code", "said"), [("ends", 1, "Error: c"), ("killed", 137, "Worker 2 was ended by SIGKILL.")])
+def test_the_launcher_says_what_befell_the_third_worker(how, code, said):
+    program = [sys.executable, str(ROOT / "tools/workers.py"), "3", sys.executable, "-c", THIRD, how]
+    ended = subprocess.run(program, capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+    assert ended.returncode == code and said in ended.stderr.splitlines()
+
+
 def test_two_workers_go_where_one_tape_goes(tmp_path):
     process = workers(str(ROOT / "tests" / "toy_worker.py"), str(tmp_path / "weights"))
     said, errors = process.communicate()

@@ -85,8 +85,9 @@ def wait(workers: list[subprocess.Popen]) -> int:
     first, failed_at = 0, 0.0
     while True:
         codes = [worker.poll() for worker in workers]
-        if first in (0, OTHER_WORKER_EXIT_CODE) and set(codes) - {None, 0, first}:
-            first, failed_at = next(code for code in codes if code not in (None, 0, first)), failed_at or time.monotonic()
+        failed = sorted((code for code in codes if code), key=lambda code: code == OTHER_WORKER_EXIT_CODE)  # Own failures first.
+        if first in (0, OTHER_WORKER_EXIT_CODE) and failed and failed[0] != first:
+            first, failed_at = failed[0], failed_at or time.monotonic()
             if first < 0:
                 print(f"Worker {codes.index(first)} was ended by {signal.Signals(-first).name}.", file=sys.stderr)
         if None not in codes:
