@@ -69,8 +69,8 @@ def test_loading_a_run_imports_nothing_that_trains_or_serves(run):
     program = f"""
 import sys, t2t_keras
 assert t2t_keras.load({str(run.model_dir)!r}).translate(["one"])
-wings = ("t2t_keras.training", "t2t_keras.data", "tensorflow_serving", "tensorflow_datasets")
-print([name for name in sys.modules if name.startswith(wings)])
+wings = ("t2t_keras.training.", "t2t_keras.data.", "tensorflow_serving.", "tensorflow_datasets.")
+print([name for name in sys.modules if f"{{name}}.".startswith(wings)])
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     result = programs.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
