@@ -424,7 +424,7 @@ def test_a_model_knows_the_tags_with_which_its_sources_begin(tmp_path, monkeypat
     monkeypatch.setattr(api.loading, "load", lambda *args: translator)
     monkeypatch.setattr(api, "Signatures", lambda translator: None)
     monkeypatch.setattr(api.run_folder, "groups", lambda folder, name: [DataConfig(source_tag=f"<{folder.name}>,<b>")])
-    assert t2t_keras.load(tmp_path / "run")._tags == ["<run>", "<b>"]
+    assert t2t_keras.load(tmp_path / "run")._tags == ["<run>", "<b>"] and t2t_keras.load(tmp_path / "run")._batch_size == 1
     assert t2t_keras.load([tmp_path / "one", tmp_path / "two"])._tags == ["<one>", "<b>"]
 
 
@@ -519,6 +519,11 @@ def test_a_new_checkpoint_of_either_kind_is_loaded_by_the_next_evaluation(monkey
         for _ in range(2):
             run.evaluate(["one"], ["eins"], checkpoint="best")
         assert len(loads) == number
+    for name in ("checkpoints/step-000000002.npz", "config.json"):  # As of a run that was copied over it.
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, ns=(1, 1))
+        run.evaluate(["one"], ["eins"], checkpoint="best")
+    assert len(loads) == number + 2
 
 
 @pytest.mark.medium

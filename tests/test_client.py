@@ -138,6 +138,7 @@ def test_a_client_looks_for_a_restarted_server_every_few_seconds(answered, monke
     client.connect(client.Model(f"grpc{'s' * secure}://localhost:1", "translate"))
     [(kind, settings)] = seen
     assert kind == ("secure" if secure else "insecure") and settings["grpc.max_reconnect_backoff_ms"] <= 10_000
+    assert settings["grpc.lb_policy_name"] == "round_robin"  # Of all addresses of a headless Service.
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -156,7 +156,7 @@ def test_its_readme_has_the_options_of_the_search_and_the_lengths_of_the_positio
     """Of 20 sub-words: 0.6 · 20 / 25 = 0.48."""
     readme = " ".join((written[1] / "README.md").read_text(encoding="utf-8").split())
     assert '{"beam_size": 1, "patience": 2, "length_penalty": 0.48, ' in readme
-    assert 'options["no_repeat_ngram_size"] = 0' in readme
+    assert 'options["no_repeat_ngram_size"] = 0' in readme and '"max_input_length": 120, ' in readme
     assert "covers sources of 120 and translations of 130 sub-words" in readme
 
 

@@ -273,10 +273,14 @@ def test_a_run_beside_itself_is_that_run_in_other_precisions_too(options):
     assert np.abs(one - scores_of(loading.load(RUN_1))).max() > 1e-4
 
 
-def test_in_bfloat16_each_run_has_its_own_weights(runs):
+def test_in_bfloat16_each_run_has_its_own_weights(runs, monkeypatch):
+    """And its own architecture."""
+    cast, folders = loading._cast, []
+    monkeypatch.setattr(loading, "_cast", lambda model, folder, dtype: folders.append(folder) or cast(model, folder, dtype))
     for run, model in zip(runs, loading.load(runs, dtype="bfloat16").model.models, strict=True):
         for found, trained in zip(model.weights, loading.load(run).model.weights, strict=True):
             np.testing.assert_array_equal(found.numpy(), tf.cast(trained.value, tf.bfloat16).numpy())
+    assert folders == list(runs)
 
 
 @pytest.fixture(scope="module")

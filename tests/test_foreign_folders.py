@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import t2t_keras
 from t2t_keras import checkpoint, export_folder, files, run_folder, run_options, run_start
+from t2t_keras.config import DecodeConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading, translator
 from t2t_keras.export import savedmodel
@@ -328,6 +329,12 @@ def test_a_search_that_does_not_fit_into_memory_is_refused_before_the_weights_ar
         with pytest.raises(ValueError, match=expected):
             loading.load(run)
     assert loading.load(run, beam_size=4).config.beam_size == 4
+
+
+def test_a_search_on_a_gpu_does_not_need_the_memory_of_the_host(run, monkeypatch):
+    monkeypatch.setattr(loading.machine, "free_memory", lambda: 0)
+    monkeypatch.setattr(loading.tf.config, "list_physical_devices", lambda kind: [kind])
+    loading._check_memory(loading.make_model(run, "latest")[0], DecodeConfig())
 
 
 @pytest.mark.parametrize(("cores", "fits"), [(1, 2), (4, 4), (9, 9)])

@@ -179,8 +179,9 @@ def test_samples_of_an_export_have_the_seeds_of_their_lines_or_of_their_text(exp
     assert found[0]["text"][0] == f"one {3 * 2**32 + zlib.crc32(b'one')} 7 0 0"
 
 
-def test_lines_go_to_the_model_so_many_at_once_as_asked_for_or_as_it_has_room_for(export):
-    for batch_size, expected in ((2, [2, 2, 1]), (0, [5])):
+def test_lines_go_to_the_model_so_many_at_once_as_asked_for_or_as_it_has_room_for(export, monkeypatch):
+    for batch_size, room, expected in ((2, 64, [2, 2, 1]), (0, 64, [5]), (0, 3, [3, 2])):
+        monkeypatch.setattr(loaded, "Limits", lambda room=room: types.SimpleNamespace(batch_size=room))
         export.seen.clear()
         results(LineTranslation(export.model, batch_size=batch_size), list("abcde"))
         assert [len(inputs["text"]) for inputs in export.seen] == expected

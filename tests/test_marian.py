@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
+import types
 import warnings
 
 import huggingface_hub
@@ -738,6 +739,38 @@ def test_all_files_of_a_model_of_the_hub_are_of_one_revision(tmp_path, hub):
     assert {path.split("/")[4] for path in requests if "config.json" not in path} == {"c" * 40}
 
 
+@pytest.mark.parametrize(("separate", "token", "where"), [(False, "</s>", ""), (True, "only", "target_vocab.json")])
+def test_special_tokens_of_a_vocabulary_may_be_listed_again(tmp_path, separate, token, where):
+    folder = marian_folder.make(tmp_path / "model", **({"separate": True} if separate else {}))
+    if where:
+        vocabulary = json.loads((folder / where).read_text())
+        piece = next(piece for piece in vocabulary if piece not in json.loads((folder / "vocab.json").read_text()))
+        token = piece
+    changed(folder, "tokenizer_config.json", added_tokens_decoder={"0": {"content": token}})
+    t2t_keras.import_marian(folder, tmp_path / "run")
+
+
+def test_a_file_of_pytorch_is_read_as_data(tmp_path, monkeypatch):
+    asked = []
+
+    def load(path, **options):
+        asked.append(options)
+        if len(asked) == 1:
+            raise RuntimeError("mmap can only be used with files saved with the new zipfile format")
+        return {}
+
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(load=load, is_tensor=bool, strided="strided"))
+    huggingface_folder._pickled(tmp_path / "pytorch_model.bin")
+    assert [options["weights_only"] for options in asked] == [True, True]
+    assert [options.get("mmap", False) for options in asked] == [True, False]
+
+
+def test_a_file_of_json_may_have_tens_of_megabytes(tmp_path):
+    """`tokenizer.json` of NLLB-200 has 17."""
+    (tmp_path / "tokenizer.json").write_text('{"a": 1' + " " * 20_000_000 + "}")
+    assert huggingface_folder.Folder(tmp_path).json("tokenizer.json") == {"a": 1}
+
+
 def test_a_model_of_the_hub_is_downloaded_once_and_is_the_same(run, tmp_path, hub):
     environment, requests = hub
     result = tool("--from=some/opus", f"--model_dir={tmp_path}/run", env=environment)
@@ -746,6 +779,7 @@ def test_a_model_of_the_hub_is_downloaded_once_and_is_the_same(run, tmp_path, hu
     assert found.keys() == expected.keys() and all(found[name] == expected[name] for name in found if name != STEP_0)
     with np.load(tmp_path / "run" / STEP_0) as arrays, np.load(run / STEP_0) as others:
         assert all(np.array_equal(arrays[name], others[name]) for name in others.files)
+    assert run_folder.read(tmp_path / "run").sources["d_model"] == "import of the hub's some/opus"
     number = len(requests)
     assert sum("model.safetensors" in path for path in requests) == 2  # HEAD and GET.
     again = tool("--from=some/opus", f"--model_dir={tmp_path}/again", env=environment)

@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import time
@@ -233,8 +234,16 @@ def test_docker_opens_the_ports_to_this_machine_alone(tmp_path):
     (tmp_path / "docker").chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if name not in ("DOCKER_FLAGS", "IMAGE")}
     environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
-    result = subprocess.run([SERVING / "serve.sh", tmp_path], env=environment, capture_output=True, text=True, check=True)
+    command = [SERVING / "serve.sh", tmp_path, "--enable_batching=false"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     arguments = result.stdout.splitlines()
+    assert arguments[-1] == "--enable_batching=false" and "tensorflow/serving:latest" in arguments
+    mounted = [value for name, value in itertools.pairwise(arguments) if name == "-v"]
+    assert mounted == [f"{tmp_path}:/models/translate:ro", f"{SERVING}:/serving:ro"]
+    assert 'base_path: "/models/translate"' in (SERVING / "models.config").read_text()
+    environment |= {"IMAGE": "mine", "DOCKER_FLAGS": "--gpus all"}
+    on_gpu = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "mine" in on_gpu and ("--gpus", "all") in itertools.pairwise(on_gpu)
     published = [value for name, value in itertools.pairwise(arguments) if name in ("-p", "--publish")]
     assert published == ["127.0.0.1:8500:8500", "127.0.0.1:8501:8501"]
     assert not [argument for argument in arguments if argument.startswith(("-P", "--publish", "--net"))]
@@ -255,4 +264,7 @@ def test_kubernetes_and_docker_start_the_same_server():
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["spec"]["volumes"]}
     script = (SERVING / "serve.sh").read_text()
     assert subprocess.run(["bash", "-n", SERVING / "serve.sh"]).returncode == 0
-    assert all(argument in script for argument in container["args"] if "parallelism" not in argument)
+    assert {argument for argument in container["args"] if "parallelism" not in argument} <= set(shlex.split(script))
+    cpus = container["resources"]["limits"]["cpu"]
+    assert {"--tensorflow_intra_op_parallelism=1", f"--tensorflow_inter_op_parallelism={cpus}"} <= set(container["args"])
+    assert service["spec"]["clusterIP"] == "None"  # A client finds the addresses of all pods.

@@ -270,6 +270,7 @@ def test_alignments_are_those_of_the_model(service):
 @pytest.mark.medium
 def test_alignments_of_long_sentences_are_refused_in_their_row(translator, monkeypatch):
     """They have as many numbers as source times translation: 1,074 by 1,024 for each of W, if nothing were refused."""
+    assert (signatures.MAX_ALIGNED, signatures.MAX_ALIGNMENTS, signatures.MAX_DRAWS) == (256, 2**27, 1000)
     monkeypatch.setattr(signatures, "MAX_ALIGNED", 8)
     service = Signatures(translator)
     short, long = "one", stand_in.sentences(1)[0]

@@ -12,7 +12,7 @@ from t2t_keras.config import SampleConfig
 from t2t_keras.decoding.sampling import seed_of_line
 from t2t_keras.decoding.sub_batches import Limits
 from t2t_keras.export.requests import check, option_inputs, sample_inputs
-from t2t_keras.phrases import MAX_SUBWORDS
+from t2t_keras.phrases import JOINER, MAX_SUBWORDS
 
 
 class LoadedExport:
@@ -58,9 +58,12 @@ class LoadedExport:
         return sample
 
     def fits(self, phrase: str) -> bool:
-        """Returns whether a phrase has few enough sub-words for a constraint, as far as `score` tells, which also counts the end token."""
-        [length] = self.score(source=tf.constant([""]), target=tf.constant([phrase]))["length"].numpy()
-        return length <= MAX_SUBWORDS + 1
+        """Returns whether a phrase has few enough sub-words for a constraint, as far as `score` tells.
+
+        It also counts the end token and, of a multilingual model, that of the language.
+        """
+        [length] = self.score(source=tf.constant([""]), target=tf.constant([phrase.removeprefix(JOINER)]))["length"].numpy()
+        return length <= MAX_SUBWORDS + 1 + bool(self.languages)
 
     def _found(self, text, n_best: int) -> dict:
         return _checked(self.translate_with_options(**option_inputs(text, n_best=n_best)), text)
