@@ -15,6 +15,8 @@ import io
 import json
 import os
 import pathlib
+import pty
+import select
 import signal
 import socket
 import subprocess
@@ -23,6 +25,7 @@ import threading
 import time
 import traceback
 import types
+from collections.abc import Callable
 
 WITHOUT_TENSORFLOW = ("absl.app", "absl.flags", "absl.logging", "matplotlib.pyplot", "numpy", "sacrebleu", "sentencepiece", "tqdm")
 WITH_TENSORFLOW = (*WITHOUT_TENSORFLOW, "tensorflow", "keras", "tensorflow_text", "tensorboard.plugins.hparams.summary")
@@ -239,3 +242,22 @@ if __name__ == "__main__":
     gc.collect()
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
+
+
+def answers_what_is_typed(start: Callable, line: str, answer: bytes) -> None:
+    """Checks that a program asks for a sentence at a terminal, and answers one before the next is typed.
+
+    Args:
+        start: starts the program, with the options of `Popen`.
+        line: what is typed.
+        answer: how its answer begins.
+    """
+    terminal, end = pty.openpty()
+    with start(start=Popen, stdin=end, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        os.write(terminal, f"{line}\n".encode())
+        assert select.select([process.stdout], [], [], 60)[0]
+        assert process.stdout.readline().startswith(answer)
+        os.write(terminal, b"\x04")
+        assert b"Type a sentence and press Enter; end with Ctrl-D." in process.stderr.read()
+    os.close(end)
+    os.close(terminal)

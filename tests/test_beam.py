@@ -351,8 +351,25 @@ def test_a_second_job_in_a_folder_at_the_same_time_is_refused_and_harms_nothing(
 
 def test_a_job_reports_the_seconds_of_all_workers(messages):
     totals = dict.fromkeys(job.COUNTERS, 0) | {"lines": 3000, "subwords": 5, "milliseconds": 2500}
-    job._report(folder.Folder("out"), [], totals)
-    assert messages == ["Translated 3,000 lines (5 sub-words) of 0 files in 2.5 s of all workers, with 0 failures and 0 warnings."]
+    for failures, warnings in ((0, 0), (1, 0), (0, 2)):
+        job._report(folder.Folder("out"), [], totals | {"failures": failures, "warnings": warnings})
+    told = "Translated 3,000 lines (5 sub-words) of 0 files in 2.5 s of all workers, with {} failures and {} warnings."
+    see = "See out/*.problems for the lines."
+    assert messages == [told.format(0, 0), told.format(1, 0), see, told.format(0, 2), see]
+
+
+def test_files_and_their_chunks_are_spread_over_the_workers(source, monkeypatch):
+    pipelines, running = [], beam_runner.running
+
+    @contextlib.contextmanager
+    def noted(options):
+        with running(options) as pipeline:
+            pipelines.append(pipeline)
+            yield pipeline
+
+    monkeypatch.setattr(beam_runner, "running", noted)
+    translate(source)
+    assert {"Spread files", "Spread chunks"} <= pipelines[0].applied_labels
 
 
 def test_a_damaged_file_is_reported_and_the_others_are_finished(source, monkeypatch):

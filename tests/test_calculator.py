@@ -122,10 +122,26 @@ def enter(browser, **values) -> None:
         )
 
 
+def shown_by(browser, name: str) -> str:
+    return browser.find_element("id", name).text
+
+
 def test_the_page_computes_the_hours_of_the_paper(browser):
     browser.get(PAGE.as_uri())
     text = {name: browser.find_element("id", name).text for name in ("time", "cost", "operations", "problem")}
     assert text == {"time": "12.0 h", "cost": "96.1", "operations": "9.53 · 1017", "problem": ""}
+    shown = functools.partial(shown_by, browser)
+    for number, together in ((8, 1), (8, 2), (3, 1)):
+        enter(browser, devices=number, together=together)
+        expected = bytes_of(TrainConfig(batch_tokens=25_000), number, 256, together) / 2**30
+        assert float(shown("memory").removesuffix(" GiB")) == pytest.approx(expected, rel=0.01)
+    enter(browser, devices=8, together=1)
+    seconds = 100_000 * 25_000 / float(shown("speed").replace(",", ""))
+    assert seconds == pytest.approx(12 * 3600, rel=0.01)
+    for updates, unit, number in ((1000, " min", 7.2), (100, " s", 43.2)):
+        enter(browser, updates=updates)
+        assert float(shown("time").removesuffix(unit)) == pytest.approx(number, rel=0.02)
+    browser.get(PAGE.as_uri())
     enter(browser, model="big")
     assert browser.find_element("id", "time").text == "3.50 days"
     rows = [row.text for row in browser.find_elements("css selector", "#check tbody tr")]

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 
+import numpy as np
 import pytest
 from test_pages import BROWSER, DRIVER, luminance, pytestmark  # noqa: F401  Skips these tests too, without a browser.
 
@@ -135,6 +136,15 @@ def test_pointing_at_a_word_colours_the_words_of_its_source(browser):
             assert (max(lights) + 0.05) / (min(lights) + 0.05) >= 4.5
     Select(browser.find_element(By.ID, "system")).select_by_index(1)
     assert not texts(browser, ".hint") and not texts(browser, ".word")
+
+
+def test_the_bar_of_a_group_of_lengths_has_its_wins_ties_and_losses(browser):
+    script = "return [...document.querySelectorAll('.share')].map(s => [...s.children].map(c => c.getBoundingClientRect().width))"
+    widths = browser.execute_script(script)
+    assert len(widths) == len(FOUND.systems[1].lengths)
+    for found, group in zip(widths, FOUND.systems[1].lengths, strict=True):
+        numbers = np.array([group.wins, group.ties, group.losses])
+        np.testing.assert_allclose(np.array(found) / sum(found), numbers / numbers.sum(), atol=0.03)
 
 
 def test_another_system_is_chosen(browser):

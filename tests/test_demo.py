@@ -271,7 +271,7 @@ def opened(browser):
         asked.append((text, prefix, *phrases.values()))
         if text == "refuse":
             raise ValueError("This sentence is too long.")
-        return echo(text, prefix, n)
+        return [dataclasses.replace(each, constraints_met=text != "lacks") for each in echo(text, prefix, n)]
 
     server = demo.serve(Demo(translate, title="a <b>model</b>", n_best=3))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -322,6 +322,17 @@ def test_typing_translates_after_a_pause_and_pointing_shows_the_alignment(opened
     assert pressed == ["false", "false", "true"] and words(browser, "target") == ["eno", "owt", "eerht!!", "(end)"]
 
 
+def test_a_translation_that_lacks_a_phrase_is_marked(opened):
+    browser, _ = opened
+    for text, lacks in (("lacks", True), ("fine", False)):
+        element(browser, "#text").clear()
+        element(browser, "#text").send_keys(text)
+        wait_until(lambda text=text: words(browser, "target")[:1] == [text[::-1]])
+        wait_until(lambda: " s" in element(browser, "#status").text)
+        assert ("There was no room for all phrases." in element(browser, "#status").text) == lacks
+        assert (element(browser, "#status").get_attribute("class") == "error") == lacks
+
+
 def test_phrases_of_each_box_are_those_that_must_and_must_not_appear(opened):
     browser, asked = opened
     element(browser, "#text").send_keys("one")
@@ -364,7 +375,7 @@ def test_an_error_is_shown_and_clearing_the_text_clears_the_page(opened):
 
 def test_sub_words_and_bytes_are_joined_to_words_and_shown_alone_on_request(opened):
     browser, _ = opened
-    alignment = [[0.1, 0.2, 0.3, 0.4, 0.0]] * 3
+    alignment = [[0.1, 0.2, 0.3, 0.0, 0.0], [0.0, 0.2, 0.0, 0.0, 0.2], [0.0] * 5]
     translation = {
         "text": "ab 😀",
         "score": -1,
@@ -373,6 +384,8 @@ def test_sub_words_and_bytes_are_joined_to_words_and_shown_alone_on_request(open
     }
     browser.execute_script("translations = [arguments[0]]; chosen = 0; show()", {**translation, "alignment": alignment})
     assert words(browser, "source") == ["😀"] and words(browser, "target") == ["ab", "(end)"]
+    browser.execute_script("document.querySelector('#target .word').focus()")
+    assert shades(browser, "source") == pytest.approx([0.5], abs=0.01)  # Of each sub-word: 0.6 and 0.4.
     element(browser, "#subwords").click()
     assert words(browser, "source") == ["▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>"] and words(browser, "target") == ["▁a", "b", "</s>"]
 

@@ -168,6 +168,16 @@ def test_what_is_kept_is_kept_when_it_is_filtered_again(tmp_path):
     assert rejected(tmp_path / "again") == []
 
 
+def test_the_first_run_scores_the_target_and_the_second_the_source(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(filtering.run_folder, "groups", lambda folder, name: [f"{name} of {folder}"])
+    monkeypatch.setattr(filtering.process_environment, "choose", lambda models, *others, **options: chosen.extend(models))
+    monkeypatch.setattr("t2t_keras.decoding.loading.load", lambda folder: f"run {folder}")
+    monkeypatch.setattr("t2t_keras.evaluation.dual_cross_entropy.dual_cross_entropy", lambda *models: models)
+    assert filtering.load_scores(["forth", "back"]) == ("run forth", "run back")
+    assert chosen == ["model of forth", "model of back"]
+
+
 def test_several_files_plain_and_compressed_without_a_last_line_end_are_one_text(tmp_path):
     pairs = noise(60)
     whole = write(tmp_path, pairs, "whole")

@@ -94,6 +94,24 @@ def lines(browser) -> int:
     return browser.execute_script("return document.querySelectorAll('#lines line').length")
 
 
+def test_lines_join_the_words_and_are_as_dark_as_their_weights(browser):
+    """Of one head, from the word that is pointed at."""
+    for box in browser.find_elements(By.CSS_SELECTOR, "#heads input")[1:]:
+        box.click()
+    point(browser, words(browser, "from")[1])
+    script = """return [...document.querySelectorAll('#lines line')]
+        .map(l => [+l.getAttribute('y1'), +l.getAttribute('y2'), +l.style.strokeOpacity])"""
+    drawn = np.array(browser.execute_script(script))
+    script = """const top = document.querySelector('#lines').getBoundingClientRect().top;
+        return [...document.querySelectorAll(arguments[0])].map(w => w.getBoundingClientRect()).map(r => r.top + r.height / 2 - top)"""
+    start, ends = browser.execute_script(script, "#from .word")[1], np.array(browser.execute_script(script, "#to .word"))
+    weights = SHORT.by_words().cross[0, 0, 1]
+    np.testing.assert_allclose(drawn[:, 0], start, atol=1)
+    for _, end, opacity in drawn:
+        assert opacity == pytest.approx(weights[np.abs(ends - end).argmin()], abs=0.003) and np.abs(ends - end).min() < 1
+    assert len(drawn) > 1 and len(set(drawn[:, 1])) == len(drawn)
+
+
 def test_pointing_at_a_word_shows_its_weights(browser):
     by_words = SHORT.by_words()
     assert [word.text for word in words(browser, "from")] == list(by_words.target.pieces)

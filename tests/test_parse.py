@@ -60,6 +60,10 @@ def nouns(tmp_path):
     return functools.partial(run_stand_in, NOUNS, "parse", f"--model_dir={tmp_path}")
 
 
+def test_a_sentence_that_is_typed_is_parsed_before_the_next(nouns):
+    programs.answers_what_is_typed(nouns, "one", b"(")
+
+
 def test_treebank_files_become_text_to_train_with(tmp_path):
     for name in ("wsj_1.mrg", "wsj_2.mrg"):
         (tmp_path / name).write_text(TREES)

@@ -87,6 +87,7 @@ def test_an_option_that_beam_does_not_know_is_named_and_may_be_one_of_the_runner
         tmp_path, "--beam_runner=DirectRunner", "--beam_options=--direct_num_worker=2 --direct_running_mode=in_memory --nonsense"
     )
     assert result.returncode == 0 and (tmp_path / "out").exists()
+    assert not list(tmp_path.glob("**/t2t_keras-beam-*.log"))  # What the workers wrote.
     [said] = [line for line in result.stderr.decode().splitlines() if "beam_options" in line]
     assert said.startswith(
         "Apache Beam does not know --direct_num_worker, --nonsense in --beam_options. Check the spelling, unless DirectRunner"

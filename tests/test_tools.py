@@ -407,15 +407,7 @@ def test_flushing_answers_a_line_before_the_next_comes(shouting):
 
 
 def test_a_sentence_that_is_typed_is_answered_before_the_next(shouting):
-    terminal, end = pty.openpty()
-    with shouting(start=programs.Popen, stdin=end, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        os.write(terminal, b"one\n")
-        assert select.select([process.stdout], [], [], 60)[0]
-        assert process.stdout.readline() == b"ONE\n"
-        os.write(terminal, b"\x04")
-        assert b"Type a sentence and press Enter; end with Ctrl-D." in process.stderr.read()
-    os.close(end)
-    os.close(terminal)
+    programs.answers_what_is_typed(shouting, "one", b"ONE\n")
 
 
 def test_sampling_prints_draws_as_n_best_lines_are_and_one_alone_as_text(shouting):
@@ -745,6 +737,7 @@ def test_systems_are_compared_as_by_the_library(to_compare, tmp_path):
         (["first", "second", "--picture=gone/lengths.png"], "gone/lengths.png cannot be written"),
         (["first", "run", "--source=source", "--picture=lengths.pdf"], "Expected a picture as png or svg. Received: lengths.pdf."),
         (["first", "run", "--source=source", "--bootstrap_samples=999999999999"], "Expected a test that fits into the free memory"),
+        (["first", "run", "--source=source", "--randomization_trials=999999999999"], "Expected a test that fits into the free memory"),
         pytest.param(
             ["first", "run", "--source=source", "--tokenize=ja-mecab"],
             "sacrebleu[ja]",
@@ -1291,6 +1284,17 @@ CALLS = {
         ["--data_dir={0}/data", "--dataset=builtin", "--processes=3"],
         [["write", {"number": 3}]],
     ),
+    **{
+        f"prepare{' ' * number}": (
+            "module('gpus', hide=lambda: None)\n"
+            "module('data.prepare', write=print, prepare=lambda data, *others, **options: told(data.subwords_file))",
+            ["--data_dir={0}/data", "--dataset=builtin", "--parent=runs/a", flag],
+            [[subwords, {}]],
+        )
+        for number, (flag, subwords) in enumerate(
+            (("--subwords_file={0}/subwords.model", "{0}/subwords.model"), ("--noparent_subwords", "")), 3
+        )
+    },
     "prepare  ": (
         "module('gpus', hide=lambda: None)\n"
         "module('data.prepare', write=print, prepare=lambda data, *others, **options: told(others[3].name))",
@@ -1506,6 +1510,7 @@ def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     flags = [flag.format(tmp_path) for flag in flags]
     result = run_stand_in(STAND_IN.format(TELLING + code), case.strip(), *flags, input=given, env=environment)
     assert result.returncode == 0, result.stderr.decode()
+    assert "--dry_run" not in flags or b"Trained." not in result.stdout
     if "--jsonl" in flags and case.strip() == "client":
         assert result.stdout.splitlines()[-1].decode() == '{"text": "é", "score": -1.5, "constraints_met": true}'
     assert [json.loads(line) for line in result.stdout.splitlines() if line.startswith(b"[")] == filled(calls, tmp_path)
@@ -1515,10 +1520,13 @@ def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
 LABELLING = STAND_IN.format(
     TELLING
     + """
-import collections
+import collections, itertools
 from t2t_keras.evaluation import bag_of_words
 Found = collections.namedtuple("Found", ["label", "probabilities"])
-model = SimpleNamespace(predict=lambda lines: (Found(line.split()[-1], {"a": 0.25, "b": 0.75}) for line in lines))
+def predict(lines, batch_size=100):
+    while batch := list(itertools.islice(lines, batch_size)):
+        yield from (Found(line.split()[-1], {"a": 0.25, "b": 0.75}) for line in batch)
+model = SimpleNamespace(predict=lambda lines, **options: predict(iter(lines), **options))
 module("export.classifier", load=lambda *given: told(*given) or (model, {}))
 bag_of_words.accuracy = lambda known, texts: told(known, texts) or 0.625
 """
@@ -1538,6 +1546,13 @@ def test_a_classifier_is_evaluated_beside_what_its_training_text_alone_tells(tmp
     assert figures == {"accuracy": 3 / 4, "most_frequent_label_of_training": 1 / 4, "bag_of_words": 0.625, "texts": 4}
     shown = run_stand_in(LABELLING, "classify", *flags[:-1], f"--bag_of_words={tmp_path}/train", check=True).stdout.decode().splitlines()
     assert shown[2:] == ["accuracy: 75.0%", "most frequent label of training: 25.0%", "bag of words: 62.5%", "texts: 4"]
+
+
+def test_a_text_that_is_typed_is_classified_before_the_next(tmp_path):
+    (tmp_path / "config.json").write_text(CONFIG)
+    quiet = LABELLING.replace("load=lambda *given: told(*given) or (model", "load=lambda *given: (model")
+    classify = functools.partial(run_stand_in, quiet, "classify", f"--model_dir={tmp_path}", "--predict")
+    programs.answers_what_is_typed(classify, "x b", b"b\ta=0.2500")
 
 
 def test_labels_are_written_to_a_file(tmp_path):

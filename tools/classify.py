@@ -127,8 +127,11 @@ def predict() -> None:
             from t2t_keras.export import classifier
 
             model, _ = classifier.load(training.model_dir(), training.checkpoint())
-        hidden = True if source.isatty() or target.isatty() else None  # None: hidden unless stderr is a terminal.
-        predictions = model.predict(lines.read_lines(source))
+        at_keyboard = source.isatty()
+        if at_keyboard:
+            print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
+        hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
+        predictions = model.predict(lines.read_lines(source), **({"batch_size": 1} if at_keyboard else {}))
         for found in tqdm.tqdm(predictions, total=number_of_lines, unit=" lines", disable=hidden):
             shares = (f"{name}={share:.4f}" for name, share in found.probabilities.items())
             text = json.dumps(found._asdict(), ensure_ascii=False) if _JSON.value else "\t".join([found.label, *shares])

@@ -73,7 +73,7 @@ def translate() -> None:
         texts = phrases.with_constraints(requests, lambda text: [*terms.of(text), *kept.of(text)], warn)
     results = client.translate_lines(predict, texts, search, **sizes)
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
-    hidden = True if sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.
+    hidden = True if at_keyboard or sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.
     for number, result in enumerate(tqdm.tqdm(results, unit=" lines", disable=hidden), 1):
         if _JSONL.value:
             answer = result if _N_BEST.value else {name: values[0] for name, values in result.items()}

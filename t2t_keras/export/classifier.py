@@ -9,6 +9,7 @@ A program that loads it needs TF.Text, but not this package.
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import pathlib
 from collections.abc import Iterable, Iterator
@@ -87,15 +88,10 @@ class TextClassifier:
         parts = [tf.RaggedTensor.from_tensor(begin), first, tf.RaggedTensor.from_tensor(end), second, last]
         return tf.concat([part.with_row_splits_dtype(tf.int64) for part in parts], axis=1).to_tensor()
 
-    def predict(self, texts: Iterable[str]) -> Iterator[Prediction]:
+    def predict(self, texts: Iterable[str], batch_size: int = BATCH) -> Iterator[Prediction]:
         """Yields the prediction for each text, a sentence or two with a tab between them."""
-        batch: list[str] = []
-        for text in texts:
-            batch.append(text)
-            if len(batch) == BATCH:
-                yield from self._predict(batch)
-                batch = []
-        if batch:
+        texts = iter(texts)
+        while batch := list(itertools.islice(texts, batch_size)):
             yield from self._predict(batch)
 
     def _predict(self, texts: list[str]) -> Iterator[Prediction]:
