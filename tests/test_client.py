@@ -15,6 +15,7 @@ import types
 
 import loopback_server
 import numpy as np
+import programs
 import pytest
 import stand_in
 import tensorflow as tf
@@ -511,6 +512,14 @@ def test_the_program_prints_the_n_best_numbered_and_scored(servers):
         "2\t-2.3000\tSo twe",
         "",
     ]
+
+
+def test_a_line_that_is_typed_is_answered_before_the_next(servers):
+    command, environment = (
+        [sys.executable, str(ROOT / "tools/client.py"), f"--server={servers['grpc']}"],
+        {**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    programs.answers_what_is_typed(lambda start, **options: subprocess.Popen(command, env=environment, **options), "one", b"ONE\n")
 
 
 def test_the_program_warns_of_a_translation_that_lacks_a_phrase(servers, tmp_path):
