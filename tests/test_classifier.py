@@ -10,6 +10,7 @@ import re
 import sys
 import types
 
+import keras
 import numpy as np
 import programs
 import pytest
@@ -426,6 +427,16 @@ def test_scikit_learn_is_needed_before_a_model_is_loaded(folder, tmp_path):
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     result = program(*given, cwd=folder, modules=programs.WITHOUT_TENSORFLOW, env=environment)
     assert result.returncode == 1 and result.stderr.decode() == f"Error: {bag_of_words.MISSING}\n"
+
+
+def test_in_bfloat16_logits_are_computed_in_float32_and_a_keras_file_has_its_weights(tmp_path):
+    ids, short = np.array([[BOS, 5, 6, EOS]]), Classifier(SMALL, dtype="mixed_bfloat16")
+    assert short.class_logits(ids).dtype == "float32" and short(ids).dtype == "bfloat16"
+    model = Classifier(SMALL)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.config == SMALL
+    np.testing.assert_allclose(loaded.class_logits(ids), model.class_logits(ids), atol=1e-6)
 
 
 @pytest.mark.medium

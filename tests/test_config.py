@@ -129,7 +129,14 @@ INVALID = [
     (TrainConfig, {"freeze": " , /"}),
     (TrainConfig, {"parent_optimizer": True}),
     (TrainConfig, {"parent": "a", "parent_checkpoint": "ema", "parent_optimizer": True}),
-    (TrainConfig, {"parent": "a", "parent_checkpoint": "latest", "parent_optimizer": True, "ema_decay": 0.9}),
+    (TrainConfig, {"parent": "a", "parent_optimizer": True}),
+    *(
+        (TrainConfig, {"parent": "a", "parent_checkpoint": "latest", "parent_optimizer": True} | other)
+        for other in ({"ema_decay": 0.9}, {"cooldown_steps": 5}, {"freeze": "encoder"}, {"parent_subwords": False})
+    ),
+    *((TrainConfig, {name: -1}) for name in ("learning_rate", "micro_batches_at_once")),
+    *((DecodeConfig, {name: -1}) for name in ("search_rows", "search_cores")),
+    (TrainConfig, {"embeddings": "v", "encoder_from": "e"}),
     *((TrainConfig, {"bpe_dropout": value}) for value in (-0.1, 1.0)),
     (TrainConfig, {"bpe_dropout": 0.1, "data_service": "grpc://host:1"}),
     (TrainConfig, {"ema_decay": 1.0}),
@@ -218,6 +225,8 @@ def test_a_sample_is_one_draw_from_the_whole_distribution_with_seed_1_unless_ask
 def test_text_files_and_a_dataset_together_are_refused_with_both():
     with pytest.raises(ValueError, match=r"Received: dataset='builtin', train_source='a\.en'"):
         DataConfig(dataset="builtin", train_source="a.en", train_target="a.de")
+    with pytest.raises(ValueError, match=r"Received: dataset='builtin', .*valid_source='a\.en'"):
+        DataConfig(dataset="builtin", valid_source="a.en", valid_target="a.de")
 
 
 @pytest.mark.parametrize(

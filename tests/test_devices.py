@@ -232,6 +232,7 @@ def test_threads_stay_as_they_are_once_tensorflow_has_been_used(monkeypatch):
         (16, 64, 1, 0, 8),  # The memory is enough for eight.
         (16, 256, 1, 0, 16),
         (16, 256, 4, 0, 4),
+        (64, 64, 2, 0, 4),  # Of the eight for all devices.
         (16, 8, 1, 0, 2),
         (16, 256, 1, 3, 3),
         (16, 256, 0, 0, 1),  # On GPUs.

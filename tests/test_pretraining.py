@@ -10,6 +10,7 @@ import re
 import types
 import zlib
 
+import keras
 import numpy as np
 import numpy_transformer as paper
 import pytest
@@ -19,11 +20,12 @@ from test_flops import products
 from test_oracle import as_in_the_paper, randomized
 
 from t2t_keras import checkpoint, registry, run_folder, run_start
-from t2t_keras.config import BOS, EOS, UNK, BertConfig, DataConfig
+from t2t_keras.config import BOS, EOS, UNK, BertConfig, DataConfig, ModelConfig
 from t2t_keras.data import batching, corpora, masking, prepare, shards
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.model import flops
 from t2t_keras.model.bert import Bert
+from t2t_keras.model.encoder import TransformerEncoder
 from t2t_keras.reporting import curves
 from t2t_keras.tasks import pretraining
 from t2t_keras.text import vocabulary
@@ -484,6 +486,34 @@ def test_every_dropout_acts_in_training_and_none_in_validation():
 def test_the_memory_of_a_batch_is_that_of_the_encoder():
     config = BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2)
     assert Bert(config).memory_cost(3, 50) == flops.memory_cost(config.encoder, 3, 50) > 3 * 50
+
+
+def test_in_bfloat16_logits_and_losses_are_computed_in_float32():
+    config = BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2, dropout=0.0)
+    model, short = randomized(Bert(config)), Bert(config, dtype="mixed_bfloat16")
+    for weight, of in zip(short.trainable_variables, model.trainable_variables, strict=True):
+        weight.assign(of)
+    tokens, masked = np.array([[BOS, UNK, 6, EOS, UNK, EOS]]), np.array([[2, 5]])
+    batch = {"tokens": tokens, "masked": masked, "target": np.array([[7, 8]]), "following": np.array([[2]])}
+    hidden = short(tokens)
+    assert hidden.dtype == "bfloat16"
+    assert short.word_logits(hidden, masked).dtype == short.following_logits(hidden).dtype == "float32"
+    found, expected = (TASK.loss(each, batch, label_smoothing=0.1, training=False) for each in (short, model))
+    for name in ("loss", "next_loss", "objective"):
+        assert float(found[name]) == pytest.approx(float(expected[name]), rel=0.05)
+
+
+@pytest.mark.parametrize("make", [Bert, TransformerEncoder], ids=["bert", "encoder"])
+def test_it_survives_the_ways_of_a_keras_model(make, tmp_path):
+    if make is Bert:
+        config = BertConfig(12, encoder_layers=1, d_model=8, d_ff=12, num_heads=2)
+    else:
+        config = ModelConfig(12, encoder_layers=1, decoder_layers=1, d_model=8, d_ff=12, num_heads=2, d_k=4, d_v=4)
+    model, ids = randomized(make(config)), np.array([[BOS, 5, 6, EOS]])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.config == config
+    np.testing.assert_allclose(loaded(ids), model(ids), atol=1e-6)
 
 
 def test_the_objective_is_the_sum_of_both_losses_weighted_by_masked_words():

@@ -248,9 +248,10 @@ def test_it_survives_the_ways_of_a_keras_model(plain, tmp_path):
     assert_close(loaded((SOURCE, SHIFTED)), plain((SOURCE, SHIFTED)), 1e-6)
 
 
+@pytest.mark.parametrize("layer_norm", [True, False])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_in_bfloat16_weights_and_logits_are_near_those_of_float32(cell):
-    config = dataclasses.replace(SMALL, cell=cell)
+def test_in_bfloat16_weights_and_logits_are_near_those_of_float32(cell, layer_norm):
+    config = dataclasses.replace(SMALL, cell=cell, layer_norm=layer_norm)
     model, short = randomized(Rnn(config)), Rnn(config, dtype="bfloat16")
     for weight, of in zip(short.trainable_variables, model.trainable_variables, strict=True):
         weight.assign(ops.cast(of, "bfloat16"))

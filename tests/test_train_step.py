@@ -390,6 +390,14 @@ def test_the_loss_scale_is_divided_out_of_the_step():
     assert [found["gradient_norm"] for found in metrics] == [found["gradient_norm"] for found in expected_metrics]
 
 
+def test_gradient_norms_of_weights_are_those_of_the_gradient_before_clipping_and_without_the_loss_scale():
+    train = dataclasses.replace(TRAIN, histogram_steps=1, clip_norm=0.05, dtype="float16")
+    _, metrics = on_devices(UPDATES, replicas=2, micro_batch_tokens=20, loss_scale=4096.0, train=train)
+    for found in metrics:
+        assert found["gradient_norm"] > 0.05
+        assert np.linalg.norm(found["weight_gradient_norms"]) == pytest.approx(float(found["gradient_norm"]), rel=1e-5)
+
+
 def test_an_update_that_is_not_applied_changes_nothing():
     strategy = strategy_of(2)
     with strategy.scope():

@@ -43,10 +43,11 @@ def workers(*command: str) -> subprocess.Popen:
 THIRD = """
 import json, os, signal, sys
 if json.loads(os.environ["TF_CONFIG"])["task"]["index"] != 2:
+    print("Error: another one", file=sys.stderr)
     sys.exit(69)
 if sys.argv[1] == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
-print("x" * 200_000, "Error: c", sep="\\n", file=sys.stderr)
+print("x" * 200_000, "Error: another one", "Error: c", sep="\\n", file=sys.stderr)
 sys.exit(1)
 """
 
@@ -55,7 +56,8 @@ sys.exit(1)
 def test_the_launcher_says_what_befell_the_third_worker(how, code, said):
     program = [sys.executable, str(ROOT / "tools/workers.py"), "3", sys.executable, "-c", THIRD, how]
     ended = subprocess.run(program, capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
-    assert ended.returncode == code and said in ended.stderr.splitlines()
+    lines = ended.stderr.splitlines()
+    assert ended.returncode == code and said in lines and lines.count("Error: another one") == 2  # Of the chief, and once of the others.
 
 
 def test_two_workers_go_where_one_tape_goes(tmp_path):
@@ -277,7 +279,8 @@ def test_if_a_worker_fails_the_launcher_ends_the_others_with_its_code(monkeypatc
     from tools import workers as launcher
 
     monkeypatch.setattr(launcher, "GRACE_SECONDS", 0.5)
-    program = "import json, os, sys, time; time.sleep(60 * (1 - json.loads(os.environ['TF_CONFIG'])['task']['index'])); sys.exit(5)"
+    program = "import json, os, sys, time; time.sleep(60 * (json.loads(os.environ['TF_CONFIG'])['task']['index'] != 1)); sys.exit(5)"
     began = time.monotonic()
-    assert launcher.wait(launcher.start(2, [sys.executable, "-c", program])) == 5
+    started = launcher.start(4, [sys.executable, "-c", program])
+    assert launcher.wait(started) == 5 and None not in [worker.poll() for worker in started]
     assert time.monotonic() - began < 20

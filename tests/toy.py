@@ -150,7 +150,12 @@ def on_devices(
     metrics, scale = [], LossScale(tf.constant(loss_scale), tf.constant(0.0))
     for batch in batches:
         found, scale = update(batch, scale, tf.constant(True))
-        metrics.append({**{name: float(value) for name, value in found.items()}, "next_scale": float(scale.scale)})
+        metrics.append(
+            {
+                **{name: value.numpy() if value.shape.rank else float(value) for name, value in found.items()},
+                "next_scale": float(scale.scale),
+            }
+        )
     for weight in model.trainable_variables:
         copies = [copy.numpy() for copy in strategy.experimental_local_results(weight.value)]
         assert len(copies) == replicas
