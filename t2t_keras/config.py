@@ -635,7 +635,8 @@ class SampleConfig:
     draws: int = option(1, "Number of translations to draw of each sentence.", 1000)
     seed: int = option(1, "Seed of the draws; line n has its own, made of this and n.")
     temperature: float = option(
-        1.0, "Temperature of sampling: a sub-word is drawn with a probability proportional to P^(1 / temperature), here that of the model."
+        1.0,
+        "Temperature of sampling: a sub-word is drawn with a probability proportional to P^(1 / temperature); 1: the model's own P.",
     )
     top_k: int = option(0, "Number of most likely sub-words to draw from; 0: all.")
     top_p: float = option(
@@ -668,11 +669,11 @@ class FilterConfig:
     keep_copies: bool = option(False, "Keep pairs whose sides have the same words, ignoring case, digits and punctuation.")
     source_language: str = option("", "Code of the language of the source, such as en, which py3langid identifies; empty: any.")
     target_language: str = option("", "Code of the language of the target, likewise.")
-    min_language: float = option(0.05, "Reject pairs with a side whose language is the expected one with a smaller probability.")
+    min_language: float = option(0.05, "Reject pairs if py3langid gives the expected language of a side a smaller probability.")
     duplicates: str = option("pair", "Reject what occurred before: pair, source (with any target), target (with any source), or none.")
-    near_duplicates: str = option("pair", "The same words, ignoring case, digits and punctuation.")
+    near_duplicates: str = option("pair", "Reject what occurred before, likewise, ignoring case, digits and punctuation.")
     max_cross_entropy: float = option(
-        5.0, "Reject pairs with a larger dual conditional cross-entropy (Junczys-Dowmunt 2018), in nats, of two runs; 0: none."
+        5.0, "Reject pairs whose dual conditional cross-entropy by two runs (Junczys-Dowmunt 2018) is larger, in nats; 0: none."
     )
 
     def __post_init__(self):

@@ -22,7 +22,7 @@ _LANGUAGES = {
 _NATIVE_POSITIONS = flags.DEFINE_boolean(
     "native_positions",
     False,
-    "Give a Marian model the position encodings of Marian itself, which those of transformers differ from slightly.",
+    "Give a Marian model the position encodings of Marian itself. Those of transformers differ slightly.",
 )
 
 

@@ -215,7 +215,9 @@ def define_choice() -> None:
         "the score.",
     )
     flags.DEFINE_string(
-        "rerank_with", "", "Folder of another run, whose scores of the --beam_size translations or --draws of a line are added to theirs."
+        "rerank_with",
+        "",
+        "Folder of a second run. Its score of each of the --beam_size translations, or --draws, of a line is added to the first run's.",
     )
     flags.DEFINE_float("rerank_weight", 1.0, "Weight of the scores of --rerank_with.", lower_bound=0)
     flags.DEFINE_enum(

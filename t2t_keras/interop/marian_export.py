@@ -1,9 +1,8 @@
 """Writes a run as a Marian model in transformers' format, for `MarianMTModel` and `MarianTokenizer`: the way back of `marian`.
 
 Ids are in the order of OPUS-MT's: the end token, unknown, the sub-words in their order, padding; only where the source has fewer than the
-target, the padding of the target has the id of the source's. Marian's decoder starts from the
-padding, which is masked elsewhere, so that row is the start token's, and one id fewer is left. What the model has none of, such as biases
-in attention, becomes 0.
+target, the padding of the target has the id of the source's. Marian's decoder starts from the padding, which is masked elsewhere, so that
+row is the start token's, and one id fewer is left. Weights that the model does not have, such as biases in attention, are written as zeros.
 
 Letters: D d_model, V vocabulary.
 """
