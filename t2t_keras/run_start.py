@@ -115,7 +115,7 @@ def _subwords_of(parent: pathlib.Path, given: dict) -> dict:
     return {name: value for name, value in found.items() if name not in given}
 
 
-def _child_of(parent: pathlib.Path, which: str, optimizer: bool = False, architecture: str = "") -> Options:
+def _child_of(parent: pathlib.Path, which: str, optimizer: bool, architecture: str) -> Options:
     """Returns the defaults of a new run that starts from the weights of another one.
 
     They are its architecture, model and search or, for a given architecture, the sizes of its encoder. Their `sources` are those of the

@@ -2796,7 +2796,7 @@ MUTANTS = (
     Mutant(
         "what is typed is not answered before the end",
         "tools/translate.py",
-        "at_keyboard = source.isatty()",
+        "at_keyboard = options.at_keyboard(source)",
         "at_keyboard = False",
         ("tests/test_tools.py::test_a_sentence_that_is_typed_is_answered_before_the_next",),
     ),

@@ -1256,13 +1256,13 @@ CALLS = {
         [["export", "{0}/out", "{0}", "best", {}]],
     ),
     "classify  ": (
-        "model = SimpleNamespace(predict=lambda lines: told(list(lines)) or [])\n"
+        "model = SimpleNamespace(predict=lambda lines, batch_size: told(list(lines)) or [])\n"
         "module('export.classifier', load=lambda *given: told('load', *given) or (model, {}))",
         ["--model_dir={0}", "--predict", "--checkpoint=best"],
         [["load", "{0}", "best", {}], [["one"], {}]],
     ),
     "classify   ": (
-        "model = SimpleNamespace(predict=lambda lines: told(list(lines)) or [])\n"
+        "model = SimpleNamespace(predict=lambda lines, batch_size: told(list(lines)) or [])\n"
         "module('export.classifier', load=lambda *given: (model, {}))",
         ["--model_dir=~", "--predict", "--input={0}/text"],
         [[["two"], {}]],
@@ -1523,8 +1523,8 @@ LABELLING = STAND_IN.format(
 import collections, itertools
 from t2t_keras.evaluation import bag_of_words
 Found = collections.namedtuple("Found", ["label", "probabilities"])
-def predict(lines, batch_size=100):
-    while batch := list(itertools.islice(lines, batch_size)):
+def predict(lines, batch_size=0):
+    while batch := list(itertools.islice(lines, batch_size or 100)):
         yield from (Found(line.split()[-1], {"a": 0.25, "b": 0.75}) for line in batch)
 model = SimpleNamespace(predict=lambda lines, **options: predict(iter(lines), **options))
 module("export.classifier", load=lambda *given: told(*given) or (model, {}))

@@ -127,11 +127,9 @@ def predict() -> None:
             from t2t_keras.export import classifier
 
             model, _ = classifier.load(training.model_dir(), training.checkpoint())
-        at_keyboard = source.isatty()
-        if at_keyboard:
-            print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
+        at_keyboard = options.at_keyboard(source)
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
-        predictions = model.predict(lines.read_lines(source), **({"batch_size": 1} if at_keyboard else {}))
+        predictions = model.predict(lines.read_lines(source), batch_size=1 if at_keyboard else 0)
         for found in tqdm.tqdm(predictions, total=number_of_lines, unit=" lines", disable=hidden):
             shares = (f"{name}={share:.4f}" for name, share in found.probabilities.items())
             text = json.dumps(found._asdict(), ensure_ascii=False) if _JSON.value else "\t".join([found.label, *shares])

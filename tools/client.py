@@ -62,9 +62,7 @@ def translate() -> None:
     def warn(message: str) -> None:
         tqdm.tqdm.write(message, file=sys.stderr)
 
-    at_keyboard = sys.stdin.isatty()
-    if at_keyboard:
-        print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
+    at_keyboard = options.at_keyboard(sys.stdin)
     sizes = {"batch_size": 1, "parallel": 1} if at_keyboard else {"batch_size": _BATCH_SIZE.value, "parallel": _PARALLEL.value}
     texts = lines.read_lines(sys.stdin.buffer)
     with_phrases = " and ".join(f"--{flag.name}" for flag in (_JSONL, _TERMS, _KEEP_PATTERNS) if flag.value)

@@ -142,7 +142,6 @@ def _parses(target):
     from t2t_keras.text import lines
 
     with lines.opened(_INPUT.value) as source:
-        at_keyboard = source.isatty()
         if _RIGHT_BRANCHING.value:
             from t2t_keras.parsing.baseline import right_branching
 
@@ -156,8 +155,7 @@ def _parses(target):
             from t2t_keras.parsing.parser import parse_lines
 
             translator = load(**model)
-        if at_keyboard:
-            print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
+        at_keyboard = options.at_keyboard(source)
         parses = parse_lines(
             translator,
             lines.read_lines(source),

@@ -107,9 +107,7 @@ def translate() -> None:
         number_of_lines = lines.count(source)  # Reads files before the model is loaded, so that broken ones are reported at once.
         with options.without_noise():
             translator = asked.load(terms)
-        at_keyboard = source.isatty()
-        if at_keyboard:
-            print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
+        at_keyboard = options.at_keyboard(source)
         read_ahead = 1 if at_keyboard or _FLUSH.value else READ_AHEAD
         results = translator.results(lines.read_lines(source), warn, read_ahead=read_ahead)
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from logging import INFO, Formatter, StreamHandler
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from absl import app, flags, logging
 
@@ -188,6 +188,14 @@ def trained_model() -> dict:
         piece_file.with_languages(run_folder.read_subwords(folder), **languages)
     process_environment.choose(models, values["dtype"], values["int8"])
     return {"model_dir": folders, "which": values.pop("checkpoint"), "ensemble_weights": weights, **values, **languages, **search}
+
+
+def at_keyboard(stream: IO) -> bool:
+    """Returns whether the input of a program is typed, and asks for it if so. Its lines are then to be answered one at a time."""
+    if stream.isatty():
+        print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
+        return True
+    return False
 
 
 def translating_model() -> dict:

@@ -88,10 +88,15 @@ class TextClassifier:
         parts = [tf.RaggedTensor.from_tensor(begin), first, tf.RaggedTensor.from_tensor(end), second, last]
         return tf.concat([part.with_row_splits_dtype(tf.int64) for part in parts], axis=1).to_tensor()
 
-    def predict(self, texts: Iterable[str], batch_size: int = BATCH) -> Iterator[Prediction]:
-        """Yields the prediction for each text, a sentence or two with a tab between them."""
+    def predict(self, texts: Iterable[str], batch_size: int = 0) -> Iterator[Prediction]:
+        """Yields the prediction for each text, a sentence or two with a tab between them.
+
+        Args:
+            texts: the texts.
+            batch_size: number of texts classified at once; 0 is 32.
+        """
         texts = iter(texts)
-        while batch := list(itertools.islice(texts, batch_size)):
+        while batch := list(itertools.islice(texts, batch_size or BATCH)):
             yield from self._predict(batch)
 
     def _predict(self, texts: list[str]) -> Iterator[Prediction]:
