@@ -413,6 +413,22 @@ def test_an_export_is_loaded_by_the_folder_of_its_versions_too(exported, monkeyp
     assert read == [exported] * 4
 
 
+@pytest.mark.parametrize("languages", [[], ["eng_Latn", "deu_Latn"]])
+def test_a_phrase_for_an_export_may_have_as_many_sub_words_as_for_a_run(tmp_path, monkeypatch, languages):
+    """A target's length has its end and its language; a joined phrase is measured without its mark, of three bytes."""
+
+    def score(source, target):
+        [text] = target.numpy()
+        return {"length": tf.constant([len(text.split()) + 1 + bool(languages) + 3 * text.startswith("￭".encode())])}
+
+    signatures = types.SimpleNamespace(translate=None, translate_with_options=None, sample=None, score=score)
+    monkeypatch.setattr(loaded, "read_signatures", lambda export: signatures)
+    monkeypatch.setattr(loaded.export_folder, "description", lambda export: {"languages": languages})
+    export = loaded.LoadedExport(tmp_path)
+    for mark in ("", "￭"):
+        assert [export.fits(mark + "a " * number) for number in (1, 32, 33)] == [True, True, False]
+
+
 def test_a_model_knows_the_tags_with_which_its_sources_begin(tmp_path, monkeypatch):
     """Those of an export, of a run, and of the first run of an ensemble."""
     (tmp_path / "1/assets.extra").mkdir(parents=True)

@@ -59,6 +59,8 @@ def test_the_sub_words_of_the_parent_are_for_text_that_is_yet_to_be_prepared(fol
     assert run_start.resolve(tmp_path / "child", parent, str(folder / "data")).data == DataConfig()
     named = run_start.resolve(tmp_path / "child", parent | {"dataset": "builtin"}).data
     assert named == DataConfig(dataset="builtin", subwords_file=str(folder / "parent" / run_folder.SUBWORDS))
+    own = run_start.resolve(tmp_path / "child", parent | {"dataset": "builtin", "subwords_file": "own.model"})
+    assert (own.data.subwords_file, own.sources["subwords_file"]) == ("own.model", "given")
 
 
 def test_a_child_has_the_model_and_the_search_of_its_parent_unless_they_are_given(folder, tmp_path):
