@@ -10,6 +10,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 SETS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+TEACHERS = ["train", "train", "translate", "translate"]  # The programs that one teacher of each direction needs.
 # What is scored of seeds 4 and 7 after the training, and with which runs.
 SCORED = {"Seed 4, reranked": (4,), "Seed 7, reranked": (7,), "Ensemble": (4, 7), "Ensemble, reranked": (4, 7)}
 # Notes its arguments, and writes the output of translate.py. It ends with an error if a file "fails" names the program.
@@ -56,34 +57,37 @@ def test_it_trains_translates_and_trains_with_all_of_it(script, tmp_path):
     result, commands = script("text", "out", "en", "fr", "4,7")
     assert result.returncode == 0, result.stderr
     programs = [pathlib.Path(program).stem for program, _ in commands]
-    assert programs == ["train", "train", "translate", "translate", "grid", *["evaluate"] * 4 * len(SCORED)]
+    assert programs == [*TEACHERS * 3, "grid", *["evaluate"] * 4 * len(SCORED)]
     given = [flags for _, flags in commands]
-    for flags, (source, target) in zip(given[:4], [("en", "fr"), ("fr", "en")] * 2, strict=True):
-        assert values(flags, "model_dir") == [f"{source}_{target}"]
-        if flags in given[:2]:
+    of_teachers = itertools.product((1, 2, 3), ("train", "translate"), [("en", "fr"), ("fr", "en")])
+    for flags, (seed, program, (source, target)) in zip(given[:12], of_teachers, strict=True):
+        assert f"model_dir={tmp_path}/out/{source}_{target}/seed{seed}" in flags
+        if program == "train":
+            assert f"seed={seed}" in flags
             assert values(flags, "train_source") + values(flags, "train_target") == [f"train.{source}", f"train.{target}"]
             assert values(flags, "valid_source") + values(flags, "valid_target") == [f"val.{source}", f"val.{target}"]
             assert {"flagfile=multi30k_en_de", "norm=pre", "train_steps=3200", "cooldown_steps=1200", "dtype=bfloat16"} <= set(flags)
             assert {"warmup_steps=1000", "learning_rate_factor=1.79"} <= set(flags)
         else:
-            assert values(flags, "input") + values(flags, "output") == [f"train.{source}", f"translated.{target}"]
+            assert values(flags, "input") + values(flags, "output") == [f"train.{source}", f"seed{seed}.{target}"]
             assert {"checkpoint=latest", "beam_size=5", f"alpha={1.6 if source == 'en' else 1.0}"} <= set(flags)
-    grid = given[4]
+    grid = given[12]
     assert "flagfile=multi30k_en_de_best" in grid and values(grid, "output_dir") == ["students"]
     assert values(grid, "valid_source") + values(grid, "valid_target") == ["val.en", "val.fr"]
     pairs = list(zip(values(grid, "train_source"), values(grid, "train_target"), strict=True))
-    assert pairs == [("train.en", "train.fr"), ("train.en", "translated.fr"), ("translated.en", "train.fr")]
-    assert f"subwords_file={tmp_path}/out/en_fr/subwords.model" in grid and "seeds=4,7" in grid
+    of_seeds = [pair for seed in (1, 2, 3) for pair in (("train.en", f"seed{seed}.fr"), (f"seed{seed}.en", "train.fr"))]
+    assert pairs == [("train.en", "train.fr"), *of_seeds]
+    assert f"subwords_file={tmp_path}/out/en_fr/seed1/subwords.model" in grid and "seeds=4,7" in grid
     assert values(grid, "test_source") == [f"{name}.en" for name in SETS[2:]]
     assert values(grid, "test_target") == [f"{name}.fr" for name in SETS[2:]]
     names = [f"{title}, {name}:" for title in SCORED for name in SETS[1:]]
     assert result.stdout.splitlines() == names
-    for flags, (title, name) in zip(given[5:], itertools.product(SCORED, SETS[1:]), strict=True):
+    for flags, (title, name) in zip(given[13:], itertools.product(SCORED, SETS[1:]), strict=True):
         runs = ",".join(f"{tmp_path}/out/students/base/seed{seed}" for seed in SCORED[title])
         assert f"model_dir={runs}" in flags
         assert values(flags, "source") + values(flags, "reference") == [f"{name}.en", f"{name}.fr"]
         assert {"lowercase", "tokenize=none", "checkpoint=latest"} <= set(flags) & set(grid)
-        reranking = {"beam_size=10", f"rerank_with={tmp_path}/out/fr_en", "rerank_direction=backward", "rerank_weight=0.2"}
+        reranking = {"beam_size=10", f"rerank_with={tmp_path}/out/fr_en/seed1", "rerank_direction=backward", "rerank_weight=0.2"}
         assert set(flags) & reranking == (reranking if "reranked" in title else set())
 
 
@@ -91,11 +95,11 @@ def test_what_is_translated_is_not_translated_again(script):
     assert "translate" in str(script("text", "out", "en", "fr")[1])
     result, commands = script("text", "out", "en", "fr")
     assert result.returncode == 0
-    assert [pathlib.Path(program).stem for program, _ in commands][:3] == ["train", "train", "grid"]
-    assert "seeds=1,2,3" in commands[2][1]
+    assert [pathlib.Path(program).stem for program, _ in commands][:7] == [*["train"] * 6, "grid"]
+    assert "seeds=1,2,3" in commands[6][1]
 
 
-@pytest.mark.parametrize(("fails", "ran"), [("train.py", 1), ("translate.py", 3), ("grid.py", 5), ("evaluate.py", 6)])
+@pytest.mark.parametrize(("fails", "ran"), [("train.py", 1), ("translate.py", 3), ("grid.py", 13), ("evaluate.py", 14)])
 def test_it_ends_with_a_program_that_fails(script, tmp_path, fails, ran):
     (tmp_path / "fails").write_text(fails)
     result, commands = script("text", "out", "en", "fr")
@@ -104,12 +108,12 @@ def test_it_ends_with_a_program_that_fails(script, tmp_path, fails, ran):
 
 def test_one_seed_has_no_ensemble(script):
     result, commands = script("text", "out", "en", "fr", "3")
-    assert [pathlib.Path(program).stem for program, _ in commands][4:] == ["grid", *["evaluate"] * 4]
+    assert [pathlib.Path(program).stem for program, _ in commands][12:] == ["grid", *["evaluate"] * 4]
     assert "Seed 3, reranked, val:" in result.stdout and "Ensemble" not in result.stdout
 
 
 def test_flags_for_the_scores_replace_those_for_lower_cased_text(script):
-    scores = script("text", "out", "en", "fr", "4,7", "--tokenize=13a", "--alpha=1.4")[1][4:]
+    scores = script("text", "out", "en", "fr", "4,7", "--tokenize=13a", "--alpha=1.4")[1][12:]
     assert len(scores) == 17
     for _, flags in scores:
         assert {"tokenize=13a", "alpha=1.4"} <= set(flags) and not {"lowercase", "tokenize=none"} & set(flags)
