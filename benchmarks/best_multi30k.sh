@@ -53,6 +53,9 @@ for each in "$source" "$target"; do
         [[ -r "$text/$set.$each" ]] || { echo "Expected $text/$set.$each. It is missing." >&2; exit 1; }
     done
 done
+# Wrong FLAGS end the script before the training.
+"$python" tools/grid.py --only_check_args "${scoring[@]}"
+"$python" tools/evaluate.py --only_check_args --reference="$text/val.$target" "${scoring[@]}"
 
 train_source=$text/train.$source train_target=$text/train.$target
 for seed in 1 2 3; do

@@ -5,19 +5,21 @@ import os
 import pathlib
 import shlex
 import subprocess
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 SETS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+CHECKED = ["grid", "evaluate"]  # Whose flags are checked first.
 TEACHERS = ["train", "train", "translate", "translate"]  # The programs that one teacher of each direction needs.
 # What is scored of seeds 4 and 7 after the training, and with which runs.
 SCORED = {"Seed 4, reranked": (4,), "Seed 7, reranked": (7,), "Ensemble": (4, 7), "Ensemble, reranked": (4, 7)}
-# Notes its arguments, and writes the output of translate.py. It ends with an error if a file "fails" names the program.
+# Notes its arguments, and writes the output of translate.py. It ends with an error if its arguments have the text of a file "fails".
 PYTHON = """#!/usr/bin/env bash
 printf '%q ' "$@" >> "$(dirname "$0")/commands"
 echo >> "$(dirname "$0")/commands"
-[[ ! -e "$(dirname "$0")/fails" || $1 != *"$(< "$(dirname "$0")/fails")" ]] || exit 75
+[[ ! -e "$(dirname "$0")/fails" || $* != *"$(< "$(dirname "$0")/fails")"* ]] || exit 75
 for each in "$@"; do
     file=${each#--output=}
     [[ $file == "$each" ]] || { mkdir -p "$(dirname "$file")"; echo translated > "$file"; }
@@ -57,8 +59,8 @@ def test_it_trains_translates_and_trains_with_all_of_it(script, tmp_path):
     result, commands = script("text", "out", "en", "fr", "4,7")
     assert result.returncode == 0, result.stderr
     programs = [pathlib.Path(program).stem for program, _ in commands]
-    assert programs == [*TEACHERS * 3, "grid", *["evaluate"] * 4 * len(SCORED)]
-    given = [flags for _, flags in commands]
+    assert programs == [*CHECKED, *TEACHERS * 3, "grid", *["evaluate"] * 4 * len(SCORED)]
+    given = [flags for _, flags in commands][len(CHECKED) :]
     of_teachers = itertools.product((1, 2, 3), ("train", "translate"), [("en", "fr"), ("fr", "en")])
     for flags, (seed, program, (source, target)) in zip(given[:12], of_teachers, strict=True):
         assert f"model_dir={tmp_path}/out/{source}_{target}/seed{seed}" in flags
@@ -95,25 +97,42 @@ def test_what_is_translated_is_not_translated_again(script):
     assert "translate" in str(script("text", "out", "en", "fr")[1])
     result, commands = script("text", "out", "en", "fr")
     assert result.returncode == 0
-    assert [pathlib.Path(program).stem for program, _ in commands][:7] == [*["train"] * 6, "grid"]
-    assert "seeds=1,2,3" in commands[6][1]
+    assert [pathlib.Path(program).stem for program, _ in commands][:9] == [*CHECKED, *["train"] * 6, "grid"]
+    assert "seeds=1,2,3" in commands[8][1]
 
 
-@pytest.mark.parametrize(("fails", "ran"), [("train.py", 1), ("translate.py", 3), ("grid.py", 13), ("evaluate.py", 14)])
+@pytest.mark.parametrize(
+    ("fails", "ran"), [("train.py", 3), ("translate.py", 5), ("grid.py --flagfile", 15), ("evaluate.py --model_dir", 16)]
+)
 def test_it_ends_with_a_program_that_fails(script, tmp_path, fails, ran):
     (tmp_path / "fails").write_text(fails)
     result, commands = script("text", "out", "en", "fr")
-    assert (result.returncode, len(commands)) == (75, ran) and commands[-1][0].endswith(fails)
+    assert (result.returncode, len(commands)) == (75, ran) and commands[-1][0].endswith(fails.partition(" ")[0])
+
+
+@pytest.mark.parametrize(("program", "ran"), [("grid.py", 1), ("evaluate.py", 2)])
+def test_wrong_flags_end_it_before_it_trains(script, tmp_path, program, ran):
+    (tmp_path / "fails").write_text(f"{program} --only_check_args")
+    result, commands = script("text", "out", "en", "fr", "1", "--tokenise=13a")
+    assert (result.returncode, len(commands)) == (75, ran) and "tokenise=13a" in commands[-1][1]
+
+
+@pytest.mark.parametrize("given", [["grid"], ["evaluate", "--reference=text"]])
+def test_flags_are_checked_without_a_run(given):
+    program, *flags = given
+    command = [sys.executable, ROOT / f"tools/{program}.py", "--only_check_args", *flags]
+    right, wrong = (subprocess.run([*command, flag], capture_output=True, text=True) for flag in ("--tokenize=none", "--tokenise=none"))
+    assert (right.returncode, right.stdout, wrong.returncode) == (0, "", 1) and "Unknown command line flag 'tokenise'" in wrong.stderr
 
 
 def test_one_seed_has_no_ensemble(script):
     result, commands = script("text", "out", "en", "fr", "3")
-    assert [pathlib.Path(program).stem for program, _ in commands][12:] == ["grid", *["evaluate"] * 4]
+    assert [pathlib.Path(program).stem for program, _ in commands][14:] == ["grid", *["evaluate"] * 4]
     assert "Seed 3, reranked, val:" in result.stdout and "Ensemble" not in result.stdout
 
 
 def test_flags_for_the_scores_replace_those_for_lower_cased_text(script):
-    scores = script("text", "out", "en", "fr", "4,7", "--tokenize=13a", "--alpha=1.4")[1][12:]
+    scores = script("text", "out", "en", "fr", "4,7", "--tokenize=13a", "--alpha=1.4")[1][14:]
     assert len(scores) == 17
     for _, flags in scores:
         assert {"tokenize=13a", "alpha=1.4"} <= set(flags) and not {"lowercase", "tokenize=none"} & set(flags)
