@@ -1234,13 +1234,6 @@ MUTANTS = (
         ("tests/test_run.py::test_a_run_keeps_what_its_data_was_prepared_with",),
     ),
     Mutant(
-        "a data folder of an older version is taken for one of another corpus",
-        "t2t_keras/data/prepare.py",
-        "not _HASHED.search(",
-        "False and _HASHED.search(",
-        ("tests/test_prepare.py::test_a_folder_that_an_older_version_prepared_is_used_without_its_text_alone",),
-    ),
-    Mutant(
         "a corpus.json of other types is a traceback",
         "t2t_keras/data_folder.py",
         '    if not isinstance(options, dict):\n        raise ValueError(f"{path} is damaged',

@@ -444,32 +444,6 @@ def test_a_model_knows_the_tags_with_which_its_sources_begin(tmp_path, monkeypat
     assert t2t_keras.load([tmp_path / "one", tmp_path / "two"])._tags == ["<one>", "<b>"]
 
 
-def test_an_export_of_an_older_version_translates_but_takes_no_phrases_and_does_not_sample(tmp_path):
-    now = stand_in.StandIn()
-    inputs = stand_in.StandIn.translate_with_options.input_signature[:6]
-
-    @tf.function(input_signature=inputs)
-    def translate_with_options(text, alpha, max_length, n_best, prefix, alignment):
-        found = now.translate_with_options(
-            text, alpha, max_length, n_best, prefix, alignment, prefix, tf.fill(tf.shape(text), ""), alignment
-        )
-        return {name: value for name, value in found.items() if name != "constraints_met"}
-
-    signatures = {"serving_default": now.translate, "translate_with_options": translate_with_options, "score": now.score}
-    tf.saved_model.save(now, str(tmp_path / "1"), signatures=signatures)
-    old = t2t_keras.load(tmp_path)
-    first, second = old.n_best("aB", n=2, prefix="x", constraints=[], avoid=[])
-    assert (first.text, second.text) == ("xAB", "xab") and first.constraints_met and first.score > second.score
-    for phrases in ({"constraints": ["a"]}, {"avoid": ["a"]}):
-        with pytest.raises(ValueError, match="Expected an export that takes phrases.*Export the run again"):
-            old.n_best("aB", n=2, **phrases)
-    with pytest.raises(ValueError, match="Expected an export that takes phrases"):
-        old.n_best(["aB", "b"], n=2, constraints=[[], ["a"]])
-    assert [each[0].text for each in old.n_best(["aB", "b"], n=2)] == ["AB", "B"]
-    with pytest.raises(ValueError, match="Expected an export with the signature 'sample'.*Export the run again"):
-        old.sample("aB")
-
-
 @pytest.mark.medium
 def test_loading_a_run_takes_the_weights_and_the_options_asked_for(run):
     greedy = run.load("latest", beam_size=1)

@@ -486,17 +486,6 @@ def test_a_folder_knows_the_options_that_it_was_prepared_with(data, folder, buil
     assert data_folder.prepared_with(folder) == (made if builtin else DataConfig(**changed))
 
 
-def test_a_folder_that_an_older_version_prepared_is_used_without_its_text_alone(data, folder):
-    """It recorded the hash of each file's first MiB."""
-    run(data, folder)
-    described = json.loads((folder / prepare.CORPUS).read_text())
-    described["options"]["train_source"] = ["train.source 4711 0123456789abcdef"]
-    (folder / prepare.CORPUS).write_text(json.dumps(described))
-    with pytest.raises(ValueError, match="prepared by an older version.* Leave the text files out of the command"):
-        run(data, folder)
-    assert run(DataConfig(), folder) == [f"Using the data in {folder}."]
-
-
 def test_the_pairs_that_an_older_version_counted_are_known_by_their_option(folder):
     made = DataConfig(dataset="builtin", builtin_pairs=150)
     run(made, folder)

@@ -13,7 +13,6 @@ import itertools
 import json
 import pathlib
 import random
-import re
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras import data_folder, files, gpus, patterns, tensorflow_files
-from t2t_keras.config import TEXT_OPTIONS, TEXTS, DataConfig
+from t2t_keras.config import TEXT_OPTIONS, DataConfig
 from t2t_keras.data import corpora, processes, shards
 from t2t_keras.data_folder import CORPUS
 from t2t_keras.files import LOCK, SOURCE_SUBWORDS, SUBWORDS, write_whole
@@ -35,7 +34,6 @@ from t2t_keras.text.subwords import BYTES, Subwords
 PAIRS_AT_ONCE, BYTES_AT_ONCE = 8192, 2**22  # In one call of the tokenizer: about as much text as reaches the first of both limits.
 PROGRESS_SECONDS = 30  # Between two messages.
 COMPARED_PAIRS = 20_000  # Training pairs that the validation pairs are compared with, to find swapped files.
-_HASHED = re.compile(r" [0-9a-f]{64}'")  # The hash at the end of a file's record, see `corpora.identity`.
 
 
 @dataclasses.dataclass
@@ -232,11 +230,6 @@ def check_folder(folder: pathlib.Path, data: DataConfig, vocab_size: int, seed: 
         names = ["task", *(field.name for field in dataclasses.fields(DataConfig) if getattr(data, field.name) != field.default)]
         asked = vars(data) | asked
     differ = [name for name in names if recorded.get(name) != asked.get(name)]
-    if any(name in recorded and not _HASHED.search(str(recorded[name])) for name in set(differ) & set(TEXTS)):
-        raise ValueError(
-            f"{folder} was prepared by an older version, which did not record all of its text. Leave the text files out of the command to "
-            "use it, or prepare the text again in another folder."
-        )
     changes = [f"`{name}` was {_shown(recorded.get(name))}, and is now {_shown(asked.get(name))}" for name in differ]
     if changes:
         raise ValueError(

@@ -75,28 +75,14 @@ def _checked(outputs: dict, text) -> dict:
 
 
 def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
-    """Loads a SavedModel and returns its signatures; those that an older version lacks raise `ValueError` when they are called."""
+    """Loads a SavedModel and returns its signatures. Raises `ValueError` if one is missing."""
     gpus.share()
     model = tf.saved_model.load(str(export))
-    missing = {"serving_default", "translate_with_options", "score"} - set(model.signatures)
+    missing = {"serving_default", "translate_with_options", "sample", "score"} - set(model.signatures)
     if missing:
         outputs = getattr(model.signatures.get("serving_default"), "structured_outputs", {})
         received = "a classifier" if "probabilities" in outputs else f"which lacks the signatures {', '.join(sorted(missing))}"
         raise ValueError(f"Expected an export of a translator of t2t_keras. Received: {export}, {received}.")
-    default, with_options = model.signatures["serving_default"], model.signatures["translate_with_options"]
-
-    def no_sample(**inputs):
-        raise ValueError(f"Expected an export with the signature 'sample'. Received: {export}, of an older version. Export the run again.")
-
-    def no_phrases(*, constraints, avoid, ordered, **inputs):
-        if any((constraints != "") | (avoid != "")):
-            raise ValueError(f"Expected an export that takes phrases. Received: {export}, of an older version. Export the run again.")
-        found = with_options(**inputs)
-        return {**found, "constraints_met": tf.ones_like(found["score"], tf.bool)}
-
-    return types.SimpleNamespace(
-        translate=lambda text: default(text=text),
-        translate_with_options=with_options if "constraints" in with_options.structured_input_signature[1] else no_phrases,
-        sample=model.signatures["sample"] if "sample" in model.signatures else no_sample,
-        score=model.signatures["score"],
-    )
+    named = dict(model.signatures)
+    default = named.pop("serving_default")
+    return types.SimpleNamespace(translate=lambda text: default(text=text), **named)
