@@ -1897,8 +1897,8 @@ MUTANTS = (
     Mutant(
         "a large picture of attention has as many dots per inch as a small one",
         "t2t_keras/visualization/figures.py",
-        "dpi = min(_DPI, math.sqrt(_MAX_PIXELS / (width * height)))",
-        "dpi = _DPI",
+        "dpi = min(dpi, math.sqrt(_MAX_PIXELS / (width * height)))",
+        "pass",
         ("tests/test_attention_pictures.py::test_a_picture_of_256_pieces_has_a_bounded_number_of_pixels",),
     ),
     Mutant(

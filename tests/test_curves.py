@@ -296,7 +296,10 @@ def test_several_runs_have_no_smoothed_loss_and_many_points_no_markers():
 
 
 def test_a_dollar_sign_in_the_name_of_a_run_begins_no_formula():
-    assert curves.figure({"a$b$": {"train/loss": {1: 1.0}}}).get_suptitle() == r"Training of a\$b\$"
+    one = curves.figure({"a$b$": {"train/loss": {1: 1.0}}})
+    two = curves.figure({name: {"train/loss": {1: 1.0}} for name in ("a$b$", "$c$")})
+    shown = [one._suptitle, *two.legends[0].get_texts()]
+    assert [text.get_text() for text in shown] == ["Training of a$b$", "a$b$", "$c$"] and not any(text.get_parse_math() for text in shown)
 
 
 def test_a_picture_is_drawn_where_values_are_not_finite_or_few():

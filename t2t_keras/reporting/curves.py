@@ -11,12 +11,12 @@ from typing import NamedTuple
 from t2t_keras import run_folder
 from t2t_keras.files import write_whole
 from t2t_keras.reporting.event_files import read_scalars
+from t2t_keras.visualization import figures
 
 Scalars = dict[str, dict[int, float]]  # {tag: {step: value}}
 
-# The palette of Okabe and Ito, which colour-blind people can tell apart; without its yellow, which is too light for lines on white.
-_BLUE, _VERMILION, _ORANGE = "#0072B2", "#D55E00", "#E69F00"
-_COLOURS = (_BLUE, _VERMILION, "#009E73", "#CC79A7", "#56B4E9", _ORANGE, "#000000")
+_COLOURS = figures.PALETTE[:7]  # Grey is for other pictures.
+_BLUE, _VERMILION, _ORANGE = _COLOURS[0], _COLOURS[1], _COLOURS[4]
 _LINES = ("-", "--", "-.", ":")  # Seven colours and four line styles tell 28 runs apart, in black and white too.
 _MAX_MARKERS = 40  # Points of a curve that get a marker each; a curve with more is a line.
 
@@ -187,37 +187,30 @@ def figure(runs: dict[str, Scalars]):
 
     Returns:
         A `matplotlib.figure.Figure`.
-
-    Raises:
-        ImportError: matplotlib is not installed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # Not pyplot: it would choose a backend and keep the figure.
-    from matplotlib.figure import Figure
-
-    runs = {name.replace("$", r"\$"): scalars for name, scalars in runs.items()}  # A dollar sign would begin a formula.
     # A legend below the panels, in rows of at most three names.
     rows = 0 if len(runs) == 1 else -(-len(runs) // 3)
-    drawn = Figure(figsize=(8, 5.8 + 0.22 * rows), dpi=160, facecolor="white", layout="constrained")
-    FigureCanvasAgg(drawn)
-    drawn.suptitle(_title(runs), fontsize=12)
-    for axes, panel in zip(drawn.subplots(2, 2).flat, (_LOSS, _quality(runs), _LEARNING_RATE, _SPEED), strict=True):
-        _draw_panel(axes, panel, runs)
-    if rows:
-        from matplotlib.lines import Line2D
+    with figures.drawing():
+        drawn = figures.new_figure()
+        drawn.set_size_inches(8, 5.8 + 0.22 * rows)
+        drawn.set_layout_engine("constrained")
+        drawn.suptitle(_title(runs), fontsize=12)
+        for axes, panel in zip(drawn.subplots(2, 2).flat, (_LOSS, _quality(runs), _LEARNING_RATE, _SPEED), strict=True):
+            _draw_panel(axes, panel, runs)
+        if rows:
+            from matplotlib.lines import Line2D
 
-        handles = [
-            Line2D([], [], color=_COLOURS[number % len(_COLOURS)], linestyle=_LINES[number % len(_LINES)], linewidth=1.8, label=name)
-            for number, name in enumerate(runs)
-        ]
-        drawn.legend(handles=handles, loc="outside lower center", ncols=min(3, len(runs)), frameon=False, fontsize=9, handlelength=3)
+            handles = [
+                Line2D([], [], color=_COLOURS[number % len(_COLOURS)], linestyle=_LINES[number % len(_LINES)], linewidth=1.8, label=name)
+                for number, name in enumerate(runs)
+            ]
+            drawn.legend(handles=handles, loc="outside lower center", ncols=min(3, len(runs)), frameon=False, fontsize=9, handlelength=3)
     return drawn
 
 
 def picture(runs: dict[str, Scalars]) -> bytes:
     """The drawing of `figure` as a PNG, 1280 pixels wide, which is readable at 800."""
-    content = io.BytesIO()
-    figure(runs).savefig(content, format="png")
-    return content.getvalue()
+    return figures.encoded(figure(runs), "png", dpi=160)
 
 
 def update(model_dir: pathlib.Path, scalars: Scalars) -> None:
@@ -228,7 +221,6 @@ def update(model_dir: pathlib.Path, scalars: Scalars) -> None:
         scalars: what its logs hold.
 
     Raises:
-        ImportError: matplotlib is not installed. `curves.csv` is written all the same.
         OSError: a file could not be written.
     """
     if scalars:

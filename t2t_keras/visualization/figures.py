@@ -18,7 +18,7 @@ FORMATS = ("png", "svg")
 
 _FONT = "DejaVu Sans"  # matplotlib brings it.
 _LONGEST_LABEL = 30
-_DPI, _MAX_PIXELS = 120, 60_000_000
+_MAX_PIXELS = 60_000_000
 _STYLE = {"text.usetex": False, "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "t2t_keras", "path.simplify": False}
 
 
@@ -53,6 +53,7 @@ def drawing() -> Iterator[None]:
 
 def new_figure():
     """An empty figure that no window shows. Its size is set when its contents are known."""
+    # Not pyplot: it would choose a backend and keep the figure.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -126,10 +127,10 @@ def format_of(path: pathlib.Path) -> str:
     return format_
 
 
-def encoded(figure, format_: str) -> bytes:
-    """Returns a figure as PNG or SVG. A very large PNG has fewer dots per inch."""
+def encoded(figure, format_: str, dpi: int = 120) -> bytes:
+    """Returns a figure as PNG or SVG. A very large PNG has fewer dots per inch than `dpi`."""
     width, height = figure.get_size_inches()
-    dpi = min(_DPI, math.sqrt(_MAX_PIXELS / (width * height)))
+    dpi = min(dpi, math.sqrt(_MAX_PIXELS / (width * height)))
     drawn = io.BytesIO()
     with drawing():
         figure.savefig(drawn, format=format_, dpi=dpi, facecolor="white", metadata={"Date": None})
