@@ -725,8 +725,8 @@ class DataConfig:
     vocab_sample: int = option(2_000_000, "Maximum number of sentences, both sides together, to learn sub-words from.")
     keep_patterns: str = option(
         "",
-        f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular expressions of RE2 between "
-        "slashes, separated by commas.",
+        f"What to copy by placeholders that are sub-words: names among {', '.join(patterns.NAMED)}, and regular expressions between "
+        "slashes, of what Python and RE2 have in common, separated by commas.",
     )
     skip_bad_lines: bool = option(False, "Leave out and count lines that are not UTF-8 instead of stopping.")
 

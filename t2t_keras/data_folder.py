@@ -50,13 +50,18 @@ def recorded_options(folder: pathlib.Path) -> dict:
 def prepared_with(folder: pathlib.Path) -> DataConfig:
     """Returns the options that a data folder was prepared with, except the text files: only their contents are recorded.
 
+    The sub-words of a dataset have the name of their file, without its folder.
+
     Raises:
         ValueError: `corpus.json` is damaged.
     """
     recorded = recorded_options(folder)
     names = {field.name for field in dataclasses.fields(DataConfig)} - set(FILES)
+    options = {name: recorded[name] for name in names & set(recorded)}
+    if options.get("dataset") and "subwords_file" in recorded:
+        options["subwords_file"] = str(recorded["subwords_file"]).rpartition(" {")[0]
     try:
-        return DataConfig(**{name: recorded[name] for name in names & set(recorded)})
+        return DataConfig(**options)
     except ValueError as error:
         raise ValueError(f"{folder / CORPUS} is damaged: {error} Remove {folder} and prepare again.") from error
 

@@ -238,7 +238,8 @@ class LineTranslator:
             results = (by_mbr(result, weighted=not asked.sample) for result in results)
         for number, result in enumerate(results, first):
             if result["truncated"]:
-                warn(f"Line {number}: only the first {self.translator.config.max_input:,} sub-words are translated (`max_input`).")
+                longest = f"`max_input`={self.translator.config.max_input:,} sub-words, end token included"
+                warn(f"Line {number}: longer than {longest}. Only the beginning is translated.")
             met = result.get("constraints_met", True)
             if not asked.jsonl and not (met if isinstance(met, bool) else all(met)):
                 warn(f"Line {number}: a translation lacks a phrase ({asked.with_phrases}).")

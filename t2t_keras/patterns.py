@@ -1,6 +1,6 @@
 """Patterns of text to keep, such as {0}, %s, <b> and URLs: what the option `keep_patterns` means.
 
-They are regular expressions for both Python, with `re.ASCII`, and RE2, which TensorFlow uses in a graph.
+They are regular expressions of what Python, with `re.ASCII`, and RE2, which TensorFlow uses in a graph, have in common.
 """
 
 import re
@@ -15,7 +15,9 @@ NAMED = {
     "emails": r"[\w.%+\-]+@[\w\-]+(?:\.[\w\-]+)*\.[A-Za-z]{2,}",
 }
 _ENTRY = re.compile(r"\s*(?:(?P<name>\w+)|/(?P<own>(?:[^/\\]|\\.)+)/)\s*(?:,|\Z)")
-_NOT_RE2 = re.compile(r"\(\?(?!:|P<|[ims]+:)|\\[1-9]")
+_LITERAL = re.compile(r"\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]")  # Escaped characters, and classes.
+_NOT_RE2 = re.compile(r"\(\?(?!:|P<|[ims]+:).?|\\[1-9]")
+_NOT_PYTHON = re.compile(r"\[(?:\\.|[^\]\\])*?(\[:\^?\w+:\])")
 
 
 def parse(option: str) -> str:
@@ -50,14 +52,17 @@ def parse(option: str) -> str:
 
 def _checked(own: str) -> str:
     """Returns a regular expression, or raises `ValueError` if it is none that can be used."""
+    expected = "expected regular expressions of both Python and RE2 that match text"
+    if named := _NOT_PYTHON.search(own):
+        raise ValueError(f"`keep_patterns`: {expected}. Received: /{own}/. Python has no {named[1]}: list the characters, as in [A-Z].")
     try:
         wrong = "It matches empty text." if re.search(own, "") else ""
     except re.error as error:
         wrong = f"It is invalid: {error}."
-    if not wrong and (unknown := _NOT_RE2.search(own)):
-        wrong = f"RE2 has no assertions and references: {unknown[0]}."
+    if not wrong and (unknown := _NOT_RE2.search(_LITERAL.sub("", own))):
+        wrong = f"Assertions, references and flags are not supported: {unknown[0]}."
     if wrong:
-        raise ValueError(f"`keep_patterns`: expected regular expressions of RE2 that match text. Received: /{own}/. {wrong}")
+        raise ValueError(f"`keep_patterns`: {expected}. Received: /{own}/. {wrong}")
     return own
 
 

@@ -1769,8 +1769,8 @@ MUTANTS = (
     Mutant(
         "translate.py names the line before the one that is cut",
         "t2t_keras/line_translation.py",
-        'warn(f"Line {number}: only',
-        'warn(f"Line {number - 1}: only',
+        'warn(f"Line {number}: longer',
+        'warn(f"Line {number - 1}: longer',
         ("tests/test_tools.py::test_a_line_that_is_cut_is_reported_by_its_number",),
     ),
     Mutant(

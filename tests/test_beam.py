@@ -160,7 +160,10 @@ def test_a_line_that_cannot_be_translated_is_put_aside_with_its_place_and_reason
 def test_a_line_that_is_cut_is_reported_with_its_place(source, messages):
     (source / "long.txt").write_bytes(b"a\n" * 9 + b"x" * 41 + b"\n")
     found = translate(source, pattern="long.txt")
-    assert found["long.txt.problems"] == b"Line 10: only the first 40 sub-words are translated (`max_input`).\n"
+    assert (
+        found["long.txt.problems"]
+        == b"Line 10: longer than `max_input`=40 sub-words, end token included. Only the beginning is translated.\n"
+    )
     assert any("with 0 failures and 1 warnings" in message for message in messages)
 
 
@@ -524,7 +527,7 @@ def test_an_export_writes_what_its_run_writes(real, signatures, translator, tmp_
     assert asked.search == translator.config
     exported = LineTranslator(asked, own.read_terms(), loaded.LoadedExport(export))
     assert written("export", exported) == written("run", own.load(own.read_terms()))
-    assert warnings["export"] == warnings["run"] and f"Line {len(texts)}: only the first" in warnings["run"][-1]
+    assert warnings["export"] == warnings["run"] and f"Line {len(texts)}: longer than `max_input`=" in warnings["run"][-1]
 
 
 def test_an_export_with_other_weights_of_the_same_size_is_another_model(tmp_path):

@@ -5,6 +5,7 @@ import codecs
 import collections
 import contextlib
 import dataclasses
+import errno
 import gzip
 import hashlib
 import io
@@ -20,6 +21,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from t2t_keras import files
 from t2t_keras.config import DataConfig
 from t2t_keras.data import builtin_corpus, corpora
 
@@ -583,6 +585,16 @@ def test_a_newline_inside_a_tfds_sentence_stays_inside_one_line(wmt14, monkeypat
 def test_a_language_that_a_tfds_set_has_not_is_refused_with_those_it_has(wmt14, source, target, option):
     with pytest.raises(ValueError, match=f"`{option}` to be one of de, en.*Received: fr"):
         tfds_read("wmt14_translate/de-en", source, target)
+
+
+def test_a_disk_that_is_full_while_tfds_downloads_is_not_taken_for_that_of_the_data_folder(wmt14, tmp_path, monkeypatch):
+    def download(builder):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", download)
+    expected = f"^TFDS could not prepare wmt14_translate/de-en in {tmp_path}/wmt14_translate/de-en/1.0.0: .* No space left on device.$"
+    with pytest.raises(OSError, match=expected), files.writing(tmp_path / "data"):
+        tfds_read("wmt14_translate/de-en", "de", "en")
 
 
 def test_a_split_that_a_tfds_set_has_not_is_refused_with_those_it_has(wmt14):

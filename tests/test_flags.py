@@ -71,6 +71,14 @@ def test_an_unknown_config_or_file_is_answered_with_the_configs_that_there_are(n
     assert (result.returncode, result.stderr) == (1, f"Error: Expected a flagfile or one of the configs {names}. Received: {name}.\n")
 
 
+def test_the_home_of_an_unknown_user_is_reported_without_a_traceback():
+    result = program(main='import pathlib; pathlib.Path("~nobody of this name/run").expanduser()')
+    expected = "Error: Could not determine home directory. A path begins with ~, or with ~ and the name of an unknown user.\n"
+    assert (result.returncode, result.stderr) == (1, expected)
+    result = program(main='raise RuntimeError("another")')
+    assert result.returncode == 1 and result.stderr.endswith("RuntimeError: another\n")
+
+
 def test_flags_need_neither_tensorflow_nor_keras():
     """So that --help and a mistyped flag answer at once."""
     assert told()["modules"] == []

@@ -111,7 +111,7 @@ def test_a_line_gives_a_tree_and_a_blank_line_a_blank_line(nouns):
 def test_a_truncated_sentence_is_named_and_its_words_are_in_the_tree(nouns):
     result = nouns(input=b"one\none two three four\n")
     assert result.stdout.decode().splitlines()[1] == "(TOP (NP (NN one) (NN two) (NN three) (NN four)))"
-    assert result.stderr.decode().splitlines()[0].startswith("Line 2: only the first 3 sub-words")
+    assert result.stderr.decode().splitlines()[0].startswith("Line 2: longer than --max_input=3 sub-words, end token included.")
 
 
 def test_a_picture_has_several_lines_and_a_blank_line_after_it(nouns):

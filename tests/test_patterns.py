@@ -28,6 +28,14 @@ def test_what_is_kept_is_found_where_it_is_and_follows_text_as_there(text, expec
     assert Kept("").of(text) == Kept("/ +/").of(text) == []
 
 
+@pytest.mark.parametrize(
+    ("own", "text", "expected"),
+    [(r"\(?\d{3}\)?-\d+", "(030)-12", "(030)-12"), (r"[(?!]+x", "?!x", "?!x"), (r"\\1x", r"\1x", r"\1x"), (r"[]:a:]+", ":a]", ":a]")],
+)
+def test_escaped_characters_and_classes_are_not_taken_for_assertions_and_references(own, text, expected):
+    assert Kept(f"/{own}/").of(text) == [expected]
+
+
 def test_the_first_pattern_counts_and_own_expressions_may_hold_commas_and_slashes():
     assert Kept(r"braces, /\$\w{1,3}/ ,/a\/b/").of("{0} $abcd $ü a/b <b>") == ["{0}", "$abc", "a/b"]
     assert Kept(r"/\{0\}-x/,braces").of("{0}-x") == ["{0}-x"] and Kept(r"braces,/\{0\}-x/").of("{0}-x") == ["{0}"]
@@ -41,10 +49,14 @@ def test_the_first_pattern_counts_and_own_expressions_may_hold_commas_and_slashe
         ("/a", "Received: '/a'.$"),
         ("/a/b/", "Received: '/a/b/'.$"),
         (",", "Received: ','.$"),
-        ("braces,/a*/", "expected regular expressions of RE2 that match text. Received: /a.*/. It matches empty text.$"),
+        ("braces,/a*/", "expected regular expressions of both Python and RE2 that match text. Received: /a.*/. It matches empty text.$"),
         ("/a|(/", r"Received: /a\|\(/. It is invalid: missing "),
-        ("/(?<=a)b/", "RE2 has no assertions and references: ...$"),
-        (r"/(a)\1/", "RE2 has no assertions and references: .1.$"),
+        ("/(?<=a)b/", r"Assertions, references and flags are not supported: \(\?<\.$"),
+        (r"/\\\((?>b)/", r"Assertions, references and flags are not supported: \(\?>\.$"),
+        (r"/(a)[(?!]\1/", r"Assertions, references and flags are not supported: \\1\.$"),
+        ("/[[:upper:]]{2,}x/", r"Python has no \[:upper:\]: list the characters, as in \[A-Z\]\.$"),
+        (r"/a[^\].[:^digit:]]/", r"Python has no \[:\^digit:\]"),
+        (r"/\p{Lu}+/", "expected regular expressions of both Python and RE2 .* It is invalid: bad escape"),
     ],
 )
 def test_what_is_no_pattern_is_refused(option, message):

@@ -28,10 +28,10 @@ import toy
 from logged import logged
 from test_lock import HOLDER
 
-from t2t_keras import data_folder, files, registry, run_folder
+from t2t_keras import data_folder, files, registry, run_folder, run_start
 from t2t_keras.config import EOS, TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus, corpora, prepare, processes, shards
-from t2t_keras.text import vocabulary
+from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.subwords import Subwords
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -484,6 +484,21 @@ def test_a_folder_knows_the_options_that_it_was_prepared_with(data, folder, buil
     made = DataConfig(dataset="builtin", builtin_pairs=150, **changed) if builtin else dataclasses.replace(data, **changed)
     run(made, folder)
     assert data_folder.prepared_with(folder) == (made if builtin else DataConfig(**changed))
+
+
+def test_a_dataset_with_the_sub_words_of_an_imported_model_is_used_again(folder, tmp_path):
+    """Story: its `corpus.json` was said to be damaged, and the run could not be resumed."""
+    learned = vocabulary.learn("bpe", [b"one two three"], 270, sample=1000, seed=1, normalization="identity", character_coverage=1.0)
+    path = tmp_path / "of {a} model"
+    path.write_bytes(piece_file.pack([*map(str, range(10)), "one", "▁two"], learned))
+    size = vocabulary.load(path.read_bytes()).vocab_size
+    made = DataConfig(dataset="builtin", builtin_pairs=150, subwords="sentencepiece", subwords_file=str(path))
+    run(made, folder, size)
+    assert data_folder.prepared_with(folder) == dataclasses.replace(made, subwords_file=path.name)
+    options = run_start.resolve(tmp_path / "run", {}, str(folder))
+    assert (options.data.subwords, options.model.vocab_size) == ("sentencepiece", size)
+    path.unlink()
+    assert run(data_folder.prepared_with(folder), folder, size) == [f"Using the data in {folder}."]
 
 
 def test_the_pairs_that_an_older_version_counted_are_known_by_their_option(folder):

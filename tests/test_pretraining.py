@@ -393,7 +393,8 @@ def test_text_without_two_documents_is_refused(tmp_path, split, text, received):
         prepare.prepare(dataclasses.replace(data, subwords_file=str(tmp_path / "subwords.model")), size, 1, tmp_path / "data", TASK)
 
 
-def test_blank_lines_are_no_validation_text_that_is_also_in_the_training_text(tmp_path, messages):
+def test_messages_count_sentences_and_records_but_no_blank_lines(tmp_path, messages, monkeypatch):
+    monkeypatch.setattr(prepare, "PROGRESS_SECONDS", 0)
     lines = {}
     for name, seed in (("train", 1), ("valid", 2)):
         (tmp_path / name).write_text(documents(20, seed))
@@ -401,6 +402,13 @@ def test_blank_lines_are_no_validation_text_that_is_also_in_the_training_text(tm
     file = pathlib.Path(__file__).parent / "data/run_1/subwords.model"
     data = DataConfig(train_source=str(tmp_path / "train"), valid_source=str(tmp_path / "valid"), subwords_file=str(file))
     prepare.prepare(data, vocabulary.load(file.read_bytes()).vocab_size, 1, tmp_path / "data", TASK)
+    sentences = len(list(filter(None, lines["train"])))
+    info = shards.read_info(tmp_path / "data/train")
+    each = f"{info['tokens_tokens'] / info['pairs']:.1f}"
+    [said] = [message for message in messages if message.startswith("train: ")]
+    assert info["pairs"] < sentences
+    assert re.fullmatch(rf"train: {sentences} pairs.*; {info['pairs']} records; {each} sub-words a record; [\d,]+ records/s\.", said)
+    assert not any(re.search(r"… [\d,]+ of ", message) for message in messages), "blank lines count, and are not in the total"
     number = sum(line in lines["train"] for line in lines["valid"] if line)
     assert number and f"{number} of {len(list(filter(None, lines['valid'])))} validation pairs are also in the training text." in messages
 

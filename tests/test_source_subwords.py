@@ -57,6 +57,14 @@ def test_each_side_has_the_sub_words_that_its_text_gives_and_records_have_their_
     assert data_folder.recorded_options(folder)["source_vocab_size"] == 320
 
 
+def test_the_source_sub_words_of_an_unfinished_preparation_are_not_those_of_the_next_one(data, tmp_path):
+    """Story: a run of shared sub-words found the file, and translated with sub-words that it had not learned."""
+    with pytest.raises(ValueError, match="is longer than `max_length=2`"):
+        prepared(dataclasses.replace(data, max_length=2), tmp_path / "data")
+    assert data_folder.source_subwords_in(tmp_path / "data")
+    assert data_folder.source_subwords_in(prepared(data, tmp_path / "data", source_vocab_size=0)) is None
+
+
 @pytest.mark.parametrize("sizes", [SIZES, {"vocab_size": 310, "source_vocab_size": 0}], ids=["two matrices", "a shared matrix"])
 def test_given_files_are_those_of_their_sides(data, tmp_path, sizes, messages):
     """With a shared matrix, as models of other toolkits have, both have as many ids."""

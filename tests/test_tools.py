@@ -346,7 +346,10 @@ def test_evaluating_warns_of_a_source_that_is_cut(of_three, tmp_path):
     (tmp_path / "source").write_text("a\n")
     given = [f"--model_dir={tmp_path}/first", f"--source={tmp_path}/source", f"--reference={tmp_path}/source"]
     code = EVALUATING.replace("return False", "return True")
-    assert "Line 1: only the first 99 sub-words are translated" in run_stand_in(code, "evaluate", *given, check=True).stderr.decode()
+    assert (
+        "Line 1: longer than --max_input=99 sub-words, end token included. Only the beginning is translated."
+        in run_stand_in(code, "evaluate", *given, check=True).stderr.decode()
+    )
 
 
 @pytest.mark.parametrize(

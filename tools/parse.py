@@ -165,8 +165,8 @@ def _parses(target):
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
         for number, parse in enumerate(tqdm.tqdm(parses, total=number_of_lines, unit=" lines", disable=hidden), 1):
             if parse.truncated:
-                warning = f"Line {number}: only the first {translator.config.max_input:,} sub-words are parsed (--max_input)."
-                tqdm.tqdm.write(warning, file=sys.stderr)
+                longest = f"--max_input={translator.config.max_input:,} sub-words, end token included"
+                tqdm.tqdm.write(f"Line {number}: longer than {longest}. Only the beginning is parsed.", file=sys.stderr)
             yield parse.tree, parse
 
 

@@ -60,6 +60,7 @@ _NOISE = "|".join((
     r"^I[0-9]{4} .*\] Could not find cuda drivers on your machine",
     r"LOG\(INFO\) precompiled_charsmap is empty",  # TF.Text, for sub-words without normalization.
 ))  # fmt: skip
+_NO_HOME = "Could not determine home directory."  # What `pathlib` says of ~name.
 
 
 def define(*groups) -> None:
@@ -533,6 +534,11 @@ def run(main, operands: str = "") -> None:
             return EXIT_CODE
         except KeyboardInterrupt:
             return 130
+        except RuntimeError as error:
+            if str(error) != _NO_HOME:
+                raise
+            print(f"Error: {_NO_HOME} A path begins with ~, or with ~ and the name of an unknown user.", file=sys.stderr)
+            return 1
         except BrokenPipeError:  # Of `… | head`.
             return _discard_stdout()
         except (ValueError, OSError, OtherWorkerError) as error:

@@ -431,12 +431,16 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
     """Yields the pairs of a split of a TFDS translation dataset, in either direction.
 
     Raises:
+        OSError: the dataset could not be downloaded or written.
         ValueError: the dataset has no such split or language.
     """
     import tensorflow_datasets as tfds
 
     builder = _tfds_builder(data)
-    builder.download_and_prepare()
+    try:
+        builder.download_and_prepare()
+    except OSError as error:  # Which may name no file, so that it would be taken for one of the data folder.
+        raise OSError(f"TFDS could not prepare {data.dataset} in {builder.data_dir}: {error}.") from error
     if builder.info.splits:
         try:
             builder.info.splits[split]

@@ -381,7 +381,7 @@ def _write_shards(
     logger.info("Writing token ids …")
     hashes = {}
     read = corpora.pairs(data, "train", seed, corpora.Report(), hashes, task.texts, task.documents)
-    train_pairs = _with_progress(read, text.train.pairs)
+    train_pairs = _with_progress(read, 0 if task.documents else text.train.pairs)  # The lines of documents include blank ones.
     for split, write_split, pairs, report, size in (
         # Validation first: its text may be found unusable, and takes less time.
         ("valid", write, iter(text.valid_pairs), text.valid, sum(map(corpora.size, text.valid_pairs))),
@@ -393,7 +393,8 @@ def _write_shards(
             raise ValueError(f"Every pair of the {split} text is longer than `max_length={data.max_length}`: {report}.")
         speed = info["pairs"] / (time.monotonic() - started)
         lengths = " + ".join(f"{tokens / info['pairs']:.1f}" for tokens in shards.counted(info, "tokens"))
-        logger.info(f"{split}: {report}; {lengths} sub-words a pair; {speed:,.0f} pairs/s.")
+        unit, number = ("record", f"{info['pairs']:,} records; ") if task.documents else ("pair", "")
+        logger.info(f"{split}: {report}; {number}{lengths} sub-words a {unit}; {speed:,.0f} {unit}s/s.")
     for path, value in hashes.items():
         if value != text.hashes[path]:
             raise ValueError(f"{path} was changed while it was being read. Run the same command again.")
@@ -427,6 +428,7 @@ def _make(
         if (number := int(subwords.source.words(tf.constant([tag])).row_lengths()[0])) > 1:
             advice = "Only byte-pair encoding that was learned with this `source_tag`, and does not normalize it, keeps it as one."
             logger.warning(f"The tag {tag} is divided into {number} sub-words. {advice}")
+    (folder / SOURCE_SUBWORDS).unlink(missing_ok=True)  # Of a preparation that was not finished.
     for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):
         write_whole(folder / name, model)
     _write_shards(folder, data, seed, text, subwords, task, write_train)
