@@ -85,7 +85,7 @@ def test_a_single_row_that_does_not_fit_ends_the_run_with_advice():
     updates = random_updates([2], seed=3)
     strategy, _, update = built(0, 1, batches_of(strategy_of(1), updates).element_spec)
     [batch] = batches_of(strategy, updates)
-    with pytest.raises(ValueError, match="out of memory for a micro-batch of 1 x .*`micro_batch_tokens`"):
+    with pytest.raises(ValueError, match="out of memory for a micro-batch of 1 x .* Compute one at a time .`micro_batches_at_once=1`., or lower `max_length`"):
         update(batch, LossScale())
 
 
@@ -276,6 +276,20 @@ def test_as_many_micro_batches_run_as_are_computed_at_a_time_and_their_memory_is
         for at_once in (", 2 at a time", "")
         for shape in ("8: 12 x (5 + 5)", "16: 6 x (10 + 5)")
     ]
+
+
+def test_no_more_micro_batches_run_than_an_update_of_long_sentences_has(folder, messages):
+    """Story: with room for one bucket, two micro-batches of it ran, and a run that fits was refused."""
+    info, made = {**shards.read_info(folder), "source_longest": 180, "target_longest": 180}, []
+
+    def train_step(batch, scale, apply):
+        made.append(batch["source"].shape[0])
+        return {"target_tokens": 1.0}, scale
+
+    train_step.cost, train_step.build, train_step.fits = toy.cost, lambda: None, lambda *shape: True
+    train = dataclasses.replace(TRAIN, batch_tokens=180, buckets_per_update=3, micro_batch_tokens=180, micro_batches_at_once=2)
+    device_memory.run_largest_micro_batches(strategy_of(1), train_step, info, train, 1)
+    assert made == [1] and "at a time" not in messages[-1]
 
 
 def test_building_and_running_are_timed_to_their_end(folder, messages, monkeypatch):

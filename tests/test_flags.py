@@ -71,6 +71,12 @@ def test_an_unknown_config_or_file_is_answered_with_the_configs_that_there_are(n
     assert (result.returncode, result.stderr) == (1, f"Error: Expected a flagfile or one of the configs {names}. Received: {name}.\n")
 
 
+@pytest.mark.parametrize(("architecture", "metric"), [("transformer", "bleu"), ("bert", "loss"), ("classifier", "accuracy")])
+def test_the_default_of_the_best_metric_is_that_of_the_task(architecture, metric):
+    result = program(f"--architecture={architecture}", main='print(flags.FLAGS["best_metric"].default)')
+    assert (result.stdout, result.returncode) == (f"{metric}\n", 0), result.stderr
+
+
 def test_the_home_of_an_unknown_user_is_reported_without_a_traceback():
     result = program(main='import pathlib; pathlib.Path("~nobody of this name/run").expanduser()')
     expected = "Error: Could not determine home directory. A path begins with ~, or with ~ and the name of an unknown user.\n"

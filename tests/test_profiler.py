@@ -59,11 +59,25 @@ def test_a_run_that_ends_within_a_profile_still_has_it(tmp_path):
     assert len(profiles(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("steps", ["", "3,4"], ids=["off", "resumed after it"])
-def test_without_a_first_update_there_is_no_profile(tmp_path, steps):
+def test_a_profile_that_is_cut_short_says_where_it_ends(tmp_path, messages):
+    with Profiler(tmp_path, "1,100") as profiler:
+        make_updates(profiler, [1, 2])
+    assert messages == [f"Wrote a profile of updates up to 2 to {tmp_path}/plugins/profile."]
+
+
+def test_a_run_that_resumes_among_the_updates_is_profiled_from_there(tmp_path, messages):
+    with Profiler(tmp_path, "3,5") as profiler:
+        make_updates(profiler, [4, 5, 6])
+    assert len(profiles(tmp_path)) == 1 and messages == [f"Wrote a profile of updates up to 5 to {tmp_path}/plugins/profile."]
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"), [("", []), ("3,4", ["Expected the updates of profile_steps=3,4 ahead. The run is at 5 already."])]
+)
+def test_without_an_update_to_profile_there_is_no_profile(tmp_path, messages, steps, said):
     with Profiler(tmp_path, steps) as profiler:
-        make_updates(profiler, [4, 5])
-    assert list(tmp_path.iterdir()) == []
+        make_updates(profiler, [5, 6])
+    assert list(tmp_path.iterdir()) == [] and messages == said
 
 
 def test_a_profile_that_cannot_start_stops_no_run(tmp_path):

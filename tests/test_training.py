@@ -686,9 +686,16 @@ class NotFinite(Toy):
         return super().call(inputs, training=training) / (1 - self.switch)
 
 
-def test_after_so_many_updates_in_a_row_that_are_not_finite_the_run_stops_and_says_where(folder, tmp_path):
-    with pytest.raises(ValueError, match="3 updates in a row, up to 3, were not finite. diagnosed at 3 with 1 .*`clip_norm`"):
-        Run(folder, tmp_path, make_model=NotFinite, max_skipped=3)
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({}, "`learning_rate_factor`, or gradient clipping with `clip_norm`"),
+        ({"learning_rate": 0.1, "clip_norm": 1.0}, "`learning_rate`"),
+    ],
+)
+def test_after_so_many_updates_in_a_row_that_are_not_finite_the_run_stops_and_says_where(folder, tmp_path, options, advice):
+    with pytest.raises(ValueError, match=f"3 updates in a row, up to 3, were not finite. diagnosed at 3 with 1 .* Try a lower {advice}.$"):
+        Run(folder, tmp_path, make_model=NotFinite, max_skipped=3, **options)
     assert steps_on_disk(tmp_path) == []
 
 

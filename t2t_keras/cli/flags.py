@@ -83,7 +83,7 @@ def define_run(architecture: str = run_options.TRANSFORMER) -> None:
     )
     flags.DEFINE_string(run_options.ARCHITECTURE, architecture, text)
     define(*run_options.groups_of(chosen_architecture()).values())
-    for name, value in registry.task_of(chosen_architecture()).defaults.items():
+    for name, value in dataclasses.asdict(run_options.Options.default(chosen_architecture()).train).items():
         flags.FLAGS.set_default(name, value)
 
 
@@ -287,7 +287,7 @@ def define_table_3() -> None:
         "model",
         "",
         f"Row of Table 3, with all its options: table3/NAME, where NAME is {', '.join(paper.TABLE_3)}. Flags on the command line override "
-        "the row, and the row overrides a flagfile. Empty: the options as given.",
+        "the row, and the row overrides a flagfile, except its --train_steps. Empty: the options as given.",
     )
     define_divisors()
 

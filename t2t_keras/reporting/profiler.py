@@ -12,7 +12,8 @@ from t2t_keras.log import logger
 class Profiler(contextlib.AbstractContextManager):
     """Profiles the updates from one to another; leaving it as a context manager ends a profile that is under way.
 
-    A profile that cannot be made is reported with a warning; training continues.
+    A run that resumes among the updates is profiled from there. A profile that cannot be made is reported with a warning, and training
+    continues.
 
     Args:
         folder: of TensorBoard's files.
@@ -20,8 +21,9 @@ class Profiler(contextlib.AbstractContextManager):
     """
 
     def __init__(self, folder: pathlib.Path, steps: str):
-        self._folder, self._running = folder, False
+        self._folder, self._running, self._done = folder, False, 0
         self._first, self._last = map(int, steps.split(",")) if steps else (0, 0)
+        self._due = bool(steps)
 
     def __exit__(self, *_) -> None:
         self._stop()
@@ -29,13 +31,18 @@ class Profiler(contextlib.AbstractContextManager):
     @contextlib.contextmanager
     def update(self, step: int) -> Iterator[None]:
         """Surrounds an update."""
-        if step == self._first:
-            self._start()
+        if self._due and step >= self._first:
+            self._due = False
+            if step > self._last:
+                logger.warning(f"Expected the updates of profile_steps={self._first},{self._last} ahead. The run is at {step:,} already.")
+            else:
+                self._start()
         if not self._running:
             yield
             return
         with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
             yield
+        self._done = step
         if step >= self._last:
             self._stop()
 
@@ -52,6 +59,6 @@ class Profiler(contextlib.AbstractContextManager):
         self._running = False
         try:
             tf.profiler.experimental.stop()
-            logger.info(f"Wrote a profile of updates up to {self._last:,} to {self._folder / 'plugins/profile'}.")
+            logger.info(f"Wrote a profile of updates up to {self._done:,} to {self._folder / 'plugins/profile'}.")
         except (tf.errors.OpError, OSError) as error:
             logger.warning(f"Could not write the profile: {getattr(error, 'message', error)}. Training continues.")

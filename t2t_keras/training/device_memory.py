@@ -1,5 +1,6 @@
 """Device memory: runs the largest micro-batches before the first update, and splits micro-batches that do not fit."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
@@ -115,7 +116,8 @@ class SplittingTrainStep:
                 rows, *lengths = self._largest(batch)
                 problem = f"A device is out of memory for a micro-batch of {_shown(rows, lengths)} tokens."
                 if rows == 1 or devices.several_workers(self._strategy):
-                    raise ValueError(f"{problem} Lower `micro_batch_tokens`, or lower `max_length` and prepare the data again.") from error
+                    smaller = "Compute one at a time (`micro_batches_at_once=1`)" if rows == 1 else "Lower `micro_batch_tokens`"
+                    raise ValueError(f"{problem} {smaller}, or lower `max_length` and prepare the data again.") from error
                 self._cost_limit = self.cost(rows, *lengths)
                 logger.warning(
                     f"{problem} Micro-batches of this size are split in two from now on; the updates stay the same, except for their "
@@ -165,7 +167,9 @@ def run_largest_micro_batches(
     train_step.build()
     counted = [name for name, counts in info["columns"].items() if counts]
     gpus = tf.config.list_logical_devices("GPU")
-    at_once = min(devices.at_once(strategy, config), devices.of_update(config, replicas))
+    buckets = batching.buckets(info, config.batch_tokens, config.buckets_per_update)
+    of_update = devices.of_update(dataclasses.replace(config, buckets_per_update=buckets), replicas)
+    at_once = min(devices.at_once(strategy, config), of_update)
     shapes = list(largest_shapes(info, config, replicas, train_step.cost).items())
     if not every_range:
         shapes.sort(key=lambda shape: train_step.cost(*shape[1]), reverse=True)

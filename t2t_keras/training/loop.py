@@ -377,10 +377,11 @@ class Trainer:
         logger.warning(f"Update {step:,} was skipped: the loss or the gradient is not finite (loss scale {scale:g}).")
         if in_a_row >= self.config.max_skipped:
             self._save_last_good_state()
+            rate = "learning_rate" if self.config.learning_rate else "learning_rate_factor"
+            clipping = "" if self.config.clip_norm else ", or gradient clipping with `clip_norm`"
             raise NotFiniteError(
                 f"{in_a_row} updates in a row, up to {step:,}, were not finite. "
-                f"{self.diagnose(self.train_step.split_to_fit(batch), step, scale)} "
-                "Try a lower `learning_rate_factor`, or gradient clipping with `clip_norm`."
+                f"{self.diagnose(self.train_step.split_to_fit(batch), step, scale)} Try a lower `{rate}`{clipping}."
             )
 
     def _epoch(self) -> int:

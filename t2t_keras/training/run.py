@@ -236,6 +236,8 @@ def train(
         renewal = task.renewal(tokenizer, options, training=True)
         if dry_run:
             loop.dry_run(strategy, model, adam, task, config, folder=folder / "train", renewal=renewal)
+            if not checkpoint.kept(model_dir):
+                logger.info(f"{model_dir} has these options now. Give other ones to change them.")
             return None
         trainer = loop.Trainer(
             strategy,
