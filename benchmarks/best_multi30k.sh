@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Multi30k with data diversification, as in docs/results.md: trains three models of each direction, translates the training set with all of
+# Multi30k with data diversification, as in docs/multi30k.md: trains three models of each direction, translates the training set with all of
 # them, trains a wider model on all of it with each seed, and scores these and their ensemble, each by beam search alone and reranked by the
 # first model of the other direction. Run again, it resumes. It runs the `python` on PATH. The α of the translations were chosen on the
 # validation set for English to German.
