@@ -2,7 +2,12 @@
 
 from transformers import MarianConfig
 
-from t2t_keras.config import BOS, EOS, PAD, SCALED, ModelConfig
+from t2t_keras.config import BOS, EOS, PAD, POST, SCALED, ModelConfig
+
+MARIAN = {
+    **{"attention_window": 0, "attention": SCALED, "activation": "relu", "norm": POST, "source_vocab_size": 0},
+    **{"tie_logits": True, "logits_bias": False},
+}
 
 
 def marian_config(config: ModelConfig, positions: int, **options) -> MarianConfig:
@@ -14,17 +19,16 @@ def marian_config(config: ModelConfig, positions: int, **options) -> MarianConfi
         **options: further options of `MarianConfig`.
 
     Raises:
-        ValueError: the heads are not d_model / num_heads wide, or attention is restricted or not scaled.
+        ValueError: the heads are not d_model / num_heads wide, or other options are not those of Marian.
     """
     if not config.num_heads * config.d_k == config.num_heads * config.d_v == config.d_model:
         raise ValueError(
             "Expected num_heads · d_k = num_heads · d_v = d_model, as Hugging Face requires. "
             f"Received: num_heads={config.num_heads}, d_k={config.d_k}, d_v={config.d_v}, d_model={config.d_model}."
         )
-    if config.attention_window:
-        raise ValueError(f"Expected attention_window=0, as Marian requires. Received: attention_window={config.attention_window}.")
-    if config.attention != SCALED:
-        raise ValueError(f"Expected attention={SCALED}, as Marian requires. Received: attention={config.attention}.")
+    if differ := [name for name in MARIAN if getattr(config, name) != MARIAN[name]]:
+        expected, received = (", ".join(f"{name}={values[name]}" for name in differ) for values in (MARIAN, vars(config)))
+        raise ValueError(f"Expected {expected}, as Marian requires. Received: {received}.")
     sides = {}
     for side in ("encoder", "decoder"):
         sides |= {

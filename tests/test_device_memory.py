@@ -85,7 +85,10 @@ def test_a_single_row_that_does_not_fit_ends_the_run_with_advice():
     updates = random_updates([2], seed=3)
     strategy, _, update = built(0, 1, batches_of(strategy_of(1), updates).element_spec)
     [batch] = batches_of(strategy, updates)
-    with pytest.raises(ValueError, match="out of memory for a micro-batch of 1 x .* Compute one at a time .`micro_batches_at_once=1`., or lower `max_length`"):
+    with pytest.raises(
+        ValueError,
+        match="out of memory for a micro-batch of 1 x .* Compute one at a time .`micro_batches_at_once=1`., or lower `max_length`",
+    ):
         update(batch, LossScale())
 
 

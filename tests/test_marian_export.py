@@ -280,7 +280,12 @@ def test_the_card_of_an_import_names_what_was_imported(tmp_path, source, base):
     t2t_keras.export_marian(tmp_path / "run", tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     name = base[13:-2] or "opus"
-    assert f"Imported from {name} into" in card and f"--from={name}\n" in card and ("base_model" in card) == bool(base) and base in card
+    assert (
+        f"Imported from {name} into" in card
+        and f"--from={name} --model_dir=runs/model\n" in card
+        and ("base_model" in card) == bool(base)
+        and base in card
+    )
     assert "best BLEU" not in card  # It has not been trained.
 
 

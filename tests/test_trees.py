@@ -190,6 +190,15 @@ def test_trees_over_several_lines_are_read_as_a_treebank():
     assert [str(tree) for tree in found] == ["(S (X a) (X a) (X a))"] and errors == []
 
 
+def test_a_line_of_a_treebank_may_have_several_trees():
+    """Story: --linearize made two sentences of it, and --score expected one tree."""
+    lines = ["(S (X a))", "(S (X b)) (S (X c))"]
+    trees, errors = read_file(lines, "file.mrg")
+    assert list(map(str, trees)) == list(map(str, read_trees(lines, "file.mrg"))) and (len(trees), errors) == (3, [])
+    assert [str(tree) for tree in read_file(lines, "out", 2)[0]] == ["(TOP (S (X a)))", "(TOP (S (X b)) (S (X c)))"]
+    assert [str(tree) for tree in read_file([lines[1], ""], "out", 2)[0]] == ["(TOP (S (X b)) (S (X c)))", "(TOP)"]
+
+
 def test_a_broken_treebank_file_is_an_error():
     lines = (TREEBANK + TREEBANK).split("\n")
     with pytest.raises(ValueError, match="file.mrg, line 15: .* begins here and lacks 2"):

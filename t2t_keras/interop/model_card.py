@@ -184,8 +184,12 @@ def _origin(model_dir: pathlib.Path, options: run_options.Options, state: dict) 
     base = name.removeprefix(OF_HUB) if name.startswith(OF_HUB) else ""
     if source.startswith(IMPORT):
         name = _plain(base or _names(name))
-        return f"Imported from {name} into t2t_keras.", f"python tools/import_marian.py --from={shlex.quote(name)}", base
-    given = ["python tools/train.py"]
+        return (
+            f"Imported from {name} into t2t_keras.",
+            f"python tools/import_marian.py --from={shlex.quote(name)} --model_dir=runs/model",
+            base,
+        )
+    given = ["python tools/train.py --model_dir=runs/model"]
     for group in options.groups.values():
         for field in dataclasses.fields(group):
             value = getattr(group, field.name)

@@ -129,8 +129,8 @@ def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[l
 
     Returns:
         The trees, and the errors. If every line is a tree, each line gives one; a blank line gives a tree without children. Otherwise each
-        outermost bracket gives a tree. If that is not possible or does not give `number` trees, each line gives a tree, or `None` and
-        an error.
+        outermost bracket gives a tree. If that is not possible or does not give `number` trees, each line gives a tree, of all its
+        brackets, or `None` and an error. Without `number`, a line of several brackets is one of a treebank, and has as many trees.
 
     Raises:
         ValueError: the file is not valid, and `number` is `None`.
@@ -142,7 +142,8 @@ def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[l
         except ValueError as error:
             found.append(None)
             errors.append(error)
-    if not errors:
+    of_a_treebank = number is None and any(len(tree.children) > 1 for tree in found if tree)
+    if not errors and not of_a_treebank:
         return found, []
     try:
         trees = list(read_trees(lines, name))
