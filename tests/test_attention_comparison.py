@@ -5,17 +5,19 @@ import json
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import keras
 import numpy as np
 import numpy_transformer as paper
+import programs
 import pytest
 import tensorflow as tf
 from test_oracle import as_in_the_paper, randomized, values_of
 
-from t2t_keras import run_options
+from t2t_keras import run_folder, run_options
 from t2t_keras.config import BOS, EOS, ModelConfig, TrainConfig
 from t2t_keras.experiments import attention_functions, series, table1
 from t2t_keras.experiments.attention_functions import FIGURES, of_model, of_scores
@@ -23,6 +25,7 @@ from t2t_keras.model.transformer import Transformer
 from t2t_keras.visualization import figures
 
 ROOT = pathlib.Path(__file__).parent.parent
+PROGRAM = ROOT / "tools/attention_functions.py"
 FUNCTIONS = ("additive", "scaled", "unscaled")
 DRAW = np.random.default_rng(1)
 
@@ -119,11 +122,11 @@ def stand_ins(monkeypatch) -> list:
     return trained
 
 
-def runs(*widths: int, **train) -> dict:
+def runs(*widths: int, dropout: float = 0.1, **train) -> dict:
     found = {}
     for d_k in widths:
         for function in FUNCTIONS:
-            model = ModelConfig(340, d_model=16, num_heads=16 // d_k, d_k=d_k, d_v=d_k, attention=function)
+            model = ModelConfig(340, d_model=16, num_heads=16 // d_k, d_k=d_k, d_v=d_k, attention=function, dropout=dropout)
             found[function, d_k] = run_options.Options(model, TrainConfig(**train))
     return found
 
@@ -131,8 +134,8 @@ def runs(*widths: int, **train) -> dict:
 SETTINGS = table1.Settings(d=8, heads=2)
 
 
-def measured(folder: pathlib.Path, *widths: int, **train) -> dict:
-    return attention_functions.measure(SETTINGS, [16, 8], 2, runs(*widths, **train), folder, strategy="all")
+def measured(folder: pathlib.Path, *widths: int, **options) -> dict:
+    return attention_functions.measure(SETTINGS, [16, 8], 2, runs(*widths, **options), folder, strategy="all")
 
 
 def test_measurements_are_continued(stand_ins, tmp_path, monkeypatch, messages):
@@ -157,6 +160,28 @@ def test_runs_of_other_options_are_refused_before_anything_is_measured(stand_ins
     with pytest.raises(ValueError, match=expected):
         measured(tmp_path, 8, 4, seed=2)
     assert len(stand_ins) == 3
+
+
+@pytest.mark.parametrize(("before", "now"), [({"seed": 1}, {"seed": 2}), ({"dropout": 0.0}, {})], ids=["training", "model"])
+def test_runs_of_another_d_k_must_have_the_options_of_those_before(stand_ins, tmp_path, before, now):
+    """Story: the second command named the new widths and had lost a flag, and the table had runs with dropout and runs without."""
+    measured(tmp_path, 4, **before)
+    expected = r"Received: (seed=2 \(.*: 1\)|dropout=0.1 \(.*: 0.0\))\. Give another `output_dir`\.$"
+    with pytest.raises(ValueError, match=expected):
+        measured(tmp_path, 8, **now)
+    assert len(stand_ins) == 3
+
+
+def test_an_unfinished_run_is_not_resumed_with_other_options(stand_ins, tmp_path):
+    folder, some = tmp_path / "scaled_4", tmp_path / "some"
+    (folder / "checkpoints").mkdir(parents=True)
+    some.touch()
+    run_folder.write(folder, runs(4, seed=1)["scaled", 4], some, some)
+    (folder / "checkpoints/step-000000005.json").touch()
+    with pytest.raises(ValueError, match=r"Expected the options that scaled_4 was trained with\. Received: seed=2 "):
+        measured(tmp_path, 4, seed=2)
+    assert stand_ins == [] and not (tmp_path / "attention_functions.json").exists()
+    measured(tmp_path, 4, seed=1)
 
 
 def test_options_without_effect_and_those_of_later_versions_do_not_keep_a_comparison_from_going_on(stand_ins, tmp_path):
@@ -238,7 +263,7 @@ def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_
 
 
 def program(tmp_path, *arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "tools/attention_functions.py"), f"--output_dir={tmp_path}/out", *arguments]
+    command = [sys.executable, str(PROGRAM), f"--output_dir={tmp_path}/out", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
@@ -257,6 +282,21 @@ def test_wrong_flags_are_refused_in_one_sentence(tmp_path, arguments, message):
     result = program(tmp_path, *arguments)
     assert result.returncode == 1 and message in result.stderr and "Traceback" not in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("example", [line for line in PROGRAM.read_text().splitlines() if line.startswith("python tools/")])
+def test_the_examples_of_its_help_have_options_that_a_run_can_start_with(tmp_path, example):
+    """Story: their --train_steps was less than the cooldown of the flagfile. Here a missing TensorFlow ends what has passed the checks."""
+    flags = example.split()[2:]
+    assert flags[0] == "--flagfile=quickstart"
+    code = "import runpy, sys\nsys.modules['tensorflow'] = sys.modules['keras'] = None\ndel sys.argv[0]\n"
+    code += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    command = [sys.executable, "-c", code, str(PROGRAM), *flags]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = programs.run(
+        command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60
+    )
+    assert result.returncode == 1 and re.search("ModuleNotFoundError: import of (keras|tensorflow) halted", result.stderr), result.stderr
 
 
 @pytest.mark.slow

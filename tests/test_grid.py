@@ -345,6 +345,26 @@ def test_an_unfinished_run_is_not_resumed_with_other_options(tmp_path, trained):
     assert [result.updates for result in train(tmp_path, 1, train_steps=10)] == [10]
 
 
+@pytest.mark.parametrize(("updates", "before"), [(11, 20), (11, 10), (10, 20)])
+def test_an_unfinished_run_that_has_more_updates_than_are_wanted_is_refused(tmp_path, trained, updates, before):
+    """Story: after --train_steps=2000, stopped at 1,500, came --train_steps=1000, and that run was compared with runs of 1,000 updates."""
+    folder, some = tmp_path / "base/seed1", tmp_path / "some"
+    (folder / "checkpoints").mkdir(parents=True)
+    some.touch()
+    run_folder.write(folder, runs(1, train_steps=before)["base/seed1"], some, some)
+    for step in (9, updates):
+        (folder / f"checkpoints/step-{step:09d}.json").touch()
+    if updates == 10:
+        assert [result.updates for result in train(tmp_path, 1)] == [10, 10]
+        return
+    expected = (
+        f"Expected `train_steps` of 11 or more, the updates that {folder} has had. Received: train_steps=10. Give as many, or another "
+    )
+    with pytest.raises(ValueError, match=re.escape(f"{expected}`output_dir`.")):
+        train(tmp_path, 1)
+    assert trained == []
+
+
 @pytest.mark.parametrize("source_vocab_size", [0, 300])
 def test_a_finished_run_of_other_text_is_refused(tmp_path, trained, monkeypatch, source_vocab_size):
     """Story: the figures of the text before were printed."""

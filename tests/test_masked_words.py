@@ -12,6 +12,7 @@ import programs
 import pytest
 import tensorflow as tf
 from test_pretraining import GIVEN, documents
+from test_shards import flip
 
 from t2t_keras import checkpoint, registry, run_folder, run_start
 from t2t_keras.config import BOS, EOS, UNK
@@ -41,6 +42,34 @@ def test_pairs_are_counted_across_the_ends_of_sentences_in_every_shard(tmp_path,
     records = [(*map(np.array, row), np.array([number])) for number, row in enumerate(rows, 1)]
     info = shards.write(tmp_path, iter(records), vocab_size=20, columns=task.on_disk, count=2, size=50, seed=8)
     assert sorted(sorted(map(np.ndarray.tolist, texts)) for texts in masked_words._texts(tmp_path, info)) == expected
+
+
+@pytest.fixture
+def damaged(tmp_path, monkeypatch) -> dict:
+    """The description of two shards in a folder with one record each; a byte of the first one is flipped."""
+    monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 1)
+    task = registry.task("pretraining")
+    records = [tuple(map(np.array, ([BOS, *words, EOS, EOS], [2, 1], [1]))) for words in ([5, 6, 7], [8, 7, 6])]
+    info = shards.write(tmp_path, iter(records), vocab_size=20, columns=task.on_disk, count=2, size=50, seed=8)
+    flip(tmp_path / info["shards"][0], shards.FRAME_BEFORE + 5)
+    return info
+
+
+def test_damaged_records_that_training_skips_are_not_counted(tmp_path, damaged, capfd):
+    """Story: a run that had skipped a damaged record could never be evaluated."""
+    lost, whole = masked_words._texts(tmp_path, damaged, "skip")
+    assert np.concatenate(lost).size == 0 and len(whole) == 1
+    assert f"Damaged record at byte 12 of {tmp_path / damaged['shards'][0]}" in capfd.readouterr().err
+    assert masked_words.counts([lost, whole], 20)[0] == min(whole[0])
+
+
+def test_other_damaged_records_end_the_evaluation_in_one_sentence(tmp_path, damaged):
+    with pytest.raises(ValueError) as raised:
+        list(masked_words._texts(tmp_path, damaged))
+    assert str(raised.value) == (
+        f"Expected intact records. Received: 1 damaged, the first at byte 12 of {tmp_path / damaged['shards'][0]}. Remove "
+        f"{tmp_path.parent} and prepare again, or leave damaged records out with `damaged_records=skip`."
+    )
 
 
 def test_the_bigram_model_takes_the_word_after_the_one_before():
@@ -183,6 +212,19 @@ def test_arithmetic_and_masks_are_those_of_the_run_and_weights_those_that_are_as
     monkeypatch.setattr(masked_words.files, "check_ends", lambda path: called.append(path.name) if path.parent == folder else None)
     masked_words.evaluate(folder / "bert", "average", str(folder / "test.txt"), 1)
     assert called == ["test.txt", "share", False, "average", (0.2, True)], "after the text, which is whole"
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("of_run", "given", "expected"), [("skip", "", "skip"), ("stop", "skip", "skip"), ("skip", "stop", "stop")])
+def test_damaged_records_are_treated_as_in_the_run_unless_an_option_says_otherwise(folder, monkeypatch, of_run, given, expected):
+    read, texts, options = [], masked_words._texts, run_folder.read(folder / "bert")
+    train = dataclasses.replace(options.train, damaged_records=of_run)
+    monkeypatch.setattr(run_folder, "read", lambda folder: dataclasses.replace(options, train=train))
+    monkeypatch.setattr(masked_words, "_texts", lambda *given: read.append(given[2]) or texts(*given))
+    masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 1, damaged_records=given)
+    assert read == [expected]
+    with pytest.raises(ValueError, match="stop or skip"):
+        masked_words.evaluate(folder / "bert", "latest", str(folder / "test.txt"), 1, damaged_records="ask")
 
 
 @pytest.mark.medium

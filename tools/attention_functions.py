@@ -1,7 +1,7 @@
 """Compares the attention functions of section 3.2.1: time, memory, and softmax and training against d_k. Run again, it resumes.
 
-python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --output_dir=runs/attention_functions
-python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --output_dir=runs/attention_functions --widths=8,32,128
+python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --cooldown_steps=0 --output_dir=runs/attention_functions
+python tools/attention_functions.py --flagfile=quickstart --train_steps=400 --cooldown_steps=0 --widths=8,32,128 --output_dir=runs/three
 """
 
 import os
@@ -37,7 +37,7 @@ def _options(function: str, d_k: int, output_dir: pathlib.Path) -> run_options.O
     if d_model % d_k:
         raise ValueError(f"Expected --widths that divide d_model={d_model}. Received: {d_k}.")
     of_run = {"attention": function, "num_heads": d_model // d_k, "d_k": d_k, "d_v": d_k}
-    return run_start.resolve(output_dir / f"{function}_{d_k}", given | of_run, str(data_dir), sources)
+    return run_start.resolve(output_dir / f"{function}_{d_k}", given | of_run, str(data_dir), sources, resumes=False)
 
 
 def measure() -> None:

@@ -23,13 +23,14 @@ training.define("bert")
 
 
 def evaluate() -> None:
-    if others := [f"--{name}" for name in sorted(training.given() - {"data_dir"})]:
+    if others := [f"--{name}" for name in sorted(training.given() - {"data_dir", "damaged_records"})]:
         raise ValueError(f"Expected no options of training with --evaluate. Received: {', '.join(others)}.")
-    which = training.checkpoint()
+    which, damaged_records = training.checkpoint(), options.given_run().get("damaged_records", "")
     with options.without_noise():
         from t2t_keras.experiments import masked_words
 
-        found = masked_words.evaluate(training.model_dir(), which, _EVALUATE.value, _DRAWS.value, flags.FLAGS["data_dir"].value)
+        data_dir = flags.FLAGS["data_dir"].value
+        found = masked_words.evaluate(training.model_dir(), which, _EVALUATE.value, _DRAWS.value, data_dir, damaged_records)
     print(json.dumps(found) if _JSON.value else masked_words.table(found))
 
 

@@ -38,6 +38,7 @@ RESULTS = "attention_functions.json"  # In the output folder, which keeps the ru
 FIGURES = ("variance", "entropy", "gradient")
 _FIT_FROM = 128  # Smallest length that exponents are fitted to.
 _SENTENCES = 100  # Held-out pairs that a model reads.
+_OF_ONE_RUN = {"attention", "num_heads", "d_k", "d_v"}  # Options in which runs differ.
 
 
 def _layer(function: str) -> table1.Layer:
@@ -124,6 +125,23 @@ def _figures_of_run(folder: pathlib.Path, options: run_options.Options, strategy
     return {"before": before, "after": of_model(model, pairs)}
 
 
+def _check_alike(runs: dict[tuple[str, int], run_options.Options], found: dict[str, dict], output_dir: pathlib.Path) -> None:
+    """Checks that runs, and those of earlier commands, differ in the function and d_k alone.
+
+    Raises:
+        ValueError: other options of a run differ.
+    """
+    file, options = output_dir / RESULTS, series.determining(next(iter(runs.values())))
+    asked = {name: value for name, value in options.items() if name not in _OF_ONE_RUN}
+    for had in (of_run["options"] for of_function in found.values() for of_run in of_function.values()):  # Older ones have fewer.
+        if changed := [f"{name}={asked[name]} ({file}: {had[name]})" for name in asked if name in had and asked[name] != had[name]]:
+            raise ValueError(
+                f"Expected the options of the runs in {output_dir}. Received: {', '.join(changed)}. Give another `output_dir`."
+            )
+    for (function, d_k), of_run in runs.items():
+        series.is_current(None, output_dir / f"{function}_{d_k}", of_run, series.determining)
+
+
 def measure(
     settings: table1.Settings,
     lengths: list[int],
@@ -147,7 +165,7 @@ def measure(
         `options`, and the results of `of_model` before and after training.
 
     Raises:
-        ValueError: the folder has results of other options, or damaged ones; see also `run.train`.
+        ValueError: the folder has runs of other options, also of an earlier command, or damaged results; see also `run.train`.
         FileNotFoundError, BlockingIOError, StoppedError: see `run.train`.
     """
     file = output_dir / RESULTS
@@ -158,20 +176,14 @@ def measure(
         output_dir.mkdir(parents=True, exist_ok=True)
         write_whole(file, json.dumps(results, indent=1).encode())
 
-    wanted = {key: series.determining(options) for key, options in runs.items()}
-    for (function, d_k), asked in wanted.items():
-        had = found[function].get(str(d_k), {"options": asked})["options"]  # Older results have fewer options.
-        if changed := [f"{name}={asked[name]} ({file}: {had[name]})" for name in asked if name in had and asked[name] != had[name]]:
-            raise ValueError(
-                f"Expected the options of the runs in {output_dir}. Received: {', '.join(changed)}. Give another `output_dir`."
-            )
+    _check_alike(runs, found, output_dir)
     table1.measure_cost(LAYERS, settings, lengths, rounds, results, save, "attention_functions")
     for number, ((function, d_k), options) in enumerate(runs.items(), 1):
         if str(d_k) not in found[function]:
             logger.info(f"Run {number} of {len(runs)}: {function}, d_k = {d_k}.")
             keras.backend.clear_session()  # Frees the graphs of the run before.
             of_run = _figures_of_run(output_dir / f"{function}_{d_k}", options, strategy, quiet)
-            found[function][str(d_k)] = {"options": wanted[function, d_k]} | of_run
+            found[function][str(d_k)] = {"options": series.determining(options)} | of_run
             save()
     return results
 

@@ -4,6 +4,7 @@ The unigram model takes the most frequent sub-word for each masked one. The bigr
 before it, and that of the unigram model where this one is masked too or was never seen.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Iterable, Iterator
 
@@ -62,12 +63,17 @@ def guesses(tokens: np.ndarray, masked: np.ndarray, unigram: int, following: np.
     return np.where(known, following[tokens[before]], unigram)
 
 
-def _texts(folder: pathlib.Path, info: dict) -> Iterator[list[np.ndarray]]:
-    """Yields the records of each shard of a data folder without special sub-words: sentences that follow one another."""
-    for shard in range(len(info["shards"])):
-        read = shards.read(folder, [shard])
-        rows = np.split(read["tokens_ids"].numpy(), np.cumsum(read["tokens_lengths"].numpy())[:-1])
-        yield [ids[1:-2] for ids in rows]
+def _texts(folder: pathlib.Path, info: dict, damaged_records: str = "stop") -> Iterator[list[np.ndarray]]:
+    """Yields the records of each shard of a data folder without special sub-words: sentences that follow one another.
+
+    Raises:
+        ValueError: a record is damaged, and `damaged_records` is not `skip`.
+    """
+    parts = tf.data.Dataset.range(len(info["shards"])).map(lambda shard: shards.read(folder, [shard], damaged_records))
+    with shards.plain_errors():
+        for read in parts.as_numpy_iterator():
+            rows = np.split(read["tokens_ids"], np.cumsum(read["tokens_lengths"])[:-1])
+            yield [ids[1:-2] for ids in rows]
 
 
 def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.RaggedTensor]:
@@ -84,7 +90,7 @@ def _records(task: Task, tokenizer, path: str, max_length: int) -> dict[str, tf.
     return found
 
 
-def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int, data_dir: str = "") -> dict:
+def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int, data_dir: str = "", damaged_records: str = "") -> dict:
     """Measures a run on held-out documents, with other masks and pairs in each of several draws.
 
     Args:
@@ -93,6 +99,7 @@ def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int, data_di
         path: file of documents.
         draws: how many times masks and pairs are drawn.
         data_dir: folder of its data; empty for the one that the run names.
+        damaged_records: `stop` at a damaged record of the training text, or `skip` it; empty for what the run did.
 
     Returns:
         Shares that are right: "masked_words", and those of the models "unigram" and "bigram"; "next_sentences", and "chance", that of the
@@ -100,11 +107,12 @@ def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int, data_di
 
     Raises:
         FileNotFoundError: the run, its data or the file is missing.
-        ValueError: the run is of another task, its data are not those it was trained on, or the text has no two documents.
+        ValueError: the run is of another task, its data are not those it was trained on, or are damaged, or the text has no two documents.
     """
     options = run_folder.read(model_dir)
     if options.task.name != "pretraining":
         raise ValueError(f"Expected a run of `t2t-pretrain`. Received: {model_dir}, of the task {options.task.name}.")
+    reading = dataclasses.replace(options.train, damaged_records=damaged_records or options.train.damaged_records)
     train = (pathlib.Path(data_dir).expanduser() if data_dir else options.data_folder(model_dir)) / "train"
     if not (train / shards.INFO).exists():
         raise FileNotFoundError(f"{train} is missing. The baselines are counted on the training text: prepare it again.")
@@ -115,7 +123,7 @@ def evaluate(model_dir: pathlib.Path, which: str, path: str, draws: int, data_di
     gpus.choose_float32(options.train.tf32)
     model, tokenizer = make_model(model_dir, which)
     checkpoint.load(model_dir, which, model)
-    unigram, following = counts(_texts(train, shards.read_info(train)), tokenizer.vocab_size)
+    unigram, following = counts(_texts(train, shards.read_info(train), reading.damaged_records), tokenizer.vocab_size)
     records = _records(options.task, tokenizer, path, options.data.max_length)
     renewal = masking.renewal(tokenizer, options.model.mask_rate, options.model.whole_words)
     right = dict.fromkeys(("masked_words", "unigram", "bigram", "next_sentences"), 0)

@@ -74,13 +74,19 @@ def is_current(result: Scored | None, folder: pathlib.Path, options: run_options
         determining: `Options` → those that determine the result, by name.
 
     Raises:
-        ValueError: the run, finished or not, has other options or other data.
+        ValueError: the run, finished or not, has other options or other data, or, without a result, more updates than are wanted.
     """
-    if not result and not checkpoint.kept(folder):
+    kept = checkpoint.kept(folder)
+    if not result and not kept:
         return False
     wanted = determining(options)
     before = determining(run_folder.read(folder)) | (result.options if result else {})  # Older results have fewer options.
     changed = [name for name in wanted if name in before and before[name] != wanted[name]]
+    if not result and (updates := checkpoint.step_of(kept[-1])) > wanted["train_steps"]:
+        raise ValueError(
+            f"Expected `train_steps` of {updates} or more, the updates that {folder} has had. Received: "
+            f"train_steps={wanted['train_steps']}. Give as many, or another `output_dir`."
+        )
     if changed == ["train_steps"] and (not result or wanted["train_steps"] > before["train_steps"]):
         return False
     if changed:
@@ -152,5 +158,5 @@ def train(
     if failed:
         raise ValueError(
             f"Trained all runs but {', '.join(failed)}, whose updates were not finite; see the messages above. {output_dir} has the table "
-            "of the others. Lower the `learning_rate_factor` of all runs, in another `output_dir`."
+            "of the others. Lower the learning rate of all runs, in another `output_dir`."
         )
