@@ -38,6 +38,7 @@ class Translation:
         alignment: [pieces, source_pieces] float32, the attention weights of each piece over the source pieces, which sum to 1, or are 0 if
             the architecture does not align; `None` unless requested.
         constraints_met: whether the translation contains all its constraints.
+        truncated: whether only the beginning of the source was translated; see `max_input` of `DecodeConfig`.
     """
 
     text: str
@@ -46,13 +47,14 @@ class Translation:
     source_pieces: tuple[str, ...] = ()
     alignment: np.ndarray | None = None
     constraints_met: bool = True
+    truncated: bool = False
 
 
 class TextTranslator:
     """Translates text with the model of a run or of an exported SavedModel; see `load`.
 
     Args:
-        translate: [B] string → {"text", "score"} [B].
+        translate: [B] string → {"text", "score", "truncated"} [B].
         signatures: object with `translate_with_options`, `sample` and `score`; see `export.signatures.Signatures`.
         batch_size: number of sentences to translate at once, unless a call says otherwise.
         languages: the codes of the languages, of a multilingual model.
@@ -65,6 +67,8 @@ class TextTranslator:
 
     def translate(self, text: Text, batch_size: int = 0, *, source_language: str = "", target_language: str = "") -> str | list[str]:
         """Translates a sentence or a list of sentences.
+
+        Of a sentence with more sub-words than `max_input` of `DecodeConfig`, it translates the beginning, and warns.
 
         Args:
             text: a sentence, or a list of sentences. A line break within a sentence counts as a space.
@@ -83,10 +87,12 @@ class TextTranslator:
         def into_language(lines) -> dict:
             found = self._signatures.translate_with_options(**option_inputs(lines, prefix=prefix))
             check(found, (line.decode() for line in lines.numpy()))
-            return {"text": found["text"][:, 0]}
+            return {"text": found["text"][:, 0], "truncated": found["truncated"]}
 
         function = into_language if prefix else self._translate
-        found = [result["text"] for result in translate_lines(function, texts, batch_size=_size(batch_size, self._batch_size))]
+        results = list(translate_lines(function, texts, batch_size=_size(batch_size, self._batch_size)))
+        _warn_of_truncated([result["truncated"] for result in results], 0)
+        found = [result["text"] for result in results]
         return found[0] if isinstance(text, str) else found
 
     def _in_language(self, texts: list[str], language: str) -> list[str]:
@@ -144,7 +150,7 @@ class TextTranslator:
         kept = Kept(keep_patterns)
         requests = (Request(*row) for row in rows)
         found_in = lambda line: kept.of(untagged(line, self._tags))  # noqa: E731
-        requests = list(with_constraints(requests, found_in, logger.warning, lambda phrase: self._signatures.fits(phrase)))
+        requests = list(with_constraints(requests, found_in, logger.warning, lambda phrase, line: self._signatures.fits(phrase, line)))
         own = {name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")}
         [prefix] = _listed(prefix)
         if alpha is not None and alpha < 0:  # The signature takes -1 for the model's.
@@ -156,6 +162,7 @@ class TextTranslator:
             chosen = slice(first, first + size)
             phrases = {name: tf.constant(values[chosen]) for name, values in own.items()}
             found += self._n_best(texts[chosen], n, alignment, {"alpha": alpha, "prefix": prefix, "ordered": ordered}, phrases)
+            _warn_of_truncated([each[0].truncated for each in found[first:]], first)
         return found[0] if isinstance(text, str) else found
 
     def _n_best(self, texts: list[str], n: int, alignment: bool, options: dict, phrases: dict) -> list[list[Translation]]:
@@ -167,7 +174,8 @@ class TextTranslator:
             pieces, source_pieces = _decoded(outputs["pieces"][row, beam]), _decoded(outputs["source_pieces"][row])
             weights = outputs["alignment"][row, beam, : len(pieces), : len(source_pieces)] if alignment else None
             text, score = outputs["text"][row, beam].decode(errors="replace"), float(outputs["score"][row, beam])
-            return Translation(text, score, pieces, source_pieces, weights, bool(outputs["constraints_met"][row, beam]))
+            met, truncated = bool(outputs["constraints_met"][row, beam]), bool(outputs["truncated"][row])
+            return Translation(text, score, pieces, source_pieces, weights, met, truncated)
 
         return [[translation(row, beam) for beam in range(n)] for row in range(rows)]
 
@@ -187,7 +195,7 @@ class TextTranslator:
 
         Raises:
             TypeError: `text` is neither a string nor a sequence of strings, or an option is unknown.
-            ValueError: an option is invalid, or the export is too old to sample.
+            ValueError: an option is invalid.
         """
         texts, config, size, found = _listed(text), SampleConfig(**options), _size(batch_size, self._batch_size), []
         own = list(seeds) or [sampling.seed_of_line(config.seed, number) for number in range(len(texts))]
@@ -196,7 +204,7 @@ class TextTranslator:
         for first in range(0, len(texts), size):
             chosen, seed = texts[first : first + size], tf.constant(own[first : first + size], tf.int64)
             outputs = _checked(self._signatures.sample(**sample_inputs(tf.constant(chosen), seed, config)), chosen)
-            _warn_of_truncated(outputs, first)
+            _warn_of_truncated(outputs["truncated"], first)
             for drawn in zip(outputs["text"], outputs["score"].tolist(), strict=True):
                 found.append([Translation(each.decode(errors="replace"), score) for each, score in zip(*drawn, strict=True)])
         return found[0] if isinstance(text, str) else found
@@ -226,7 +234,7 @@ class TextTranslator:
         for first in range(0, len(sources), size):
             chosen = slice(first, first + size)
             outputs = self._signatures.score(source=tf.constant(sources[chosen]), target=tf.constant(targets[chosen]))
-            _warn_of_truncated(outputs, first)
+            _warn_of_truncated(outputs["truncated"], first)
             found += outputs["log_prob"].numpy().tolist()
         return found[0] if isinstance(source, str) else found
 
@@ -273,9 +281,9 @@ def _checked(outputs: dict, texts: list[str]) -> dict:
     return {name: value.numpy() for name, value in outputs.items()}
 
 
-def _warn_of_truncated(outputs: dict, first: int) -> None:
+def _warn_of_truncated(truncated: Sequence[bool], first: int) -> None:
     """Warns of the sentences that were too long, of those that follow the first `first`."""
-    if numbers := [str(first + row + 1) for row in np.flatnonzero(outputs.get("truncated", []))]:
+    if numbers := [str(first + row + 1) for row in np.flatnonzero(truncated)]:
         logger.warning(f"Sentence {', '.join(numbers)}: truncated to the longest that the model reads (`max_input`, `extra_length`).")
 
 
@@ -310,13 +318,14 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
         received = ", ".join(options) or f"checkpoint={checkpoint}"
         raise ValueError(f"Expected no options for the export {export}: they are fixed. Received: {received}.")
     loaded = LoadedExport(export)
-    return TextTranslator(loaded.translate, loaded, loaded.limits.batch_size, loaded.languages, loaded.tags)
+    return TextTranslator(loaded, loaded, loaded.limits.batch_size, loaded.languages, loaded.tags)
 
 
 def _load_run(model_dir: pathlib.Path | list[pathlib.Path], checkpoint: str, **options) -> TextTranslator:
     translator = loading.load(model_dir, checkpoint, **options)
     (data,) = run_folder.groups(model_dir[0] if isinstance(model_dir, list) else model_dir, "data")
-    return TextTranslator(translator, Signatures(translator), translator.limits.batch_size, translator.tokenizer.languages, data.tags)
+    translate = lambda text: {**translator(text), "truncated": translator.truncated(text)}  # noqa: E731
+    return TextTranslator(translate, Signatures(translator), translator.limits.batch_size, translator.tokenizer.languages, data.tags)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -149,7 +149,7 @@ def with_constraints(
     requests: Iterable[Request],
     find: Callable[[str], Iterable[str]],
     warn: Callable[[str], None],
-    fits: Callable[[str], bool] = lambda phrase: True,
+    fits: Callable[[str, str], bool] = lambda phrase, text: True,
     first: int = 1,
 ) -> Iterator[Request]:
     """Adds constraints to sentences, except for phrases that a sentence has itself.
@@ -158,7 +158,7 @@ def with_constraints(
         requests: the sentences.
         find: finds the phrases of the text of a sentence.
         warn: is called with the number of a sentence and the phrases that are left out, because it has `MAX_PHRASES` or they are too long.
-        fits: returns whether a phrase has at most `MAX_SUBWORDS`.
+        fits: returns whether a phrase has at most `MAX_SUBWORDS` in the translation of the text of a sentence.
         first: the number of the first sentence.
     """
     for number, request in enumerate(requests, first):
@@ -167,7 +167,7 @@ def with_constraints(
         for phrase in find(request.text):
             if phrase.removeprefix(JOINER) not in own:
                 # Each sub-word has at least one byte, and the mark of a word may be one more.
-                short = len(phrase.encode()) < MAX_SUBWORDS or fits(phrase)
+                short = len(phrase.encode()) < MAX_SUBWORDS or fits(phrase, request.text)
                 (constraints if short and len(constraints) < MAX_PHRASES else left_out).append(phrase)
         if left_out:
             shown = ", ".join(phrase.removeprefix(JOINER) for phrase in left_out)

@@ -148,18 +148,22 @@ class Signatures:
             "alignment": tf.reshape(tf.range(24.0), [2, 2, 3, 2]),
             "error": tf.constant(["", ""]),
             "constraints_met": tf.constant([[True, False], [False, True]]),
+            "truncated": tf.constant([False, True]),
         }
 
 
 def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_and_alignment():
     stand_in = api.TextTranslator(None, Signatures)
     phrases = {"constraints": [["x", "y z"], []], "avoid": [[], ["v"]], "ordered": True}
-    found = stand_in.n_best(["1", "{2}{3}"], n=2, alpha=0.25, prefix="p", alignment=True, keep_patterns="braces,/1/", **phrases)
+    with logged() as messages:
+        found = stand_in.n_best(["1", "{2}{3}"], n=2, alpha=0.25, prefix="p", alignment=True, keep_patterns="braces,/1/", **phrases)
     assert Signatures.inputs == {
         "text": [b"1", b"{2}{3}"], "alpha": [0.25] * 2, "max_length": [0] * 2, "n_best": [2] * 2, "prefix": [b"p"] * 2,
         "alignment": [True] * 2, "constraints": [b"x\ty z\t1", "{2}\t￭{3}".encode()], "avoid": [b"", b"v"], "ordered": [True] * 2,
     }  # fmt: skip
     assert [[each.constraints_met for each in row] for row in found] == [[True, False], [False, True]]
+    assert [[each.truncated for each in row] for row in found] == [[False, False], [True, True]]
+    assert messages == ["Sentence 2: truncated to the longest that the model reads (`max_input`, `extra_length`)."]
     expected = [("a\ufffd", -1, "▁a \ufffd </s>", "▁1", [[0], [2], [4]]), ("b", -2, "▁b </s>", "▁1", [[6], [8]])]
     expected += [("c", -3, "▁c", "▁2 </s>", [[12, 13]]), ("d", -4, "▁d </s>", "▁2 </s>", [[18, 19], [20, 21]])]
     assert [
@@ -185,22 +189,26 @@ def test_sentences_of_each_batch_have_their_own_phrases():
             seen.extend(zip(text.numpy().tolist(), constraints.numpy().tolist(), avoid.numpy().tolist(), strict=True))
             found = {name: tf.fill([len(text), 1], value) for name, value in (("text", ""), ("score", 0.0), ("constraints_met", True))}
             pieces = {"pieces": tf.fill([len(text), 1, 1], ""), "source_pieces": tf.fill([len(text), 1], "")}
-            return found | pieces | {"error": tf.fill([len(text)], "")}
+            return found | pieces | {"error": tf.fill([len(text)], ""), "truncated": text == "3"}
 
     texts = ["1", "2", "3"]
     phrases = {"constraints": [["a"], [], ["b", "c"]], "avoid": [[], ["d"], ["e"]]}
-    assert len(api.TextTranslator(None, Phrases).n_best(texts, n=1, batch_size=2, **phrases)) == 3
+    with logged() as messages:
+        assert len(api.TextTranslator(None, Phrases).n_best(texts, n=1, batch_size=2, **phrases)) == 3
+    assert [message.partition(":")[0] for message in messages] == ["Sentence 3"]
     assert seen == [(b"1", b"a", b""), (b"2", b"", b"d"), (b"3", b"b\tc", b"e")]
 
 
 def test_text_to_keep_that_is_too_long_is_left_out_and_named():
-    run = types.SimpleNamespace(translate_with_options=Signatures.translate_with_options, fits=lambda phrase: phrase.endswith("y"))
+    run = types.SimpleNamespace(
+        translate_with_options=Signatures.translate_with_options, fits=lambda phrase, line: phrase.endswith("y") and line[0] == "x"
+    )
     with logged() as messages:
         api.TextTranslator(None, run).n_best(
             ["1", 40 * "x" + " " + 40 * "y"], n=2, keep_patterns="/x{40}/,/y{40}/", constraints=[["a"], []]
         )
     assert Signatures.inputs["constraints"] == [b"a", 40 * b"y"]
-    assert messages == [f"Line 2: expected at most 32 phrases of at most 32 sub-words. Left out: {40 * 'x'}"]
+    assert messages[:1] == [f"Line 2: expected at most 32 phrases of at most 32 sub-words. Left out: {40 * 'x'}"]
 
 
 def test_a_line_that_begins_with_a_language_keeps_it():
@@ -237,14 +245,21 @@ def test_so_many_sentences_are_translated_at_once_as_were_asked_for_or_as_the_mo
 
     def translate(text):
         sizes.append(len(text))
-        return {"text": tf.strings.upper(text)}
+        return {"text": tf.strings.upper(text), "truncated": text == "c"}
 
     def sample(text, **options):
         sizes.append(len(text))
-        return {"text": tf.strings.upper(text)[:, None], "score": tf.zeros([len(text), 1]), "error": tf.fill(len(text), "")}
+        return {
+            "text": tf.strings.upper(text)[:, None],
+            "score": tf.zeros([len(text), 1]),
+            "error": tf.fill(len(text), ""),
+            "truncated": text == "",
+        }
 
     translator = api.TextTranslator(translate, types.SimpleNamespace(sample=sample), 3)
-    assert translator.translate(list("abcdefg")) == translator.translate(list("abcdefg"), batch_size=4) == list("ABCDEFG")
+    with logged() as messages:
+        assert translator.translate(list("abcdefg")) == translator.translate(list("abcdefg"), batch_size=4) == list("ABCDEFG")
+    assert messages == ["Sentence 3: truncated to the longest that the model reads (`max_input`, `extra_length`)."] * 2
     assert sizes == [3, 3, 1, 4, 3]
     sizes.clear()
     assert [each.text for [each] in translator.sample(list("abcdefg"))] == list("ABCDEFG")
@@ -418,15 +433,18 @@ def test_a_phrase_for_an_export_may_have_as_many_sub_words_as_for_a_run(tmp_path
     """A target's length has its end and its language; a joined phrase is measured without its mark, of three bytes."""
 
     def score(source, target):
-        [text] = target.numpy()
-        return {"length": tf.constant([len(text.split()) + 1 + bool(languages) + 3 * text.startswith("￭".encode())])}
+        """What the source has, too, is one sub-word."""
+        [source], [text] = source.numpy(), target.numpy()
+        return {"length": tf.constant([len(text.replace(source, b"a").split()) + 1 + bool(languages) + 3 * text.startswith("￭".encode())])}
 
     signatures = types.SimpleNamespace(translate=None, translate_with_options=None, sample=None, score=score)
     monkeypatch.setattr(loaded, "read_signatures", lambda export: signatures)
     monkeypatch.setattr(loaded.export_folder, "description", lambda export: {"languages": languages})
     export = loaded.LoadedExport(tmp_path)
     for mark in ("", "￭"):
-        assert [export.fits(mark + "a " * number) for number in (1, 32, 33)] == [True, True, False]
+        assert [export.fits(mark + "a " * number, "b") for number in (1, 32, 33)] == [True, True, False]
+        assert [export.fits(mark + "a " * number + "b" * 99, "b" * 99) for number in (31, 32)] == [True, False]
+        assert export.fits(mark + "b c " * 33, "b c " * 33), "A placeholder is one sub-word."
 
 
 def test_a_model_knows_the_tags_with_which_its_sources_begin(tmp_path, monkeypatch):

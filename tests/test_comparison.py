@@ -11,6 +11,7 @@ import statistics
 import numpy as np
 import pytest
 import sacrebleu
+from logged import logged
 from test_attention_pictures import Elements
 
 from t2t_keras import machine
@@ -137,14 +138,28 @@ def test_tests_that_need_more_memory_than_is_free_are_refused(monkeypatch):
     significance.check_memory(24, 1000)
     with pytest.raises(ValueError, match="24 sentences, 1,001 bootstrap samples, which take"):
         significance.check_memory(24, 1001)
-    with pytest.raises(ValueError, match="24 sentences, 1,001 bootstrap samples, which take"):
-        significance.estimates(METRICS["bleu"], [FIRST], [REFERENCE], samples=1001)
     with pytest.raises(ValueError, match="1 bootstrap samples and 10,000 trials"):
-        significance.estimates(METRICS["bleu"], [FIRST, SECOND], [REFERENCE], samples=1, trials=10_000)
+        significance.check_memory(24, 1, 10_000)
     monkeypatch.setattr(machine, "free_memory", lambda: 24 * 10_000 * 12.0)
     significance.check_memory(24, 1, 10_000)
     with pytest.raises(ValueError, match="1 bootstrap samples and 10,001 trials"):
         significance.check_memory(24, 1, 10_001)
+
+
+def test_tests_that_need_more_memory_than_is_free_are_left_out_of_scores_and_comparisons(monkeypatch):
+    """With one warning for each score. What needs the memory ran before, and its results are not lost."""
+    monkeypatch.setattr(machine, "free_memory", lambda: 24 * 1000 * 80.0)
+    needed = "Expected a test that fits into the free memory, 0.0 GB. Received: 24 sentences, 1,001 bootstrap samples"
+    with logged() as messages:
+        found = scores.scores(FIRST, REFERENCE, samples=1001)
+        assert found == scores.scores(FIRST, REFERENCE)
+        split = {"language": "de", "lowercase": True}
+        assert scores.compound_split_bleu(FIRST, REFERENCE, **split, samples=1001) == scores.compound_split_bleu(FIRST, REFERENCE, **split)
+    assert [message.startswith(f"Leaving out confidence intervals. {needed}, which") for message in messages] == [True] * 3
+    with logged() as messages:
+        assert compared(samples=1001, trials=TRIALS) == compared(samples=0, trials=0)
+    said = f"Leaving out confidence intervals and p-values. {needed} and 50 trials, which"
+    assert [message.startswith(said) for message in messages] == [True] * 2
 
 
 def test_scores_have_an_interval_if_samples_are_asked_for():

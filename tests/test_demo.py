@@ -86,8 +86,8 @@ def test_phrases_are_passed_on_one_a_line():
 
 
 ANSWERS = [
-    Translation("eins zwei", -0.5, ["▁eins", "▁zwei", "</s>"], ["▁one", "</s>"], [[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]]),
-    Translation("drei", -1.5, ["▁drei", "</s>"], ["▁one", "</s>"], [[0.125, 0.875], [1.0, 0.0]], False),
+    Translation("eins zwei", -0.5, ["▁eins", "▁zwei", "</s>"], ["▁one", "</s>"], [[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]], truncated=True),
+    Translation("drei", -1.5, ["▁drei", "</s>"], ["▁one", "</s>"], [[0.125, 0.875], [1.0, 0.0]], False, True),
 ]
 PHRASES = {"constraints": ["x", "y z"], "avoid": ["v"]}
 
@@ -98,7 +98,9 @@ def test_a_translator_s_translations_have_each_its_own_score_sub_words_and_align
             assert (text, n, prefix, alignment, phrases) == ("one", 2, "e", True, PHRASES)
             arrays = [np.array(each.alignment, np.float32) for each in ANSWERS]
             return [
-                api.Translation(each.text, each.score, tuple(each.pieces), tuple(each.source_pieces), array, each.constraints_met)
+                api.Translation(
+                    each.text, each.score, tuple(each.pieces), tuple(each.source_pieces), array, each.constraints_met, each.truncated
+                )
                 for each, array in zip(ANSWERS, arrays, strict=True)
             ]
 
@@ -123,6 +125,7 @@ def test_a_server_s_translations_have_each_its_own_score_sub_words_and_alignment
             "alignment": [weights],
             "error": [""],
             "constraints_met": [[each.constraints_met for each in ANSWERS] + [True, True]],
+            "truncated": [True],
         }
 
     assert demo.from_server(predict)("one", "e", 2, **PHRASES) == ANSWERS
@@ -271,7 +274,7 @@ def opened(browser):
         asked.append((text, prefix, *phrases.values()))
         if text == "refuse":
             raise ValueError("This sentence is too long.")
-        return [dataclasses.replace(each, constraints_met=text != "lacks") for each in echo(text, prefix, n)]
+        return [dataclasses.replace(each, constraints_met=text != "lacks", truncated=text == "long") for each in echo(text, prefix, n)]
 
     server = demo.serve(Demo(translate, title="a <b>model</b>", n_best=3))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -331,6 +334,19 @@ def test_a_translation_that_lacks_a_phrase_is_marked(opened):
         wait_until(lambda: " s" in element(browser, "#status").text)
         assert ("There was no room for all phrases." in element(browser, "#status").text) == lacks
         assert (element(browser, "#status").get_attribute("class") == "error") == lacks
+
+
+def test_a_sentence_that_is_cut_is_reported(opened):
+    browser, _ = opened
+    for text in ("long", "short"):
+        element(browser, "#text").clear()
+        element(browser, "#text").send_keys(text)
+        wait_until(lambda text=text: words(browser, "target")[:1] == [text[::-1]])
+        cut = text == "long"
+        wait_until(
+            lambda cut=cut: element(browser, "#status").text.endswith(" s. Only the beginning of the sentence was translated." * cut)
+        )
+        assert (element(browser, "#status").get_attribute("class") == "error") == cut
 
 
 def test_phrases_of_each_box_are_those_that_must_and_must_not_appear(opened):

@@ -209,7 +209,7 @@ def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
 
     class Signatures:
         def __init__(self, translator):
-            self.fits = lambda phrase: False
+            self.fits = lambda phrase, text: False
 
         def translate_with_options(self, text, constraints, **options):
             seen.extend(zip(text.numpy().tolist(), constraints.numpy().tolist(), strict=True))

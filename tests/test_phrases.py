@@ -101,7 +101,12 @@ def test_terms_are_found_as_whole_words_the_longest_first(text, expected):
 
 def test_terms_and_what_is_kept_are_added_to_requests_that_do_not_have_them():
     terms, kept = Terms(TERMS), Kept("tags,braces")
-    warnings, fits = [], {"{" + "x" * 40 + "}": True, "{" + "y" * 40 + "}": False}.__getitem__
+    warnings, fitting = [], {"{" + "x" * 40 + "}": True, "{" + "y" * 40 + "}": False}
+
+    def fits(phrase: str, text: str) -> bool:
+        assert text == requests[2].text
+        return fitting[phrase]
+
     requests = [
         Request("a boat {0}, a house, a house", ["x", "Boot"], ["y"], True),
         Request("a house {0}, a boat", avoid=["Haus", "{0}"]),

@@ -22,7 +22,8 @@ from t2t_keras.evaluation.perplexity import perplexity
 from t2t_keras.export import savedmodel
 from t2t_keras.export.signatures import Signatures
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.patterns import parse
+from t2t_keras.patterns import Kept, parse
+from t2t_keras.phrases import Request, with_constraints
 from t2t_keras.text import vocabulary
 from t2t_keras.text.placeholders import NAMES, NUMBER, Placeholders, common
 from t2t_keras.text.sentencepiece_model import escaping, pattern_of, with_pattern
@@ -242,6 +243,14 @@ def test_phrases_and_a_forced_start_have_the_placeholders_of_their_source(copier
     )  # fmt: skip
     texts = [row[0].decode() for row in found["text"].numpy()]
     assert texts[0].startswith("<b>") and "{0}" in texts[0] and texts[1].startswith("{1} {1}") and found["constraints_met"].numpy().all()
+
+
+def test_text_to_keep_of_any_length_fits_a_constraint_of_its_own_sentence(copier):
+    """Story: a long URL, one placeholder for the model, was left out as a phrase of too many sub-words."""
+    service, url = Signatures(copier), f"http://x.de/{'z' * 99}"
+    [extended] = with_constraints([Request(f"one {url} two")], Kept("urls").of, pytest.fail, service.fits)
+    assert extended.constraints == [url]
+    assert not service.fits(url, "one http://x.de two")
 
 
 ALONE = """

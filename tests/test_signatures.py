@@ -273,10 +273,12 @@ def test_alignments_of_long_sentences_are_refused_in_their_row(translator, monke
     assert (signatures.MAX_ALIGNED, signatures.MAX_ALIGNMENTS, signatures.MAX_DRAWS) == (256, 2**27, 1000)
     monkeypatch.setattr(signatures, "MAX_ALIGNED", 8)
     service = Signatures(translator)
-    short, long = "one", stand_in.sentences(1)[0]
+    short, longer, long = "one", 8 * "{", stand_in.sentences(1)[0]
     rows = [{"text": short, "alignment": True}, {"text": long, "alignment": True}, {"text": short, "max_length": 17, "alignment": True}]
-    found = translated(service, [*rows, {"text": long}])
-    assert [error.split(b":")[0] for error in found["error"]] == [b"", b"alignment", b"alignment", b""]
+    found = translated(service, [*rows, {"text": long}, {"text": longer, "alignment": True}])
+    assert [error.split(b":")[0] for error in found["error"]] == [b"", b"alignment", b"alignment", b"", b"alignment"]
+    received = [error.decode().partition("Received: ")[2] for error in found["error"]]
+    assert received == ["", "24. ", "17. ", "", "10. "], "The length of the source is told, and not that of its translation."
     assert found["alignment"].shape[2] <= 16 and found["alignment"].shape[3] <= 8
     assert found["alignment"][0].any() and not found["alignment"][1:].any()
     assert found["text"][3, 0] == service.translate(strings([long]))["text"][0]
@@ -640,7 +642,7 @@ def test_a_joined_phrase_follows_text_without_a_space_and_others_do_not(service)
     ids, wanted = ids_of(service, found["pieces"][0, 0]), expected[1]
     assert any(ids[place : place + len(wanted)] == wanted for place in range(len(ids))) and "</b>" in found["text"][0, 0].decode()
     assert found["constraints_met"][0, 0]
-    assert [service.fits(phrase) for phrase in ("{" * 31, "￭" + "{" * 32, "￭" + "{" * 33, "{" * 33)] == [True, True, False, False]
+    assert [service.fits(phrase, line) for phrase in ("{" * 31, "￭" + "{" * 32, "￭" + "{" * 33, "{" * 33)] == [True, True, False, False]
 
 
 def test_a_blank_sentence_has_no_phrases_and_says_so(service):

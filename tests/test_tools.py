@@ -9,6 +9,7 @@ import pty
 import random
 import re
 import select
+import shutil
 import subprocess
 import sys
 import termios
@@ -17,13 +18,15 @@ from importlib.util import find_spec
 import numpy as np
 import programs
 import pytest
+import stand_in
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Its operations are in exports.
 
-from t2t_keras import __version__, config
+from t2t_keras import __version__, checkpoint, config, run_folder
 from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding.minimum_bayes_risk import mbr
 from t2t_keras.evaluation import comparison, comparison_report
+from t2t_keras.text import piece_file
 from t2t_keras.visualization import comparison_page, comparison_pictures, figures
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -113,6 +116,17 @@ def complaint(result: subprocess.CompletedProcess) -> str:
     [said] = result.stderr.decode().splitlines()
     assert said.startswith("Error: ")
     return said
+
+
+def with_checkpoint(folder: pathlib.Path) -> pathlib.Path:
+    """The folder of a run, with files that pass for its sub-words and a checkpoint, for programs that do not load it."""
+    (folder / "subwords.model").touch()
+    path = checkpoint.path_of(folder, 1)
+    path.parent.mkdir()
+    path.with_suffix(".json").touch()
+    with path.open("wb") as file:  # It takes no space on the disk.
+        file.truncate(4 * run_folder.groups(folder, "model")[0].num_weights)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -553,6 +567,43 @@ def test_intervals_that_need_too_much_memory_are_left_out(tmp_path):
         assert ("bleu_mean" in json.loads(result.stdout)) != left_out
 
 
+SCORING = """
+from t2t_keras import machine
+from t2t_keras.evaluation import scores
+def evaluate(translator, sources, *references, translate, **options):
+    hypotheses = translate(sources)
+    {}
+    return hypotheses, scores.scores(hypotheses, *references, **options)
+evaluation.evaluate = evaluate
+program = """
+
+
+@pytest.mark.parametrize(
+    ("happens", "said", "has_scores"),
+    [
+        ('raise ValueError("No scores.")', "Error: No scores.", False),
+        (
+            "machine.free_memory = lambda: 0.0",
+            "Leaving out confidence intervals. Expected a test that fits into the free memory, 0.0 GB.",
+            True,
+        ),
+    ],
+    ids=["an error", "no memory"],
+)
+def test_translations_are_written_before_they_are_scored_and_scores_need_no_memory_for_intervals(
+    of_three, tmp_path, happens, said, has_scores
+):
+    """Story: the memory that TensorFlow took was missing for the intervals, and hours of translating were lost."""
+    (tmp_path / "source").write_text("a\nb\n")
+    given = [f"--model_dir={tmp_path}/first", f"--source={tmp_path}/source", f"--reference={tmp_path}/source", f"--output={tmp_path}/out"]
+    result = run_stand_in(EVALUATING.replace("program = ", SCORING.format(happens), 1), "evaluate", *given, "--compound_split=de", "--json")
+    assert said in result.stderr.decode() and (result.returncode == 0) == has_scores
+    assert (tmp_path / "out").read_text() == "a by the search\nb by the search\n"
+    if has_scores:
+        found = json.loads(result.stdout)
+        assert {"bleu", "chrf", "compound_split_bleu"} <= found.keys() and not [name for name in found if "mean" in name]
+
+
 def score_files(tmp_path, hypothesis: str, *flags: str, **options) -> subprocess.CompletedProcess:
     (tmp_path / "reference").write_text("one\ntwo\n")
     files = [f"--hypothesis={hypothesis}", f"--reference={tmp_path}/reference"]
@@ -612,7 +663,7 @@ def test_evaluating_loads_the_model_that_it_reports_and_passes_on_what_was_asked
     code = """
 loading.load = lambda **model: {**model, "model_dir": list(map(str, model["model_dir"]))}
 evaluation.evaluate = lambda *arguments, translate, **options: (
-    ["one", "two"], {"arguments": arguments, "options": options, "size": translate.func.__self__.asked.batch_size}
+    ["one", "two"], {"arguments": arguments, "options": options, "size": translate.args[0].asked.batch_size}
 )
 perplexity.perplexity = lambda *arguments: {"arguments": arguments}
 from t2t_keras.evaluation import scores
@@ -624,7 +675,7 @@ scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, option
     flags += [f"--hypothesis={tmp_path}/hypothesis"] * existing + ["--lowercase", "--tokenize=char", "--json"]
     flags += ["--bootstrap_samples=30", "--rouge", "--compound_split=de"]
     flags += [f"--model_dir={tmp_path},{tmp_path}/.", "--ensemble_weights=1,2.5"] * existing
-    search = {"max_input": 30, "extra_length": 9} | ({} if existing else {"beam_size": 3, "alpha": 0.5})
+    search = {"search_rows": 8} | ({} if existing else {"max_input": 30, "extra_length": 9, "beam_size": 3, "alpha": 0.5})
     flags += [] if existing else ["--batch_size=7"]
     flags += ["--checkpoint=best", "--dtype=bfloat16", "--int8", *(f"--{name}={value}" for name, value in search.items())]
     result = run_stand_in(STAND_IN.format(code), "evaluate", *flags)
@@ -658,6 +709,10 @@ scores.compound_split_bleu = lambda *texts, **options: {"split": [*texts, option
             ["--hypothesis={}/text", "--output=", "--beam_size=2", "--no_repeat_ngram=3", "--batch_size=3"],
             "Expected --batch_size, --beam_size, --no_repeat_ngram without --hypothesis, which is translated already.",
         ),
+        (
+            ["--hypothesis={}/text", "--output=", "--max_input=9", "--extra_length=9", "--search_cores=1"],
+            "Expected --extra_length, --max_input, --search_cores without --hypothesis, which is translated already.",
+        ),
         (["--rerank_weight=2"], "Expected --rerank_with with --rerank_weight. Received none."),
         (["--rerank_with={}/gone"], "Expected the folder of a run as --rerank_with. Received: "),
         (["--source="], "--source, or --hypothesis"),
@@ -690,7 +745,7 @@ def to_compare(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.json").write_text(CONFIG)
-    (tmp_path / "run/subwords.model").touch()
+    with_checkpoint(tmp_path / "run")
     return functools.partial(run_stand_in, STAND_IN.format(""), "compare", cwd=tmp_path)
 
 
@@ -755,6 +810,39 @@ def test_what_cannot_be_compared_is_reported_at_once(to_compare, tmp_path, flags
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ("untrained", "No checkpoint for `checkpoint=average` in wrong. Train first, or give another `model_dir`."),
+        ("damaged", "float32 weights in wrong/checkpoints/step-000000001.npz. Received 0 bytes: damaged, or of another model."),
+        ("bert", "Expected a run that translates. Received: wrong, whose architecture is bert."),
+        ("classifier", "Expected a run that translates. Received: wrong, whose architecture is classifier."),
+        (
+            "multilingual",
+            "wrong: Expected `target_language`, one of the 2 languages of the model, such as eng_Latn, deu_Latn. Received none. ",
+        ),
+        ("without sub-words", "wrong/subwords.model is missing. Restore it"),
+    ],
+)
+def test_a_run_that_cannot_be_compared_is_reported_before_another_one_translates(to_compare, tmp_path, wrong, named):
+    """Story: a second run without a checkpoint ended the program after hours of translating with the first one."""
+    (tmp_path / "wrong").mkdir()
+    config = {"version": 1, "model": {}} | ({"architecture": wrong} if wrong in ("bert", "classifier") else {})
+    (tmp_path / "wrong/config.json").write_text(json.dumps(config))
+    with_checkpoint(tmp_path / "wrong")
+    if wrong == "untrained":
+        shutil.rmtree(tmp_path / "wrong/checkpoints")
+    elif wrong == "damaged":
+        checkpoint.path_of(tmp_path / "wrong", 1).write_bytes(b"")
+    elif wrong == "multilingual":
+        (tmp_path / "wrong/subwords.model").write_bytes(
+            piece_file.pack(["a", ">>eng_Latn<<", ">>deu_Latn<<"], stand_in.subwords("bpe"), "")
+        )
+    elif wrong == "without sub-words":
+        (tmp_path / "wrong/subwords.model").unlink()
+    assert named in complaint(to_compare("--reference=reference", "--source=source", *FEW, "run", "wrong"))
+
+
 @pytest.mark.parametrize("flags", [["--seed=0"], ["--bootstrap_samples=-1"], ["--randomization_trials=-1"], ["--examples=-1"]], ids=str)
 def test_numbers_of_a_comparison_have_a_least(to_compare, flags):
     result = to_compare("--reference=reference", "first", "second", *flags)
@@ -771,7 +859,7 @@ def test_runs_are_translated_and_compared_in_the_place_that_they_have(tmp_path):
     for name, width in (("narrow", 64), ("wide", 512)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps({"version": 1, "model": {"d_model": width}}))
-        (tmp_path / name / "subwords.model").touch()
+        with_checkpoint(tmp_path / name)
     (tmp_path / "text").write_text("one\ntwo\n")
     (tmp_path / "file").write_text("ONE\nTWO\n")
     code = """
@@ -1240,8 +1328,8 @@ CALLS = {
     ),
     "pretrain": (
         "module('experiments.masked_words', evaluate=lambda *given: told(*given) or {}, table=lambda found: 'a table')",
-        ["--model_dir={0}", "--evaluate=test", "--draws=3", "--checkpoint=best", "--data_dir={0}/data"],
-        [["{0}", "best", "test", 3, "{0}/data", {}]],
+        ["--model_dir={0}", "--evaluate=test", "--draws=3", "--checkpoint=best", "--data_dir={0}/data", "--damaged_records=skip"],
+        [["{0}", "best", "test", 3, "{0}/data", "skip", {}]],
     ),
     **{
         f"{name} ": (
@@ -1431,7 +1519,8 @@ CALLS = {
         "def measure(settings, lengths, rounds, runs, folder, strategy, quiet):\n"
         "    told(settings, lengths, rounds, folder, strategy)\n"
         "    for key, each in runs.items():\n"
-        "        told(*key, each.model.attention, each.model.num_heads, each.model.d_k, each.model.d_v, each.model.d_ff, each.data_dir)\n"
+        "        told(*key, each.model.attention, each.model.num_heads, each.model.d_k, each.model.d_v, each.model.d_ff, each.data_dir,"
+        " each.train.patience)\n"
         "    return {'machine': 'mine'}\n"
         "module('experiments.table1', Settings=lambda: SimpleNamespace(d=6, heads=3))\n"
         "module('experiments.attention_functions', measure=measure, tables=lambda found: told('tables') or '', picture=lambda found: 1)\n"
@@ -1440,7 +1529,7 @@ CALLS = {
         + ["--train_steps=5", "--cooldown_steps=0", "--d_ff=24"],
         [["namespace(d=6, heads=3)", [4, 32], 3, "{0}", [1, 5], {}]]
         + [
-            [function, d_k, function, 128 // d_k, d_k, d_k, 24, "{0}/d", {}]
+            [function, d_k, function, 128 // d_k, d_k, d_k, 24, "{0}/d", 0, {}]
             for d_k in (8, 64)
             for function in ("additive", "scaled", "unscaled")
         ]
@@ -1504,9 +1593,10 @@ def test_a_program_passes_on_every_flag_to_what_does_the_work(tmp_path, case):
     (tmp_path / "subwords.model").touch()
     (tmp_path / "terms.tsv").write_text("one\teins\n")
     (tmp_path / "text").write_text("two\n")
-    if folder := {"grid": "g/base/seed3", "table3": "base"}.get(case):  # A finished run gives no options to the next one.
+    finished = {"attention_functions": "scaled_8", "grid": "g/base/seed3", "table3": "base"}
+    if folder := finished.get(case):  # It gives no options to the next one.
         (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "config.json").write_text('{"version": 1, "model": {"d_ff": 7}, "train": {"warmup_steps": 7}}')
+        (tmp_path / folder / "config.json").write_text('{"version": 1, "model": {"d_ff": 7}, "train": {"warmup_steps": 7, "patience": 7}}')
     code, flags, calls = CALLS[case]
     given = b'{"text": "one", "constraints": ["x"]}\n' if "--jsonl" in flags else b"one\n"
     environment = ENVIRONMENT | {"HOME": str(tmp_path)}

@@ -11,10 +11,12 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras import run_folder
+from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.cli import flags as options
+from t2t_keras.config import AVERAGE
 from t2t_keras.decoding import process_environment
 from t2t_keras.log import logger, printable
+from t2t_keras.text import piece_file
 
 _REFERENCE = flags.DEFINE_multi_string(
     "reference", None, "Reference translation, one sentence per line; repeat the flag for several references.", required=True
@@ -36,9 +38,22 @@ _HTML = flags.DEFINE_string("html", "", "Also write a web page, one file, with t
 _PICTURE = flags.DEFINE_string("picture", "", "Also draw the BLEU of each system against the length of sentences, as PNG or SVG.")
 
 
+def _checked(folder: pathlib.Path):
+    """Returns the options of the model of a run, once it is known to translate and to have a checkpoint and its languages."""
+    [model], architecture = run_folder.groups(folder, "model"), run_folder.architecture_of(folder)
+    if registry.task_of(architecture).name != "translation":
+        raise ValueError(f"Expected a run that translates. Received: {folder}, whose architecture is {architecture}.")
+    checkpoint.check_size(folder, AVERAGE, model.num_weights)
+    try:
+        piece_file.with_languages(run_folder.read_subwords(folder))
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error} Translate with `python tools/translate.py`, and give the file.") from error
+    return model
+
+
 def _check_runs(folders: list[pathlib.Path]) -> None:
-    """Checks what can be known of runs without TensorFlow, and sets the environment that it decodes in."""
-    models = [model for folder in folders for model in run_folder.groups(folder, "model")]
+    """Checks what can be known of runs without TensorFlow, before any translates, and sets the environment that it decodes in."""
+    models = [_checked(folder) for folder in folders]
     if models and not _SOURCE.value:
         raise ValueError(f"Expected --source, which the run {folders[0]} translates. Received none.")
     if models:

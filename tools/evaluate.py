@@ -7,13 +7,16 @@ python tools/evaluate.py --hypothesis=translated.de --reference=test.de --refere
 """
 
 import contextlib
+import dataclasses
 import functools
 import json
 import math
+from typing import BinaryIO
 
 from absl import flags
 
 from t2t_keras.cli import flags as options
+from t2t_keras.config import DecodeConfig
 from t2t_keras.line_translation import LineTranslation, LineTranslator
 from t2t_keras.log import logger
 
@@ -41,8 +44,18 @@ options.define_choice()
 
 # Flags that are useless without a model.
 _MODEL_FLAGS = ("batch_size", *options.OF_TRAINED_MODEL, *options.OF_CHOICE)
-# Flags that are useless if the text is translated already. Perplexity needs the maximum lengths.
-_OF_TRANSLATING = ("batch_size", "beam_size", "alpha", "no_repeat_ngram", "diverse_groups", "diversity", *options.OF_CHOICE)
+# Flags that are useless if the text is translated already. Perplexity has a maximum length of its own.
+_OF_SEARCH = tuple(field.name for field in dataclasses.fields(DecodeConfig) if field.name != "search_rows")  # Of perplexity, too.
+_OF_TRANSLATING = ("batch_size", *_OF_SEARCH, *options.OF_CHOICE)
+
+
+def _translated(translator: LineTranslator, output: BinaryIO | None, files: contextlib.ExitStack, sources: list[str]) -> list[str]:
+    """Translates, and finishes the file of the translations before they are scored."""
+    found = translator.best(sources, warn=logger.warning)
+    if output:
+        output.write("".join(f"{line}\n" for line in found).encode())
+        files.close()
+    return found
 
 
 def run() -> None:
@@ -68,15 +81,11 @@ def run() -> None:
     given_files = [*files, *((_REFERENCE.name, name) for name in _REFERENCE.value)]
     texts = corpora.texts([(f"--{flag}={name}", name) for flag, name in given_files])
     sources, hypotheses, references = texts[0], texts[len(files) - 1], texts[len(files) :]
-    samples = _BOOTSTRAP_SAMPLES.value
-    try:
-        significance.check_memory(len(references[0]), samples)
-    except ValueError as error:
-        logger.warning(f"Leaving out confidence intervals. {error}")
-        samples = 0
+    samples, _ = significance.affordable(len(references[0]), _BOOTSTRAP_SAMPLES.value)
     count = {"lowercase": _LOWERCASE.value, "tokenize": _TOKENIZE.value, "samples": samples}
     found = scores.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}
-    with lines.written_whole(_OUTPUT.value) if _OUTPUT.value else contextlib.nullcontext() as output:
+    with contextlib.ExitStack() as until_translated:
+        output = until_translated.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else None
         if model:
             with options.without_noise():
                 from t2t_keras.decoding.loading import load
@@ -87,13 +96,8 @@ def run() -> None:
             if _HYPOTHESIS.value:
                 found["perplexity"] = perplexity(translator, sources, *references)
             else:
-                hypotheses, found = evaluate(
-                    translator,
-                    sources,
-                    *references,
-                    **count,
-                    translate=functools.partial(LineTranslator(asked, asked.read_terms(), translator).best, warn=logger.warning),
-                )
+                translate = functools.partial(_translated, LineTranslator(asked, asked.read_terms(), translator), output, until_translated)
+                hypotheses, found = evaluate(translator, sources, *references, **count, translate=translate)
             found |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
             if len(model["model_dir"]) > 1:
                 weights = model["ensemble_weights"] or [1.0] * len(model["model_dir"])
@@ -102,8 +106,6 @@ def run() -> None:
                 found["mbr"] = asked.mbr
             if asked.rerank_with:
                 found |= {name: value for name, value in choice.items() if name != "mbr"}
-        if output:
-            output.write("".join(f"{line}\n" for line in hypotheses).encode())
     if _COMPOUND_SPLIT.value:
         found |= scores.compound_split_bleu(
             hypotheses, *references, language=_COMPOUND_SPLIT.value, lowercase=_LOWERCASE.value, samples=samples

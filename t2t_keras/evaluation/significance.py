@@ -11,6 +11,7 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
 from t2t_keras import machine
+from t2t_keras.log import logger
 
 SEED = 12345  # sacreBLEU's.
 _SEED = "SACREBLEU_SEED"  # The environment variable that sacreBLEU reads it from.
@@ -48,6 +49,16 @@ def check_memory(sentences: int, samples: int, trials: int = 0) -> None:
         )
 
 
+def affordable(sentences: int, samples: int, trials: int = 0, systems: int = 1) -> tuple[int, int]:
+    """Returns the numbers of samples and trials, or 0 of both, with a warning, if the tests take more memory than is free."""
+    try:
+        check_memory(sentences, samples, trials)
+    except ValueError as error:
+        logger.warning(f"Leaving out confidence intervals{' and p-values' if systems > 1 else ''}. {error}")
+        return 0, 0
+    return samples, trials
+
+
 def estimates(
     metric: Metric,
     systems: Sequence[Sequence[str]],
@@ -69,20 +80,20 @@ def estimates(
 
     Returns:
         An estimate for each system, and sacreBLEU's signature. Where a score equals the baseline's, p is 1, the probability of a difference
-        of at least 0; sacreBLEU counts larger differences only, and would find such systems to differ (jhclark/multeval issue 5).
+        of at least 0; sacreBLEU counts larger differences only, and would find such systems to differ (jhclark/multeval issue 5). Tests
+        that take more memory than is free are left out, with a warning.
 
     Raises:
-        ValueError: a number is too small, or the memory is.
+        ValueError: a number is too small.
     """
     if min(samples, trials) < 0 or seed < 1:
         raise ValueError(
             f"Expected 0 or more samples and trials, and a seed of at least 1. Received: {samples} samples, {trials} trials, seed={seed}."
         )
-    trials = trials if len(systems) > 1 else 0
+    samples, trials = affordable(len(systems[0]), samples, trials if len(systems) > 1 else 0, len(systems))
     if not (samples or trials):
         scores = [metric.corpus_score(system, references).score for system in systems]
         return [Estimate(score) for score in scores], str(metric.get_signature())
-    check_memory(len(systems[0]), samples, trials)
     found, numbers = {}, {test: number for test, number in (("bs", samples), ("ar", trials)) if number}
     with _seeded(seed):
         for test, number in numbers.items():

@@ -57,12 +57,12 @@ class LoadedExport:
 
         return sample
 
-    def fits(self, phrase: str) -> bool:
-        """Returns whether a phrase has few enough sub-words for a constraint, as far as `score` tells.
+    def fits(self, phrase: str, text: str) -> bool:
+        """Returns whether a phrase has few enough sub-words for a constraint of a text, as far as `score` tells.
 
         It also counts the end token and, of a multilingual model, that of the language.
         """
-        [length] = self.score(source=tf.constant([""]), target=tf.constant([phrase.removeprefix(JOINER)]))["length"].numpy()
+        [length] = self.score(source=tf.constant([text]), target=tf.constant([phrase.removeprefix(JOINER)]))["length"].numpy()
         return length <= MAX_SUBWORDS + 1 + bool(self.languages)
 
     def _found(self, text, n_best: int) -> dict:

@@ -154,7 +154,7 @@ class Signatures(tf.Module):
             _error_where(
                 alignment & ((length > MAX_ALIGNED) | (wanted > 2 * MAX_ALIGNED)),
                 f"alignment: expected a source of at most {MAX_ALIGNED} sub-words and a max_length of at most {2 * MAX_ALIGNED}.",
-                tf.maximum(length, wanted),
+                tf.where(length > MAX_ALIGNED, length, wanted),
             ),
             _error_where(
                 (number > 0) & (number >= wanted) & (max_length >= 0), f"prefix: expected fewer sub-words than max_length{counts}.", number
@@ -199,9 +199,10 @@ class Signatures(tf.Module):
             _error_where(wrong, "prefix: expected the tag of a language of the model.", tf.strings.regex_replace(prefix, "<<(?s:.*)", "<<"))
         ]
 
-    def fits(self, phrase: str) -> bool:
-        """Returns whether a phrase has few enough sub-words for a constraint."""
-        *_, longest = lexical.read(self.translator.tokenizer, tf.constant([phrase]))
+    def fits(self, phrase: str, text: str) -> bool:
+        """Returns whether a phrase has few enough sub-words for a constraint of a text, whose placeholders are one each."""
+        tokenizer = self.translator.tokenizer
+        *_, longest = lexical.read(tokenizer, tf.constant([phrase]), tokenizer.kept(tf.constant([text])))
         return bool(longest[0] <= MAX_SUBWORDS)
 
     def _aligned(self, source, sequences, alignment, absent):

@@ -49,6 +49,7 @@ class Translation:
         source_pieces: the source's.
         alignment: [pieces, source_pieces], rows that sum to 1.
         constraints_met: whether it contains the phrases that it must.
+        truncated: whether only the beginning of the sentence was translated.
     """
 
     text: str
@@ -57,6 +58,7 @@ class Translation:
     source_pieces: list[str]
     alignment: list[list[float]]
     constraints_met: bool = True
+    truncated: bool = False
 
 
 # (sentence, prefix, n, constraints=(), avoid=()) → the n best translations, best first. The phrases are given only if there are some.
@@ -69,7 +71,13 @@ def from_translator(translator) -> Translate:
     def translate(text: str, prefix: str, n: int, **phrases) -> list[Translation]:
         return [
             Translation(
-                found.text, found.score, list(found.pieces), list(found.source_pieces), found.alignment.tolist(), found.constraints_met
+                found.text,
+                found.score,
+                list(found.pieces),
+                list(found.source_pieces),
+                found.alignment.tolist(),
+                found.constraints_met,
+                found.truncated,
             )
             for found in translator.n_best(text, n, prefix=prefix, alignment=True, **phrases)
         ]
@@ -96,7 +104,7 @@ def from_server(predict: Callable[[str, dict[str, list]], dict[str, list]]) -> T
             pieces = [piece for piece in outputs["pieces"][beam] if piece]
             alignment = [row[: len(source_pieces)] for row in outputs["alignment"][beam][: len(pieces)]]
             text, score, met = (outputs[name][beam] for name in ("text", "score", "constraints_met"))
-            found.append(Translation(text, score, pieces, source_pieces, alignment, met))
+            found.append(Translation(text, score, pieces, source_pieces, alignment, met, outputs["truncated"]))
         return found
 
     return translate
