@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import programs
 import pytest
+import stand_in
 import tensorflow as tf
 
 import t2t_keras
@@ -18,7 +19,7 @@ from t2t_keras import checkpoint, export_folder, files, run_folder, run_options,
 from t2t_keras.config import DecodeConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading, translator
-from t2t_keras.export import savedmodel
+from t2t_keras.export import loaded, savedmodel
 from t2t_keras.log import printable
 from t2t_keras.model import flops
 from t2t_keras.training import run as training_run
@@ -85,13 +86,16 @@ def test_a_run_never_executes_a_program_that_lies_in_its_folder(run, program, pl
     assert not written.exists()
 
 
-def test_only_the_newest_version_of_an_export_is_the_export(tmp_path, program):
+def test_only_the_newest_version_of_an_export_is_the_export(tmp_path, program, monkeypatch):
+    read = []
+    monkeypatch.setattr(loaded, "read_signatures", lambda export: read.append(export) or stand_in.StandIn())
     assert export_folder.export_in(tmp_path) is None
     for name in ("2", "10", "old"):
         shutil.copytree(program[0], tmp_path / name)
     assert export_folder.export_in(tmp_path) == tmp_path / "10"
     assert export_folder.export_in(tmp_path / "2") == tmp_path / "2"
-    assert t2t_keras.load(tmp_path).translate("one") == "one"
+    t2t_keras.load(tmp_path)
+    assert read == [tmp_path / "10"]
 
 
 def test_an_export_that_lacks_a_signature_is_refused(tmp_path):

@@ -33,8 +33,7 @@ class LoadedExport:
 
     def __init__(self, export: pathlib.Path):
         signatures = read_signatures(export)
-        self.translate, self.translate_with_options = signatures.translate, signatures.translate_with_options
-        self.sample, self.score = signatures.sample, signatures.score
+        self.translate_with_options, self.sample, self.score = signatures.translate_with_options, signatures.sample, signatures.score
         described = export_folder.description(export)
         self.config, self.limits = export_folder.search_of(described), Limits()
         self.languages, self.tags = described.get("languages", []), described.get("tags", [])
@@ -75,14 +74,13 @@ def _checked(outputs: dict, text) -> dict:
 
 
 def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
-    """Loads a SavedModel and returns its signatures. Raises `ValueError` if one is missing."""
+    """Loads a SavedModel and returns its signatures that take options. Raises `ValueError` if one is missing."""
     gpus.share()
     model = tf.saved_model.load(str(export))
-    missing = {"serving_default", "translate_with_options", "sample", "score"} - set(model.signatures)
+    names = ("translate_with_options", "sample", "score")
+    missing = {"serving_default", *names} - set(model.signatures)
     if missing:
         outputs = getattr(model.signatures.get("serving_default"), "structured_outputs", {})
         received = "a classifier" if "probabilities" in outputs else f"which lacks the signatures {', '.join(sorted(missing))}"
         raise ValueError(f"Expected an export of a translator of t2t_keras. Received: {export}, {received}.")
-    named = dict(model.signatures)
-    default = named.pop("serving_default")
-    return types.SimpleNamespace(translate=lambda text: default(text=text), **named)
+    return types.SimpleNamespace(**{name: model.signatures[name] for name in names})

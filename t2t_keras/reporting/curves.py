@@ -18,6 +18,7 @@ Scalars = dict[str, dict[int, float]]  # {tag: {step: value}}
 _COLOURS = figures.PALETTE[:7]  # Grey is for other pictures.
 _BLUE, _VERMILION, _ORANGE = _COLOURS[0], _COLOURS[1], _COLOURS[4]
 _LINES = ("-", "--", "-.", ":")  # Seven colours and four line styles tell 28 runs apart, in black and white too.
+_DPI = 160
 _MAX_MARKERS = 40  # Points of a curve that get a marker each; a curve with more is a line.
 
 
@@ -193,6 +194,7 @@ def figure(runs: dict[str, Scalars]):
     with figures.drawing():
         drawn = figures.new_figure()
         drawn.set_size_inches(8, 5.8 + 0.22 * rows)
+        drawn.set_dpi(_DPI)
         drawn.set_layout_engine("constrained")
         drawn.suptitle(_title(runs), fontsize=12)
         for axes, panel in zip(drawn.subplots(2, 2).flat, (_LOSS, _quality(runs), _LEARNING_RATE, _SPEED), strict=True):
@@ -210,7 +212,7 @@ def figure(runs: dict[str, Scalars]):
 
 def picture(runs: dict[str, Scalars]) -> bytes:
     """The drawing of `figure` as a PNG, 1280 pixels wide, which is readable at 800."""
-    return figures.encoded(figure(runs), "png", dpi=160)
+    return figures.encoded(figure(runs), "png", _DPI)
 
 
 def update(model_dir: pathlib.Path, scalars: Scalars) -> None:
