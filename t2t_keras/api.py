@@ -142,16 +142,20 @@ class TextTranslator:
             The translations, best first; for a list of sentences a list of such lists.
 
         Raises:
-            TypeError: `text` is neither a string nor a sequence of strings.
+            TypeError: `text` is neither a string nor a sequence of strings, or an option has another type.
             ValueError: an option is invalid, or a sentence is too long.
         """
         texts, found = _listed(text), []
-        rows = zip(texts, _phrases(text, constraints, "constraints"), _phrases(text, avoid, "avoid"), strict=True)
+        number = None if isinstance(text, str) else len(texts)
+        rows = zip(texts, _phrases(number, constraints, "constraints"), _phrases(number, avoid, "avoid"), strict=True)
         kept = Kept(keep_patterns)
         requests = (Request(*row) for row in rows)
         found_in = lambda line: kept.of(untagged(line, self._tags))  # noqa: E731
         requests = list(with_constraints(requests, found_in, logger.warning, lambda phrase, line: self._signatures.fits(phrase, line)))
         own = {name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")}
+        if not (isinstance(prefix, str) and isinstance(n, int | np.integer)):
+            received = f"n={n!r}, prefix={prefix!r:.80}"
+            raise TypeError(f"Expected `n` to be a whole number, and `prefix` one text for all sentences. Received: {received}.")
         [prefix] = _listed(prefix)
         if alpha is not None and alpha < 0:  # The signature takes -1 for the model's.
             raise ValueError(f"Expected `alpha` of 0 to {MAX_ALPHA:g}, or None for the model's. Received: {alpha}.")
@@ -205,8 +209,9 @@ class TextTranslator:
             chosen, seed = texts[first : first + size], tf.constant(own[first : first + size], tf.int64)
             outputs = _checked(self._signatures.sample(**sample_inputs(tf.constant(chosen), seed, config)), chosen)
             _warn_of_truncated(outputs["truncated"], first)
-            for drawn in zip(outputs["text"], outputs["score"].tolist(), strict=True):
-                found.append([Translation(each.decode(errors="replace"), score) for each, score in zip(*drawn, strict=True)])
+            for *drawn, cut in zip(*(outputs[name].tolist() for name in ("text", "score", "truncated")), strict=True):
+                texts_and_scores = zip(*drawn, strict=True)
+                found.append([Translation(each.decode(errors="replace"), score, truncated=cut) for each, score in texts_and_scores])
         return found[0] if isinstance(text, str) else found
 
     def score(
@@ -239,18 +244,18 @@ class TextTranslator:
         return found[0] if isinstance(source, str) else found
 
 
-def _phrases(text: Text, phrases: Phrases, name: str) -> list[Sequence[str]]:
-    """Returns the phrases of each sentence.
+def _phrases(number: int | None, phrases: Phrases, name: str) -> list[Sequence[str]]:
+    """Returns the phrases of each sentence of a list, whose number is given, or of a single sentence.
 
     Raises:
-        ValueError: they are not a list of phrases, or not one list for each sentence.
+        ValueError: they are not one list of phrases for each sentence of the list.
     """
-    if isinstance(text, str):
+    if number is None:
         return [phrases]
-    rows = phrases or [()] * len(text)
-    if isinstance(rows, str) or len(rows) != len(text):
-        raise ValueError(f"{name}: expected a list of phrases for each of {len(text)} sentences. Received: {phrases!r:.80}.")
-    return list(rows)
+    rows = list(phrases or [()] * number)
+    if isinstance(phrases, str) or len(rows) != number:
+        raise ValueError(f"{name}: expected a list of phrases for each of {number} sentences. Received: {phrases!r:.80}.")
+    return rows
 
 
 def _listed(text: Text) -> list[str]:
@@ -324,8 +329,7 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
 def _load_run(model_dir: pathlib.Path | list[pathlib.Path], checkpoint: str, **options) -> TextTranslator:
     translator = loading.load(model_dir, checkpoint, **options)
     (data,) = run_folder.groups(model_dir[0] if isinstance(model_dir, list) else model_dir, "data")
-    translate = lambda text: {**translator(text), "truncated": translator.truncated(text)}  # noqa: E731
-    return TextTranslator(translate, Signatures(translator), translator.limits.batch_size, translator.tokenizer.languages, data.tags)
+    return TextTranslator(translator, Signatures(translator), translator.limits.batch_size, translator.tokenizer.languages, data.tags)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -349,8 +353,8 @@ class Run:
 
     def evaluate(
         self,
-        source: Sequence[str],
-        *references: Sequence[str],
+        source: Text,
+        *references: Text,
         checkpoint: str | int = "average",
         lowercase: bool = False,
         tokenize: str = "13a",
@@ -360,8 +364,8 @@ class Run:
         The model stays in memory for further calls, until the run has new checkpoints.
 
         Args:
-            source: sentences.
-            references: reference translations of the sentences; one list or several.
+            source: a sentence, or a list of sentences.
+            references: their reference translations; one list or several.
             checkpoint: "average", "best", "latest", "ema" or the number of a step.
             lowercase: whether BLEU and chrF ignore case.
             tokenize: sacreBLEU's tokenizer.
@@ -371,7 +375,8 @@ class Run:
         """
         from t2t_keras.evaluation.evaluate import evaluate
 
-        return evaluate(self._translator(str(checkpoint)), list(source), *map(list, references), lowercase=lowercase, tokenize=tokenize)[1]
+        texts = map(_listed, (source, *references))
+        return evaluate(self._translator(str(checkpoint)), *texts, lowercase=lowercase, tokenize=tokenize)[1]
 
     def _translator(self, checkpoint: str) -> Translator:
         """Loads a translator, or returns the one loaded before if its files have not changed."""

@@ -304,7 +304,7 @@ def _chosen(model_dir: pathlib.Path, which: str) -> list[pathlib.Path]:
     chosen = paths[which] if which in paths else [path for path in (*steps, *best) if step_of(path) == int(which)][:1]
     if not chosen:
         available = "; ".join(
-            f"{kind}: {', '.join(str(step_of(path)) for path in found)}" for kind, found in ((STEP, steps), (BEST, best)) if found
+            f"{kind}: {', '.join(str(step_of(path)) for path in found)}" for kind, found in (("updates", steps), (BEST, best)) if found
         )
         advice = f"There are {available}." if available else "Train first, or give another `model_dir`."
         raise FileNotFoundError(f"No checkpoint for `checkpoint={which}` in {model_dir}. {advice}")

@@ -23,6 +23,7 @@ from t2t_keras.log import logger
 from t2t_keras.phrases import Request, joined
 
 SCHEMES = ("grpc", "grpcs", "http", "https")
+MAX_MESSAGE = 1000  # Characters of an error message; the page of a proxy may have many.
 Predict = Callable[[str, dict[str, list]], dict[str, list]]  # (signature name, inputs by name) → outputs by name.
 
 
@@ -275,7 +276,7 @@ def _rest(model: Model) -> Predict:
         if response.ok and "outputs" in answer:
             return answer["outputs"]
         code = response.status_code
-        message = f"{answer.get('error', text)} (HTTP {code})"
+        message = f"{answer.get('error', text)!s:.{MAX_MESSAGE}} (HTTP {code})"
         raise model.failed(message, missing=code == 404, again=code in (429, 502, 503, 504))
 
     return predict
@@ -327,8 +328,9 @@ def translate_batch(predict: Predict, lines: list[str | Request], options: Optio
         first: number of the first line, from 0, on which its samples depend.
 
     Returns:
-        For each line {"text": [n_best] str, "score": [n_best] float}, best first, or samples; and "constraints_met", [n_best] bool, for
-        requests. Without `options`, n_best is 1.
+        For each line {"text": [n_best] str, "score": [n_best] float}, best first, or samples; "constraints_met", [n_best] bool, for
+        requests; and "truncated", whether the model read only the beginning of the line, as far as the export says so. Without
+        `options`, n_best is 1.
 
     Raises:
         ServerError: the server refused the request or one of its lines.
@@ -345,7 +347,7 @@ def translate_batch(predict: Predict, lines: list[str | Request], options: Optio
     names = ("text", "score")
     if options is None and not any(isinstance(line, Request) for line in lines):
         outputs = predicted("serving_default", {"text": lines}, names)
-        outputs = {name: [[value] for value in outputs[name]] for name in names}
+        found = {name: [[value] for value in outputs[name]] for name in names}
     else:
         options = options or Options()
         if any(isinstance(line, Request) for line in lines):
@@ -356,10 +358,11 @@ def translate_batch(predict: Predict, lines: list[str | Request], options: Optio
             line, error = refused[0]
             line = line.text if isinstance(line, Request) else line
             raise ServerError(f"The server refused {len(refused)} of {len(lines)} lines, such as {line[:60]!r}: {error.strip()}")
-        outputs = {name: [row[: options.number] for row in outputs[name]] for name in names}
-    if len(outputs["text"]) != len(lines):
-        raise ServerError(f"Expected {len(lines)} translations, one for each line. Received: {len(outputs['text'])}.")
-    return [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
+        found = {name: [row[: options.number] for row in outputs[name]] for name in names}
+    found["truncated"] = outputs.get("truncated", [False] * len(lines))  # `serving_default` of an older export does not have it.
+    if len(found["text"]) != len(lines):
+        raise ServerError(f"Expected {len(lines)} translations, one for each line. Received: {len(found['text'])}.")
+    return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
 
 
 def _start(function: Callable, *arguments) -> concurrent.futures.Future:

@@ -441,8 +441,8 @@ class TrainConfig:
     parent_optimizer: bool = option(
         False,
         "Start with the optimizer of --parent too: its moments and its number of updates, where the schedule of this run's learning rate "
-        "begins. It requires one checkpoint of the parent (best, latest or a step) and its sub-words, without --freeze, --cooldown_steps "
-        "and --ema_decay.",
+        "begins. It requires one checkpoint of the parent (best, latest or the number of an update) and its sub-words, without --freeze, "
+        "--cooldown_steps and --ema_decay.",
     )
     encoder_from: str = option(
         "",

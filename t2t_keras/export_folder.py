@@ -34,9 +34,12 @@ def check(folder: pathlib.Path) -> None:
 
     Raises:
         NotADirectoryError: it cannot be a folder.
-        ValueError: it is the folder of a run.
+        ValueError: it is the folder of a run, or an export itself, which would hide the versions in it.
     """
     check_folder(folder, "export_dir")
+    if (folder / SAVED_MODEL).exists():
+        above = folder.absolute().parent
+        raise ValueError(f"Expected a folder for exports. Received: {folder}, which is an export itself. Give {above} as `export_dir`.")
     if (folder / CONFIG).exists():
         raise ValueError(f"Expected a folder for exports. Received: {folder}, which holds a run. Give another `export_dir`.")
 

@@ -22,6 +22,7 @@ from t2t_keras.log import logger
 
 # In the folders of runs and of prepared data. SOURCE_SUBWORDS is there only if the source has a vocabulary of its own.
 CONFIG, SUBWORDS, SOURCE_SUBWORDS, DATA, LOCK = "config.json", "subwords.model", "subwords.source.model", "data", "lock"
+EXCHANGE = "t2t_keras_exchange"  # Folder of what a program and the workers of Apache Beam exchange.
 MAX_JSON = 2**20  # Maximum size of a JSON file in bytes.
 UNFINISHED = r"[0-9a-f]{16}\.tmp"  # How the names of the files of `replacing` end until they are whole.
 

@@ -54,6 +54,10 @@ class LineTranslation:
             raise ValueError(f"Expected `n_best` of at most `beam_size`, {beam_size}. Received: n_best={self.n_best}.")
         if with_phrases and reordered:
             raise ValueError(f"Expected {with_phrases} without {reordered}, which may choose translations without a phrase.")
+        if self.sample and (self.n_best or with_phrases):
+            raise ValueError(f"Expected {with_phrases or f'`n_best={self.n_best}`'} without `sample`. Received both.")
+        if self.mbr not in ("", "chrf"):
+            raise ValueError(f"Expected `mbr` to be chrf, or empty. Received: {self.mbr!r}.")
         if with_phrases and groups > 1:
             raise ValueError(f"Expected one group of beams with {with_phrases}. Received: diverse_groups={groups}.")
         name, candidates = ("draws", self.sample.draws) if self.sample else ("beam_size", beam_size)
@@ -177,9 +181,16 @@ class LineTranslator:
     def __init__(self, asked: LineTranslation, terms: phrases.Terms, translator, by_text: bool = False):
         self.asked, self.terms, self.translator, self.by_text = asked, terms, translator, by_text
         self.kept = patterns.Kept(asked.keep_patterns)
+        self._signatures = translator
+        if (asked.with_phrases or asked.sample) and not self._is_export:
+            from t2t_keras.export.signatures import Signatures
+
+            self._signatures = Signatures(translator)
         self._function = translator.n_best if asked.n_best or asked.reordered else translator
         if asked.sample:
-            self._function = translator.sampler(asked.sample)
+            from t2t_keras.export.requests import sampler
+
+            self._function = sampler(self._signatures, asked.sample)
         if asked.rerank_with:
             from t2t_keras.decoding.loading import load
             from t2t_keras.decoding.reranking import reranked
@@ -188,11 +199,6 @@ class LineTranslator:
             alpha = 0.0 if asked.sample else translator.config.alpha
             options = {"weight": asked.rerank_weight, "alpha": alpha, "direction": asked.rerank_direction}
             self._function = reranked(self._function, other, **options)
-        self._signatures = translator
-        if asked.with_phrases and not self._is_export:
-            from t2t_keras.export.signatures import Signatures
-
-            self._signatures = Signatures(translator)
 
     @property
     def _is_export(self) -> bool:
@@ -262,8 +268,7 @@ class LineTranslator:
     def _translated(self, text, *number) -> dict:
         if number and self.by_text:
             number = [_hashes(text)]
-        found = self._function(text, *number)
-        return found if "truncated" in found else {**found, "truncated": self.translator.truncated(text)}
+        return self._function(text, *number)
 
     def _translated_requests(self, text) -> dict:
         from t2t_keras.export.requests import translate_requests

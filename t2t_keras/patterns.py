@@ -1,6 +1,6 @@
 """Patterns of text to keep, such as {0}, %s, <b> and URLs: what the option `keep_patterns` means.
 
-They are regular expressions of what Python, with `re.ASCII`, and RE2, which TensorFlow uses in a graph, have in common.
+They are regular expressions in the syntax that Python (with `re.ASCII`) and RE2 (which TensorFlow uses in a graph) have in common.
 """
 
 import re
@@ -17,6 +17,7 @@ NAMED = {
 _ENTRY = re.compile(r"\s*(?:(?P<name>\w+)|/(?P<own>(?:[^/\\]|\\.)+)/)\s*(?:,|\Z)")
 _LITERAL = re.compile(r"\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]")  # Escaped characters, and classes.
 _NOT_RE2 = re.compile(r"\(\?(?!:|P<|[ims]+:).?|\\[1-9]")
+_NOT_RE2_COUNT = re.compile(r"\{,(\d+)\}")  # Literal text in RE2.
 _NOT_PYTHON = re.compile(r"\[(?:\\.|[^\]\\])*?(\[:\^?\w+:\])")
 
 
@@ -55,6 +56,8 @@ def _checked(own: str) -> str:
     expected = "expected regular expressions of both Python and RE2 that match text"
     if named := _NOT_PYTHON.search(own):
         raise ValueError(f"`keep_patterns`: {expected}. Received: /{own}/. Python has no {named[1]}: list the characters, as in [A-Z].")
+    if count := _NOT_RE2_COUNT.search(_LITERAL.sub("", own)):
+        raise ValueError(f"`keep_patterns`: {expected}. Received: /{own}/. RE2 has no {count[0]}: write {{0,{count[1]}}}.")
     try:
         wrong = "It matches empty text." if re.search(own, "") else ""
     except re.error as error:

@@ -303,6 +303,17 @@ def changes(model_dir: pathlib.Path, before: Options, after: Options) -> str:
     return ", ".join(f"`{name}` {old} → {new}" for name, old, new in found)
 
 
+def retained(options: Options) -> str:
+    """Lists the options that an earlier start was given and this one was not, with their values; empty if it was given none itself."""
+    sources = {name: source for name, source in options.sources.items() if name in option_names(options.architecture)}
+    if all(source.startswith(OF_RUN) for source in sources.values()):
+        return ""
+    not_given = tuple(OF_RUN + source for source in ("default", "data folder", OF_PARENT))
+    values = vars(options.model) | vars(options.train) | vars(options.decode)  # Text that is not named is that of the data folder.
+    earlier = {name for name, source in sources.items() if source.startswith(OF_RUN) and not source.startswith(not_given)}
+    return ", ".join(f"`{name}={value}`" for name, value in values.items() if name in earlier)
+
+
 def _is_same(name: str, old, new) -> bool:
     """Returns whether an option has the same value; runs that a run starts from also by another path, as through a link."""
     return old == new or (name in STARTS and bool(old and new) and os.path.realpath(old) == os.path.realpath(new))

@@ -18,6 +18,7 @@ from t2t_keras.visualization.attention import SentenceAttention, Tokens
 
 BEAM_SIZE = 2
 VOCAB_SIZE = 330
+MAX_INPUT = 10_000
 
 
 @functools.cache
@@ -124,12 +125,14 @@ def _column(dtype, *names: str) -> list[tf.TensorSpec]:
 class StandIn(tf.Module):
     """The best translation of a line has its a to z in capitals, the second its A to Z in small letters; scores are of the length.
 
-    Of constraints, only ordered ones are met, and what is to be avoided is refused.
+    Of constraints, only ordered ones are met, and what is to be avoided is refused. A line of more than `MAX_INPUT` bytes is reported as
+    truncated.
     """
 
     @tf.function(input_signature=_column(tf.string, "text"))
     def translate(self, text):
-        return {"text": tf.strings.upper(text), "score": -0.1 * tf.cast(tf.strings.length(text), tf.float32)}
+        length = tf.strings.length(text)
+        return {"text": tf.strings.upper(text), "score": -0.1 * tf.cast(length, tf.float32), "truncated": length > MAX_INPUT}
 
     @tf.function(
         input_signature=[
@@ -159,7 +162,7 @@ class StandIn(tf.Module):
             "text": tf.stack([tf.strings.join([prefix, text]) for text in texts], axis=1),
             "score": tf.stack([score - alpha, score - 2 * alpha], axis=1),
             "constraints_met": tf.tile((constraints == "")[:, None] | ordered[:, None], [1, BEAM_SIZE]),
-            "truncated": tf.zeros_like(alignment),
+            "truncated": tf.strings.length(text) > MAX_INPUT,
             "error": tf.strings.join([error, tf.where(avoid == "", "", "avoid: expected nothing. ")]),
             "source_pieces": tf.fill([batch, width], "▁"),
             "pieces": tf.fill([batch, BEAM_SIZE, width], "▁"),
@@ -186,7 +189,7 @@ class StandIn(tf.Module):
         return {
             "text": tf.where(there, drawn, ""),
             "score": tf.where(there, -temperature[:, None] - top_p[:, None] * tf.cast(numbers, tf.float32), 0.0),
-            "truncated": tf.zeros_like(draws, tf.bool),
+            "truncated": tf.strings.length(text) > MAX_INPUT,
             "error": tf.where(top_p > 1, "top_p: expected at most 1. ", ""),
         }
 

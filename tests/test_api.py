@@ -178,6 +178,9 @@ def test_a_tag_is_no_text_to_keep_and_a_prefix_is_one_line():
     assert Signatures.inputs["constraints"] == [b"<b>", b"<fr>"] and Signatures.inputs["prefix"] == [b"p q"] * 2
     with pytest.raises(ValueError, match="Expected `alpha` of 0 to 10, or None for the model's. Received: -1."):
         stand_in.n_best("a", n=1, alpha=-1)
+    for wrong in ({"n": 2.0}, {"prefix": ["p", "q"]}):
+        with pytest.raises(TypeError, match="`n` to be a whole number, and `prefix` one text for all sentences. Received: n=2.*, prefix="):
+            stand_in.n_best(["a", "b"], **{"n": 2, **wrong})
 
 
 def test_sentences_of_each_batch_have_their_own_phrases():
@@ -197,6 +200,9 @@ def test_sentences_of_each_batch_have_their_own_phrases():
         assert len(api.TextTranslator(None, Phrases).n_best(texts, n=1, batch_size=2, **phrases)) == 3
     assert [message.partition(":")[0] for message in messages] == ["Sentence 3"]
     assert seen == [(b"1", b"a", b""), (b"2", b"", b"d"), (b"3", b"b\tc", b"e")]
+    own = {name: iter(rows) for name, rows in phrases.items()}
+    assert len(api.TextTranslator(None, Phrases).n_best(iter(texts), n=1, **own)) == 3
+    assert seen[3:] == seen[:3]
 
 
 def test_text_to_keep_that_is_too_long_is_left_out_and_named():
@@ -316,7 +322,7 @@ def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch):
     run = t2t_keras.Run(tmp_path)
     counted = {"lowercase": True, "tokenize": "char"}
     assert run.evaluate(("a",), ("b",), ("c",), checkpoint=7, **counted) == ("a translator", ["a"], ["b"], ["c"], counted)
-    assert run.evaluate(["a"], ["b"]) == ("a translator", ["a"], ["b"], {"lowercase": False, "tokenize": "13a"})
+    assert run.evaluate("a a", "b b") == ("a translator", ["a a"], ["b b"], {"lowercase": False, "tokenize": "13a"})
     assert given == [(tmp_path, "7", {}), (tmp_path, "average", {})]
     assert run.export("~/out", "best", int8=True) == (tmp_path / "out", tmp_path, "best", {"int8": True})
     assert run.load("best", int8=True) == t2t_keras.load(tmp_path, "best", int8=True) == (tmp_path, "best", {"int8": True})
@@ -379,6 +385,7 @@ def test_each_option_of_a_sample_reaches_its_input():
     }  # fmt: skip
     assert [[(each.text, each.score) for each in row] for row in found] == [[("a", -1), ("\ufffd", -2)], [("c", -3), ("d", -4)]]
     assert all(each.constraints_met for row in found for each in row)  # It has none.
+    assert [[each.truncated for each in row] for row in found] == [[False] * 2, [True] * 2]
 
 
 def test_a_sentence_that_is_cut_before_it_is_sampled_is_named_by_its_place_among_all():

@@ -172,6 +172,21 @@ def test_runs_of_another_d_k_must_have_the_options_of_those_before(stand_ins, tm
     assert len(stand_ins) == 3
 
 
+@pytest.mark.parametrize("d_k", [4, 8], ids=["the same runs", "another d_k"])
+def test_runs_of_other_data_are_refused(stand_ins, tmp_path, d_k):
+    """Story: the figures of the text before were printed, and runs of other text joined them in the table."""
+    measured(tmp_path, 4)
+    folder, some = tmp_path / "scaled_4", tmp_path / "some"
+    (folder / "data/train").mkdir(parents=True)
+    some.touch()
+    run_folder.write(folder, runs(4)["scaled", 4], some, some)
+    for name, content in (("corpus.json", "{}"), ("subwords.model", "other sub-words"), ("train/records.tsv", "")):
+        (folder / "data" / name).write_text(content)
+    with pytest.raises(ValueError, match=f"{folder} holds a model with other sub-words than {folder / 'data'}"):
+        measured(tmp_path, d_k)
+    assert len(stand_ins) == 3
+
+
 def test_an_unfinished_run_is_not_resumed_with_other_options(stand_ins, tmp_path):
     folder, some = tmp_path / "scaled_4", tmp_path / "some"
     (folder / "checkpoints").mkdir(parents=True)
@@ -217,6 +232,17 @@ def test_the_tables_and_the_picture_show_what_was_measured(stand_ins, tmp_path):
     assert panels[4] == [*[pytest.approx([16, 8])] * 2, pytest.approx([50, 20])] and panels[5] == [[144, 72], [16, 8], [16, 8]]
 
 
+def test_lengths_that_were_not_measured_of_all_functions_are_left_out_of_the_table(stand_ins, tmp_path):
+    """Story: after a command that was stopped while it measured, one with fewer lengths ended with a KeyError."""
+    results = measured(tmp_path, 4)
+    results["memory"]["additive"]["32"] = 2**20
+    for function in FUNCTIONS:
+        results["memory"][function]["64"] = 2**20
+    (tmp_path / "attention_functions.json").write_text(json.dumps(results))
+    head = attention_functions.tables(measured(tmp_path, 4)).splitlines()[0]
+    assert [cell.strip() for cell in head.strip("|").split("|")][1:] == ["ms, n = 8", "ms, n = 16", "MiB, n = 8", "MiB, n = 16"]
+
+
 def test_exponents_are_fitted_from_128_on_and_what_could_not_be_measured_is_not_drawn(stand_ins, tmp_path):
     results = measured(tmp_path, 4)
     results["memory"] = dict.fromkeys(FUNCTIONS, {"64": 0, "127": 1, "128": 2**20, "256": 4 * 2**20})
@@ -225,9 +251,11 @@ def test_exponents_are_fitted_from_128_on_and_what_could_not_be_measured_is_not_
     assert [text.get_text() for text in memory.get_legend().get_texts()] == [f"{function}: n^2.00" for function in FUNCTIONS]
 
 
-@pytest.mark.parametrize(("number", "read"), [(3, [0, 1, 2]), (250, list(range(0, 200, 2)))])
-def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_path, number, read):
-    """On at most 100 of the validation pairs, of all lengths: every second one of 250. The seed decides on the first weights."""
+@pytest.mark.parametrize(("number", "read", "longest"), [(3, [0, 1, 2], 90), (250, list(range(0, 200, 2)), 2)])
+def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_path, number, read, longest):
+    """Story: after its training, a run ended at a sentence longer than a micro-batch of one row.
+
+    On at most 100 of the validation pairs, of all lengths: every second one of 250. The seed decides on the first weights."""
     given, measured = [], []
     rows = np.array([[4 + row, 3, 0] for row in range(number)], "int32")
 
@@ -245,13 +273,15 @@ def test_a_run_is_measured_with_its_first_weights_and_its_last(monkeypatch, tmp_
 
     monkeypatch.setattr(attention_functions.run, "train", lambda *arguments, **options: given.append((*arguments, options)))
     monkeypatch.setattr(attention_functions.batching, "batches", batches)
+    info = {"columns": {"source": True, "target": True}, "source_longest": longest, "target_longest": 2}
+    monkeypatch.setattr(attention_functions.shards, "read_info", {tmp_path / "data/valid": info}.get)
     monkeypatch.setattr(attention_functions.checkpoint, "load", load)
     monkeypatch.setattr(attention_functions, "of_model", of_model)
     model = ModelConfig(9, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=4, num_heads=1, d_k=2, d_v=2)
     options = run_options.Options(model, TrainConfig(seed=3, micro_batch_tokens=77))
     found = attention_functions._figures_of_run(tmp_path, options, "all", "quiet")
     assert found == {"before": {"perplexity": 1}, "after": {"perplexity": 2}}
-    reading = {"batch_tokens": 77, "seed": 0, "epochs": 1}
+    reading = {"batch_tokens": max(77, longest), "seed": 0, "epochs": 1}
     trained = (tmp_path, options, {"strategy": "all", "quiet": "quiet"})
     assert given == [trained, (options.data_folder(tmp_path) / "valid", reading), (tmp_path, "latest")]
     keras.utils.set_random_seed(3)

@@ -62,12 +62,8 @@ class Shouting:
         if any(self.fails_at in line for line in text.numpy()):
             raise (self.end or RuntimeError)("Told to stop.")
         self.seen += list(text.numpy())
-        return {"text": tf.strings.upper(text), "score": tf.zeros(tf.shape(text))}
-
-    def truncated(self, text):
-        import tensorflow as tf
-
-        return tf.strings.length(text) > self.max_input
+        truncated = tf.strings.length(text) > self.max_input
+        return {"text": tf.strings.upper(text), "score": tf.zeros(tf.shape(text)), "truncated": truncated}
 
     def tokenize(self, texts):
         import tensorflow as tf

@@ -196,6 +196,14 @@ def test_word_pieces_have_no_merges(subwords):
         BpeDropout(vocabulary.load(vocabulary.learn("word", LINES * 20, 265, **LEARN)), 0.1)
 
 
+def test_a_unigram_model_has_no_merges():
+    """Story: people may give a SentencePiece model of their own, whose default is unigram, and `bpe_dropout` then had no effect."""
+    words = "small walking talking something nothing house mouse".split()
+    model = learn((" ".join(each).encode() for each in itertools.permutations(words, 4)), 280, **LEARN, model_type="unigram")
+    with pytest.raises(ValueError, match="Expected byte-pair encoding .*bpe_dropout.*Received: a SentencePiece model without merges"):
+        BpeDropout(vocabulary.load(model), 0.1)
+
+
 def renewal_of(tokenizer, rate: float, training: bool = True):
     options = types.SimpleNamespace(train=TrainConfig(bpe_dropout=rate))
     return task("translation").renewal(tokenizer, options, training)

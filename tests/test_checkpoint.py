@@ -578,7 +578,7 @@ def test_the_weights_after_an_update_are_chosen_by_its_number(tmp_path):
 def test_the_number_of_no_checkpoint_is_answered_by_those_there_are(tmp_path, which):
     write_run(tmp_path, [2, 9])
     as_best(tmp_path, 2)
-    with pytest.raises(FileNotFoundError, match=f"No checkpoint for `checkpoint={which}` in {tmp_path}. There are step: 2, 9; best: 2."):
+    with pytest.raises(FileNotFoundError, match=f"No checkpoint for `checkpoint={which}` in {tmp_path}. There are updates: 2, 9; best: 2."):
         checkpoint.load(tmp_path, which, new_model())
 
 

@@ -167,7 +167,7 @@ def test_a_busy_server_is_asked_again_after_longer_and_longer_times(servers, req
     waited = []
     requests.before = fail(4, kind)
     predict = client.retrying(predict_of(servers, scheme), 5, sleep=waited.append)
-    assert list(client.translate_lines(predict, ["one"])) == [{"text": ["ONE"], "score": [pytest.approx(-0.3)]}]
+    assert list(client.translate_lines(predict, ["one"])) == [{"text": ["ONE"], "score": [pytest.approx(-0.3)], "truncated": False}]
     assert len(requests) == 5
     for seconds, most in zip(waited, [0.5, 1, 2, 4], strict=True):
         assert most / 2 <= seconds <= most
@@ -195,7 +195,8 @@ def test_no_more_translations_come_back_than_were_asked_for():
     outputs = {"text": [["a", "b", "c"], ["d", "", ""]], "score": [[-1.0, -2.0, -3.0], [-4.0, 0.0, 0.0]], "error": ["", ""]}
     for number in (1, 2):
         found = client.translate_batch(lambda signature, inputs: outputs, ["one", "two"], client.Options(n_best=number))
-        assert found[0] == {"text": ["a", "b"][:number], "score": [-1.0, -2.0][:number]} and found[1]["text"][0] == "d"
+        assert found[0] == {"text": ["a", "b"][:number], "score": [-1.0, -2.0][:number], "truncated": False}
+        assert found[1]["text"][0] == "d"
 
 
 def test_each_request_has_its_own_phrases_and_says_whether_they_are_there(servers):
@@ -272,6 +273,16 @@ def test_a_page_in_place_of_outputs_is_an_error(monkeypatch, code, content):
     answer.status_code, answer._content = code, content.encode()
     monkeypatch.setattr(Session, "post", lambda session, url, **options: answer)
     with pytest.raises(client.ServerError, match=f"refused the request: .*Log in first.*HTTP {code}"):
+        client.connect(client.Model("http://localhost:1", "translate"))("serving_default", {"text": ["one"]})
+
+
+def test_a_long_page_in_place_of_an_answer_is_shown_in_part(monkeypatch):
+    from requests import Response, Session
+
+    answer = Response()
+    answer.status_code, answer._content = 403, b"Log in first" + 99_999 * b"x"
+    monkeypatch.setattr(Session, "post", lambda session, url, **options: answer)
+    with pytest.raises(client.ServerError, match=r"refused the request: Log in firstx{988} \(HTTP 403\)$"):
         client.connect(client.Model("http://localhost:1", "translate"))("serving_default", {"text": ["one"]})
 
 
@@ -530,6 +541,19 @@ def test_the_program_warns_of_a_translation_that_lacks_a_phrase(servers, tmp_pat
     assert result.stderr.decode().splitlines() == ["Line 2: the translation lacks a phrase (--terms)."]
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("flags", [[], ["--alpha=1"], ["--sample"], ["--jsonl"]])
+def test_the_program_warns_of_a_line_that_was_cut(servers, scheme, flags):
+    """Story: translate.py warned of it, and the client did not."""
+    lines = [size * "x" for size in (stand_in.MAX_INPUT, stand_in.MAX_INPUT + 1, 1)]
+    if flags == ["--jsonl"]:
+        lines = [json.dumps({"text": line}) for line in lines]
+    result = program(f"--server={servers[scheme]}", *flags, stdin="\n".join(lines).encode())
+    [warning] = result.stderr.decode().splitlines()
+    assert result.returncode == 0 and warning == "Line 2: longer than the model's maximum input. Only the beginning is translated."
+    assert b"truncated" not in result.stdout and len(result.stdout.splitlines()) == 3
+
+
 def test_the_program_writes_the_n_best_of_lines_of_json(servers):
     stdin = b'{"text": "one"}\n{"text": "two", "constraints": ["x"]}\n'
     for flags, shown in (((), lambda values: values[0]), (("--n_best=2",), lambda values: values)):
@@ -592,6 +616,13 @@ def test_a_server_with_tls_is_asked_where_its_certificate_is_trusted_and_only_th
     refused = program(*arguments, stdin=b"one\n")
     assert refused.returncode == 1 and "certificate verify failed" in refused.stderr.decode().lower().replace("_", " ")
     assert len(requests) == 1
+
+
+@pytest.mark.parametrize("seconds", ["inf", "1e10"])
+def test_a_time_that_the_system_cannot_wait_is_refused(seconds):
+    """Story: a traceback, of gRPC or of the socket."""
+    result = program(f"--timeout={seconds}", stdin=b"one\n")
+    assert result.returncode == 1 and b"--timeout" in result.stderr and b"Traceback" not in result.stderr
 
 
 def test_no_lines_give_no_translations_and_need_no_server():

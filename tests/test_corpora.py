@@ -534,6 +534,15 @@ def test_sides_are_taken_for_swapped_from_half_a_nat_for_each_word_on_both(commo
 EXAMPLES = {"de": ["eins", "zwei", " ", "vier\u2028fünf"], "en": ["one", "two", "three", "four\u2028five"]}
 
 
+def test_the_names_of_many_files_may_be_longer_than_the_name_of_one(tmp_path, monkeypatch):
+    """Story: scores of a list of 41 files ended with "File name too long"."""
+    monkeypatch.chdir(tmp_path)
+    names = [f"{number:08}.txt" for number in range(41)]
+    for name in names:
+        pathlib.Path(name).write_text(f"{name}\n")
+    assert corpora.text(",".join(names)) == names
+
+
 def tfds_read(dataset: str, source: str, target: str, split: str = "train") -> list:
     data = DataConfig(dataset=dataset, source_language=source, target_language=target, train_split=split)
     return list(corpora.pairs(data, "train", 1, corpora.Report()))
@@ -597,6 +606,25 @@ def test_a_disk_that_is_full_while_tfds_downloads_is_not_taken_for_that_of_the_d
         tfds_read("wmt14_translate/de-en", "de", "en")
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (tfds.download.DownloadError("Failed to get url https://x.org/a.gz. HTTP code: 404."), "Failed to get .*/a.gz. HTTP code: 404"),
+        (AssertionError("Manual directory m does not exist.\nCreate it."), "Manual directory m does not exist. Create it"),
+        (KeyError(), "KeyError"),
+    ],
+)
+def test_what_tfds_says_of_a_set_that_it_cannot_prepare_is_a_sentence(wmt14, monkeypatch, error, reason):
+    """Story: a download that had moved ended the program with a traceback."""
+
+    def download(builder):
+        raise error
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", download)
+    with pytest.raises(OSError, match=f"^TFDS could not prepare wmt14_translate/de-en in .*/1.0.0: {reason}\\.$"):
+        tfds_read("wmt14_translate/de-en", "de", "en")
+
+
 def test_a_split_that_a_tfds_set_has_not_is_refused_with_those_it_has(wmt14):
     with pytest.raises(ValueError, match="'validate'.*train"):
         tfds_read("wmt14_translate/de-en", "de", "en", "validate")
@@ -609,9 +637,9 @@ def test_a_part_of_a_tfds_split_is_a_split(wmt14, split):
     assert wmt14 == [split]
 
 
-@pytest.mark.parametrize("dataset", ["wmt14_translate/xx-en", "wmt14_translat/de-en"])
+@pytest.mark.parametrize("dataset", ["wmt14_translate/xx-en", "wmt14_translat/de-en", "wmt14_translate/de-en:9.9.9"])
 def test_a_tfds_set_that_does_not_exist_is_refused(wmt14, dataset):
-    with pytest.raises(ValueError, match="xx-en|wmt14_translat "):
+    with pytest.raises(ValueError, match=f"^Expected a set of TFDS as `dataset`. Received: {dataset} \\(.*(xx-en|wmt14_translat |9.9.9)"):
         tfds_read(dataset, "de", "en")
 
 

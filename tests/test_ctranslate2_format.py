@@ -101,7 +101,7 @@ class Numbers:
     """Reads text as sub-words but writes ids, so that no two translations look alike."""
 
     def __init__(self, tokenizer: BytePairs):
-        self.tokenize, self.kept = tokenizer.tokenize, tokenizer.kept
+        self.cut, self.kept = tokenizer.cut, tokenizer.kept
 
     language, source = "", property(lambda self: self)
 

@@ -284,6 +284,19 @@ def test_quality_is_bleu_or_perplexity_or_another_figure_of_validation():
         assert (axes.get_title(loc="left"), axes.get_yscale(), len(axes.lines)) == (title, scale, number)
 
 
+@pytest.mark.parametrize(
+    ("tag", "expected"),
+    [
+        ("valid/bleu", ["nats per sub-word", "BLEU of greedy translations", "target tokens per second"]),
+        ("valid/accuracy", ["nats", "accuracy", "targets per second"]),
+    ],
+)
+def test_units_are_those_of_translation_for_its_runs_alone(tag, expected):
+    """Story: the curves of a classifier, whose loss is that of a text, had nats per sub-word and tokens per second."""
+    loss, quality, _, speed = curves.figure({"a": {"train/loss": {1: 2.0}, "valid/loss": {1: 2.0}, tag: {1: 1.0}}}).axes
+    assert [axes.get_ylabel() for axes in (loss, quality, speed)] == expected
+
+
 def test_several_runs_have_no_smoothed_loss_and_many_points_no_markers():
     run = {
         name: {step: 1.0 for step in range(number)}

@@ -81,6 +81,8 @@ def test_the_home_of_an_unknown_user_is_reported_without_a_traceback():
     result = program(main='import pathlib; pathlib.Path("~nobody of this name/run").expanduser()')
     expected = "Error: Could not determine home directory. A path begins with ~, or with ~ and the name of an unknown user.\n"
     assert (result.returncode, result.stderr) == (1, expected)
+    result = program("--parent=~nobody of this name/run", main='import pathlib; pathlib.Path(flags.FLAGS["parent"].value).expanduser()')
+    assert (result.returncode, result.stderr) == (1, expected)
     result = program(main='raise RuntimeError("another")')
     assert result.returncode == 1 and result.stderr.endswith("RuntimeError: another\n")
 
@@ -329,6 +331,22 @@ def test_a_config_is_found_with_its_ending_and_by_its_path(form, tmp_path):
     assert told(argument, cwd=tmp_path)["given"] == told(f"--flagfile={path}")["given"]
 
 
+def test_a_flagfile_may_be_in_the_home_folder(tmp_path, monkeypatch):
+    """A shell leaves the ~ after the = to the program."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.flags").write_text("--d_model=8\n")
+    found = told("--flagfile=~/mine.flags")
+    assert (found["given"][0], found["sources"]) == ({"d_model": 8}, {"d_model": "flagfile mine"})
+
+
+def test_a_flagfile_that_is_not_text_is_reported(tmp_path):
+    """Story: that of a model ended the program with a traceback."""
+    (tmp_path / "subwords.model").write_bytes(b"\n\xf2\xff")
+    result = program("--flagfile=subwords.model", cwd=tmp_path)
+    expected = "Error: Expected a flagfile, a text of flags. Received: subwords.model, which cannot be read: 'utf-8' codec can't decode"
+    assert (result.returncode, result.stderr.startswith(expected)) == (1, True), result.stderr
+
+
 def test_the_two_word_form_finds_configs_too(tmp_path):
     """absl takes --flagfile=NAME and --flagfile NAME alike."""
     result = program("--flagfile", CONFIGS[0].stem, cwd=tmp_path)
@@ -388,6 +406,11 @@ def test_no_folder_at_all_is_refused(names, tmp_path, monkeypatch):
             flags.run_folders(names)
     else:
         assert flags.run_folders(names) == [pathlib.Path()]  # The working directory.
+
+
+def test_the_names_of_several_runs_may_be_longer_than_the_name_of_a_folder():
+    names = [f"run_of_a_long_name_{number}" for number in range(20)]
+    assert flags.run_folders(",".join(names)) == [pathlib.Path(name) for name in names]
 
 
 def test_before_several_runs_each_folder_is_checked_and_text_that_they_share_is_read_once(tmp_path, monkeypatch):

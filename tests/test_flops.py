@@ -130,6 +130,8 @@ def test_the_summary_has_the_operations_and_the_paper_s_estimate():
     assert "3e+09 per text," in cost.summary(state(), 2, 0.0, "text")
     assert "estimate" not in cost.summary(state(), 2, 0.0, "text")
     assert "not counted" in cost.summary(state(flops=math.nan), 2, 0.0, "text")
+    assert "Training took 3e+12 " in cost.summary(state(), 2, 0.0, "text")
+    assert "Training took at most 3e+12 " in cost.summary(state(), 2, 0.0, "text", frozen=True)
 
 
 def test_operations_are_counted_over_all_updates_and_per_second():

@@ -104,6 +104,19 @@ def test_an_export_that_lacks_a_signature_is_refused(tmp_path):
         t2t_keras.load(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"])
+def test_an_export_that_was_copied_in_part_is_refused_in_one_sentence(tmp_path, name):
+    """Story: tracebacks of an OpError and an IndexError, as TensorFlow reports files that are truncated."""
+    module = tf.Module()
+    module.weight = tf.Variable(tf.zeros([999]))
+    tf.saved_model.save(module, str(tmp_path))
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:40])
+    with pytest.raises(
+        ValueError, match=rf"^Expected an export that can be loaded. Received: {tmp_path} \(.+\). If it is damaged, [^\n]+$"
+    ):
+        t2t_keras.load(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["config.json", "subwords.model", "checkpoints/step-*.json", "checkpoints/step-*.npz"])
 def test_a_pipe_in_place_of_a_file_stops_nothing(run, name):
     """Story: a program waited for ever for somebody to write into it."""
@@ -118,6 +131,17 @@ def test_an_export_does_not_go_into_the_folder_of_a_run(run):
     with pytest.raises(ValueError, match=f"Expected a folder for exports. Received: {run}, which holds a run."):
         t2t_keras.Run(run).export(run)
     assert not (run / "1").exists() and not (run / ".lock").exists()
+
+
+def test_an_export_does_not_go_into_another(run, tmp_path):
+    """Story: programs read the older export, which hid the new version inside it."""
+    version = tmp_path / "exports" / "1"
+    version.mkdir(parents=True)
+    (version / export_folder.SAVED_MODEL).touch()
+    expected = f"Received: {version}, which is an export itself. Give {tmp_path / 'exports'} as `export_dir`."
+    with pytest.raises(ValueError, match=expected):
+        t2t_keras.Run(run).export(version)
+    assert [path.name for path in version.iterdir()] == [export_folder.SAVED_MODEL]
 
 
 # Links.

@@ -13,7 +13,7 @@ import tensorflow as tf
 from t2t_keras import checkpoint, export_folder, line_translation, run_folder
 from t2t_keras.config import SampleConfig
 from t2t_keras.decoding import loading, minimum_bayes_risk, reranking
-from t2t_keras.export import loaded
+from t2t_keras.export import loaded, requests, signatures
 from t2t_keras.line_translation import LineTranslation
 from t2t_keras.text import piece_file
 
@@ -83,6 +83,21 @@ def test_options_that_fit_together_are_accepted(runs):
         LineTranslation(of_run(runs[0], diverse_groups=2), jsonl=True)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_best": 2}, "Expected `n_best=2` without `sample`."),
+        ({"jsonl": True, "terms": "x"}, "Expected `jsonl` and `terms` without `sample`."),
+        ({"mbr": "bleu"}, "Expected `mbr` to be chrf, or empty. Received: 'bleu'."),
+    ],
+    ids=str,
+)
+def test_options_that_a_pipeline_would_ignore_are_refused(runs, options, message):
+    """`translate.py` refuses them itself. Story: `beam.Translate` left out `n_best`, and failed at every line with phrases."""
+    with pytest.raises(ValueError, match=message):
+        LineTranslation(of_run(runs[0]), sample=SampleConfig(draws=2), **options)
+
+
 def test_search_and_tags_are_those_of_the_first_run_and_search_what_is_given(runs):
     asked = LineTranslation(of_run(*runs, alpha=0.75))
     assert (asked.search.beam_size, asked.search.alpha, asked.tags) == (4, 0.75, ["<1>"])
@@ -145,7 +160,9 @@ def test_samples_have_no_length_penalty_and_count_alike(runs, monkeypatch, sampl
         return {"text": tf.constant([["a", "b"]]), "score": tf.constant([[-1.0, -2.0]]), "truncated": tf.constant([False])}
 
     config, limits = types.SimpleNamespace(alpha=0.5), types.SimpleNamespace(batch_size=64)
-    translator = types.SimpleNamespace(config=config, limits=limits, n_best=found, sampler=lambda config: found)
+    translator = types.SimpleNamespace(config=config, limits=limits, n_best=found)
+    monkeypatch.setattr(signatures, "Signatures", lambda given: [given])
+    monkeypatch.setattr(requests, "sampler", lambda *given: found if given == ([translator], sample) else None)
     monkeypatch.setattr(loading, "load", lambda *arguments, **options: translator)
     monkeypatch.setattr(reranking, "reranked", lambda n_best, other, **options: seen.append(options) or n_best)
     monkeypatch.setattr(minimum_bayes_risk, "by_mbr", lambda result, weighted: seen.append(weighted) or result)

@@ -44,6 +44,8 @@ from t2t_keras.config import (
 from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding import translator
 from t2t_keras.decoding.translator import Translator
+from t2t_keras.export.requests import sampler
+from t2t_keras.export.signatures import Signatures
 from t2t_keras.layers.dropout import Dropout, WordDropout
 from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.model.bert import Bert, Classifier
@@ -582,7 +584,7 @@ def no_pair_twice(found: list[tuple]) -> bool:
 def drawn(lab, config) -> list[list[str]]:
     """The draws of one line that comes 20 times."""
     translator = Translator(Recurrent(seed=3), Numbers(), DecodeConfig(extra_length=5))
-    found = translator.sampler(config)(tf.constant(["5 4"] * 20), tf.range(20, dtype=tf.int64))["text"].numpy()
+    found = sampler(Signatures(translator), config)(tf.constant(["5 4"] * 20), tf.range(20, dtype=tf.int64))["text"].numpy()
     return [[text.decode() for text in row] for row in found]
 
 

@@ -390,6 +390,13 @@ def test_what_does_not_fit_the_parent_is_refused(folder, tmp_path, given, error,
     assert not checkpoint.kept(tmp_path / "child")
 
 
+def test_parts_that_the_model_does_not_have_are_refused_before_data_are_prepared(folder, tmp_path):
+    """Story: after hours of preparation, a misspelt `freeze` ended the run."""
+    with pytest.raises(ValueError, match="Received: heads."):
+        trained(tmp_path / "child", parent=str(folder / "parent"), **CHILD | {"freeze": "heads"})
+    assert not (tmp_path / "child").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

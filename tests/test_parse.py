@@ -34,9 +34,8 @@ class Translator:
         if line == "stop":
             raise ValueError("Told to stop.")
         tokens = "(NP " + " ".join("NN" for _ in line.split()) + " )NP" * ("broken" not in line)
-        return {"text": ["(NP )NP", tokens] if line.startswith("second") else [tokens, "(NP )NP"]}
-    def truncated(self, line):
-        return len(line.split()) > 3
+        texts = ["(NP )NP", tokens] if line.startswith("second") else [tokens, "(NP )NP"]
+        return {"text": texts, "truncated": len(line.split()) > 3}
 
 def translate_lines(translate, lines, *, batch_size, read_ahead):
     lines = iter(lines)
@@ -94,6 +93,24 @@ def test_a_broken_treebank_file_is_named_with_its_line_and_nothing_is_written(tm
     assert result.returncode == 1 and b"Traceback" not in result.stderr
     assert f"{tmp_path}/b.mrg, line 10: " in result.stderr.decode()
     assert not (tmp_path / "words").exists() and not (tmp_path / "brackets").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("words", "./words", "Expected two files as --source and --target. Received: ./words twice."),
+        ("1.mrg", "brackets", "Expected new files as --source and --target. Received: 1.mrg, a file of --trees."),
+        ("words", "link.mrg", "Expected new files as --source and --target. Received: 1.mrg, a file of --trees."),
+    ],
+)
+def test_a_file_is_not_written_over_a_treebank_or_twice(tmp_path, source, target, message):
+    """Story: the treebank was replaced by its words."""
+    (tmp_path / "1.mrg").write_text(TREES)
+    (tmp_path / "link.mrg").symlink_to("1.mrg")
+    result = parse("--linearize", "--trees=1.mrg", f"--source={source}", f"--target={target}", cwd=tmp_path)
+    assert (result.returncode, complaint(result)) == (1, f"Error: {message}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.mrg", "link.mrg"]
+    assert (tmp_path / "1.mrg").read_text() == TREES
 
 
 def test_a_line_gives_a_tree_and_a_blank_line_a_blank_line(nouns):
@@ -264,10 +281,8 @@ class Nouns:
             tf.strings.regex_replace(text, "[^ ]+", "NN"),
             tf.strings.regex_replace(text, "[^ ]+", "VB"),
         ]
-        return {"text": tf.stack(hypotheses, 1), "score": tf.zeros([tf.shape(text)[0], 3])}
-
-    def truncated(self, text):
-        return tf.strings.length(text) > 5
+        scores = tf.zeros([tf.shape(text)[0], 3])
+        return {"text": tf.stack(hypotheses, 1), "score": scores, "truncated": tf.strings.length(text) > 5}
 
 
 def test_sentences_of_any_length_keep_their_order_and_their_words():
@@ -289,7 +304,8 @@ def test_sentences_of_any_length_keep_their_order_and_their_words():
 def test_the_best_hypothesis_is_repaired_if_none_is_well_formed():
     class Broken(Nouns):
         def n_best(self, text):
-            return {"text": tf.stack([tf.strings.join([text, " )S"]), tf.strings.join([text, " )NP"])], 1)}
+            hypotheses = tf.stack([tf.strings.join([text, " )S"]), tf.strings.join([text, " )NP"])], 1)
+            return super().n_best(text) | {"text": hypotheses}
 
     (parse,) = parse_lines(Broken(), ["NN VB"])
     assert (str(parse.tree), parse.hypothesis, parse.repaired) == ("(TOP (NN NN) (VB VB))", 0, True)

@@ -54,6 +54,7 @@ def test_the_first_pattern_counts_and_own_expressions_may_hold_commas_and_slashe
         ("/(?<=a)b/", r"Assertions, references and flags are not supported: \(\?<\.$"),
         (r"/\\\((?>b)/", r"Assertions, references and flags are not supported: \(\?>\.$"),
         (r"/(a)[(?!]\1/", r"Assertions, references and flags are not supported: \\1\.$"),
+        (r"/\$\w{,8}x{,}/", r"RE2 has no \{,8\}: write \{0,8\}\.$"),
         ("/[[:upper:]]{2,}x/", r"Python has no \[:upper:\]: list the characters, as in \[A-Z\]\.$"),
         (r"/a[^\].[:^digit:]]/", r"Python has no \[:\^digit:\]"),
         (r"/\p{Lu}+/", "expected regular expressions of both Python and RE2 .* It is invalid: bad escape"),

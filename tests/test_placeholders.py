@@ -205,11 +205,11 @@ def test_a_model_that_copies_sub_words_copies_text_to_keep_in_every_way_to_trans
     assert [found.decode() for found in copier.n_best(text)["text"].numpy()[:, 0]] == LINES
     service, rows = Signatures(copier), [len(LINES)]
     assert [found.decode() for found in service.translate(text)["text"].numpy()] == LINES
-    options = [tf.zeros(rows, tf.int64), tf.fill(rows, 3), tf.fill(rows, 0.05), tf.ones(rows, tf.int32), tf.ones(rows)]
-    for drawn in (copier.sample(text, *options), service.sample(text, *options, tf.zeros(rows, tf.int32))):
-        assert [[found.decode() for found in row] for row in drawn["text"].numpy()] == [[line] * 3 for line in LINES]
+    options = [tf.fill(rows, 3), tf.fill(rows, 0.05), tf.ones(rows, tf.int32), tf.ones(rows), tf.zeros(rows, tf.int32)]
+    drawn = service.sample(text, tf.zeros(rows, tf.int64), *options)["text"].numpy()
+    assert [[found.decode() for found in row] for row in drawn] == [[line] * 3 for line in LINES]
     # Of {0} … {19}, the first 16 are one sub-word each, and the others four or more.
-    assert not copier.truncated(text).numpy().any() and copier.truncated(["{0} " * 61]).numpy().all()
+    assert not copier(text)["truncated"].numpy().any() and copier(tf.constant(["{0} " * 61]))["truncated"].numpy().all()
 
 
 @pytest.mark.medium

@@ -80,6 +80,16 @@ def test_without_an_update_to_profile_there_is_no_profile(tmp_path, messages, st
     assert list(tmp_path.iterdir()) == [] and messages == said
 
 
+def test_a_run_that_resumes_after_its_profile_is_not_warned(tmp_path, messages):
+    """Story: each start of a run that had been profiled warned that its updates were over."""
+    with Profiler(tmp_path, "1,2") as profiler:
+        make_updates(profiler, [1, 2, 3])
+    messages.clear()
+    with Profiler(tmp_path, "1,2") as profiler:
+        make_updates(profiler, [4, 5])
+    assert messages == [] and len(profiles(tmp_path)) == 1
+
+
 def test_a_profile_that_cannot_start_stops_no_run(tmp_path):
     tf.profiler.experimental.start(str(tmp_path / "other"))
     try:

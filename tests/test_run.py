@@ -491,21 +491,26 @@ def test_the_test_split_of_the_builtin_corpus_lies_beside_the_data(run):
 
 
 @pytest.mark.medium
-def test_a_dry_run_prepares_and_runs_the_largest_micro_batches_and_the_options_may_still_change(tmp_path):
+def test_a_dry_run_prepares_and_runs_the_largest_micro_batches_and_the_options_may_still_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_start, "retained", lambda options: f"`d_model={options.model.d_model}`")
     state, said = train(tmp_path, dry_run=True)
+    assert "earlier start" not in said
     assert state is None and said.count("Largest micro-batch of lengths up to ") == 4  # Up to 8, 16, 32 and 53 sub-words.
     assert f"{tmp_path} has these options now. Give other ones to change them." in said
     assert checkpoint.kept(tmp_path) == [] and not (tmp_path / "logs").exists()
     state, said = train(tmp_path, dry_run=True, model=dataclasses.replace(MODEL, d_ff=8))
     assert "Using the data in" in said and "Largest micro-batch" in said
+    assert "Options of an earlier start that were not given again: `d_model=8`." in said
     assert run_folder.read(tmp_path).model.d_ff == 8
 
 
 @pytest.mark.medium
-def test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options(copy):
+def test_a_dry_run_of_a_run_that_is_there_changes_none_of_its_options(copy, monkeypatch):
+    monkeypatch.setattr(run_start, "retained", lambda options: "`d_model=8`")
     before = contents(copy)
     _, said = train(copy, dry_run=True, train=dataclasses.replace(TRAIN, micro_batch_tokens=500))
-    assert "Changed for this dry run only: `micro_batch_tokens` 1000 → 500." in said and "has these options now" not in said
+    assert "Changed for this dry run only: `micro_batch_tokens` 1000 → 500." in said
+    assert "has these options now" not in said and "earlier start" not in said
     assert contents(copy) == before
 
 

@@ -23,6 +23,23 @@ def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
 # Resuming.
 
 
+def test_options_of_an_earlier_start_that_are_not_given_again_are_listed(tmp_path):
+    """Story: options of a dry run stayed in the folder, and the training that followed had them without a word."""
+    earlier = {"train_steps": "command line", "d_ff": "flagfile multi30k_en_de", "d_model": "parent: command line", "alpha": "command line"}
+    write(tmp_path, dataclasses.replace(OPTIONS, sources={**earlier, "vocab_size": "data folder"}))
+    values = {name: value for group in (OPTIONS.model, OPTIONS.train, OPTIONS.decode) for name, value in vars(group).items()}
+
+    def retained(**given) -> str:
+        sources = dict.fromkeys(["model_dir", *given], "command line")
+        return run_start.retained(run_start.resolve(tmp_path, given, sources=sources))
+
+    expected = [f"`{name}={values[name]}`" for name in ("d_ff", "train_steps", "alpha")]
+    assert retained(warmup_steps=7) == ", ".join(expected)
+    assert retained(train_steps=7) == ", ".join([expected[0], expected[2]])
+    assert retained(train_steps=7, d_ff=8, alpha=1.0) == ""
+    assert retained() == "", "A start that is given nothing resumes with all that it had."
+
+
 def other(field):
     """A valid value that is not the default."""
     texts = {

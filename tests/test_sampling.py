@@ -4,6 +4,7 @@ import collections
 import functools
 import itertools
 import math
+import types
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from test_translator import Numbers
 from t2t_keras.config import BOS, DecodeConfig, SampleConfig
 from t2t_keras.decoding.sampling import Sampled, _uniform, divided, draw, draw_of_most_likely, keys, random_bits
 from t2t_keras.decoding.translator import Translator, translate_lines
+from t2t_keras.export.requests import sampler
+from t2t_keras.export.signatures import Signatures
 from t2t_keras.layers.inference import inference
 
 WHOLE = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
@@ -385,8 +388,8 @@ def test_a_draw_repeats_no_n_gram_where_the_configuration_forbids_it():
 @pytest.mark.medium
 def test_a_translator_samples_text_by_the_numbers_of_lines():
     translator = Translator(Recurrent(seed=11), Numbers(), DecodeConfig(extra_length=3, max_input=4))
-    lines = ["5 4", "", "6 6 4", "5 4"]
-    found = translator.sampler(SampleConfig(draws=6, seed=3))(tf.constant(lines), tf.constant([5, 6, 7, 2**33], tf.int64))
+    signatures, lines = Signatures(translator), ["5 4", "", "6 6 4", "5 4"]
+    found = sampler(signatures, SampleConfig(draws=6, seed=3))(tf.constant(lines), tf.constant([5, 6, 7, 2**33], tf.int64))
     assert found["text"].shape == found["score"].shape == (4, 6)
     assert set(found["text"][1].numpy()) == {b""} and not found["score"][1].numpy().any()
     assert found["text"][0].numpy().tolist() != found["text"][3].numpy().tolist()
@@ -394,7 +397,7 @@ def test_a_translator_samples_text_by_the_numbers_of_lines():
     [expected] = drawn(translator, [[5, 4, EOS]], **options)
     assert [Numbers.written("5 4", text, 3) for text in found["text"][0].numpy()] == [list(tokens) for tokens, _ in expected]
     np.testing.assert_allclose(found["score"][0], [score for _, score in expected], atol=1e-5)
-    of_lines = translator.sampler(SampleConfig(draws=2, temperature=2.0))
+    of_lines = sampler(signatures, SampleConfig(draws=2, temperature=2.0))
     many, again = (
         [result["text"] for result in translate_lines(of_lines, lines * 9, first=0, **sizes)]
         for sizes in ({"batch_size": 5}, {"read_ahead": 7})
@@ -402,9 +405,18 @@ def test_a_translator_samples_text_by_the_numbers_of_lines():
     assert many == again and len({tuple(texts) for texts in many[::4]}) > 3
 
 
-def test_a_sampler_has_the_options_of_its_configuration_and_a_seed_for_each_line(monkeypatch):
-    translator = Translator(Recurrent(seed=11), Numbers(), DecodeConfig())
-    monkeypatch.setattr(translator, "sample", lambda *arguments: [values.numpy().tolist() for values in arguments])
-    sample = translator.sampler(SampleConfig(draws=3, seed=2, temperature=0.5, top_k=7, top_p=0.25))
-    found = sample(tf.constant(["a", "b"]), tf.constant([4, 9], tf.int64))
-    assert found == [[b"a", b"b"], [2 * 2**32 + 4, 2 * 2**32 + 9], [3, 3], [0.5, 0.5], [7, 7], [0.25, 0.25]]
+def test_a_sampler_has_the_options_of_its_configuration_and_a_seed_for_each_line():
+    def sample(**inputs):
+        seen.update({name: values.numpy().tolist() for name, values in inputs.items()})
+        return {"text": 1, "score": 2, "truncated": 3, "error": tf.constant(["", wrong])}
+
+    seen, wrong, config = {}, "", SampleConfig(draws=3, seed=2, temperature=0.5, top_k=7, top_p=0.25)
+    draws, lines = sampler(types.SimpleNamespace(sample=sample), config), (tf.constant(["a", "b"]), tf.constant([4, 9], tf.int64))
+    assert draws(*lines) == {"text": 1, "score": 2, "truncated": 3}
+    assert seen == {
+        "text": [b"a", b"b"], "seed": [2 * 2**32 + 4, 2 * 2**32 + 9], "draws": [3, 3], "temperature": [0.5, 0.5], "top_k": [7, 7],
+        "top_p": [0.25, 0.25], "max_length": [0, 0],
+    }  # fmt: skip
+    wrong = "top_k: expected less. "
+    with pytest.raises(ValueError, match="top_k: expected less. The sentence is: 'b'."):
+        draws(*lines)

@@ -253,7 +253,8 @@ def test_another_program_without_this_package_translates_and_scores_the_same(ver
     np.testing.assert_allclose(scores, expected["score"], atol=1e-4)
     np.testing.assert_allclose(log_probs, service.score(lines, lines)["log_prob"], atol=1e-4)
     rows = [len(LINES)]
-    drawn_here = translator.sample(lines, tf.range(len(LINES), dtype=tf.int64), *(tf.fill(rows, value) for value in (3, 0.8, 20, 0.9)))
+    options = (tf.fill(rows, value) for value in (3, 0.8, 20, 0.9, 0))
+    drawn_here = service.sample(lines, tf.range(len(LINES), dtype=tf.int64), *options)
     assert drawn == [[text.decode("utf-8", "replace") for text in row] for row in drawn_here["text"].numpy()]
     np.testing.assert_allclose(drawn_scores, drawn_here["score"], atol=2e-3)
     assert len({text for row in drawn for text in row}) > 10 and drawn[1] == [""] * 3
@@ -309,6 +310,17 @@ def test_an_export_in_bfloat16_says_so_and_scores_almost_as_one_in_float32(tmp_p
     assert np.isfinite(translations["score"]).all() and len(set(translations["text"].numpy())) > 6
     variables = sum(path.stat().st_size for path in folder.glob("variables/variables.data*"))
     assert variables < 1.2 * 2 * translator.model.count_params() + 10_000
+
+
+@pytest.mark.medium
+def test_a_weight_that_is_not_trained_is_exported_too(tmp_path):
+    """Story: an architecture with such a weight could be trained, and its export ended in an error of TensorFlow."""
+    translator, lines = stand_in.translator(DECODE), tf.constant(stand_in.sentences(3))
+    translator.model.embedding.trainable = False
+    signatures = tf.saved_model.load(str(savedmodel.export(translator, tmp_path, {}))).signatures
+    service = Signatures(translator)
+    expected, found = (score(source=lines, target=lines)["log_prob"] for score in (service.score, signatures["score"]))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_nothing_but_numbers_the_network_and_sub_words_is_in_the_graph(version):

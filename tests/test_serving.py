@@ -135,7 +135,7 @@ def test_rows_columns_and_a_lone_column_are_ways_to_say_the_same(servers):
     bodies = [{"instances": LINES}, {"instances": [{"text": line} for line in LINES]}, {"inputs": LINES}, {"inputs": {"text": LINES}}]
     answers = [post(servers, {"signature_name": "serving_default", **body}).json() for body in bodies]
     rows = answers[0]["predictions"]
-    assert len(rows) == len(LINES) and all(set(row) == {"text", "score"} for row in rows)
+    assert len(rows) == len(LINES) and all(set(row) == {"text", "score", "truncated"} for row in rows)
     assert answers[1]["predictions"] == rows
     for answer in answers[2:]:
         assert [dict(zip(answer["outputs"], row, strict=True)) for row in zip(*answer["outputs"].values(), strict=True)] == rows

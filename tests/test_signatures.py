@@ -188,6 +188,7 @@ def test_a_source_that_is_too_long_is_cut_and_that_is_reported(service):
     kept, longer = " ".join(words[:number]), " ".join(words[: number + 5])
     found = translated(service, [{"text": text, "alignment": True} for text in (kept, longer, longer + " x" * 2000)])
     assert found["truncated"].tolist() == [False, True, True]
+    assert numpy(service.translate(strings([kept, longer, longer + " x" * 2000])))["truncated"].tolist() == [False, True, True]
     expected = {**row_of(found, 0), "truncated": True}
     for row in (1, 2):
         assert_same(row_of(found, row), expected)
@@ -315,7 +316,7 @@ def test_score_is_the_log_softmax_of_the_model(service):
 
 def test_no_sentences_give_nothing(service):
     none = strings([])
-    assert {name: value.shape for name, value in service.translate(none).items()} == {"text": (0,), "score": (0,)}
+    assert {name: value.shape for name, value in service.translate(none).items()} == {"text": (0,), "score": (0,), "truncated": (0,)}
     scores = {name: value.shape for name, value in service.score(none, none).items()}
     assert scores == {"log_prob": (0,), "token_log_probs": (0, 0), "length": (0,), "truncated": (0,)}
     assert {name: value.shape for name, value in translated(service, []).items()} == {
@@ -503,7 +504,7 @@ def test_samples_of_rows_in_one_batch_are_those_of_requests_of_their_own(service
         assert together["text"][number, :draws].tolist() == alone["text"][0].tolist()
         np.testing.assert_allclose(together["score"][number, :draws], alone["score"][0], atol=1e-3)
         assert not any(together["text"][number, draws:]) and not together["score"][number, draws:].any()
-        assert alone["truncated"][0] == service.translator.truncated(strings([row["text"]]))[0]
+        assert alone["truncated"][0] == service.translator(strings([row["text"]]))["truncated"][0]
     assert set(together["text"][4]) == {b""} and not together["score"][4].any()
     only = dataclasses.replace(DECODE, beam_size=1)
     greedy = numpy(Translator(service.translator.model, service.translator.tokenizer, only)(strings([one])))

@@ -276,16 +276,16 @@ def test_a_translation_is_what_the_search_writes_for_the_ids_of_the_source(trans
     for found in (translator(tf.constant(LINES)), service.translate(tf.constant(LINES))):
         np.testing.assert_array_equal(found["text"], expected["text"])
         np.testing.assert_allclose(found["score"], expected["score"], atol=1e-5)
+        np.testing.assert_array_equal(found["truncated"], [False] * 4 + [True])
     assert len(set(expected["text"].numpy())) == len(LINES)
-    np.testing.assert_array_equal(translator.truncated(tf.constant(LINES)), [False] * 4 + [True])
 
 
 @pytest.mark.medium
-def test_the_best_of_many_samples_are_read_with_the_source_s_sub_words_too(translator):
+def test_the_best_of_many_samples_are_read_with_the_source_s_sub_words_too(translator, service):
     """At a low temperature all draws are the greedy translation."""
     rows = tf.ones(len(LINES), tf.int32)
-    found = translator.sample(
-        tf.constant(LINES), tf.zeros(len(LINES), tf.int64), rows, tf.fill(len(LINES), 0.01), 0 * rows, tf.ones(len(LINES))
+    found = service.sample(
+        tf.constant(LINES), tf.zeros(len(LINES), tf.int64), rows, tf.fill(len(LINES), 0.01), 0 * rows, tf.ones(len(LINES)), 0 * rows
     )
     greedy = Translator(translator.model, translator.tokenizer, dataclasses.replace(DECODE, beam_size=1))
     np.testing.assert_array_equal(found["text"][:, 0], greedy(tf.constant(LINES))["text"])

@@ -77,6 +77,24 @@ def test_the_loss_scale_starts_anew_with_a_run_and_with_another_dtype(state, dty
     assert (state.dtype, tuple(state.loss_scale)) == (dtype, scale)
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "best"),
+    [(20, 500, (-math.inf, 0, 0)), (20, 20, (45.0, 30, 2)), (0, 500, (45.0, 30, 2))],
+    ids=["other sentences", "the same sentences", "an older state"],
+)
+def test_bleu_of_another_number_of_sentences_does_not_compare(before, now, best):
+    """Story: a resumed run with more sentences, which are harder, never had a better validation, and stopped early."""
+    state = TrainState(step=50, best=45.0, best_step=30, validations_since_best=2, valid_sentences=before)
+    assert state.set_valid_sentences(now) == (best[1] == 0)
+    assert (state.valid_sentences, state.best, state.best_step, state.validations_since_best) == (now, *best)
+
+
+def test_a_new_run_has_no_best_validation_to_forget():
+    state = TrainState()
+    assert not state.set_valid_sentences(20)
+    assert state.valid_sentences == 20 and state == TrainState(valid_sentences=20)
+
+
 def test_a_point_has_means_over_the_updates_since_the_last():
     state = TrainState()
     for tokens in (60.0, 20.0):

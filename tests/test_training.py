@@ -255,6 +255,19 @@ def test_the_checkpoint_of_an_end_is_replaced_in_a_longer_run(folder, tmp_path):
     assert steps_on_disk(tmp_path) == [6, 9, 10]
 
 
+def test_a_kill_before_the_checkpoint_of_an_end_is_removed_leaves_it_out_all_the_same(folder, tmp_path, monkeypatch):
+    """Story: the next run did not know that one checkpoint replaced another, and the average had both."""
+    Run(folder, tmp_path, train_steps=4, keep_checkpoints=3)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(checkpoint, "remove", lambda path: killed())
+        Run(folder, tmp_path, keep_checkpoints=3)
+    assert steps_on_disk(tmp_path) == [3, 4, 6]
+    Run(folder, tmp_path, train_steps=6, keep_checkpoints=3)
+    assert steps_on_disk(tmp_path) == [3, 6]
+    Run(folder, tmp_path, keep_checkpoints=3)
+    assert steps_on_disk(tmp_path) == [3, 6, 8]
+
+
 @pytest.mark.parametrize("how", ["killed", "told to end earlier", "killed at once"])
 def test_a_run_that_stopped_and_went_on_equals_one_that_did_not_to_the_last_bit(folder, finished, tmp_path, how):
     """Killed between checkpoints, with dropout; other weights are in place before. Weights, optimizer, data, best validation."""
@@ -371,6 +384,17 @@ def test_a_best_checkpoint_of_updates_that_a_kill_undid_is_replaced(folder, tmp_
         path.unlink()
     Run(folder, tmp_path, train_steps=3, valid_steps=3)
     assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path, checkpoint.BEST)] == [3]
+
+
+def test_a_resumed_run_that_translates_more_sentences_chooses_its_best_validation_anew(folder, tmp_path, pretended):
+    bleu = {"best_metric": "bleu", "metric": "valid/bleu", "valid_steps": 1}
+    Run(folder, tmp_path, figures={1: 45, 2: 44}, train_steps=2, valid_sentences=2, **bleu)
+    same = Run(folder, tmp_path, figures={3: 38}, train_steps=3, valid_sentences=2, **bleu).state
+    assert (same.best, same.best_step, same.validations_since_best) == (45.0, 1, 2)
+    more = Run(folder, tmp_path, figures={4: 37, 5: 38, 6: 36}, train_steps=6, valid_sentences=500, **bleu)
+    assert (more.state.best, more.state.best_step, more.state.validations_since_best) == (38.0, 5, 1)
+    assert [checkpoint.step_of(path) for path in checkpoint.kept(tmp_path, checkpoint.BEST)] == [5]
+    assert any("translate another number of sentences" in line for line in more.said)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_functions_become_graphs_without_autograph(model, tokenizer, monkeypatch
     translator = Translator(model, tokenizer, DecodeConfig(beam_size=1, extra_length=3))
     service = Signatures(translator)
     of_service = (service.translate, service.translate_with_options, service.sample, service.score)
-    for function in (translator.__call__, translator.n_best, translator.sample, *of_service):
+    for function in (translator.__call__, translator.n_best, *of_service):
         function.get_concrete_function()
     perplexity(translator, ["one"], ["eins"])
     assert len(statuses) >= 8 and "ENABLED" not in statuses
@@ -76,9 +76,9 @@ class Numbers:
     def kept(self, text):
         return None
 
-    def tokenize(self, text, max_length=0, kept=None):
+    def cut(self, text, longest, kept=None):
         ids = tf.strings.to_number(tf.strings.split(text), tf.int32)
-        return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1)
+        return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS)], axis=1), tf.fill(tf.shape(text), False)
 
     language, source = "", property(lambda self: self)
 
@@ -158,7 +158,8 @@ def test_a_source_with_more_sub_words_than_max_input_is_truncated(tokenizer, tra
     lines = ["two", "", "one million and two", "one million and two hundred", "x" * 100_000, "½ " * 50]
     sizes = [len(ids) for ids in tokenizer.tokenize(tf.constant(lines))]
     cut = Translator(translator.model, tokenizer, DecodeConfig(max_input=sizes[2]))
-    assert cut.truncated(tf.constant(lines)).numpy().tolist() == [size > sizes[2] for size in sizes] == [False] * 3 + [True] * 3
+    found = [translate(tf.constant(lines))["truncated"].numpy().tolist() for translate in (cut, cut.n_best)]
+    assert found == [[size > sizes[2] for size in sizes]] * 2 == [[False] * 3 + [True] * 3] * 2
 
 
 def test_a_translation_is_at_most_extra_length_longer_than_its_source(model):

@@ -101,6 +101,7 @@ def test_a_constituent_of_the_same_label_stays():
         ("S-TPC=3-1", "S"),
         ("NP", "NP"),
         ("-LRB-", "-LRB-"),
+        ("=", "="),
         ("-NONE-", "-NONE-"),
         ("PRT|ADVP", "PRT|ADVP"),
     ],

@@ -33,7 +33,7 @@ _KEEP_PATTERNS = flags.DEFINE_string("keep_patterns", "", "What the translation 
 options.define_sampling()
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines per request; servers may have a limit.", lower_bound=1)
 _PARALLEL = flags.DEFINE_integer("parallel", 4, "Number of concurrent requests.", lower_bound=1, upper_bound=64)
-_TIMEOUT = flags.DEFINE_float("timeout", 60.0, "Seconds to wait for a response.", lower_bound=0.001)
+_TIMEOUT = flags.DEFINE_float("timeout", 60.0, "Seconds to wait for a response.", lower_bound=0.001, upper_bound=86_400)
 _ATTEMPTS = flags.DEFINE_integer(
     "attempts", 8, "Number of attempts if the server is unavailable or busy, with growing delays.", lower_bound=1
 )
@@ -73,6 +73,8 @@ def translate() -> None:
     numbered = sample.draws > 1 if sample else _N_BEST.value is not None
     hidden = True if at_keyboard or sys.stdout.isatty() else None  # None: hidden unless stderr is a terminal.
     for number, result in enumerate(tqdm.tqdm(results, unit=" lines", disable=hidden), 1):
+        if result.pop("truncated"):
+            warn(f"Line {number}: longer than the model's maximum input. Only the beginning is translated.")
         if _JSONL.value:
             answer = result if _N_BEST.value else {name: values[0] for name, values in result.items()}
             sys.stdout.buffer.write(f"{json.dumps(answer, ensure_ascii=False)}\n".encode())

@@ -7,14 +7,16 @@ python tools/compare.py --reference=test.de --source=test.en runs/base runs/mine
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 
 from absl import flags
 
-from t2t_keras import checkpoint, registry, run_folder
+from t2t_keras import checkpoint, phrases, registry, run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.config import AVERAGE
 from t2t_keras.decoding import process_environment
+from t2t_keras.line_translation import LineTranslation, LineTranslator
 from t2t_keras.log import logger, printable
 from t2t_keras.text import piece_file
 
@@ -60,21 +62,17 @@ def _check_runs(folders: list[pathlib.Path]) -> None:
         process_environment.choose(models, "float32", int8=False)
 
 
-def _load(folder: pathlib.Path):
+def _load(folder: pathlib.Path) -> LineTranslator:
     """Loads a run, as it was configured."""
     with options.without_noise():
-        from t2t_keras.decoding.loading import load
-
-        return load(folder)
+        return LineTranslation({"model_dir": [folder], "which": AVERAGE, "dtype": "float32", "int8": False}).load(phrases.Terms({}))
 
 
-def _translate(translator, source: list[str]) -> list[str]:
-    """Translates with a run."""
+def _translate(name: str, by_line: LineTranslator, source: list[str]) -> list[str]:
+    """Translates with a run, whose warnings begin with its name."""
     import tqdm
 
-    from t2t_keras.decoding.translator import translate_lines
-
-    results = translate_lines(translator, source, batch_size=translator.limits.batch_size)
+    results = by_line.results(source, lambda message: logger.warning(f"{name}: {message}"))
     return [result["text"] for result in tqdm.tqdm(results, total=len(source), unit=" lines", disable=None)]  # None: unless a terminal.
 
 
@@ -88,7 +86,7 @@ def compare(operands: list[str]) -> None:
         raise ValueError(f"Expected two different systems or more, the baseline first. Received: {', '.join(operands)}.")
     scores.require(tokenize=_TOKENIZE.value)
     picture_format = figures.format_of(pathlib.Path(_PICTURE.value)) if _PICTURE.value else ""
-    runs = {name: path for name in operands if (path := pathlib.Path(name).expanduser()).is_dir()}
+    runs = {name: path for name in operands if os.path.isdir(path := pathlib.Path(name).expanduser())}
     _check_runs(list(runs.values()))
     references = [(f"--reference={names}", names) for names in _REFERENCE.value]
     sources = [(f"--source={_SOURCE.value}", _SOURCE.value)] if _SOURCE.value else []
@@ -101,10 +99,10 @@ def compare(operands: list[str]) -> None:
         page, picture = (files.enter_context(lines.written_whole(name)) if name else None for name in (_HTML.value, _PICTURE.value))
         translators = {}
         for name, folder in runs.items():
-            translator = _load(folder)
-            systems[name] = _translate(translator, source)
+            by_line = _load(folder)
+            systems[name] = _translate(name, by_line, source)
             if page:  # Aligns later.
-                translators[name] = translator
+                translators[name] = by_line.translator
         found = comparison.compare(
             {name: systems[name] for name in operands},
             *texts[: len(references)],

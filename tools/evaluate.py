@@ -60,7 +60,7 @@ def _translated(translator: LineTranslator, output: BinaryIO | None, files: cont
 
 def run() -> None:
     from t2t_keras.data import corpora
-    from t2t_keras.evaluation import scores, significance
+    from t2t_keras.evaluation import scores
     from t2t_keras.text import lines
 
     given = flags.FLAGS["model_dir"].value
@@ -81,23 +81,21 @@ def run() -> None:
     given_files = [*files, *((_REFERENCE.name, name) for name in _REFERENCE.value)]
     texts = corpora.texts([(f"--{flag}={name}", name) for flag, name in given_files])
     sources, hypotheses, references = texts[0], texts[len(files) - 1], texts[len(files) :]
-    samples, _ = significance.affordable(len(references[0]), _BOOTSTRAP_SAMPLES.value)
-    count = {"lowercase": _LOWERCASE.value, "tokenize": _TOKENIZE.value, "samples": samples}
+    count = {"lowercase": _LOWERCASE.value, "tokenize": _TOKENIZE.value, "samples": _BOOTSTRAP_SAMPLES.value}
     found = scores.scores(hypotheses, *references, **count) if _HYPOTHESIS.value else {}
     with contextlib.ExitStack() as until_translated:
         output = until_translated.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else None
         if model:
             with options.without_noise():
-                from t2t_keras.decoding.loading import load
                 from t2t_keras.evaluation.evaluate import evaluate
                 from t2t_keras.evaluation.perplexity import perplexity
 
-                translator = load(**model)
+                by_line = asked.load(asked.read_terms())
             if _HYPOTHESIS.value:
-                found["perplexity"] = perplexity(translator, sources, *references)
+                found["perplexity"] = perplexity(by_line.translator, sources, *references)
             else:
-                translate = functools.partial(_translated, LineTranslator(asked, asked.read_terms(), translator), output, until_translated)
-                hypotheses, found = evaluate(translator, sources, *references, **count, translate=translate)
+                translate = functools.partial(_translated, by_line, output, until_translated)
+                hypotheses, found = evaluate(by_line.translator, sources, *references, **count, translate=translate)
             found |= {"checkpoint": model["which"], "dtype": model["dtype"], "int8": model["int8"]}
             if len(model["model_dir"]) > 1:
                 weights = model["ensemble_weights"] or [1.0] * len(model["model_dir"])
@@ -107,6 +105,7 @@ def run() -> None:
             if asked.rerank_with:
                 found |= {name: value for name, value in choice.items() if name != "mbr"}
     if _COMPOUND_SPLIT.value:
+        samples = _BOOTSTRAP_SAMPLES.value if "bleu_mean" in found else 0  # As many as have fit into memory.
         found |= scores.compound_split_bleu(
             hypotheses, *references, language=_COMPOUND_SPLIT.value, lowercase=_LOWERCASE.value, samples=samples
         )

@@ -31,6 +31,8 @@ options.define_trained_model()
 
 
 def export() -> None:
+    if not _EXPORT_DIR.value:
+        raise ValueError("Expected a folder as --export_dir. Received none.")
     if "://" in _EXPORT_DIR.value:
         raise ValueError(f"Expected --export_dir to be a local folder. Received: {_EXPORT_DIR.value}. Export locally, then copy.")
     model, export_dir = options.trained_model(), pathlib.Path(_EXPORT_DIR.value).expanduser()

@@ -8,6 +8,7 @@ python tools/parse.py --score --gold='wsj/23/*.mrg' --parsed=trees
 
 import contextlib
 import json
+import pathlib
 import sys
 
 from absl import flags
@@ -72,8 +73,12 @@ def _linearize() -> None:
     from t2t_keras.parsing.trees import clean, preterminals, read_trees
     from t2t_keras.text import lines
 
-    if _SOURCE.value == _TARGET.value:
-        raise ValueError(f"Expected two files as --source and --target. Received: {_SOURCE.value} twice.")
+    written = [pathlib.Path(name).expanduser().resolve() for name in (_SOURCE.value, _TARGET.value)]
+    if written[0] == written[1]:
+        raise ValueError(f"Expected two files as --source and --target. Received: {_TARGET.value} twice.")
+    treebank = corpora.expand(_TREES.value)
+    if replaced := [path for path in treebank if path.resolve() in written]:
+        raise ValueError(f"Expected new files as --source and --target. Received: {replaced[0]}, a file of --trees.")
     sentences = empty = 0
     known = set()  # Phrases that are written.
 
@@ -82,7 +87,7 @@ def _linearize() -> None:
         target.write(f"{' '.join(to_tokens(tree))}\n".encode())
 
     with lines.written_whole(_SOURCE.value) as source, lines.written_whole(_TARGET.value) as target:
-        for path in corpora.expand(_TREES.value):
+        for path in treebank:
             for tree in map(clean, read_trees(corpora.text(str(path)), str(path))):
                 if not tree.children:
                     empty += 1

@@ -2,7 +2,7 @@
 
 python tools/prepare.py --train_source=a.en --train_target=a.de --valid_source=v.en --valid_target=v.de --data_dir=data/x
 
-A large corpus takes all cores of the machine; Apache Beam has more machines: --beam_runner=FlinkRunner --beam_options=…
+For a large corpus it uses all cores of the machine, or several machines by Apache Beam: --beam_runner=FlinkRunner --beam_options=…
 """
 
 import functools

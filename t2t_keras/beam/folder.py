@@ -17,12 +17,12 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from t2t_keras.data import beam_files
+from t2t_keras.files import EXCHANGE
 from t2t_keras.line_translation import READ_AHEAD
 from t2t_keras.text.lines import bounded, uncompressed
 
 LINES_PER_CHUNK = READ_AHEAD  # So that the batches are those of `translate.py`.
 BYTES_PER_CHUNK = 2**26  # A chunk ends at the first of both limits.
-EXCHANGE = beam_files.EXCHANGE  # Folder of the chunks that are translated.
 LOCK = ".lock"
 JOB = "translate.json"  # Describes the job in its folder.
 PROBLEMS = ".problems"  # Ending of the file of messages beside a translated file.

@@ -102,7 +102,7 @@ def chosen_architecture() -> str:
         except ValueError as error:
             sys.exit(f"Error: {name_flags(str(error))}")
     for name in ("model_dir", "parent"):
-        with contextlib.suppress(KeyError, OSError, ValueError):  # A new run, or one that is refused later.
+        with contextlib.suppress(KeyError, OSError, ValueError, RuntimeError):  # A new run, or one that is refused later.
             return run_folder.architecture_of(pathlib.Path(values[name]).expanduser())
     defined = run_options.ARCHITECTURE in flags.FLAGS
     return flags.FLAGS[run_options.ARCHITECTURE].default if defined else run_options.TRANSFORMER
@@ -152,6 +152,9 @@ def define_trained_model(required: bool = True) -> None:
         text = f"Code of the {side} language, such as eng_Latn, of a multilingual model; empty for the run's."
         flags.DEFINE_string(f"{side}_language", "", text)
     define(DecodeConfig)
+    for field in dataclasses.fields(DecodeConfig):
+        flags.FLAGS[field.name].help += " By default that of the run."
+        flags.FLAGS.set_default(field.name, None)
 
 
 def run_folders(paths: str) -> list[pathlib.Path]:
@@ -161,7 +164,7 @@ def run_folders(paths: str) -> list[pathlib.Path]:
         ValueError: there is none.
     """
     whole = pathlib.Path(paths).expanduser()
-    found = [whole] if whole.is_dir() else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
+    found = [whole] if os.path.isdir(whole) else [pathlib.Path(path.strip()).expanduser() for path in paths.split(",") if path.strip()]
     if not found:
         raise ValueError(f"Expected the folder of a run as `model_dir`. Received: {paths!r}.")
     return found
@@ -205,7 +208,8 @@ def translating_model() -> dict:
     Raises:
         ValueError: there are options of the model, and it is an export.
     """
-    export = export_folder.export_in(pathlib.Path(flags.FLAGS["model_dir"].value).expanduser())
+    folder = pathlib.Path(flags.FLAGS["model_dir"].value).expanduser()  # Or the names of several, which may be too long for one.
+    export = export_folder.export_in(folder) if os.path.isdir(folder) else None
     if export is None:
         return trained_model()
     if present := [f"--{name}" for name in OF_TRAINED_MODEL if flags.FLAGS[name].present]:
@@ -386,15 +390,21 @@ def _warn_of_former_names() -> None:
 
 
 def _find_flagfile(name: str) -> str:
-    """Returns the path of the config of that name; returns a path unchanged."""
-    if pathlib.Path(name).is_file():
-        return name
-    for folder in CONFIGS:
-        path = folder / (name.removesuffix(".flags") + ".flags")
-        if path.exists():
-            return str(path)
-    known = sorted({path.stem for folder in CONFIGS for path in folder.glob("*.flags")})
-    sys.exit(f"Error: Expected a flagfile or one of the configs {', '.join(known)}. Received: {name}.")
+    """Returns the path of a flagfile, which is given by its path, or by its name if it is a config.
+
+    Ends the program with a message if there is no such file, or if it is not text.
+    """
+    given = pathlib.Path(os.path.expanduser(name))  # A shell leaves the ~ of --flagfile=~/mine.flags.
+    paths = [given, *(folder / (name.removesuffix(".flags") + ".flags") for folder in CONFIGS)]
+    found = next((path for path in paths if path.is_file()), None)
+    if found is None:
+        known = sorted({path.stem for folder in CONFIGS for path in folder.glob("*.flags")})
+        sys.exit(f"Error: Expected a flagfile or one of the configs {', '.join(known)}. Received: {name}.")
+    try:
+        found.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"Error: Expected a flagfile, a text of flags. Received: {name}, which cannot be read: {error}.")
+    return str(found)
 
 
 def find_flagfiles(arguments: list[str]) -> list[str]:

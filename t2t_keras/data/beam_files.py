@@ -9,8 +9,7 @@ from typing import BinaryIO
 from apache_beam.io.filesystems import FileSystems
 
 from t2t_keras.data.corpora import Pair
-
-EXCHANGE = "t2t_keras_exchange"  # Name of the folder.
+from t2t_keras.files import EXCHANGE
 
 
 def absolute(path: str) -> str:

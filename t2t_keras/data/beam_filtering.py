@@ -3,7 +3,7 @@
 The program reads the text and writes it in chunks to a folder that the workers can read. The workers judge single pairs, find repetitions,
 and score what is left; the program joins their verdicts in the order of the text. To find repetitions, the workers group hashes by their
 remainder, so that a group fits into memory, and look in the order of the text for those that were there before. Near repetitions are
-looked for when exact ones are rejected, as there. So the result is the same for every runner and number of workers.
+looked for after exact ones are rejected, as in `filtering`. So the result is the same for every runner and number of workers.
 """
 
 import functools

@@ -1,8 +1,8 @@
 """Sentence pairs (section 5.1) from text files, from a TFDS translation dataset or from the built-in corpus.
 
 Invalid input raises an error that names its place, or is left out and counted. A pair is (source, target), or (source,) for a task that
-needs no target, UTF-8 bytes without the end of the line. Only `\n` ends a line; U+2028, form feeds and similar characters are part of a
-sentence. This keeps two files aligned.
+needs no target, UTF-8 bytes without the end of the line. Only a line feed ends a line; U+2028, form feeds and similar characters are part
+of a sentence. This keeps two files aligned.
 """
 
 import codecs
@@ -289,8 +289,8 @@ def text(names: str, skip_bad_lines: bool = False) -> list[str]:
         ValueError: a file is empty or broken, or a line is not UTF-8 or too long.
         OSError: a file cannot be read.
     """
-    pipe, lines = pathlib.Path(names), []
-    for path, number, line in _lines([pipe] if pipe.is_fifo() else expand(names), Report(), {}):
+    lines, is_pipe = [], os.path.exists(names) and pathlib.Path(names).is_fifo()  # `exists` takes names of any length.
+    for path, number, line in _lines([pathlib.Path(names)] if is_pipe else expand(names), Report(), {}):
         try:
             lines.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
@@ -408,6 +408,11 @@ def _aligned(
             yield beginning + source, *(line for _, _, line in others)
 
 
+def _on_one_line(error: Exception) -> str:
+    """Returns the message of an error of TFDS without line ends and a final period."""
+    return " ".join(str(error).split()).removesuffix(".") or type(error).__name__
+
+
 def _tfds_builder(data: DataConfig):
     """Returns the builder of a TFDS translation dataset. Its name may have the languages in either order."""
     import tensorflow_datasets as tfds
@@ -415,11 +420,11 @@ def _tfds_builder(data: DataConfig):
     name, _, languages = data.dataset.partition("/")
     try:
         builder = tfds.builder(data.dataset)
-    except ValueError as error:
+    except (ValueError, AssertionError) as error:  # The latter for an unknown version.
         try:
             builder = tfds.builder(f"{name}/{'-'.join(reversed(languages.split('-')))}")
         except Exception:
-            raise error from None
+            raise ValueError(f"Expected a set of TFDS as `dataset`. Received: {data.dataset} ({_on_one_line(error)}).") from error
     known = sorted(getattr(builder.info.features, "keys", list)())
     for option in ("source_language", "target_language"):
         if (language := getattr(data, option)) not in known:
@@ -439,8 +444,8 @@ def tfds_pairs(data: DataConfig, split: str, report: Report) -> Iterator[Pair]:
     builder = _tfds_builder(data)
     try:
         builder.download_and_prepare()
-    except OSError as error:  # Which may name no file, so that it would be taken for one of the data folder.
-        raise OSError(f"TFDS could not prepare {data.dataset} in {builder.data_dir}: {error}.") from error
+    except Exception as error:  # Of TFDS's own classes; an OSError may name no file, and would be taken for one of the data folder.
+        raise OSError(f"TFDS could not prepare {data.dataset} in {builder.data_dir}: {_on_one_line(error)}.") from error
     if builder.info.splits:
         try:
             builder.info.splits[split]

@@ -13,6 +13,7 @@ import itertools
 import json
 import pathlib
 import random
+import shutil
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +25,7 @@ from t2t_keras import data_folder, files, gpus, patterns, tensorflow_files
 from t2t_keras.config import TEXT_OPTIONS, DataConfig
 from t2t_keras.data import corpora, processes, shards
 from t2t_keras.data_folder import CORPUS
-from t2t_keras.files import LOCK, SOURCE_SUBWORDS, SUBWORDS, write_whole
+from t2t_keras.files import EXCHANGE, LOCK, SOURCE_SUBWORDS, SUBWORDS, write_whole
 from t2t_keras.log import logger
 from t2t_keras.task import Task
 from t2t_keras.text import piece_file, vocabulary
@@ -400,6 +401,17 @@ def _write_shards(
             raise ValueError(f"{path} was changed while it was being read. Run the same command again.")
 
 
+def _remove_unfinished(folder: pathlib.Path) -> None:
+    """Removes what a preparation that was not finished has left and another one would not replace: shards of other numbers, the text that
+    Beam's workers were given, and sub-words of the source.
+    """
+    (folder / SOURCE_SUBWORDS).unlink(missing_ok=True)
+    for split in ("train", "valid"):
+        shutil.rmtree(folder / split / EXCHANGE, ignore_errors=True)
+        for shard in (folder / split).glob("*-of-*.tfrecord"):
+            shard.unlink()
+
+
 def _make(
     data: DataConfig, vocab_size: int, seed: int, folder: pathlib.Path, task: Task, write_train: Callable, source_vocab_size: int
 ) -> None:
@@ -428,7 +440,7 @@ def _make(
         if (number := int(subwords.source.words(tf.constant([tag])).row_lengths()[0])) > 1:
             advice = "Only byte-pair encoding that was learned with this `source_tag`, and does not normalize it, keeps it as one."
             logger.warning(f"The tag {tag} is divided into {number} sub-words. {advice}")
-    (folder / SOURCE_SUBWORDS).unlink(missing_ok=True)  # Of a preparation that was not finished.
+    _remove_unfinished(folder)
     for name, model in zip((SUBWORDS, SOURCE_SUBWORDS), subwords.models, strict=False):
         write_whole(folder / name, model)
     _write_shards(folder, data, seed, text, subwords, task, write_train)

@@ -3,8 +3,8 @@
 A pair has a sequence of ids in each column: `source` and `target` for translation, others for other tasks. A record is a
 `tf.train.Example` with two little-endian byte strings for each column. `source_ids` are the concatenated sentences, as uint16, or as int32
 if the vocabulary has more than 65,536 sub-words. `source_lengths` are uint16, one value per pair. Sentences are not padded. The shard of a
-pair is drawn from a seed and the index of the pair: each shard is a
-random sample of the corpus, also of a sorted one, and does not depend on which process writes it.
+pair is drawn from a seed and the index of the pair: each shard is a random sample of the corpus, also of a sorted one, and does not depend
+on which process writes it.
 
 `records.tsv` has one line per record: the number of its shard, the offset and the length of its content in bytes, the number of its
 pairs, and the fingerprint of its content. With this index a damaged record can be located and skipped without losing other records.

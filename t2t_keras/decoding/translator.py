@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.config import BOS, EOS, PAD, DecodeConfig, SampleConfig
+from t2t_keras.config import BOS, EOS, PAD, DecodeConfig
 from t2t_keras.decoding import sampling
 from t2t_keras.decoding.beam_search import beam_search
 from t2t_keras.decoding.constraints import Avoided, Banks
@@ -106,29 +106,26 @@ class Translator(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def n_best(self, text):
-        """Translates [B] string → {"text": [B, W] string, "score": [B, W] float32}, best first.
+        """Translates [B] string → {"text": [B, W] string, "score": [B, W] float32, "truncated": [B] boolean}, the best of a line first.
 
-        A blank line gives empty translations with score 0.
+        A blank line gives empty translations with score 0. Sources are cut to `max_input` sub-words; `truncated` is True for those.
         """
         return self._n_best(text, self.config.beam_size)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def __call__(self, text):
-        """Translates [B] string → {"text": [B] string, "score": [B] float32}."""
-        return {name: values[:, 0] for name, values in self._n_best(text, 1).items()}
-
-    def truncated(self, text):
-        """Returns whether a source has more than `max_input` sub-words and is cut: [B] string → [B] boolean."""
-        return self.source_tokenizer.cut(text, self.config.max_input, self.tokenizer.kept(text))[1]
+        """Translates [B] string → {"text": [B] string, "score": [B] float32, "truncated": [B] boolean}; see `n_best`."""
+        found = self._n_best(text, 1)
+        return found | {name: found[name][:, 0] for name in ("text", "score")}
 
     def _n_best(self, text, number: int):
         kept = self.tokenizer.kept(text)
-        source = self.source_tokenizer.tokenize(text, max_length=self.config.max_input, kept=kept)
+        source, truncated = self.source_tokenizer.cut(text, self.config.max_input, kept)
         rows, length = tf.shape(text), tf.cast(source.row_lengths(), tf.int32)
         sequences, scores = self.search(
             source, tf.fill(rows, float(self.config.alpha)), length + self.config.extra_length, tf.fill(rows, number)
         )
-        return self.texts(sequences, scores, blank=self.source_tokenizer.is_blank(source), kept=kept)
+        return self.texts(sequences, scores, blank=self.source_tokenizer.is_blank(source), kept=kept) | {"truncated": truncated}
 
     def texts(self, sequences: tf.RaggedTensor, scores, blank, kept=None):
         """Converts results of `search` to text.
@@ -215,46 +212,17 @@ class Translator(tf.Module):
         in_order = tf.RaggedTensor.from_row_lengths(log_probs, tf.gather(length, order), validate=False)
         return tf.gather(in_order, tf.math.invert_permutation(order))
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int64, tf.int32, tf.float32, tf.int32, tf.float32)
-        ],
-        autograph=False,
-    )  # fmt: skip
-    def sample(self, text, seed, draws, temperature, top_k, top_p):
-        """Draws translations with the probabilities of the model.
+    def drawn_texts(self, sequences: tf.RaggedTensor, scores: tf.RaggedTensor, blank, kept=None):
+        """Converts results of `draw` to text, as `texts` does.
 
         Args:
-            text: [B] string.
-            seed: [B] int64, of each sentence.
-            draws: [B] int32, number of translations.
-            temperature, top_k, top_p: [B], see `sampling.Sampled`.
+            sequences, scores: the translations.
+            blank: [B] boolean, see `texts`.
+            kept: [B, N] string, see `texts`.
 
         Returns:
-            text: [B, N] string, in the order of their numbers, where N is the largest of `draws`; empty after its own.
-            score: [B, N] float32, log P of the model. A blank line has 0.
+            {"text": [B, N] string, "score": [B, N] float32}, in the order of the draws; empty and 0 after those of a sentence.
         """
-        kept = self.tokenizer.kept(text)
-        source = self.source_tokenizer.tokenize(text, max_length=self.config.max_input, kept=kept)
-        length = tf.cast(source.row_lengths(), tf.int32)
-        options = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-        sequences, scores = self.draw(source, length + self.config.extra_length, draws, self.search_weights, **options)
-        return self.drawn_texts(sequences, scores, blank=self.source_tokenizer.is_blank(source), kept=kept)
-
-    def sampler(self, config: SampleConfig) -> Callable:
-        """Returns a function from lines [B] string and their numbers [B] int64, from 0, to what `sample` returns."""
-
-        def sample(text, number):
-            fill = functools.partial(tf.fill, tf.shape(text))
-            seed = tf.constant(sampling.seed_of_line(config.seed, number.numpy()))
-            return self.sample(
-                text, seed, fill(config.draws), fill(float(config.temperature)), fill(config.top_k), fill(float(config.top_p))
-            )
-
-        return sample
-
-    def drawn_texts(self, sequences: tf.RaggedTensor, scores: tf.RaggedTensor, blank, kept=None):
-        """Converts results of `draw` to text, as `texts` does; `blank` is [B] boolean. Returns what `sample` returns."""
         kept = kept if kept is None else tf.gather(kept, scores.value_rowids())
         texts = scores.with_values(self.tokenizer.detokenize(sequences.values, kept)).to_tensor("")
         scores = scores.to_tensor()

@@ -109,7 +109,7 @@ def compare(
     seed: int = significance.SEED,
     examples: int = 10,
 ) -> Comparison:
-    """Compares the translations of two or more systems.
+    """Compares the translations of two or more systems. Tests that take more memory than is free are left out, with a warning.
 
     Args:
         systems: translations of the same text by the name of their system; the first is the baseline.
@@ -135,6 +135,7 @@ def compare(
         received = ", ".join(f"{len(text):,}" for text in texts)
         raise ValueError(f"Expected as many sentences of each system, reference and source, and at least one. Received: {received}.")
     bleu, chrf = scores.bleu_metric(lowercase=lowercase, tokenize=tokenize), scores.chrf_metric(lowercase=lowercase)
+    samples, trials = significance.affordable(len(outputs[0]), samples, trials, len(outputs))
     options, references = {"samples": samples, "trials": trials, "seed": seed}, list(map(list, references))
     bleus, signature = significance.estimates(bleu, outputs, references, **options)
     chrfs, chrf_signature = significance.estimates(chrf, outputs, references, **options)

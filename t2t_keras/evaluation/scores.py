@@ -37,8 +37,10 @@ def require(*, tokenize: str = "13a", compound_split: str = "", rouge: bool = Fa
 def scores(hypotheses: list[str], *references: list[str], lowercase: bool = False, tokenize: str = "13a", samples: int = 0) -> dict:
     """Computes all scores of a corpus: the results of `bleu` and `chrf`, "exact_match" and "sentences".
 
-    "exact_match" is the share of translations that equal one of their references.
+    "exact_match" is the share of translations that equal one of their references. Confidence intervals that take more memory than is free
+    are left out, with a warning.
     """
+    samples, _ = significance.affordable(len(hypotheses), samples)
     exact = sum(hypothesis in known for hypothesis, *known in zip(hypotheses, *references, strict=True))
     return {
         **bleu(hypotheses, *references, lowercase=lowercase, tokenize=tokenize, samples=samples),
@@ -69,8 +71,8 @@ def bleu(hypotheses: list[str], *references: list[str], lowercase: bool = False,
         samples: number of bootstrap samples for a confidence interval; 0: none.
 
     Returns:
-        {"bleu": 0 to 100, "signature": the settings that a comparison needs}. With samples that fit into memory also "bleu_mean", their
-        mean score, and "bleu_margin": the 95% confidence interval is "bleu_mean" ± "bleu_margin".
+        {"bleu": 0 to 100, "signature": the settings that a comparison needs}. With samples also "bleu_mean", their mean score, and
+        "bleu_margin": the 95% confidence interval is "bleu_mean" ± "bleu_margin".
     """
     score, signature = _estimate("bleu", bleu_metric(lowercase=lowercase, tokenize=tokenize), hypotheses, references, samples)
     return {**score, "signature": signature}
@@ -123,7 +125,7 @@ def compound_split_bleu(hypotheses: list[str], *references: list[str], language:
 
 
 def _estimate(name: str, metric, hypotheses: list[str], references: Sequence[list[str]], samples: int) -> tuple[dict, str]:
-    """Computes {NAME, NAME_mean, NAME_margin}, the latter two with samples only that fit into memory, and the signature."""
+    """Computes {NAME, NAME_mean, NAME_margin}, the latter two with samples only, and the signature."""
     check(hypotheses, references)
     [found], signature = significance.estimates(metric, [hypotheses], references, samples=samples)
     return {name: found.score, **({} if found.mean is None else {f"{name}_mean": found.mean, f"{name}_margin": found.margin})}, signature

@@ -80,8 +80,7 @@ def estimates(
 
     Returns:
         An estimate for each system, and sacreBLEU's signature. Where a score equals the baseline's, p is 1, the probability of a difference
-        of at least 0; sacreBLEU counts larger differences only, and would find such systems to differ (jhclark/multeval issue 5). Tests
-        that take more memory than is free are left out, with a warning.
+        of at least 0; sacreBLEU counts larger differences only, and would find such systems to differ (jhclark/multeval issue 5).
 
     Raises:
         ValueError: a number is too small.
@@ -90,7 +89,7 @@ def estimates(
         raise ValueError(
             f"Expected 0 or more samples and trials, and a seed of at least 1. Received: {samples} samples, {trials} trials, seed={seed}."
         )
-    samples, trials = affordable(len(systems[0]), samples, trials if len(systems) > 1 else 0, len(systems))
+    trials = trials if len(systems) > 1 else 0
     if not (samples or trials):
         scores = [metric.corpus_score(system, references).score for system in systems]
         return [Estimate(score) for score in scores], str(metric.get_signature())

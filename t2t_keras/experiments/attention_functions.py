@@ -21,7 +21,7 @@ import numpy as np
 from keras import ops
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from t2t_keras import checkpoint, markdown, registry, run_options
+from t2t_keras import checkpoint, markdown, registry, run_folder, run_options
 from t2t_keras.compat import replaced_calls
 from t2t_keras.config import ATTENTION_FUNCTIONS, PAD
 from t2t_keras.data import batching, shards
@@ -111,7 +111,9 @@ def _figures_of_run(folder: pathlib.Path, options: run_options.Options, strategy
     """Trains a run, or resumes it, and measures its model with its first weights and with its last."""
     run.train(folder, options, strategy=strategy, quiet=quiet)
     with shards.plain_errors():
-        batches = batching.batches(options.data_folder(folder) / "valid", batch_tokens=options.train.micro_batch_tokens, seed=0, epochs=1)
+        valid = options.data_folder(folder) / "valid"
+        budget = max(options.train.micro_batch_tokens, *shards.counted(shards.read_info(valid)))
+        batches = batching.batches(valid, batch_tokens=budget, seed=0, epochs=1)
         rows = [
             tuple(row[row != PAD] for row in pair)
             for batch in batches.as_numpy_iterator()
@@ -129,15 +131,18 @@ def _check_alike(runs: dict[tuple[str, int], run_options.Options], found: dict[s
     """Checks that runs, and those of earlier commands, differ in the function and d_k alone.
 
     Raises:
-        ValueError: other options of a run differ.
+        ValueError: other options of a run, or its data, differ.
     """
-    file, options = output_dir / RESULTS, series.determining(next(iter(runs.values())))
-    asked = {name: value for name, value in options.items() if name not in _OF_ONE_RUN}
+    file, any_run = output_dir / RESULTS, next(iter(runs.values()))
+    asked = {name: value for name, value in series.determining(any_run).items() if name not in _OF_ONE_RUN}
     for had in (of_run["options"] for of_function in found.values() for of_run in of_function.values()):  # Older ones have fewer.
         if changed := [f"{name}={asked[name]} ({file}: {had[name]})" for name in asked if name in had and asked[name] != had[name]]:
             raise ValueError(
                 f"Expected the options of the runs in {output_dir}. Received: {', '.join(changed)}. Give another `output_dir`."
             )
+    for folder in (output_dir / f"{function}_{d_k}" for function, of_function in found.items() for d_k in of_function):
+        if run_folder.is_run(folder):
+            series.check_data(folder, any_run)
     for (function, d_k), of_run in runs.items():
         series.is_current(None, output_dir / f"{function}_{d_k}", of_run, series.determining)
 
@@ -165,7 +170,7 @@ def measure(
         `options`, and the results of `of_model` before and after training.
 
     Raises:
-        ValueError: the folder has runs of other options, also of an earlier command, or damaged results; see also `run.train`.
+        ValueError: the folder has runs of other options or data, also of an earlier command, or damaged results; see also `run.train`.
         FileNotFoundError, BlockingIOError, StoppedError: see `run.train`.
     """
     file = output_dir / RESULTS
@@ -189,8 +194,9 @@ def measure(
 
 
 def tables(results: dict) -> str:
-    """Formats the results as two Markdown tables: the cost against n, and the runs against d_k."""
-    lengths = sorted({int(length) for points in results["memory"].values() for length in points})
+    """Formats the results as two Markdown tables: the cost against n, as far as all functions were measured, and the runs against d_k."""
+    measured = [results[kind][function].keys() for kind in ("seconds", "memory") for function in ATTENTION_FUNCTIONS]
+    lengths = sorted(map(int, set.intersection(*map(set, measured))))
     costs = [f"{unit}, n = {length:,}" for unit in ("ms", "MiB") for length in lengths]
     lines = []
     for function in ATTENTION_FUNCTIONS:

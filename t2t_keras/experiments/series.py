@@ -1,4 +1,4 @@
-"""Trains runs one after another and scores each. Interrupted, it resumes where it was."""
+"""Trains runs one after another and scores each. After an interruption, it resumes where it was."""
 
 import contextlib
 import dataclasses
@@ -92,13 +92,23 @@ def is_current(result: Scored | None, folder: pathlib.Path, options: run_options
     if changed:
         received = ", ".join(f"{name}={wanted[name]} ({folder}: {before[name]})" for name in changed)
         raise ValueError(f"Expected the options that {folder.name} was trained with. Received: {received}. Give another `output_dir`.")
+    if result:
+        check_data(folder, options)
+    return result is not None
+
+
+def check_data(folder: pathlib.Path, options: run_options.Options) -> None:
+    """Checks that a run was trained on the data of some options, if these are prepared.
+
+    Raises:
+        ValueError: the run, or the data folder, has other data.
+    """
     data = options.data_folder(folder)
-    if result and (data / data_folder.CORPUS).exists():
+    if (data / data_folder.CORPUS).exists():
         own_source = data_folder.source_subwords_in(data)
         run_folder.check_data(folder, data / run_folder.SUBWORDS, data / "train" / shards.RECORDS, own_source)
         model, task = options.model, options.task
         prepare.check_folder(data, options.data, model.vocab_size, options.train.seed, task, options.source_vocab_size)
-    return result is not None
 
 
 def _is_trained(folder: pathlib.Path, options: run_options.Options) -> bool:

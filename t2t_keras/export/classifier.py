@@ -159,7 +159,7 @@ def export(export_dir: pathlib.Path, model_dir: pathlib.Path, which: str = "aver
     # Only the objects that the signature uses. For a Keras model, TensorFlow would save functions of every layer.
     held = tf.Module()
     held.tokenizer = classifier.tokenizer
-    held.weights = [weight.value for weight in classifier.model.trainable_variables]
+    held.weights = [weight.value for weight in classifier.model.weights]
     description = {
         "model": dataclasses.asdict(classifier.model.config),
         "labels": classifier.names,

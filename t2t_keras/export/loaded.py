@@ -2,16 +2,13 @@
 
 import pathlib
 import types
-from collections.abc import Callable
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Registers the operations of an export's tokenizer.
 
 from t2t_keras import export_folder, gpus
-from t2t_keras.config import SampleConfig
-from t2t_keras.decoding.sampling import seed_of_line
 from t2t_keras.decoding.sub_batches import Limits
-from t2t_keras.export.requests import check, option_inputs, sample_inputs
+from t2t_keras.export.requests import checked, option_inputs
 from t2t_keras.phrases import JOINER, MAX_SUBWORDS
 
 
@@ -47,15 +44,6 @@ class LoadedExport:
         """Translates [B] string → "text" [B, W] string, "score" [B, W] float32 and "truncated" [B] boolean."""
         return self._found(text, self.config.beam_size)
 
-    def sampler(self, config: SampleConfig) -> Callable:
-        """Returns a function from lines [B] string and their numbers [B] int64, from 0, to draws; see `Translator.sampler`."""
-
-        def sample(text, number) -> dict:
-            seed = tf.constant(seed_of_line(config.seed, number.numpy()))
-            return _checked(self.sample(**sample_inputs(text, seed, config)), text)
-
-        return sample
-
     def fits(self, phrase: str, text: str) -> bool:
         """Returns whether a phrase has few enough sub-words for a constraint of a text, as far as `score` tells.
 
@@ -65,18 +53,19 @@ class LoadedExport:
         return length <= MAX_SUBWORDS + 1 + bool(self.languages)
 
     def _found(self, text, n_best: int) -> dict:
-        return _checked(self.translate_with_options(**option_inputs(text, n_best=n_best)), text)
-
-
-def _checked(outputs: dict, text) -> dict:
-    check(outputs, (line.decode("utf-8", "replace") for line in text.numpy()))
-    return {name: outputs[name] for name in ("text", "score", "truncated")}
+        return checked(self.translate_with_options(**option_inputs(text, n_best=n_best)), text)
 
 
 def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
-    """Loads a SavedModel and returns its signatures that take options. Raises `ValueError` if one is missing."""
+    """Loads a SavedModel and returns its signatures that take options. Raises `ValueError` if it is damaged or one is missing."""
     gpus.share()
-    model = tf.saved_model.load(str(export))
+    try:
+        model = tf.saved_model.load(str(export))
+    except (OSError, ValueError, IndexError, tf.errors.OpError) as error:  # IndexError: the file of the weights was truncated.
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(
+            f"Expected an export that can be loaded. Received: {export} ({reason}). If it is damaged, copy it or export the run again."
+        ) from error
     names = ("translate_with_options", "sample", "score")
     missing = {"serving_default", *names} - set(model.signatures)
     if missing:

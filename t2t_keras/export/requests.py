@@ -3,11 +3,12 @@
 The functions take signatures as `Signatures` of a translator has them, or a `LoadedExport`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
 from t2t_keras.config import SampleConfig
+from t2t_keras.decoding.sampling import seed_of_line
 from t2t_keras.export.signatures import OWN_ALPHA
 from t2t_keras.phrases import Request, joined
 
@@ -44,6 +45,27 @@ def check(outputs: dict, texts: Iterable[str]) -> None:
     for text, error in zip(texts, outputs["error"].numpy(), strict=True):
         if error:
             raise ValueError(f"{error.decode().strip()} The sentence is: {text[:80]!r}.")
+
+
+def checked(outputs: dict, text) -> dict:
+    """Returns `text`, `score` and `truncated` in the outputs for sentences [B] string; raises `ValueError` if there is an error."""
+    check(outputs, (line.decode("utf-8", "replace") for line in text.numpy()))
+    return {name: outputs[name] for name in ("text", "score", "truncated")}
+
+
+def sampler(signatures, config: SampleConfig) -> Callable:
+    """Returns a function from lines [B] string and their numbers [B] int64, from 0, to their draws.
+
+    Args:
+        signatures: object with `sample`.
+        config: options of the draws. Those of a line depend on its number.
+    """
+
+    def sample(text, number) -> dict:
+        seed = tf.constant(seed_of_line(config.seed, number.numpy()))
+        return checked(signatures.sample(**sample_inputs(text, seed, config)), text)
+
+    return sample
 
 
 def translate_requests(signatures, requests: Sequence[Request], n_best: int = 0) -> dict:

@@ -113,7 +113,7 @@ def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
     # Only the objects that the signatures use. For a Keras model, TensorFlow would save functions of every layer.
     held = tf.Module()
     held.tokenizers = [translator.tokenizer, *translator.other_sources]
-    held.weights = translator.int8.matrices if translator.int8 else [weight.value for weight in translator.model.trainable_variables]
+    held.weights = translator.int8.matrices if translator.int8 else [weight.value for weight in translator.model.weights]
     tf.saved_model.save(held, str(folder), signatures=signatures)
     extra = folder / EXTRA
     extra.mkdir()

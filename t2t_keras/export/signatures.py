@@ -73,15 +73,15 @@ class Signatures(tf.Module):
 
     @tf.function(input_signature=_inputs(text=tf.string), autograph=False)
     def translate(self, text):
-        """Translates with the configured search: [B] string → {"text": [B] string, "score": [B] float32}.
+        """Translates with the configured search: [B] string → {"text": [B] string, "score": [B] float32, "truncated": [B] boolean}.
 
-        A blank line gives an empty translation with score 0. Sources are cut to `max_input` sub-words.
+        A blank line gives an empty translation with score 0. Sources are cut to `max_input` sub-words; `truncated` is True for those.
         """
         rows = tf.shape(text)
         alpha, nothing, no = tf.fill(rows, OWN_ALPHA), tf.fill(rows, ""), tf.fill(rows, False)
         number = tf.zeros(rows, tf.int32)
         found = self.translate_with_options(text, alpha, number, number + 1, nothing, no, nothing, nothing, no)
-        return {name: found[name][:, 0] for name in ("text", "score")}
+        return {**{name: found[name][:, 0] for name in ("text", "score")}, "truncated": found["truncated"]}
 
     @tf.function(
         input_signature=_inputs(

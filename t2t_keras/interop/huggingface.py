@@ -1,4 +1,4 @@
-"""Brings a model in: from a folder of transformers' format, or by its name on the hub, to the folder of a run."""
+"""Imports a model, from a folder in the format of transformers or by its name on the hub, as the folder of a run."""
 
 import dataclasses
 import os

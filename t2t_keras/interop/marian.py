@@ -1,4 +1,4 @@
-"""Brings a Marian or OPUS-MT model in; see `huggingface`."""
+"""Imports a Marian or OPUS-MT model; see `huggingface`."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Writes a run as a Marian model in transformers' format, for `MarianMTModel` and `MarianTokenizer`: the way back of `marian`.
+"""Writes a run as a Marian model in transformers' format, for `MarianMTModel` and `MarianTokenizer`: the inverse of `marian`.
 
 Ids are in the order of OPUS-MT's: the end token, unknown, the sub-words in their order, padding; only where the source has fewer than the
 target, the padding of the target has the id of the source's. Marian's decoder starts from the padding, which is masked elsewhere, so that

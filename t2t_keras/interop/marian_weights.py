@@ -1,7 +1,7 @@
 """Weights of a Marian or M2M-100 model under the names and in the order of ours.
 
 transformers has a matrix [out, in] where Keras has [in, out]. Its position encodings have all sines before all cosines, where section 3.5
-alternates them: the D columns of every weight are brought into that order, which neither layer normalization nor attention notices. The
+alternates them: the D columns of every weight are put in that order, on which layer normalization and attention do not depend. The
 frequencies are 10000^(-2i / D) in Marian, and 10000^(-i / (D / 2 - 1)) in M2M-100.
 
 Letters: D d_model, V vocabulary.

@@ -54,8 +54,5 @@ def parse_lines(translator: Callable, lines: Iterable[str], *, batch_size: int =
             waiting.append(words)
             yield " ".join(words)
 
-    def translate(text) -> dict:
-        return {**translator.n_best(text), "truncated": translator.truncated(text)}
-
-    for result in translate_lines(translate, sentences(), batch_size=batch_size, read_ahead=read_ahead):
+    for result in translate_lines(translator.n_best, sentences(), batch_size=batch_size, read_ahead=read_ahead):
         yield _choose(result["text"], waiting.popleft(), result["truncated"])

@@ -155,8 +155,8 @@ def read_file(lines: list[str], name: str, number: int | None = None) -> tuple[l
 
 
 def without_function(label: str) -> str:
-    """Removes function tags and indices: NP-SBJ-1 → NP, NP=2 → NP. A label that begins with "-" stays: -LRB-."""
-    return label if label.startswith("-") else re.split("[-=]", label)[0]
+    """Removes function tags and indices: NP-SBJ-1 → NP, NP=2 → NP. A label that begins with "-" or "=" stays: -LRB-."""
+    return re.split("[-=]", label)[0] or label
 
 
 def clean(tree: Tree) -> Tree:

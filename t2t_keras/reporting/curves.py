@@ -125,7 +125,6 @@ def _draw_panel(axes, panel: _Panel, runs: dict[str, Scalars]) -> None:
         )
     axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold")
     axes.set_xlabel("update")
-    axes.set_ylabel(panel.unit)
     if panel.log:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -197,8 +196,12 @@ def figure(runs: dict[str, Scalars]):
         drawn.set_dpi(_DPI)
         drawn.set_layout_engine("constrained")
         drawn.suptitle(_title(runs), fontsize=12)
-        for axes, panel in zip(drawn.subplots(2, 2).flat, (_LOSS, _quality(runs), _LEARNING_RATE, _SPEED), strict=True):
+        quality = _quality(runs)
+        of_translation = quality in (_BLEU, _PERPLEXITY)  # The targets of other tasks are masked words, or texts.
+        units = {} if of_translation else {_LOSS: "nats", _SPEED: "targets per second"}
+        for axes, panel in zip(drawn.subplots(2, 2).flat, (_LOSS, quality, _LEARNING_RATE, _SPEED), strict=True):
             _draw_panel(axes, panel, runs)
+            axes.set_ylabel(units.get(panel, panel.unit))
         if rows:
             from matplotlib.lines import Line2D
 

@@ -22,6 +22,7 @@ class Profiler(contextlib.AbstractContextManager):
 
     def __init__(self, folder: pathlib.Path, steps: str):
         self._folder, self._running, self._done = folder, False, 0
+        self._profiles = folder / "plugins/profile"  # Where TensorFlow writes them.
         self._first, self._last = map(int, steps.split(",")) if steps else (0, 0)
         self._due = bool(steps)
 
@@ -33,10 +34,10 @@ class Profiler(contextlib.AbstractContextManager):
         """Surrounds an update."""
         if self._due and step >= self._first:
             self._due = False
-            if step > self._last:
-                logger.warning(f"Expected the updates of profile_steps={self._first},{self._last} ahead. The run is at {step:,} already.")
-            else:
+            if step <= self._last:
                 self._start()
+            elif not self._profiles.exists():  # A run that resumes after its profile has it.
+                logger.warning(f"Expected the updates of profile_steps={self._first},{self._last} ahead. The run is at {step:,} already.")
         if not self._running:
             yield
             return
@@ -59,6 +60,6 @@ class Profiler(contextlib.AbstractContextManager):
         self._running = False
         try:
             tf.profiler.experimental.stop()
-            logger.info(f"Wrote a profile of updates up to {self._done:,} to {self._folder / 'plugins/profile'}.")
+            logger.info(f"Wrote a profile of updates up to {self._done:,} to {self._profiles}.")
         except (tf.errors.OpError, OSError) as error:
             logger.warning(f"Could not write the profile: {getattr(error, 'message', error)}. Training continues.")

@@ -26,8 +26,10 @@ class BpeDropout:
     """
 
     def __init__(self, subwords: BytePairs, rate: float):
-        if type(subwords) is not BytePairs:  # A vocabulary of words is a kind of byte pairs without merges.
-            raise ValueError(f"Expected byte-pair encoding (`subwords=bpe`) with `bpe_dropout`. Received: {type(subwords).__name__}.")
+        is_kind = type(subwords) is BytePairs  # A vocabulary of words is a kind of byte pairs without merges.
+        if not (is_kind and _are_ranks(subwords)):
+            received = "a SentencePiece model without merges, such as a unigram model" if is_kind else type(subwords).__name__
+            raise ValueError(f"Expected byte-pair encoding (`subwords=bpe`) with `bpe_dropout`. Received: {received}.")
         self.rate, self._merges = rate, _Merges(subwords)
 
     def __call__(self, ids: tf.RaggedTensor, seed) -> tf.RaggedTensor:
@@ -55,6 +57,12 @@ class BpeDropout:
         rows = np.concatenate([drawn_rows, rows])
         chosen = np.concatenate([drawn, values])[np.argsort(rows, kind="stable")]
         return chosen.astype(np.int32), np.bincount(rows, minlength=len(lengths)).astype(np.int64)
+
+
+def _are_ranks(subwords: BytePairs) -> bool:
+    """Returns whether the scores of the pieces are ranks of merges, 0, -1, -2, …, and not log-probabilities."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=subwords.model)
+    return all(processor.get_score(index).is_integer() for index in range(len(subwords.pieces)))
 
 
 def _normal(subwords: BytePairs) -> dict[str, int]:

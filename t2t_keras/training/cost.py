@@ -16,7 +16,7 @@ def estimate(seconds: float, devices: int, device_tflops: float) -> float:
     return seconds * devices * device_tflops * 1e12
 
 
-def summary(state: TrainState, devices: int, device_tflops: float, unit: str) -> str:
+def summary(state: TrainState, devices: int, device_tflops: float, unit: str, frozen: bool = False) -> str:
     """Describes the cost of a run in one or two sentences.
 
     Args:
@@ -24,14 +24,15 @@ def summary(state: TrainState, devices: int, device_tflops: float, unit: str) ->
         devices: number of devices.
         device_tflops: see `estimate`; 0 if unknown.
         unit: of the task.
+        frozen: whether parts of the model are not trained: not all gradients that are counted are then computed.
     """
     if math.isnan(state.flops):
         counted = "The floating-point operations were not counted: a version of this package without the count started the run."
     else:
         per_token, per_second = state.flops / max(state.target_tokens, 1), state.flops / max(state.seconds, 1e-9)
         counted = (
-            f"Training took {state.flops:.3g} floating-point operations, a third of them forward and two thirds backward: {per_token:.3g} "
-            f"per {unit}, {per_second / 1e12:.3g} TFLOPS."
+            f"Training took {'at most ' * frozen}{state.flops:.3g} floating-point operations, a third of them forward and two thirds "
+            f"backward: {per_token:.3g} per {unit}, {per_second / 1e12:.3g} TFLOPS."
         )
     if not device_tflops:
         return counted

@@ -200,9 +200,11 @@ class Trainer:
             path, saved = restored
             state = self.state = TrainState.read(saved)
             logger.info(f"Resuming from update {state.step:,} ({path}).")
-        # The checkpoint that the next one replaces, so that the average is of the same updates as without the stop.
-        self.interim = path if restored and state.interim else None
+        # Step of the checkpoint that the next one replaces, so that the average is of the same updates as without the stop.
+        self.interim = state.step if state.interim else 0
         state.set_dtype(self.config.dtype)
+        if state.set_valid_sentences(self.config.valid_sentences if self.config.best_metric == "bleu" else 0):
+            logger.info("Validations translate another number of sentences from now on: the best one is chosen anew.")
         if devices.broadcast_from_chief(self.strategy, float(state.step)) != state.step:
             raise ValueError(
                 f"Expected all workers to see the chief's checkpoints. Received: update {state.step:,} from {self.model_dir} on this "
@@ -212,6 +214,7 @@ class Trainer:
             self.tensorboard.start(state.step, state.validated_step)
             if restored:
                 checkpoint.put_aside(self.model_dir, after=path)
+                self._remove_replaced()  # A kill may have come between writing the one and removing the other.
         self.batches = _make_batches(self.strategy, self.config, self.folder, batching.Position(*state.position), self.renewal)
         self.train_step = _make_train_step(
             self.strategy, self.model, self.optimizer, self.task, self.config, self.batches.element_spec, self.frozen_rows
@@ -268,20 +271,25 @@ class Trainer:
         """Returns `work()`, or `None` if a signal stops it. Several workers always finish it, because they wait for one another."""
         return work() if devices.several_workers(self.strategy) else self.interruption.unless_stopped(work)
 
-    def _save(self, kind: str, keep: int, replaced: pathlib.Path | None = None) -> None:
+    def _remove_replaced(self) -> None:
+        if self.state.replaces:
+            checkpoint.remove(checkpoint.path_of(self.model_dir, self.state.replaces))
+
+    def _save(self, kind: str, keep: int) -> None:
         if self.chief:
             self.state.seconds = time.monotonic() - self.uninterrupted_start
             path = checkpoint.path_of(self.model_dir, self.state.step, kind)
             checkpoint.write(path, self.model, self.optimizer, dataclasses.asdict(self.state))
-            if replaced not in (None, path):
-                checkpoint.remove(replaced)
+            if kind == checkpoint.STEP:
+                self._remove_replaced()
             checkpoint.remove_old(self.model_dir, keep, kind, last=self.state.step)
 
     def _save_checkpoint(self) -> None:
         every = self.config.checkpoint_steps
         self.state.interim = not (every and self.state.step % every == 0 or self._checkpoint_minutes_are_over())
-        self._save(checkpoint.STEP, self.config.keep_checkpoints, replaced=self.interim)
-        self.interim = checkpoint.path_of(self.model_dir, self.state.step) if self.state.interim else None
+        self.state.replaces = self.interim if self.interim < self.state.step else 0
+        self._save(checkpoint.STEP, self.config.keep_checkpoints)
+        self.interim = self.state.step if self.state.interim else 0
         self.saved_steps, self.saved_at = self._steps(), time.monotonic()
 
     @contextlib.contextmanager

@@ -116,6 +116,8 @@ def _prepare_folders(model_dir: pathlib.Path, options: run_options.Options, dry_
     keeps = not (resumed and dry_run)
     if changes:
         logger.info(f"{'Changed' if keeps else 'Changed for this dry run only'}: {changes}.")
+    if before and not resumed and (retained := run_start.retained(options)):
+        logger.info(f"Options of an earlier start that were not given again: {retained}.")
     if keeps:
         run_folder.write(model_dir, options, subwords, records, source_subwords)
     return options
@@ -210,6 +212,9 @@ def train(
 
         def prepare_folders() -> run_options.Options:
             run_start.check(model_dir, options)
+            if options.train.freeze and not (options.data_folder(model_dir) / data_folder.CORPUS).exists():
+                # Refuses a wrong name before the data is prepared, which may take hours.
+                freezing.freeze(make(registry.architecture(options.architecture), options.model), options.train.freeze)
             locks.enter_context(files.exclusive(model_dir / files.LOCK, str(model_dir)))
             run_folder.check_before_writing(model_dir)
             return _prepare_folders(model_dir, options, dry_run)
@@ -263,5 +268,5 @@ def train(
         )
         state = trainer.train()
         logger.info(f"{state.step:,} updates in {state.seconds / 60:.1f} minutes, all resumes included.")
-        logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops, task.unit))
+        logger.info(cost.summary(state, strategy.num_replicas_in_sync, config.device_tflops, task.unit, frozen=bool(config.freeze)))
     return state

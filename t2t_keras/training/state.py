@@ -35,6 +35,7 @@ class TrainState:
         best: score of the best validation: BLEU, or the loss times -1.
         best_step: step of the best validation.
         validations_since_best: validations after the best one.
+        valid_sentences: number of sentences whose BLEU is compared; 0 if another metric is, or an older version wrote the state.
         loss_scale: a `LossScale`.
         target_tokens: target sub-words trained on, without padding.
         flops: operations of the matrix products of all updates, forward and backward, skipped ones excepted; NaN if the run began with
@@ -44,6 +45,7 @@ class TrainState:
         damaged_records: records of the data that were damaged and left out.
         measured: sums since the last summary.
         interim: whether the checkpoint is there for resuming only, because the run ended, and the next one replaces it.
+        replaces: step of the checkpoint that this one replaces; 0 if it replaces none.
     """
 
     step: int = 0
@@ -54,6 +56,7 @@ class TrainState:
     best: float = -math.inf
     best_step: int = 0
     validations_since_best: int = 0
+    valid_sentences: int = 0
     loss_scale: tuple[float, float] = LossScale()
     target_tokens: int = 0
     flops: float = 0.0
@@ -62,6 +65,7 @@ class TrainState:
     damaged_records: int = 0
     measured: dict = dataclasses.field(default_factory=dict)
     interim: bool = False
+    replaces: int = 0
 
     @classmethod
     def read(cls, state: dict) -> "TrainState":
@@ -84,6 +88,13 @@ class TrainState:
         """Sets the compute dtype. A new run, and a run that changes its dtype, starts with the initial loss scale of that dtype."""
         if self.step == 0 or self.dtype != dtype:
             self.dtype, self.loss_scale = dtype, FLOAT16_START if dtype == "float16" else LossScale()
+
+    def set_valid_sentences(self, number: int) -> bool:
+        """Sets the number of sentences whose BLEU is compared, and returns whether that forgets the best, which is of another number."""
+        before, self.valid_sentences = self.valid_sentences, number
+        if forgets := 0 < before != number and self.best_step > 0:
+            self.best, self.best_step, self.validations_since_best = -math.inf, 0, 0
+        return forgets
 
     def count_update(self, metrics: dict, position: tuple[int, int], damaged: int, seconds: float) -> None:
         """Counts an update.
