@@ -141,7 +141,7 @@ def test_a_bag_of_words_distinguishes_sides():
 
 
 def test_an_export_is_described_and_not_written_into_a_run(monkeypatch, tmp_path):
-    model, subwords = types.SimpleNamespace(config=SMALL, trainable_variables=[]), types.SimpleNamespace(model=b"sub-words")
+    model, subwords = types.SimpleNamespace(config=SMALL, weights=[]), types.SimpleNamespace(model=b"sub-words")
     loaded = types.SimpleNamespace(model=model, tokenizer=subwords, names=SMALL.names, max_length=64, classify=None)
     asked = []
     monkeypatch.setattr(classifier, "load", lambda *arguments: asked.append(arguments) or (loaded, {"step": 7}))
