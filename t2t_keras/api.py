@@ -304,7 +304,7 @@ def load(path: str | os.PathLike | Sequence[str | os.PathLike], checkpoint: str 
         path: folder of a run; or `export_dir` of an export, whose newest version is loaded; or one version in it. An export can run
             any code: load only exports that you trust. Or a list of folders of runs that write the same sub-words: an ensemble,
             whose prediction at each step is the mean of theirs.
-        checkpoint: weights of a run: "average", "best", "latest", "ema" or the number of a step.
+        checkpoint: weights of a run: "average", "best", "latest", "ema" or the number of an update.
         options: for a run, `dtype` ("float32" or "bfloat16"), `int8`, and fields of `DecodeConfig` such as `beam_size`; for several, also
             `ensemble_weights`, a positive number for each, and `ensemble_mean`, "probabilities" or "logs"; for a
             multilingual model, `source_language` and `target_language`.
@@ -366,7 +366,7 @@ class Run:
         Args:
             source: a sentence, or a list of sentences.
             references: their reference translations; one list or several.
-            checkpoint: "average", "best", "latest", "ema" or the number of a step.
+            checkpoint: "average", "best", "latest", "ema" or the number of an update.
             lowercase: whether BLEU and chrF ignore case.
             tokenize: sacreBLEU's tokenizer.
 
@@ -431,7 +431,7 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
         raise TypeError(f"Expected options of an architecture, TrainConfig, DecodeConfig or DataConfig. Received: {', '.join(unknown)}.")
     folder = pathlib.Path(model_dir).expanduser()
     options = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
-    if "parent_checkpoint" in options:  # As in `load`, the number of a step may be a number.
+    if "parent_checkpoint" in options:  # As in `load`, the number of an update may be a number.
         options["parent_checkpoint"] = str(options["parent_checkpoint"])
     chosen = run_start.resolve(folder, options, os.path.expanduser(data_dir))
     run.train(folder, chosen, strategy=devices.make_strategy(cpu_devices, chosen.train))
