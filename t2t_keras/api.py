@@ -15,7 +15,7 @@ from t2t_keras.config import FORMER_NAMES, MAX_ALPHA, SampleConfig, with_current
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.export.loaded import LoadedExport
-from t2t_keras.export.requests import check, option_inputs, sample_inputs
+from t2t_keras.export.requests import check, checked, option_inputs, sample_inputs
 from t2t_keras.export.signatures import OWN_ALPHA, Signatures
 from t2t_keras.log import logger
 from t2t_keras.patterns import Kept
@@ -85,8 +85,7 @@ class TextTranslator:
         texts, [prefix] = self._in_language(_listed(text), source_language), self._in_language([""], target_language)
 
         def into_language(lines) -> dict:
-            found = self._signatures.translate_with_options(**option_inputs(lines, prefix=prefix))
-            check(found, (line.decode() for line in lines.numpy()))
+            found = checked(self._signatures.translate_with_options(**option_inputs(lines, prefix=prefix)), lines)
             return {"text": found["text"][:, 0], "truncated": found["truncated"]}
 
         function = into_language if prefix else self._translate

@@ -1,6 +1,7 @@
 """The folder of an export: where it is, and what it says of its model. Does not import TensorFlow."""
 
 import dataclasses
+import os
 import pathlib
 
 from t2t_keras.config import DecodeConfig
@@ -18,6 +19,8 @@ def export_in(folder: pathlib.Path) -> pathlib.Path | None:
     Raises:
         ValueError: the folder holds a run and an export.
     """
+    if not os.path.isdir(folder):  # Unlike `Path.is_dir`, it takes names of any length, such as those of several runs.
+        return None
     versions = [path.parent for path in folder.glob(f"*/{SAVED_MODEL}") if path.parent.name.isdecimal()]
     newest = max(versions, key=lambda path: int(path.name), default=None)
     export = folder if (folder / SAVED_MODEL).exists() else newest

@@ -208,8 +208,7 @@ def translating_model() -> dict:
     Raises:
         ValueError: there are options of the model, and it is an export.
     """
-    folder = pathlib.Path(flags.FLAGS["model_dir"].value).expanduser()  # Or the names of several, which may be too long for one.
-    export = export_folder.export_in(folder) if os.path.isdir(folder) else None
+    export = export_folder.export_in(pathlib.Path(flags.FLAGS["model_dir"].value).expanduser())
     if export is None:
         return trained_model()
     if present := [f"--{name}" for name in OF_TRAINED_MODEL if flags.FLAGS[name].present]:
