@@ -116,7 +116,7 @@ def test_what_was_given_differs_from_what_was_left_also_where_it_equals_the_defa
 
 def test_where_a_value_was_set_last_is_known(tmp_path):
     (tmp_path / "inner.flags").write_text("--d_model=16\n--nodeterministic\n")
-    (tmp_path / "outer.flags").write_text(f"# comment\n--flagfile={tmp_path}/inner.flags\n--d_ff=32\n--rate_factor=2\n")
+    (tmp_path / "outer.flags").write_text(f"# comment\n--flagfile={tmp_path}/inner.flags\n\n// too\n  --d_ff=32\n--rate_factor=2\n")
     arguments = [
         "--d_ff",
         "8",
@@ -131,7 +131,7 @@ def test_where_a_value_was_set_last_is_known(tmp_path):
     expected = {
         "d_ff": "flagfile quickstart",
         "d_model": "flagfile quickstart",
-        "deterministic": "flagfile outer",
+        "deterministic": "flagfile inner",
         "skip_bad_lines": "command line",
     }
     assert found["sources"] | expected | {"learning_rate_factor": "flagfile quickstart"} == found["sources"]
@@ -351,6 +351,25 @@ def test_the_two_word_form_finds_configs_too(tmp_path):
     """absl takes --flagfile=NAME and --flagfile NAME alike."""
     result = program("--flagfile", CONFIGS[0].stem, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
+
+
+def test_a_flagfile_may_include_a_config_and_change_it(tmp_path):
+    """Story: a config was not found by its name in a flagfile."""
+    (tmp_path / "mine.flags").write_text("--flagfile=quickstart\n--d_ff=8\n")
+    found = told("--flagfile=mine.flags", cwd=tmp_path)
+    [config, *_] = told("--flagfile=quickstart")["read"]
+    assert found["read"][0] == config | {"d_ff": 8}
+    assert (found["sources"]["d_ff"], found["sources"]["d_model"]) == ("flagfile mine", "flagfile quickstart")
+
+
+def test_a_flagfile_may_be_included_twice_but_not_in_itself(tmp_path):
+    (tmp_path / "a.flags").write_text("--d_ff=8\n")
+    (tmp_path / "b.flags").write_text("--flagfile=a.flags\n--d_ff=16\n--flagfile=a.flags\n")
+    assert told("--flagfile=b.flags", cwd=tmp_path)["given"][0] == {"d_ff": 8}
+    (tmp_path / "a.flags").write_text("--flagfile=b.flags\n")
+    result = program("--flagfile=b.flags", cwd=tmp_path)
+    expected = "Error: Expected a flagfile that does not include itself. Received: b.flags includes a.flags includes b.flags.\n"
+    assert (result.returncode, result.stderr) == (1, expected)
 
 
 def test_a_file_comes_before_a_config_of_the_same_name(tmp_path):

@@ -14,8 +14,8 @@ import shlex
 from absl import flags
 
 from t2t_keras import registry, run_options, run_start
+from t2t_keras.cli import flagfiles, training
 from t2t_keras.cli import flags as options
-from t2t_keras.cli import training
 from t2t_keras.config import DataConfig, DecodeConfig, with_current_names
 from t2t_keras.data import corpora
 from t2t_keras.experiments.grid_report import BASE, FILES, VALID
@@ -78,10 +78,10 @@ def _changes(row: str, changes: str) -> dict:
     for name in own:
         own[name].present = 0
     try:
-        operands = own([row, *options.find_flagfiles(shlex.split(changes))])[1:]
+        operands = own([row, *(argument for _, argument in flagfiles.expand(shlex.split(changes)))])[1:]
     except (flags.Error, ValueError) as error:
         raise ValueError(f"--row={row}: {' '.join(str(error).split())}") from error
-    given = with_current_names({name: own[name].value for name in own if own[name].present and name != "flagfile"})
+    given = with_current_names({name: own[name].value for name in own if own[name].present})
     of_runs = (
         run_options.option_names(options.chosen_architecture()) - {field.name for field in dataclasses.fields(DecodeConfig)} - {"seed"}
     )

@@ -11,13 +11,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from logging import INFO, Formatter, StreamHandler
 from typing import IO, NoReturn
 
 from absl import app, flags, logging
 
 from t2t_keras import __version__, export_folder, registry, run_folder, run_options
+from t2t_keras.cli import flagfiles
 from t2t_keras.config import (
     CHECKPOINTS,
     ENSEMBLE_MEANS,
@@ -34,9 +35,6 @@ from t2t_keras.experiments import paper
 from t2t_keras.log import logger, printable
 from t2t_keras.text import piece_file
 from t2t_keras.training.interruption import EXIT_CODE, OTHER_WORKER_EXIT_CODE, OtherWorkerError, StoppedError
-
-# Where the configs are in a checkout, and in an installation.
-CONFIGS = [pathlib.Path(__file__).parents[2] / name for name in ("configs", "t2t_keras_configs")]
 
 # Flags of `define_trained_model` that are useless without the run of --model_dir.
 OF_TRAINED_MODEL = (
@@ -93,7 +91,8 @@ def chosen_architecture() -> str:
     It is the given one, or that of the run or of its parent. Ends the program with a message if it is not registered.
     """
     values = {}
-    for _, argument, following in _arguments():
+    arguments = [argument for _, argument in flagfiles.expand(sys.argv[1:])]
+    for argument, following in itertools.pairwise([*arguments, ""]):
         name, equals, value = argument.lstrip("-").partition("=")
         values[name] = value if equals else following
     if run_options.ARCHITECTURE in values:
@@ -355,68 +354,16 @@ def given(*groups) -> dict:
 def sources() -> dict[str, str]:
     """Returns where each given option was set last, by name: "command line" or "flagfile NAME"."""
     found = {}
-    for source, argument, _ in _arguments():
+    for source, argument in flagfiles.expand(sys.argv[1:]):
         name = argument.lstrip("-").partition("=")[0]
         found[name if name in flags.FLAGS else name.removeprefix("no")] = source
     return with_current_names(found)
-
-
-def _arguments() -> Iterator[tuple[str, str, str]]:
-    """Yields (where it is from, argument, following argument) for each argument of the command line and of its flagfiles.
-
-    Ends the program with a message if a flagfile cannot be read.
-    """
-    arguments = [*find_flagfiles(sys.argv[1:]), ""]
-    while len(arguments) > 1:
-        argument = arguments.pop(0)
-        name, equals, value = argument.lstrip("-").partition("=")
-        if name != "flagfile":
-            yield "command line", argument, arguments[0]
-            continue
-        path = value if equals else arguments.pop(0)
-        try:
-            lines = flags.FLAGS.read_flags_from_files([f"--flagfile={path}"], False)
-        except flags.Error as error:
-            _end_with(error)
-        for line, following in itertools.pairwise([*lines, ""]):
-            yield f"flagfile {pathlib.Path(path).stem}", line, following
 
 
 def _warn_of_former_names() -> None:
     for old, new in FORMER_NAMES.items():
         if old in flags.FLAGS and flags.FLAGS[old].present:
             logger.warning(f"--{old} is now --{new}. The former name will be removed in version 0.2.")
-
-
-def _find_flagfile(name: str) -> str:
-    """Returns the path of a flagfile, which is given by its path, or by its name if it is a config.
-
-    Ends the program with a message if there is no such file, or if it is not text.
-    """
-    given = pathlib.Path(os.path.expanduser(name))  # A shell leaves the ~ of --flagfile=~/mine.flags.
-    paths = [given, *(folder / (name.removesuffix(".flags") + ".flags") for folder in CONFIGS)]
-    found = next((path for path in paths if path.is_file()), None)
-    if found is None:
-        known = sorted({path.stem for folder in CONFIGS for path in folder.glob("*.flags")})
-        sys.exit(f"Error: Expected a flagfile or one of the configs {', '.join(known)}. Received: {name}.")
-    try:
-        found.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        sys.exit(f"Error: Expected a flagfile, a text of flags. Received: {name}, which cannot be read: {error}.")
-    return str(found)
-
-
-def find_flagfiles(arguments: list[str]) -> list[str]:
-    """Replaces config names by their paths, as in `--flagfile=wmt14_en_de_base` or `--flagfile wmt14_en_de_base`."""
-    found = list(arguments)
-    for index, argument in enumerate(arguments):
-        prefix, equals, name = argument.partition("=")
-        if prefix in ("-flagfile", "--flagfile"):
-            if equals:
-                found[index] = f"{prefix}={_find_flagfile(name)}"
-            elif arguments[index + 1 :]:
-                found[index + 1] = _find_flagfile(arguments[index + 1])
-    return found
 
 
 def command(program: str) -> str:
@@ -563,7 +510,7 @@ def run(main, operands: str = "") -> None:
     # `--help` shows the docstring of this module.
     sys.modules["__main__"].__doc__ = name_programs(program.__doc__ or "")
     flags.FLAGS.set_gnu_getopt(bool(operands))  # Flags may follow operands.
-    app.run(run_main, argv=[sys.argv[0], *find_flagfiles(sys.argv[1:])], flags_parser=_parse)
+    app.run(run_main, argv=[sys.argv[0], *(argument for _, argument in flagfiles.expand(sys.argv[1:]))], flags_parser=_parse)
 
 
 def exit_now() -> None:

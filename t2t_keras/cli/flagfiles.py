@@ -1,0 +1,51 @@
+"""Flagfiles, which absl reads too: here they may also be configs, given by name, and each argument knows which file it is from."""
+
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+
+# Where the configs are in a checkout, and in an installation.
+CONFIGS = [pathlib.Path(__file__).parents[2] / name for name in ("configs", "t2t_keras_configs")]
+
+
+def expand(arguments: Sequence[str], source: str = "command line", including: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    """Replaces `--flagfile=NAME` and `--flagfile NAME` by the lines of these files, which may include others.
+
+    Ends the program with a message if a file is missing, is not text or includes itself.
+
+    Args:
+        arguments: of the command line, or the lines of a flagfile.
+        source: where they are from.
+        including: paths of the flagfiles that include them, the outermost first.
+
+    Returns:
+        (where it is from, argument) of each argument: "command line" or "flagfile NAME".
+    """
+    found, rest = [], list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        flag, equals, name = argument.partition("=")
+        if flag not in ("-flagfile", "--flagfile") or not (equals or rest):
+            found.append((source, argument))
+            continue
+        path, lines = _read(name if equals else rest.pop(0))
+        if path in including:
+            sys.exit(f"Error: Expected a flagfile that does not include itself. Received: {' includes '.join((*including, path))}.")
+        found += expand(lines, f"flagfile {pathlib.Path(path).stem}", (*including, path))
+    return found
+
+
+def _read(name: str) -> tuple[str, list[str]]:
+    """Returns the path of a flagfile, which is given by its path, or by its name if it is a config, and its lines without comments."""
+    given = pathlib.Path(os.path.expanduser(name))  # A shell leaves the ~ of --flagfile=~/mine.flags.
+    paths = [given, *(folder / (name.removesuffix(".flags") + ".flags") for folder in CONFIGS)]
+    found = next((path for path in paths if path.is_file()), None)
+    if found is None:
+        known = sorted({path.stem for folder in CONFIGS for path in folder.glob("*.flags")})
+        sys.exit(f"Error: Expected a flagfile or one of the configs {', '.join(known)}. Received: {name}.")
+    try:
+        lines = [line.strip() for line in found.read_text(encoding="utf-8-sig").split("\n")]
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"Error: Expected a flagfile, a text of flags. Received: {name}, which cannot be read: {error}.")
+    return str(found), [line for line in lines if line and not line.startswith(("#", "//"))]
