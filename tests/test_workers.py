@@ -43,7 +43,7 @@ def workers(*command: str) -> subprocess.Popen:
 THIRD = """
 import json, os, signal, sys
 if json.loads(os.environ["TF_CONFIG"])["task"]["index"] != 2:
-    print("Error: another one", file=sys.stderr)
+    sys.stderr.write("Error: another one\\n")  # In one piece, also if PYTHONUNBUFFERED is set.
     sys.exit(69)
 if sys.argv[1] == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
