@@ -12,7 +12,7 @@ from t2t_keras.cli import flags as options
 
 _D = flags.DEFINE_integer("d", 512, "Width of the layers.", lower_bound=1)
 _HEADS = flags.DEFINE_integer("heads", 8, "Number of attention heads; it divides --d.", lower_bound=1)
-_WINDOW = flags.DEFINE_integer("window", 64, "Neighborhood of restricted self-attention, r.", lower_bound=1)
+_WINDOW = flags.DEFINE_integer("window", 64, "Neighborhood of restricted self-attention, r.", lower_bound=2)
 _KERNEL = flags.DEFINE_integer("kernel", 3, "Kernel width of convolutions, k; odd.", lower_bound=3)
 _LENGTHS = flags.DEFINE_list("lengths", ["64", "128", "256", "512", "1024", "2048", "4096"], "Sequence lengths, n.")
 _FIT_FROM = flags.DEFINE_integer("fit_from", 512, "Smallest length that the exponents are fitted to.", lower_bound=1)

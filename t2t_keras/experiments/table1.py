@@ -50,7 +50,7 @@ class Settings:
     Attributes:
         d: width of the layers.
         heads: number of attention heads; it divides `d`.
-        window: neighborhood of restricted self-attention, r.
+        window: neighborhood of restricted self-attention, r; at least 2.
         kernel: kernel width of convolutions, k; odd.
     """
 
