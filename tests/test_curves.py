@@ -231,6 +231,12 @@ def test_the_axis_of_a_loss_leaves_out_the_first_updates_of_each_run():
     assert axes["Learning rate"].get_ylim()[1] > 2 and axes["Speed"].get_ylim()[0] == 0
 
 
+def test_the_axis_of_a_loss_reaches_where_it_rises_again():
+    """Story: the validation loss of a run that overfitted left the picture."""
+    run = {"train/loss": {step: 5.0 / step for step in range(1, 41)}, "valid/loss": {10: 2.0, 20: 1.0, 30: 6.0, 40: 4.0}}
+    assert curves.figure({"a": run}).axes[0].get_ylim()[1] == pytest.approx(1.05 * 6.0)
+
+
 @pytest.fixture
 def drawn(monkeypatch) -> list[dict]:
     """The scalars of each picture, which is not drawn."""

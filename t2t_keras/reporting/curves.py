@@ -100,7 +100,7 @@ def _limit(runs: Iterable[Scalars]) -> float:
     for curve, run in itertools.product(_LOSS.curves, runs):
         values = [value for value in run.get(curve.tag, {}).values() if math.isfinite(value)]
         if values:
-            tops.append(values[len(values) // 20])
+            tops.append(max(values[len(values) // 20 :]))
     return 1.05 * max(tops, default=0)
 
 
