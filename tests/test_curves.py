@@ -338,6 +338,14 @@ def test_each_of_many_runs_has_its_own_colour_and_line_style():
     assert [line.get_color() for line in legend.get_lines()] == [line.get_color() for line in found]
 
 
+@pytest.mark.parametrize("length", [5, 20, 40, 80])
+def test_the_names_of_runs_fit_into_the_picture(length):
+    drawn = curves.figure({str(number).ljust(length, "n"): {"valid/bleu": {1: 1.0, 2: 2.0}} for number in range(4)})
+    drawn.canvas.draw()
+    box = drawn.legends[0].get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= drawn.bbox.width and box.y0 >= 0
+
+
 def test_a_run_without_bleu_hides_that_of_no_other_and_gives_away_no_colour():
     figure = curves.figure({"a": {"valid/loss": {1: 1.0}}, "b": {"valid/bleu": {1: 10.0, 2: 12.0}}})
     [line], [legend] = lines(figure)["BLEU"], figure.legends

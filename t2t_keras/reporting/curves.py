@@ -188,8 +188,9 @@ def figure(runs: dict[str, Scalars]):
     Returns:
         A `matplotlib.figure.Figure`.
     """
-    # A legend below the panels, in rows of at most three names.
-    rows = 0 if len(runs) == 1 else -(-len(runs) // 3)
+    # A legend below the panels, in rows of at most three names: 100 characters, 10 of them for each line and its gap.
+    columns = max(1, min(3, len(runs), 100 // (10 + max(map(len, runs)))))
+    rows = 0 if len(runs) == 1 else -(-len(runs) // columns)
     with figures.drawing():
         drawn = figures.new_figure()
         drawn.set_size_inches(8, 5.8 + 0.22 * rows)
@@ -209,7 +210,7 @@ def figure(runs: dict[str, Scalars]):
                 Line2D([], [], color=_COLOURS[number % len(_COLOURS)], linestyle=_LINES[number % len(_LINES)], linewidth=1.8, label=name)
                 for number, name in enumerate(runs)
             ]
-            drawn.legend(handles=handles, loc="outside lower center", ncols=min(3, len(runs)), frameon=False, fontsize=9, handlelength=3)
+            drawn.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, handlelength=3)
     return drawn
 
 
