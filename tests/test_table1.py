@@ -233,7 +233,8 @@ def test_measurements_of_another_machine_are_not_continued(tmp_path):
 @pytest.mark.parametrize(
     ("flag", "message"),
     [("--lengths=", "Expected --lengths to be positive numbers. Received: none."), ("--lengths=8,-5", "Received: 8,-5."),
-     ("--output=x.pdf", "Expected a picture as png or svg. Received: x.pdf."), ("--window=1", "--window=1")],
+     ("--output=x.pdf", "Expected a picture as png or svg. Received: x.pdf."), ("--window=1", "--window=1"),
+     ("--output=no_folder/x.png", "no_folder/x.png cannot be written")],
 )  # fmt: skip
 def test_the_program_refuses_what_it_cannot_do_before_it_measures(flag, message):
     result = subprocess.run([sys.executable, str(ROOT / "tools/table1.py"), flag], capture_output=True, text=True)

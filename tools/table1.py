@@ -4,11 +4,13 @@ python tools/table1.py --json=table1.json --output=table1.png    # measures, pri
 python tools/table1.py --json=table1.json --output=table1.png    # again: measures what is missing in the file
 """
 
+import contextlib
 import pathlib
 
 from absl import flags
 
 from t2t_keras.cli import flags as options
+from t2t_keras.text import lines
 
 _D = flags.DEFINE_integer("d", 512, "Width of the layers.", lower_bound=1)
 _HEADS = flags.DEFINE_integer("heads", 8, "Number of attention heads; it divides --d.", lower_bound=1)
@@ -27,13 +29,13 @@ def measure() -> None:
         from t2t_keras.experiments import table1
         from t2t_keras.visualization import figures
 
-    if _OUTPUT.value:
-        figures.format_of(output)
+    picture_format = figures.format_of(output) if _OUTPUT.value else ""
     settings = table1.Settings(_D.value, _HEADS.value, _WINDOW.value, _KERNEL.value)
-    results = table1.measure(settings, lengths, _ROUNDS.value, pathlib.Path(_JSON.value).expanduser() if _JSON.value else None)
-    print(f"{results['machine']}; {settings}.\n\n{table1.table(results, _FIT_FROM.value)}")
-    if _OUTPUT.value:
-        figures.save(table1.picture(results, _FIT_FROM.value), output)
+    with lines.written_whole(output) if picture_format else contextlib.nullcontext() as picture:
+        results = table1.measure(settings, lengths, _ROUNDS.value, pathlib.Path(_JSON.value).expanduser() if _JSON.value else None)
+        print(f"{results['machine']}; {settings}.\n\n{table1.table(results, _FIT_FROM.value)}")
+        if picture:
+            picture.write(figures.encoded(table1.picture(results, _FIT_FROM.value), picture_format))
 
 
 def main() -> None:
