@@ -21,7 +21,7 @@ _ATTENTION = flags.DEFINE_list(
 _LAYER = flags.DEFINE_list("layer", [], "Draw these layers, counted from 1, or all; empty: the last but one, as the paper does.")
 _HEADS = flags.DEFINE_list("heads", [], "Draw these heads, counted from 1; empty: all.")
 _WORDS = flags.DEFINE_boolean("words", False, "Draw words in place of sub-words. The page has both.")
-_FORMAT = flags.DEFINE_list("format", ["png"], "Of pictures: png, svg, both, or none for the page alone.")
+_FORMAT = flags.DEFINE_list("format", ["png"], "Of pictures: png, svg or png,svg; none writes the page alone.")
 options.define_trained_model()
 
 
