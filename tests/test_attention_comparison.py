@@ -211,6 +211,7 @@ def test_options_without_effect_and_those_of_later_versions_do_not_keep_a_compar
 def test_the_tables_and_the_picture_show_what_was_measured(stand_ins, tmp_path):
     results = measured(tmp_path, 8, 4)
     results["seconds"]["unscaled"] = {"16": [0.05], "8": [0.02]}
+    results["runs"]["unscaled"]["8"]["after"] |= {"variance": 36123.0}
     cost, of_runs = ([[cell.strip() for cell in line.strip("|").split("|")] for line in each.splitlines()] for each in
                      attention_functions.tables(results).split("\n\n"))  # fmt: skip
     assert cost[0] == ["function", "ms, n = 8", "ms, n = 16", "MiB, n = 8", "MiB, n = 16"]
@@ -218,7 +219,7 @@ def test_the_tables_and_the_picture_show_what_was_measured(stand_ins, tmp_path):
     assert cost[2:] == [["additive", "8", "16", "72", "144"], ["scaled", "8", "16", "8", "16"], ["unscaled", "20", "50", "8", "16"]]
     assert [row[:2] for row in of_runs[2:]] == [[d_k, function] for d_k in ("4", "8") for function in FUNCTIONS]
     assert of_runs[0][2:4] == ["variance, first", "variance, last"] and of_runs[0][-1] == "perplexity"
-    assert of_runs[2][2:] == ["2", "12", "0.2", "0.0667", "0.1", "0.05", "8.25"]
+    assert of_runs[2][2:] == ["2", "12", "0.2", "0.0667", "0.1", "0.05", "8.25"] and of_runs[-1][3] == "36,100"
     assert [row[-1] for row in of_runs[2:]] == ["8.25", "9.25", "10.25"] * 2
     assert all(len(row) == len(table[0]) for table in (cost, of_runs) for row in table)
     picture = attention_functions.picture(results)
@@ -227,7 +228,7 @@ def test_the_tables_and_the_picture_show_what_was_measured(stand_ins, tmp_path):
     assert [text.get_text() for text in legend.get_texts()] == [*both, "d_k: footnote 4"]
     assert [axes.get_yscale() for axes in picture.axes] == ["log", "linear", "linear", "linear", "log", "log"]
     panels = [[list(line.get_ydata()) for line in axes.lines] for axes in picture.axes]
-    assert panels[0] == [[2, 2], [12, 24]] * 3 + [[4, 8]], "and the line of footnote 4"
+    assert panels[0] == [*[[2, 2], [12, 24]] * 2, [2, 2], [12, 36123], [4, 8]], "and the line of footnote 4"
     assert panels[2][1] == pytest.approx([1 / 20, 1 / 36]) and panels[3] == [[8.25] * 2, [9.25] * 2, [10.25] * 2]
     assert panels[4] == [*[pytest.approx([16, 8])] * 2, pytest.approx([50, 20])] and panels[5] == [[144, 72], [16, 8], [16, 8]]
 

@@ -209,7 +209,7 @@ def tables(results: dict) -> str:
     for d_k in _widths(results):
         for function in ATTENTION_FUNCTIONS:
             if of_run := results["runs"][function].get(str(d_k)):
-                shares = [f"{of_run[when][name]:.3g}" for name in FIGURES for when in ("before", "after")]
+                shares = [f"{float(f'{of_run[when][name]:.3g}'):,g}" for name in FIGURES for when in ("before", "after")]
                 lines.append([str(d_k), function, *shares, f"{of_run['after']['perplexity']:.2f}"])
     return f"{cost}\n\n{markdown.table(['d_k', 'function', *figures_of_runs], lines, right=figures_of_runs)}"
 
