@@ -27,6 +27,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from t2t_keras.cli import flags as options
 from t2t_keras.config import EOS, PAD, DecodeConfig, ModelConfig, from_json, to_json
+from t2t_keras.data import corpora
 from t2t_keras.decoding import process_environment
 from t2t_keras.experiments import paper
 from t2t_keras.machine import cpu
@@ -248,7 +249,7 @@ def prepare(folder: pathlib.Path) -> dict:
     if _MODEL_DIR.value:
         if not _SOURCE.value:
             raise ValueError("Expected --source, a text to translate, with --model_dir. Received none.")
-        lines = pathlib.Path(_SOURCE.value).expanduser().read_bytes().split(b"\n")[:-1]
+        lines = corpora.text(_SOURCE.value)
         translator = load(pathlib.Path(_MODEL_DIR.value).expanduser())
         model, pieces, target_length = translator.model, list(translator.tokenizer.pieces), 0
         sources = translator.tokenizer.tokenize(tf.constant(lines), max_length=translator.config.max_input).to_list()

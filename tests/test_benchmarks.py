@@ -6,6 +6,7 @@
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -146,6 +147,28 @@ def printed(module: str, code: str, *arguments) -> str:
     result = programs.run(command, modules=programs.WITHOUT_TENSORFLOW, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
+
+
+def test_the_last_line_of_a_text_is_translated_too(tmp_path):
+    """Also where no line break ends it."""
+    (tmp_path / "source").write_text("a dog\ntwo")
+    code = f"""
+import json, pathlib
+from absl import flags
+from t2t_keras.config import DecodeConfig
+from t2t_keras.decoding import loading
+import stand_in
+from benchmarks import decode
+
+loading.load = lambda folder: stand_in.translator(DecodeConfig(beam_size=1))
+decode.installed = lambda *packages: {{}}
+flags.FLAGS(["decode", "--model_dir=run", "--source={tmp_path}/source", "--batch_sizes=2"])
+print(json.dumps(len(decode.prepare(pathlib.Path({str(tmp_path)!r}))["sources"]["2"])))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == 2
 
 
 def test_speeds_and_ratios_are_those_of_the_median_round():
