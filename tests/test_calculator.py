@@ -177,6 +177,8 @@ def test_extreme_numbers_are_shown_in_a_unit_that_fits(browser):
     assert browser.find_element("id", "time").text.endswith(" s")
     enter(browser, pairs=1_000_000_000, updates=1_000_000, rate=0.2, devices=1)
     assert "," in browser.find_element("id", "time").text and browser.find_element("id", "problem").text == ""
+    enter(browser, batch=100_000_000, micro=1_009_500, longest=783)
+    assert browser.find_element("id", "memory").text == "1,000 GiB"
     enter(browser, pairs="")
     assert browser.find_element("id", "problem").text.startswith("Training pairs: expected a whole number")
     assert value(browser, "updates") == "1000000"
