@@ -191,6 +191,4 @@ def picture(groups: dict[str, list[Result]]) -> bytes:
         panels[0].set_yticks(range(len(groups)), list(groups))
         panels[0].invert_yaxis()
         panels[0].legend(frameon=False, fontsize=8, loc="best")
-        content = io.BytesIO()
-        figure.savefig(content, format="png", dpi=130)
-    return content.getvalue()
+    return figures.encoded(figure, "png", 130)

@@ -131,6 +131,4 @@ def picture(results: list[Result]) -> bytes:
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(left=False)
         figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=3)
-        content = io.BytesIO()
-        figure.savefig(content, format="png", dpi=130)
-    return content.getvalue()
+    return figures.encoded(figure, "png", 130)
