@@ -155,7 +155,7 @@ def connect(model: Model) -> Predict:
         ValueError: a package is missing.
     """
     try:
-        return _grpc(model) if model.server.startswith("grpc") else _rest(model)
+        return _grpc(model) if urllib.parse.urlsplit(model.server).scheme.startswith("grpc") else _rest(model)
     except ImportError as error:
         raise ValueError(
             f"The client needs more packages: pip install 't2t_keras[client]', or -e '.[client]' in a checkout. ({error})"
@@ -255,10 +255,13 @@ def _rest(model: Model) -> Predict:
         """Returns why a connection failed, without the number of attempts."""
         return str(getattr(error.args[0], "reason", error))
 
+    # Redirects are not followed: requests would send a GET without the sentences.
+    settings = {"headers": {"Content-Type": "application/json"}, "timeout": model.timeout, "allow_redirects": False}
+
     def predict(signature: str, inputs: dict[str, list]) -> dict[str, list]:
         body = json.dumps({"signature_name": signature, "inputs": inputs})
         try:
-            response = session.post(url, data=body, headers={"Content-Type": "application/json"}, timeout=model.timeout)
+            response = session.post(url, data=body, **settings)
         except requests.exceptions.SSLError as error:  # A subclass of ConnectionError, so it comes first.
             raise model.failed(reason(error)) from None
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
@@ -271,6 +274,8 @@ def _rest(model: Model) -> Predict:
             answer = json.loads(text, parse_float=lambda digits: float(np.float32(digits)))
         except ValueError:
             answer = None
+        if response.is_redirect:
+            answer = {"error": f"It redirects to {response.headers['Location']}. Give the address that it redirects to."}
         if not isinstance(answer, dict):  # Not from a model server, but perhaps from a proxy.
             answer = {"error": text}
         if response.ok and "outputs" in answer:

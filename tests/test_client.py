@@ -276,6 +276,24 @@ def test_a_page_in_place_of_outputs_is_an_error(monkeypatch, code, content):
         client.connect(client.Model("http://localhost:1", "translate"))("serving_default", {"text": ["one"]})
 
 
+def test_a_redirect_is_reported_and_not_followed(monkeypatch):
+    """Story: a POST that is redirected becomes a GET, and the answer was that of another page."""
+    from requests import Response, Session
+
+    answer = Response()
+    answer.status_code, answer._content, answer.headers["Location"] = 301, b"<html>Moved</html>", "https://host:2/v1"
+    monkeypatch.setattr(Session, "post", lambda session, url, allow_redirects, **options: None if allow_redirects else answer)
+    expected = r"refused the request: It redirects to https://host:2/v1. Give the address that it redirects to. \(HTTP 301\)$"
+    with pytest.raises(client.ServerError, match=expected):
+        client.connect(client.Model("http://localhost:1", "translate"))("serving_default", {"text": ["one"]})
+
+
+def test_the_scheme_of_an_address_may_be_upper_case(servers):
+    for scheme in SCHEMES:
+        upper = client.Model(servers[scheme].replace(scheme, scheme.upper()), "translate", timeout=10.0)
+        assert client.connect(upper)("serving_default", {"text": ["one"]})["text"] == ["ONE"]
+
+
 def test_a_long_page_in_place_of_an_answer_is_shown_in_part(monkeypatch):
     from requests import Response, Session
 
@@ -300,6 +318,7 @@ def test_a_request_of_rest_is_json_for_the_newest_version_or_the_one_asked_for(m
         "data": '{"signature_name": "serving_default", "inputs": {"text": ["one"]}}',
         "headers": {"Content-Type": "application/json"},
         "timeout": 2.5,
+        "allow_redirects": False,
     }
 
 
