@@ -152,10 +152,11 @@ class TextTranslator:
         found_in = lambda line: kept.of(untagged(line, self._tags))  # noqa: E731
         requests = list(with_constraints(requests, found_in, logger.warning, lambda phrase, line: self._signatures.fits(phrase, line)))
         own = {name: [SEPARATOR.join(getattr(request, name)) for request in requests] for name in ("constraints", "avoid")}
-        if not (isinstance(prefix, str) and isinstance(n, int | np.integer)):
-            received = f"n={n!r}, prefix={prefix!r:.80}"
-            raise TypeError(f"Expected `n` to be a whole number, and `prefix` one text for all sentences. Received: {received}.")
-        [prefix] = _listed(prefix)
+        is_number = isinstance(n, int | np.integer) and not isinstance(n, bool)
+        if not (is_number and isinstance(prefix, str) and isinstance(ordered, bool | np.bool_)):
+            expected = "`n` to be a whole number, `prefix` one text for all sentences, and `ordered` true or false"
+            raise TypeError(f"Expected {expected}. Received: n={n!r}, prefix={prefix!r:.80}, ordered={ordered!r:.80}.")
+        n, [prefix] = int(n), _listed(prefix)  # The signature takes no int64.
         if alpha is not None and alpha < 0:  # The signature takes -1 for the model's.
             raise ValueError(f"Expected `alpha` of 0 to {MAX_ALPHA:g}, or None for the model's. Received: {alpha}.")
         texts, [prefix] = self._in_language(texts, source_language), self._in_language([prefix], target_language)

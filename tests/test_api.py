@@ -171,6 +171,19 @@ def test_each_of_the_n_best_of_each_sentence_has_its_own_text_score_sub_words_an
     ] == expected
 
 
+def test_the_number_of_translations_may_be_one_of_numpy():
+    """Story: the signature was given an int64, which it does not take."""
+    seen = []
+
+    def translate_with_options(text, n_best, ordered, **options):
+        seen.append((n_best.dtype, ordered.dtype))
+        return Signatures.translate_with_options(text=text, n_best=n_best, ordered=ordered, **options)
+
+    run = types.SimpleNamespace(translate_with_options=translate_with_options)
+    found = api.TextTranslator(None, run).n_best(["a", "b"], n=np.int64(2), ordered=np.True_)
+    assert seen == [(tf.int32, tf.bool)] and list(map(len, found)) == [2, 2]
+
+
 def test_a_tag_is_no_text_to_keep_and_a_prefix_is_one_line():
     """Story: the tag of the source was demanded in the translation."""
     stand_in = api.TextTranslator(None, Signatures, tags=["<de>", ""])
@@ -178,8 +191,9 @@ def test_a_tag_is_no_text_to_keep_and_a_prefix_is_one_line():
     assert Signatures.inputs["constraints"] == [b"<b>", b"<fr>"] and Signatures.inputs["prefix"] == [b"p q"] * 2
     with pytest.raises(ValueError, match="Expected `alpha` of 0 to 10, or None for the model's. Received: -1."):
         stand_in.n_best("a", n=1, alpha=-1)
-    for wrong in ({"n": 2.0}, {"prefix": ["p", "q"]}):
-        with pytest.raises(TypeError, match="`n` to be a whole number, and `prefix` one text for all sentences. Received: n=2.*, prefix="):
+    expected = "Expected `n` to be a whole number, `prefix` one text for all sentences, and `ordered` true or false. Received: n="
+    for wrong in ({"n": 2.0}, {"n": True}, {"prefix": ["p", "q"]}, {"ordered": 1}):
+        with pytest.raises(TypeError, match=expected):
             stand_in.n_best(["a", "b"], **{"n": 2, **wrong})
 
 
