@@ -342,6 +342,20 @@ def test_what_cannot_be_compared_is_refused(systems, references, options, named)
         compare(systems, *references, **options)
 
 
+def test_sentences_may_be_of_any_iterable_but_not_one_string():
+    """Story: the letters of a string were compared as sentences, and a generator of references had none."""
+    lines, expected = ["a b c d", "e f g h"], compare({"a": ["a b c d", "e f"], "b": ["x", "y"]}, ["a b c d", "e f g h"], source=["s", "t"])
+    found = compare({"a": iter(["a b c d", "e f"]), "b": ["x", "y"]}, iter(lines), source=np.array(["s", "t"]))
+    assert found == expected and found.length_of == "source"
+    for systems, references, source in (
+        ({"a": "x", "b": "y"}, ["x"], ()),
+        ({"a": ["x"], "b": ["y"]}, "x", ()),
+        ({"a": ["x"], "b": ["y"]}, ["x"], "s"),
+    ):
+        with pytest.raises(TypeError, match="^Expected lists of sentences as systems, references and source. Received: a string.$"):
+            compare(systems, references, source=source)
+
+
 def test_blank_lines_are_compared_too():
     found = compare({"a": ["", "x"], "b": ["", ""]}, ["", "x"], samples=SAMPLES, trials=TRIALS)
     assert [(group.sentences, group.losses) for group in found.systems[1].lengths] == [(1, 0), (1, 1)]

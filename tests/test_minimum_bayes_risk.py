@@ -111,6 +111,13 @@ def test_no_candidate_has_no_score():
     assert mbr([]) == []
 
 
+def test_candidates_may_be_of_any_iterable_but_not_one_string():
+    """Story: the letters of a string were the candidates."""
+    assert mbr(iter(SENTENCES), iter([1] * 8)) == mbr(SENTENCES)
+    with pytest.raises(TypeError, match="^Expected a list of candidates. Received: a string.$"):
+        mbr("abc")
+
+
 def test_an_n_best_list_is_reordered_by_its_probabilities():
     """The first is the most likely of all, but the two others agree; with scores far apart the first stays."""
     texts = ["quite another thing", "the dog sleeps now", "the dog sleeps here"]

@@ -27,11 +27,15 @@ def mbr(candidates: Sequence[str], weights: Sequence[float] = ()) -> list[float]
         Values from 0 to 100: the candidate with the largest is the decision.
 
     Raises:
+        TypeError: `candidates` is a string.
         ValueError: there is not a weight for each candidate, or a weight is negative, not finite or no weight is positive.
     """
-    shares = np.asarray(weights if len(weights) else np.ones(len(candidates)), dtype=float)
+    if isinstance(candidates, str):
+        raise TypeError("Expected a list of candidates. Received: a string.")
+    candidates, weights = list(candidates), list(weights)
+    shares = np.asarray(weights or np.ones(len(candidates)), dtype=float)
     if len(shares) != len(candidates) or not (np.isfinite(shares).all() and (shares >= 0).all() and (shares.any() or not len(shares))):
-        raise ValueError(f"Expected a weight of 0 or more for each of {len(candidates)} candidates, not all 0. Received: {list(weights)}.")
+        raise ValueError(f"Expected a weight of 0 or more for each of {len(candidates)} candidates, not all 0. Received: {weights}.")
     places = {text: place for place, text in enumerate(dict.fromkeys(candidates))}
     place_of = [places[text] for text in candidates]
     expected = _expected_chrf(list(places), np.bincount(place_of, shares, len(places)) / (shares.sum() or 1))

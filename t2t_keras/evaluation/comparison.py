@@ -123,10 +123,13 @@ def compare(
         examples: how many sentences to return where a system gains most, and as many where it loses most.
 
     Raises:
+        TypeError: a string is in the place of a list of sentences.
         ValueError: there are fewer than two systems, the numbers of sentences differ, or an option is invalid.
     """
-    outputs = [list(system) for system in systems.values()]
-    texts = [*outputs, *map(list, references), *([list(source)] if source else [])]
+    if any(isinstance(text, str) for text in (*systems.values(), *references, source)):
+        raise TypeError("Expected lists of sentences as systems, references and source. Received: a string.")
+    outputs, references, source = list(map(list, systems.values())), list(map(list, references)), list(source)
+    texts = [*outputs, *references, *([source] if source else [])]
     if len(outputs) < 2 or not references:
         raise ValueError(
             f"Expected two systems or more and one reference or more. Received: {len(outputs)} system(s), {len(references)} reference(s)."
@@ -136,7 +139,7 @@ def compare(
         raise ValueError(f"Expected as many sentences of each system, reference and source, and at least one. Received: {received}.")
     bleu, chrf = scores.bleu_metric(lowercase=lowercase, tokenize=tokenize), scores.chrf_metric(lowercase=lowercase)
     samples, trials = significance.affordable(len(outputs[0]), samples, trials, len(outputs))
-    options, references = {"samples": samples, "trials": trials, "seed": seed}, list(map(list, references))
+    options = {"samples": samples, "trials": trials, "seed": seed}
     bleus, signature = significance.estimates(bleu, outputs, references, **options)
     chrfs, chrf_signature = significance.estimates(chrf, outputs, references, **options)
     baseline, *others = map(System, systems, bleus, chrfs)
