@@ -50,6 +50,12 @@ def test_the_encoding_of_pos_plus_k_is_one_linear_map_of_the_encoding_of_pos(k):
     np.testing.assert_allclose(here @ rotation, there, atol=1e-4)
 
 
+def test_a_form_that_does_not_exist_is_refused():
+    """Story: a misspelt one was tensor2tensor's."""
+    with pytest.raises(ValueError, match="^Expected `form` to be one of paper, tensor2tensor. Received: form=papr.$"):
+        SinusoidalPositions("papr")
+
+
 def test_an_odd_width_is_refused():
     with pytest.raises(ValueError, match="d_model must be even.*Received: d_model=7."):
         sinusoids(ops.arange(3), 7)

@@ -100,6 +100,13 @@ def test_the_last_thing_a_layer_does_is_to_normalise(layer_class):
     np.testing.assert_allclose(out.var(axis=-1), np.ones((B, T)), atol=1e-3)
 
 
+@pytest.mark.parametrize("layer", [EncoderLayer, DecoderLayer])
+def test_a_place_of_layer_normalization_that_does_not_exist_is_refused(layer):
+    """Story: a misspelt one was "post"."""
+    with pytest.raises(ValueError, match="^Expected `norm` to be one of post, pre. Received: norm=Pre.$"):
+        layer(**SIZES, norm="Pre")
+
+
 @pytest.mark.parametrize("argument", ["attention_mask", "cross_attention_mask"])
 def test_a_decoder_layer_refuses_a_mask_of_the_wrong_rank_as_attention_does(argument):
     """A padding mask [B, S] would broadcast to [1, 1, T, S] wherever B = T, and mean another thing."""

@@ -8,7 +8,7 @@ import math
 import keras
 from keras import ops
 
-from t2t_keras.config import PAPER
+from t2t_keras.config import PAPER, SINUSOIDS
 from t2t_keras.layers.bias import add_bias
 
 
@@ -46,10 +46,15 @@ class SinusoidalPositions(keras.layers.Layer):
         x: [B, T, D].
         position: position of the first column.
         step: difference between the positions of two columns; 0 if all columns are at the same position.
+
+    Raises:
+        ValueError: there is no such form.
     """
 
     def __init__(self, form: str = PAPER, first: int = 0, **kwargs):
         super().__init__(**kwargs)
+        if form not in SINUSOIDS:
+            raise ValueError(f"Expected `form` to be one of {', '.join(SINUSOIDS)}. Received: form={form}.")
         self.form, self.first = form, first
         self.supports_masking = True
 

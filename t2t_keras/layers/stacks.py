@@ -7,7 +7,7 @@ names in both.
 import keras
 from keras import ops
 
-from t2t_keras.config import POST, PRE
+from t2t_keras.config import NORMS, POST, PRE
 from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.feed_forward import FeedForward
@@ -73,6 +73,8 @@ class _StackLayer(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if norm not in NORMS:
+            raise ValueError(f"Expected `norm` to be one of {', '.join(NORMS)}. Received: norm={norm}.")
         self.options = {"num_heads": num_heads, "d_k": d_k, "d_v": d_v, "d_ff": d_ff, "dropout": dropout}
         self.options |= {"attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
         self.options |= {"attention_bias": attention_bias, "attention": attention}
@@ -137,6 +139,9 @@ class EncoderLayer(_StackLayer):
 
     Returns:
         [B, S, D].
+
+    Raises:
+        ValueError: an option has a value that it cannot have.
     """
 
     def __init__(self, num_heads: int, d_k: int, d_v: int, d_ff: int, dropout: float, attention_window: int = 0, **kwargs):
