@@ -352,6 +352,8 @@ def test_the_words_of_a_prediction_are_those_of_training(folder):
         (["--predict", "--dry_run", "--cpu_devices=2"], "Expected no --cpu_devices, --dry_run with --predict."),
         (["--evaluate=valid.tsv", "--data_dir=x"], "Expected no --data_dir with --evaluate."),
         (["--bag_of_words=x"], "Expected no --bag_of_words in training."),
+        (["--evaluate="], "Expected a path as --evaluate. Received none."),
+        (["--export_dir="], "Expected a path as --export_dir. Received none."),
         (["--train_source=bad.tsv", "--valid_source=valid.tsv"], "bad.tsv, line 3 is not UTF-8"),
         (["--train_source=valid.tsv", "--valid_source=bad.tsv"], "bad.tsv, line 3 is not UTF-8"),
         (

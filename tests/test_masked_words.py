@@ -184,6 +184,13 @@ def test_evaluation_refuses_the_flags_of_training():
     assert (refused.returncode, refused.stderr) == (1, expected)
 
 
+def test_an_evaluation_of_no_file_is_refused():
+    """Story: `--evaluate=$UNSET` trained."""
+    command = [sys.executable, str(ROOT / "tools" / "pretrain.py"), "--model_dir=bert", "--evaluate="]
+    refused = programs.run(command, capture_output=True, text=True, modules=programs.WITHOUT_TENSORFLOW)
+    assert (refused.returncode, refused.stderr) == (1, "Error: Expected a file as --evaluate. Received none.\n")
+
+
 @pytest.mark.medium
 def test_a_run_that_does_not_fit_is_refused_before_a_model_is_made(folder, tmp_path, monkeypatch):
     shutil.copytree(folder / "bert", tmp_path / "bert")

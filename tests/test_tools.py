@@ -1072,6 +1072,14 @@ def test_preparing_into_no_folder_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["train", "pretrain", "classify"])
+def test_training_into_no_folder_is_refused(tmp_path, name):
+    """Story: `--model_dir=$UNSET` trained in the working directory."""
+    result = run_stand_in(STAND_IN.format(""), name, "--model_dir=", "--dataset=builtin", cwd=tmp_path)
+    assert complaint(result).endswith("Expected a folder as --model_dir. Received none.")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_missing_file_is_reported_in_a_line(text, tmp_path):
     flags = [*train_flags(text, tmp_path / "run"), f"--train_target={text}/trian.back"]
     assert "trian.back" in complaint(run_stand_in(STAND_IN.format(""), "train", *flags))

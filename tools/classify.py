@@ -47,9 +47,11 @@ def _task() -> str:
     """Returns the flag of what the command line asks for; empty for training.
 
     Raises:
-        ValueError: it asks for several things, or a flag belongs to another one.
+        ValueError: it asks for several things, a path is empty, or a flag belongs to another one.
     """
     asked = [name for name in _TASKS if flags.FLAGS[name].value]
+    if empty := [name for name in _TASKS if flags.FLAGS[name].value == "" and flags.FLAGS[name].present]:
+        raise ValueError(f"Expected a path as --{empty[0]}. Received none.")
     if len(asked) > 1:
         raise ValueError(
             f"Expected one of {', '.join(f'--{name}' for name in _TASKS)}. Received: {', '.join(f'--{name}' for name in asked)}."

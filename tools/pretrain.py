@@ -23,6 +23,8 @@ training.define("bert")
 
 
 def evaluate() -> None:
+    if not _EVALUATE.value:
+        raise ValueError("Expected a file as --evaluate. Received none.")
     if others := [f"--{name}" for name in sorted(training.given() - {"data_dir", "damaged_records"})]:
         raise ValueError(f"Expected no options of training with --evaluate. Received: {', '.join(others)}.")
     which, damaged_records = training.checkpoint(), options.given_run().get("damaged_records", "")
@@ -35,7 +37,7 @@ def evaluate() -> None:
 
 
 def pretrain() -> None:
-    if _EVALUATE.value:
+    if _EVALUATE.present:
         return evaluate()
     if unused := [f"--{name}" for name in ("draws", "json", "checkpoint") if flags.FLAGS[name].present]:
         raise ValueError(f"Expected no {', '.join(unused)} in training.")

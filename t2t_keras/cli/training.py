@@ -47,7 +47,9 @@ def checkpoint() -> str:
 
 
 def model_dir() -> pathlib.Path:
-    """Returns the folder of the run."""
+    """Returns the folder of the run. Raises `ValueError` for an empty name, which would be the working directory."""
+    if not flags.FLAGS["model_dir"].value:
+        raise ValueError("Expected a folder as --model_dir. Received none.")
     return pathlib.Path(flags.FLAGS["model_dir"].value).expanduser()
 
 
