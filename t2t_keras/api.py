@@ -426,8 +426,10 @@ def train(model_dir: str | os.PathLike, *, data_dir: str | os.PathLike = "", cpu
         renamed = ", ".join(f"{name} is now {FORMER_NAMES[name]}" for name in former)
         warnings.warn(f"Options were renamed: {renamed}. The former names will be removed in version 0.2.", FutureWarning, stacklevel=2)
         options = with_current_names(options)
-    known = {run_options.ARCHITECTURE}.union(*map(run_options.option_names, registry.architectures()))
-    if unknown := sorted(set(options) - known):
+    named = options.get(run_options.ARCHITECTURE, run_options.TRANSFORMER)
+    unknown = options.keys() - run_options.option_names(named) - {run_options.ARCHITECTURE}
+    # Those of other architectures, whose plugins are imported, may be of the run.
+    if unknown and (unknown := sorted(unknown.difference(*map(run_options.option_names, registry.architectures())))):
         raise TypeError(f"Expected options of an architecture, TrainConfig, DecodeConfig or DataConfig. Received: {', '.join(unknown)}.")
     folder = pathlib.Path(model_dir).expanduser()
     options = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}

@@ -19,7 +19,7 @@ import tensorflow as tf
 from logged import logged
 
 import t2t_keras
-from t2t_keras import api
+from t2t_keras import api, registry
 from t2t_keras.config import DataConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.export import loaded
@@ -512,6 +512,13 @@ def test_training_by_keywords_is_the_run_of_the_flags_and_resumes(run, capsys):
     assert again == run and capsys.readouterr().out == ""
     with pytest.raises(TypeError, match="d_modell"):
         t2t_keras.train(run.model_dir, d_modell=8)
+
+
+def test_training_a_transformer_imports_no_plugin(monkeypatch, tmp_path):
+    """Story: one that could not be imported ended it."""
+    monkeypatch.setattr(registry, "_import_plugins", lambda: pytest.fail("plugins are imported"))
+    with pytest.raises(FileNotFoundError, match="There is no run in"):
+        t2t_keras.train(tmp_path / "typo", vocab_size=340, train_steps=4)
 
 
 def test_a_run_is_evaluated_on_lists_of_sentences(run):
