@@ -133,6 +133,14 @@ def test_the_loss_of_fit_takes_weights_of_tokens_and_is_zero_without_any(logits)
     assert float(loss(np.zeros_like(TARGET), logits)) == float(loss(TARGET, logits, np.zeros(2))) == 0
 
 
+def test_the_loss_of_fit_refuses_another_reduction_and_survives_serialization():
+    """Story: `reduction="sum"` had no effect."""
+    with pytest.raises(ValueError, match="^Expected no `reduction`: the loss is the mean over tokens. Received: reduction=sum.$"):
+        LabelSmoothedCrossEntropy(0.1, reduction="sum")
+    loss = LabelSmoothedCrossEntropy.from_config(LabelSmoothedCrossEntropy(0.3).get_config())
+    assert loss.label_smoothing == 0.3
+
+
 def test_the_loss_of_fit_takes_what_keras_gives_it_and_is_computed_in_float32(logits):
     """Targets may be floats, and logits in bfloat16. The paper's ε is 0.1."""
     rounded = ops.cast(logits, "bfloat16")

@@ -60,11 +60,13 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         sample_weight: a weight for each sentence [B] or token [B, T].
 
     Raises:
-        ValueError: `label_smoothing` is not in [0, 1).
+        ValueError: `label_smoothing` is not in [0, 1), or another `reduction` is given.
     """
 
     def __init__(self, label_smoothing: float = 0.1, name: str = "label_smoothed_cross_entropy", **kwargs):
         super().__init__(name=name, **kwargs)
+        if self.reduction != "sum_over_batch_size":
+            raise ValueError(f"Expected no `reduction`: the loss is the mean over tokens. Received: reduction={self.reduction}.")
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1). Received: label_smoothing={label_smoothing}.")
         self.label_smoothing = label_smoothing
