@@ -251,6 +251,14 @@ def test_the_weights_are_those_that_the_output_is_made_with(rng, mask):
     np.testing.assert_allclose(weights[:, 0] @ memory, layer(query, memory, attention_mask=mask[:, :1]), atol=1e-6)
 
 
+def test_the_weights_of_self_attention_heed_the_keras_mask_of_the_query():
+    """Story: they did not if the memory was left out, though the output did."""
+    layer, query = MultiHeadAttention(H, K, E), keras.layers.Embedding(10, D, mask_zero=True)(IDS)
+    layer(query)
+    weights = np.array(layer.weights_of(query, None))
+    np.testing.assert_array_equal(weights > 0, np.broadcast_to((IDS != 0)[:, None, None], weights.shape))
+
+
 def test_a_mask_for_each_query_may_leave_the_heads_out(rng, mask):
     """[B, T, S], as Keras's own attention takes it."""
     layer, query, memory = MultiHeadAttention(H, K, E), normal(rng, B, T, D), normal(rng, B, S, D)

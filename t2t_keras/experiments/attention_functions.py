@@ -90,7 +90,7 @@ def of_model(model, pairs: list) -> dict[str, float]:
 
     def observed(layer: MultiHeadAttention) -> Callable:
         def call(query, memory=None, attention_mask=None, cache=None, training=False):
-            scores = layer.scores_of(query, query if memory is None else memory)
+            scores = layer.scores_of(query, memory)
             found.append(of_scores(np.array(scores), np.array(attention_mask)))
             return type(layer).call(layer, query, memory, attention_mask, cache, training)
 

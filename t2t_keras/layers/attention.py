@@ -184,6 +184,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def weights_of(self, query, memory, attention_mask=None):
         """Returns the attention weights of each head, [B, H, T, S] float32; rows sum to 1. Takes the arguments of a call."""
         q, k, _ = self._queries_keys_values(query, memory)
+        memory = query if memory is None else memory
         return ops.cast(self._weights(q, k, _combine_masks(attention_mask, memory)), "float32")
 
     def scores_of(self, query, memory):

@@ -109,7 +109,7 @@ def record_attention(layers: Sequence[MultiHeadAttention]) -> Iterator[list[np.n
 
     def observed(index: int, layer: MultiHeadAttention):
         def call(query, memory=None, attention_mask=None, cache=None, training=False):
-            weights = layer.weights_of(query, query if memory is None else memory, attention_mask)
+            weights = layer.weights_of(query, memory, attention_mask)
             found[index] = ops.convert_to_numpy(weights)
             return type(layer).call(layer, query, memory, attention_mask, cache, training)
 
