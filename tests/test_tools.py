@@ -1552,10 +1552,10 @@ CALLS = {
     "table1": (
         "module('experiments.table1', Settings=lambda *sizes: list(sizes), measure=lambda *given: told(*given) or {'machine': 'mine'},"
         " table=lambda results, least: told('table', least), picture=lambda results, least: ['picture', least])\n"
-        "module('visualization.figures', save=lambda *given: told(*given), format_of=lambda path: told(path))",
+        "module('visualization.figures', encoded=lambda *given: told(*given) or b'', format_of=lambda path: told(path) or 'svg')",
         ["--d=8", "--heads=2", "--window=5", "--kernel=7", "--lengths=32,4,16", "--fit_from=16", "--rounds=3"]
         + ["--json={0}/json", "--output={0}/png"],
-        [["{0}/png", {}], [[8, 2, 5, 7], [4, 16, 32], 3, "{0}/json", {}], ["table", 16, {}], [["picture", 16], "{0}/png", {}]],
+        [["{0}/png", {}], [[8, 2, 5, 7], [4, 16, 32], 3, "{0}/json", {}], ["table", 16, {}], [["picture", 16], "svg", {}]],
     ),
     "attention_functions": (
         "module('training.devices', make_strategy=lambda number, config: [number, config.train_steps])\n"
