@@ -25,7 +25,7 @@ from absl import flags
 # `python benchmarks/decode.py` puts only this folder there.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.config import EOS, PAD, DecodeConfig, ModelConfig, from_json, to_json
 from t2t_keras.data import corpora
 from t2t_keras.decoding import process_environment
@@ -478,7 +478,7 @@ def benchmark() -> None:
 
 
 def main() -> None:
-    options.run(benchmark)
+    program.run(benchmark)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import corpora, filtering
 
@@ -142,7 +143,7 @@ def measure() -> None:
 
 def main() -> None:
     define()
-    options.run(measure)
+    program.run(measure)
 
 
 if __name__ == "__main__":

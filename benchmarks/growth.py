@@ -24,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from benchmarks.growth_experiments import data, decoding, recurrent, training
 from benchmarks.growth_experiments.results import picture, table
-from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.files import write_whole
 from t2t_keras.machine import cpu
 from tools import workers
@@ -46,7 +46,7 @@ _TASK = flags.DEFINE_string("task", "", "Internal: the measurement of a process,
 def work(task: dict) -> None:
     """Makes a measurement and writes it to a file, with the index of this process in its name."""
     index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-    with options.without_noise():
+    with program.without_noise():
         from t2t_keras.training import devices
 
         found = EXPERIMENTS[task["experiment"]].measure(task["value"])
@@ -66,7 +66,7 @@ def measure(name: str, value: int) -> dict:
         ValueError: a process failed. What it says is on stderr.
     """
     number = EXPERIMENTS[name].processes(value)
-    # Importing `t2t_keras.cli.flags` sets it. A process that inherits it takes it for the user's choice and hides nothing else.
+    # Importing `t2t_keras.cli.program` sets it. A process that inherits it takes it for the user's choice and hides nothing else.
     environment = {variable: text for variable, text in os.environ.items() if variable != "TF_CPP_MIN_LOG_LEVEL"}
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "result"
@@ -102,7 +102,7 @@ def benchmark() -> None:
                 found[str(value)] = measure(name, value)
                 if file:
                     write_whole(file, json.dumps(results, indent=1).encode())
-    with options.without_noise():
+    with program.without_noise():
         from t2t_keras.model import flops  # noqa: F401  The theory of training needs it.
     print(f"{results['machine']}.")
     for name in _EXPERIMENTS.value:
@@ -118,7 +118,7 @@ def benchmark() -> None:
 
 
 def main() -> None:
-    options.run(benchmark)
+    program.run(benchmark)
 
 
 if __name__ == "__main__":

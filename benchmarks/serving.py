@@ -24,7 +24,7 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from t2t_keras import client, machine
-from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.text import lines
 
 _EXPORT_DIR = flags.DEFINE_string(
@@ -157,7 +157,7 @@ def serving() -> None:
     here = machine.cpu()
     print(f"{here['cores']} cores of {here['cpu']}; load average {os.getloadavg()[0]:.1f} before\n")
     print("| server | protocol | users | p50 ms | p95 ms | p99 ms | sentences/s | failed |\n|---|---|---:|---:|---:|---:|---:|---:|")
-    with options.without_noise():
+    with program.without_noise():
         for server, protocol, connect in targets:
             measure(connect, 1, sentences, _WARM_UP.value)
             for number in users:
@@ -167,7 +167,7 @@ def serving() -> None:
 
 
 def main() -> None:
-    options.run(serving)
+    program.run(serving)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from benchmarks import flagfiles
 from benchmarks.train_peers.contestants import CEILINGS, OURS, PEERS, Contestant, versions
 from benchmarks.train_peers.results import summary, table
-from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
 from t2t_keras.experiments import paper
 from t2t_keras.machine import cpu
@@ -149,7 +149,7 @@ def compare(folder: pathlib.Path) -> dict:
             failed[peer.name] = f"{' and '.join(missing)} not installed: {peer.install}"
     peers = [peer for peer in peers if peer.name not in failed]
     ceilings = [ceiling for ceiling in CEILINGS if set(ceiling.packages) <= installed[ceiling.name].keys()]
-    with options.without_noise():
+    with program.without_noise():
         from benchmarks.train_peers import batches, comparison
 
         shards_folder, corpus = write_pairs(folder / "shards", model)
@@ -201,7 +201,7 @@ def benchmark() -> None:
 
 
 def main() -> None:
-    options.run(benchmark)
+    program.run(benchmark)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.data import corpora
 from t2t_keras.evaluation import scores
 
@@ -68,4 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    options.run(main)
+    program.run(main)

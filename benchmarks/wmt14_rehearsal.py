@@ -21,7 +21,7 @@ import time
 import numpy as np
 from absl import flags
 
-from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 
 _WORK_DIR = flags.DEFINE_string("work_dir", None, "Folder for all files; 12 GB with the defaults.", required=True)
 _PAIRS = flags.DEFINE_integer("pairs", 4_500_000, "Number of training pairs.", lower_bound=1000)
@@ -291,4 +291,4 @@ def rehearse() -> None:
 
 
 if __name__ == "__main__":
-    options.run(rehearse)
+    program.run(rehearse)

@@ -29,7 +29,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import numpy as np
 
 from t2t_keras import checkpoint
-from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.evaluation import scores
 from t2t_keras.reporting import tensorboard
 from t2t_keras.training import diagnosis, state
@@ -114,7 +114,7 @@ def run(flags: list[str], kill) -> dict:
             watch(kill, reached=lambda: os.write(writing, kill.encode()))
         try:
             sys.argv = ["train.py", *flags]
-            options.run(train.train)
+            program.run(train.train)
         except SystemExit as ended:
             sys.stdout.flush()
             os._exit(ended.code or 0)  # Without what the parent has asked for at its own end.

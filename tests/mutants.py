@@ -281,7 +281,7 @@ MUTANTS = (
     ),
     Mutant(
         "flags after operands are taken for operands",
-        "t2t_keras/cli/flags.py",
+        "t2t_keras/cli/program.py",
         "set_gnu_getopt(bool(operands))",
         "set_gnu_getopt(False)",
         ("tests/test_curves.py::test_the_program_compares_runs_and_flags_may_follow_them",),
@@ -387,7 +387,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stopped run exits with 0",
-        "t2t_keras/cli/flags.py",
+        "t2t_keras/cli/program.py",
         "return EXIT_CODE",
         "return 0",
         ("tests/test_interruption.py::test_a_run_that_is_stopped_by_a_signal_or_a_time_limit_saves_and_exits_with_75",),
@@ -1832,15 +1832,15 @@ MUTANTS = (
     Mutant(
         "help of the installed launcher names the file of a checkout",
         "tools/workers.py",
-        "return options.name_programs(__doc__)",
-        "return __doc__",
+        "help_text = messages.name_programs(__doc__)",
+        "help_text = __doc__",
         ("tests/test_workers.py::test_help_of_the_installed_launcher_names_installed_programs",),
     ),
     Mutant(
         "the launcher sets how much TensorFlow says in its workers",
         "tools/workers.py",
-        "from t2t_keras import __version__\n",
-        "from t2t_keras import __version__, flags\n",
+        "from t2t_keras.cli import messages",
+        "from t2t_keras.cli import messages, program",
         ("tests/test_workers.py::test_workers_inherit_the_environment_of_a_person_and_no_more",),
     ),
     Mutant(
@@ -2824,7 +2824,7 @@ MUTANTS = (
     Mutant(
         "what is typed is not answered before the end",
         "tools/translate.py",
-        "at_keyboard = options.at_keyboard(source)",
+        "at_keyboard = program.at_keyboard(source)",
         "at_keyboard = False",
         ("tests/test_tools.py::test_a_sentence_that_is_typed_is_answered_before_the_next",),
     ),

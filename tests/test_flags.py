@@ -24,6 +24,7 @@ PROGRAM = """
 import dataclasses, json, sys
 from t2t_keras import run_options
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from absl import flags
 GROUPS = tuple(run_options.groups_of(options.chosen_architecture()).values())
 options.define_run()
@@ -32,7 +33,7 @@ options.define_table_3()
 def main():
     {main}
 
-options.run(main)
+program.run(main)
 """
 TELL = """print(json.dumps({
         "read": [dataclasses.asdict(options.read(group)) for group in GROUPS],
@@ -276,7 +277,7 @@ WRITES = """import os
         b"I0000 00:00:1795302915.799832    8168 port.cc:153] oneDNN custom operations are on. You may see slightly different ...",
         b"I0000 00:00:1795302915.799832    8168 cudart_stub.cc:31] Could not find cuda drivers on your machine, GPU will not be used.",
     ))
-    with options.without_noise():
+    with program.without_noise():
         os.write(2, noise + b"I0000 00:00:1795302915.799832    8168 other.cc:1] oneDNN is off.\\n")
         print("Python's own", file=sys.stderr)
         os.write(2, noise + b"F the last words\\n")
@@ -412,7 +413,7 @@ def test_paths_that_hold_an_option_stay_as_they_are():
 
 
 def test_a_program_can_end_without_the_clean_up_but_not_without_its_output():
-    code = "import atexit; from t2t_keras.cli import flags; atexit.register(print, 'clean-up'); print('done', end=''); flags.exit_now()"
+    code = "import atexit; from t2t_keras.cli import program; atexit.register(print, 'clean-up'); print('done', end=''); program.exit_now()"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (result.returncode, result.stdout) == (0, "done")
 

@@ -423,7 +423,7 @@ def test_weights_that_are_not_numbers_or_are_too_large_are_named_when_they_are_l
 SHOWS_A_RUN = """
 import dataclasses, pathlib, sys
 from t2t_keras import run_folder, run_start
-from t2t_keras.cli import flags
+from t2t_keras.cli import program
 from t2t_keras.log import logger
 
 def main():
@@ -433,7 +433,7 @@ def main():
     run_start.check_given(run, dataclasses.replace(options, sources={"data_service": "run: command line"}), ["data_service"], "read")
 
 RUN, sys.argv = sys.argv[1], sys.argv[:1]
-flags.run(main)
+program.run(main)
 """
 
 

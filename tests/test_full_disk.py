@@ -1,5 +1,6 @@
 """A full disk under what a run writes: told in a sentence with the file, which stays as it was. For its data see test_prepare.py."""
 
+import contextlib
 import pathlib
 import resource
 
@@ -59,22 +60,24 @@ def test_a_file_that_does_not_fit_is_named_in_a_sentence_and_stays_as_it_was(tmp
     assert (path.read_bytes() == before) == (name.endswith((embedding_projector.LABELS, embedding_projector.CONFIG)))
 
 
-@pytest.fixture
-def no_room():
-    """After it is called, no file of this process may become larger than so many bytes."""
+@contextlib.contextmanager
+def files_of_at_most(size: int):
+    """Inside a `with` block, no file of this process may become larger than so many bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize(("size", "why"), [(1, "{path}; File too large"), (100_000, "No space left on device")], ids=["small", "large"])
-def test_points_that_do_not_fit_are_reported_and_those_before_them_stay(tmp_path, no_room, size, why):
+def test_points_that_do_not_fit_are_reported_and_those_before_them_stay(tmp_path, size, why):
     """Story: TensorFlow wrote a part of a large one, without a word, and nothing behind it could be read."""
     board = train_points(tmp_path, [1, 2])
     [path] = (tmp_path / "logs").iterdir()
     whole = read_scalars(tmp_path / "logs")
-    no_room(path.stat().st_size + 10)  # Not even one record.
-    with pytest.raises(OSError) as raised:
+    with files_of_at_most(path.stat().st_size + 10), pytest.raises(OSError) as raised:  # Not even one record.
         board.write(3, {"text": "x" * size})
     told = f"Could not write to {tmp_path / 'logs'} ({why.format(path=path)}). Free space there, and run the same command again."
     assert str(raised.value) == told

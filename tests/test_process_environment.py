@@ -49,11 +49,12 @@ def test_programs_choose_before_tensorflow_is_imported(flag, expected):
     code = f"""if True:
         import os, sys
         from t2t_keras.cli import flags as options
+        from t2t_keras.cli import program
         options.define_trained_model()
         def main():
             options.trained_model()
             print(os.environ.get("{process_environment.ONEDNN}"), os.environ["{process_environment.THREADS}"], "tensorflow" in sys.modules)
-        options.run(main)"""
+        program.run(main)"""
     command = [sys.executable, "-c", code, f"--model_dir={RUN}", flag]
     chosen = (process_environment.ONEDNN, process_environment.THREADS)
     environment = {name: value for name, value in os.environ.items() if name not in chosen}

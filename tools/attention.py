@@ -9,6 +9,7 @@ import pathlib
 from absl import flags
 
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.log import logger
 
 _KINDS, _FORMATS = ("encoder", "decoder", "cross"), ("png", "svg")
@@ -108,7 +109,7 @@ def draw() -> None:
 
     from t2t_keras.text import lines
 
-    with options.without_noise():
+    with program.without_noise():
         from t2t_keras.decoding.loading import load
         from t2t_keras.visualization import attention_page, attention_pictures, figures
         from t2t_keras.visualization.attention import attention_of, check_attention
@@ -139,7 +140,7 @@ def draw() -> None:
 
 
 def main() -> None:
-    options.run(draw)
+    program.run(draw)
 
 
 if __name__ == "__main__":

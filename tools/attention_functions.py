@@ -11,7 +11,7 @@ from absl import flags
 
 from t2t_keras import run_options, run_start
 from t2t_keras.cli import flags as options
-from t2t_keras.cli import training
+from t2t_keras.cli import program, training
 from t2t_keras.config import ATTENTION_FUNCTIONS
 
 _WIDTHS = flags.DEFINE_list("widths", ["8", "16", "32", "64", "128"], "Values of d_k; a model has d_model / d_k heads.")
@@ -45,7 +45,7 @@ def measure() -> None:
     widths, lengths = options.positive_numbers(_WIDTHS), options.positive_numbers(_LENGTHS)
     runs = {(function, d_k): _options(function, d_k, output_dir) for d_k in widths for function in ATTENTION_FUNCTIONS}
     training.check({output_dir / f"{function}_{d_k}": chosen for (function, d_k), chosen in runs.items()})
-    with options.without_noise():  # After the options, so that an invalid one is reported at once.
+    with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import attention_functions, table1
         from t2t_keras.training import devices
         from t2t_keras.visualization import figures
@@ -53,7 +53,7 @@ def measure() -> None:
     strategy = devices.make_strategy(1, next(iter(runs.values())).train)
     settings = table1.Settings()
     results = attention_functions.measure(
-        settings, lengths, _ROUNDS.value, runs, output_dir, strategy=strategy, quiet=options.without_noise
+        settings, lengths, _ROUNDS.value, runs, output_dir, strategy=strategy, quiet=program.without_noise
     )
     print(f"{results['machine']}; cost: {settings.heads} heads, d_k = {settings.d // settings.heads}.")
     print(f"\n{attention_functions.tables(results)}")
@@ -61,7 +61,7 @@ def measure() -> None:
 
 
 def main() -> None:
-    options.run(measure)
+    program.run(measure)
 
 
 if __name__ == "__main__":

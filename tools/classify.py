@@ -18,7 +18,7 @@ from absl import flags
 
 from t2t_keras import export_folder, run_folder
 from t2t_keras.cli import flags as options
-from t2t_keras.cli import training
+from t2t_keras.cli import messages, program, training
 from t2t_keras.data import corpora
 from t2t_keras.evaluation import bag_of_words
 from t2t_keras.tasks import classification
@@ -88,7 +88,7 @@ def train() -> None:
                 raise ValueError(f"Expected `labels` of the training text, {','.join(labels)}. Received: labels={given['labels']}.")
             given["labels"] = ",".join(labels)
     if training.train(given, options.sources()):
-        print(f"Trained. Classify with: {options.command('classify')} --model_dir={training.model_dir()} --predict < text")
+        print(f"Trained. Classify with: {messages.command('classify')} --model_dir={training.model_dir()} --predict < text")
 
 
 def evaluate() -> None:
@@ -98,7 +98,7 @@ def evaluate() -> None:
     if names and (strange := sorted({label for label, *_ in texts} - set(names))):
         raise ValueError(f"Expected labels of the run, {', '.join(names[:20])}, in `evaluate`. Received: {', '.join(strange[:20])}.")
     of_words = {"bag_of_words": bag_of_words.accuracy(known, texts)} if known else {}
-    with options.without_noise():
+    with program.without_noise():
         from t2t_keras.export import classifier
 
         model, _ = classifier.load(training.model_dir(), training.checkpoint())
@@ -125,11 +125,11 @@ def predict() -> None:
         source = files.enter_context(lines.opened(_INPUT.value))
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
         number_of_lines = lines.count(source)
-        with options.without_noise():
+        with program.without_noise():
             from t2t_keras.export import classifier
 
             model, _ = classifier.load(training.model_dir(), training.checkpoint())
-        at_keyboard = options.at_keyboard(source)
+        at_keyboard = program.at_keyboard(source)
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
         predictions = model.predict(lines.read_lines(source), batch_size=1 if at_keyboard else 0)
         for found in tqdm.tqdm(predictions, total=number_of_lines, unit=" lines", disable=hidden):
@@ -142,7 +142,7 @@ def predict() -> None:
 def export() -> None:
     export_dir = pathlib.Path(_EXPORT_DIR.value).expanduser()
     export_folder.check(export_dir)
-    with options.without_noise():
+    with program.without_noise():
         from t2t_keras.export import classifier
 
         classifier.export(export_dir, training.model_dir(), training.checkpoint())

@@ -13,6 +13,7 @@ from absl import flags
 
 from t2t_keras import patterns, phrases
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 
 _SERVER = flags.DEFINE_string(
     "server", "grpc://localhost:8500", "Address of the model server: grpc://host:port or http://host:port; with TLS, grpcs:// or https://."
@@ -62,7 +63,7 @@ def translate() -> None:
     def warn(message: str) -> None:
         tqdm.tqdm.write(message, file=sys.stderr)
 
-    at_keyboard = options.at_keyboard(sys.stdin)
+    at_keyboard = program.at_keyboard(sys.stdin)
     sizes = {"batch_size": 1, "parallel": 1} if at_keyboard else {"batch_size": _BATCH_SIZE.value, "parallel": _PARALLEL.value}
     texts = lines.read_lines(sys.stdin.buffer)
     with_phrases = " and ".join(f"--{flag.name}" for flag in (_JSONL, _TERMS, _KEEP_PATTERNS) if flag.value)
@@ -89,7 +90,7 @@ def translate() -> None:
 
 
 def main() -> None:
-    options.run(translate)
+    program.run(translate)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from absl import flags
 
 from t2t_keras import checkpoint, phrases, registry, run_folder
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.config import AVERAGE
 from t2t_keras.decoding import process_environment
 from t2t_keras.line_translation import LineTranslation, LineTranslator
@@ -64,7 +65,7 @@ def _check_runs(folders: list[pathlib.Path]) -> None:
 
 def _load(folder: pathlib.Path) -> LineTranslator:
     """Loads a run, as it was configured."""
-    with options.without_noise():
+    with program.without_noise():
         return LineTranslation({"model_dir": [folder], "which": AVERAGE, "dtype": "float32", "int8": False}).load(phrases.Terms({}))
 
 
@@ -137,7 +138,7 @@ def compare(operands: list[str]) -> None:
 
 
 def main() -> None:
-    options.run(compare, operands="the translations of two systems or more, the baseline first")
+    program.run(compare, operands="the translations of two systems or more, the baseline first")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 
 _OUTPUT = flags.DEFINE_string("output", "curves.png", "The picture, a PNG.")
 
@@ -22,7 +22,7 @@ def draw(runs: list[str]) -> None:
 
 
 def main() -> None:
-    options.run(draw, operands="the folder of a training run, or several")
+    program.run(draw, operands="the folder of a training run, or several")
 
 
 if __name__ == "__main__":

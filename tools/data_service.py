@@ -10,7 +10,7 @@ import sys
 
 from absl import flags
 
-from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 
 _PORT = flags.DEFINE_integer("port", None, "Port to listen on.", required=True, lower_bound=1, upper_bound=2**16 - 1)
 _HOST = flags.DEFINE_string(
@@ -47,7 +47,7 @@ def restrict(host: str, port: int) -> None:
 
 
 def serve() -> None:
-    with options.without_noise():
+    with program.without_noise():
         from tensorflow.data.experimental import service
 
         from t2t_keras import gpus
@@ -70,7 +70,7 @@ def serve() -> None:
 
 
 def main() -> None:
-    options.run(serve)
+    program.run(serve)
 
 
 if __name__ == "__main__":

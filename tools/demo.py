@@ -10,6 +10,7 @@ from absl import flags
 
 from t2t_keras import export_folder, run_folder
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.decoding import process_environment
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "A run's folder, or an export's; or those of several runs, separated by commas.")
@@ -54,7 +55,7 @@ def demo() -> None:
             process_environment.choose_threads()
         else:
             process_environment.choose([run_folder.groups(folder, "model")[0] for folder in folders], "float32", int8=False)
-        with options.without_noise():
+        with program.without_noise():
             import t2t_keras
 
             name = " + ".join(folder.resolve().name for folder in folders)
@@ -70,7 +71,7 @@ def demo() -> None:
 
 
 def main() -> None:
-    options.run(demo)
+    program.run(demo)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import BinaryIO
 from absl import flags
 
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.config import DecodeConfig
 from t2t_keras.line_translation import LineTranslation, LineTranslator
 from t2t_keras.log import logger
@@ -86,7 +87,7 @@ def run() -> None:
     with contextlib.ExitStack() as until_translated:
         output = until_translated.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else None
         if model:
-            with options.without_noise():
+            with program.without_noise():
                 from t2t_keras.evaluation.evaluate import evaluate
                 from t2t_keras.evaluation.perplexity import perplexity
 
@@ -123,7 +124,7 @@ def run() -> None:
 
 
 def main() -> None:
-    options.run(run)
+    program.run(run)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from absl import flags
 
 from t2t_keras import export_folder
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.files import check_new
 
 _EXPORT_DIR = flags.DEFINE_string(
@@ -50,7 +51,7 @@ def export() -> None:
     if _FORMAT.value == "huggingface":
         _export_for_transformers(export_dir, **model)
         return
-    with options.without_noise():
+    with program.without_noise():
         from t2t_keras.decoding.loading import load
         from t2t_keras.export import ctranslate2_format, savedmodel
 
@@ -74,7 +75,7 @@ def _export_for_transformers(
 
 
 def main() -> None:
-    options.run(export)
+    program.run(export)
 
 
 if __name__ == "__main__":

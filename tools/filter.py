@@ -14,7 +14,7 @@ from collections.abc import Callable
 from absl import flags
 
 from t2t_keras import run_folder
-from t2t_keras.cli import beam
+from t2t_keras.cli import beam, program
 from t2t_keras.cli import flags as options
 from t2t_keras.config import FilterConfig
 from t2t_keras.data import corpora, filtering
@@ -44,7 +44,7 @@ def _locally(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callab
 
     scores = None
     if load_scores:
-        with options.without_noise():
+        with program.without_noise():
             scores = load_scores()
     with tqdm.tqdm(unit=" pairs", disable=None) as bar:  # None: unless a terminal.
         return filtering.filter_text(
@@ -80,7 +80,7 @@ def filter_pairs() -> None:
 
 
 def main() -> None:
-    options.run(filter_pairs)
+    program.run(filter_pairs)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import shlex
 from absl import flags
 
 from t2t_keras import registry, run_options, run_start
-from t2t_keras.cli import flagfiles, training
+from t2t_keras.cli import flagfiles, program, training
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DataConfig, DecodeConfig, with_current_names
 from t2t_keras.data import corpora
@@ -131,14 +131,14 @@ def train() -> None:
             if checkpoint == "ema" and not found.train.ema_decay:
                 raise ValueError(f"Expected `ema_decay` in all rows with --checkpoint=ema. Received: {row} without it.")
     training.check({output_dir / name: found for name, found in runs.items()})
-    with options.without_noise():  # After the options, so that an invalid one is reported at once.
+    with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import grid
         from t2t_keras.training import devices
 
     first = next(iter(runs.values()))
     scoring = grid.Scoring(first.decode, tests, checkpoint, _LOWERCASE.value, _TOKENIZE.value)
     strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
-    for _ in grid.train(changed, runs, output_dir, scoring, strategy=strategy, quiet=options.without_noise):
+    for _ in grid.train(changed, runs, output_dir, scoring, strategy=strategy, quiet=program.without_noise):
         files = grid.write(output_dir, scoring)
     files = files or grid.write(output_dir, scoring)  # Nothing was left to train.
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")
@@ -146,7 +146,7 @@ def train() -> None:
 
 
 def main() -> None:
-    options.run(train)
+    program.run(train)
 
 
 if __name__ == "__main__":

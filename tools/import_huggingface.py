@@ -7,7 +7,7 @@ python tools/translate.py --model_dir=runs/nllb --target_language=fra_Latn < lin
 
 from absl import flags
 
-from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 
 _FROM = flags.DEFINE_string("from", None, "Folder with config.json and model.safetensors, or name of a model on the hub.", required=True)
 _MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run, new or empty.", required=True)
@@ -36,7 +36,7 @@ def import_huggingface() -> None:
 
 
 def main() -> None:
-    options.run(import_huggingface)
+    program.run(import_huggingface)
 
 
 if __name__ == "__main__":

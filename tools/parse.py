@@ -14,6 +14,7 @@ import sys
 from absl import flags
 
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 
 _LINEARIZE = flags.DEFINE_boolean("linearize", False, "Write the words and the brackets of --trees to --source and --target, for training.")
 _SCORE = flags.DEFINE_boolean("score", False, "Score the trees of --parsed against those of --gold.")
@@ -155,12 +156,12 @@ def _parses(target):
         model, number_of_lines = options.trained_model(), lines.count(source)
         import tqdm
 
-        with options.without_noise():
+        with program.without_noise():
             from t2t_keras.decoding.loading import load
             from t2t_keras.parsing.parser import parse_lines
 
             translator = load(**model)
-        at_keyboard = options.at_keyboard(source)
+        at_keyboard = program.at_keyboard(source)
         parses = parse_lines(
             translator,
             lines.read_lines(source),
@@ -203,7 +204,7 @@ def run() -> None:
 
 
 def main() -> None:
-    options.run(run)
+    program.run(run)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from multiprocessing import resource_tracker
 from absl import flags
 
 from t2t_keras import data_folder, run_folder, run_options
-from t2t_keras.cli import beam
+from t2t_keras.cli import beam, program
 from t2t_keras.cli import flags as options
 from t2t_keras.data import corpora
 
@@ -51,7 +51,7 @@ def prepare() -> None:
     data_folder.check(folder)
     if not (folder / data_folder.CORPUS).exists():
         corpora.check_files(chosen.data, chosen.task.texts)
-    with options.without_noise():  # After the options, so that an invalid one is reported at once.
+    with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras import gpus
         from t2t_keras.data import prepare
 
@@ -63,13 +63,13 @@ def prepare() -> None:
     else:
         write = functools.partial(prepare.write, number=_PROCESSES.value)
         resource_tracker.ensure_running()  # Lives as long as this program, which would wait for it if it wrote to `without_noise`.
-    with beam.quietly() if on_beam else options.without_noise():
+    with beam.quietly() if on_beam else program.without_noise():
         asked = chosen.data, chosen.model.vocab_size, chosen.train.seed, folder, chosen.task
         prepare.prepare(*asked, write_train=write, source_vocab_size=chosen.source_vocab_size)
 
 
 def main() -> None:
-    options.run(prepare)
+    program.run(prepare)
 
 
 if __name__ == "__main__":

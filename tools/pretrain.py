@@ -13,7 +13,7 @@ import json
 from absl import flags
 
 from t2t_keras.cli import flags as options
-from t2t_keras.cli import training
+from t2t_keras.cli import messages, program, training
 
 _EVALUATE = flags.DEFINE_string("evaluate", "", "Documents in which to predict masked words and next sentences, in place of training.")
 _DRAWS = flags.DEFINE_integer("draws", 5, "How many times --evaluate draws masks and pairs.", lower_bound=1)
@@ -28,7 +28,7 @@ def evaluate() -> None:
     if others := [f"--{name}" for name in sorted(training.given() - {"data_dir", "damaged_records"})]:
         raise ValueError(f"Expected no options of training with --evaluate. Received: {', '.join(others)}.")
     which, damaged_records = training.checkpoint(), options.given_run().get("damaged_records", "")
-    with options.without_noise():
+    with program.without_noise():
         from t2t_keras.experiments import masked_words
 
         data_dir = flags.FLAGS["data_dir"].value
@@ -42,7 +42,7 @@ def pretrain() -> None:
     if unused := [f"--{name}" for name in ("draws", "json", "checkpoint") if flags.FLAGS[name].present]:
         raise ValueError(f"Expected no {', '.join(unused)} in training.")
     if training.train(options.given_run(), options.sources()):
-        print(f"Trained. Evaluate with: {options.command('pretrain')} --model_dir={training.model_dir()} --evaluate=documents")
+        print(f"Trained. Evaluate with: {messages.command('pretrain')} --model_dir={training.model_dir()} --evaluate=documents")
 
 
 def main() -> None:

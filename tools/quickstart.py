@@ -16,6 +16,7 @@ from absl import flags
 
 from t2t_keras import run_options, run_start
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import messages, program
 from t2t_keras.log import logger
 
 SHORT = 3  # Maximum words of a short sentence.
@@ -51,7 +52,7 @@ def quickstart() -> None:
     model_dir = pathlib.Path(_MODEL_DIR.value).expanduser()
     groups = run_options.groups_of().values()
     chosen = run_start.resolve(model_dir, options.given(*groups), sources=options.sources())
-    with options.without_noise():  # After the options, so that an invalid one is reported at once.
+    with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.data import prepare
         from t2t_keras.decoding.loading import load
         from t2t_keras.decoding.translator import translate_lines
@@ -63,8 +64,8 @@ def quickstart() -> None:
     if "dtype" not in chosen.sources:
         train, sources = dataclasses.replace(chosen.train, dtype=fastest_dtype()), {**chosen.sources, "dtype": "measured"}
         chosen = dataclasses.replace(chosen, train=train, sources=sources)
-    state = run.train(model_dir, chosen, strategy=strategy, quiet=options.without_noise)
-    with options.without_noise():
+    state = run.train(model_dir, chosen, strategy=strategy, quiet=program.without_noise)
+    with program.without_noise():
         translator = load(model_dir)
     sources, references = prepare.read_text(model_dir / "data", "test")
     hypotheses, scores = evaluate(translator, sources, references)
@@ -78,7 +79,7 @@ def quickstart() -> None:
     for source, result in zip(examples, translate_lines(translator, examples), strict=True):
         logger.info(f"  {source} → {result['text']}")
     programs = pathlib.Path(sys.executable).parent
-    translate = options.command("translate").replace("tools/", f"{_ROOT}/tools/")  # From any folder.
+    translate = messages.command("translate").replace("tools/", f"{_ROOT}/tools/")  # From any folder.
     logger.info(f"See curves and sample translations: {programs}/tensorboard --logdir {model_dir / 'logs'}")
     logger.info(f"Translate your own sentences: {programs}/{translate} --model_dir={model_dir}")
     print(
@@ -101,7 +102,7 @@ def quickstart() -> None:
 
 def main() -> None:
     sys.argv.insert(1, "--flagfile=quickstart")  # Flags on the command line come later and win.
-    options.run(quickstart)
+    program.run(quickstart)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pathlib
 from absl import flags
 
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.text import lines
 
 _D = flags.DEFINE_integer("d", 512, "Width of the layers.", lower_bound=1)
@@ -25,7 +26,7 @@ _OUTPUT = flags.DEFINE_string("output", "", "Picture to draw: a PNG or SVG file;
 
 def measure() -> None:
     lengths, output = options.positive_numbers(_LENGTHS), pathlib.Path(_OUTPUT.value).expanduser()
-    with options.without_noise():
+    with program.without_noise():
         from t2t_keras.experiments import table1
         from t2t_keras.visualization import figures
 
@@ -39,7 +40,7 @@ def measure() -> None:
 
 
 def main() -> None:
-    options.run(measure)
+    program.run(measure)
 
 
 if __name__ == "__main__":

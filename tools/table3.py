@@ -14,7 +14,7 @@ from absl import flags
 
 from t2t_keras import run_options, run_start
 from t2t_keras.cli import flags as options
-from t2t_keras.cli import training
+from t2t_keras.cli import program, training
 from t2t_keras.config import DecodeConfig
 from t2t_keras.experiments import paper
 from t2t_keras.log import logger
@@ -56,14 +56,14 @@ def train() -> None:
                 "Leave one of them out of --rows, or choose smaller divisors."
             )
     training.check({output_dir / row: chosen for row, chosen in rows.items()})
-    with options.without_noise():  # After the options, so that an invalid one is reported at once.
+    with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import table3
         from t2t_keras.training import devices
 
     earlier = {row: _options(row, output_dir) for row in paper.TABLE_3 if row not in rows and table3.read_result(output_dir / row)}
     first = next(iter(rows.values()))
     strategy, files = devices.make_strategy(_CPU_DEVICES.value, first.train), []
-    for _ in table3.train(rows, output_dir, earlier=earlier, strategy=strategy, quiet=options.without_noise):
+    for _ in table3.train(rows, output_dir, earlier=earlier, strategy=strategy, quiet=program.without_noise):
         files = table3.write(output_dir)
     files = files or table3.write(output_dir)  # Nothing was left to train.
     print(f"Wrote {', '.join(str(output_dir / file) for file in files)}.")
@@ -71,7 +71,7 @@ def train() -> None:
 
 
 def main() -> None:
-    options.run(train)
+    program.run(train)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ python tools/train.py --model_dir=runs/base      # Resumes a run with its own op
 """
 
 from t2t_keras.cli import flags as options
-from t2t_keras.cli import training
+from t2t_keras.cli import messages, training
 
 training.define()
 options.define_table_3()
@@ -17,7 +17,7 @@ options.define_table_3()
 def train() -> None:
     given, sources = options.with_table_3(options.given_run(), options.sources())
     if chosen := training.train(given, sources):
-        advice = f" Translate with: {options.command('translate')} --model_dir={training.model_dir()} < text"
+        advice = f" Translate with: {messages.command('translate')} --model_dir={training.model_dir()} < text"
         print(f"Trained.{advice * (chosen.task.name == 'translation')}")
 
 

@@ -15,7 +15,7 @@ import sys
 from absl import flags
 
 from t2t_keras import patterns
-from t2t_keras.cli import beam
+from t2t_keras.cli import beam, messages, program
 from t2t_keras.cli import flags as options
 from t2t_keras.line_translation import READ_AHEAD, LineTranslation
 
@@ -98,27 +98,27 @@ def translate() -> None:
     from t2t_keras.text import lines
 
     def warn(message: str) -> None:
-        tqdm.tqdm.write(options.name_flags(message), file=sys.stderr)
+        tqdm.tqdm.write(messages.name_flags(message), file=sys.stderr)
 
     with contextlib.ExitStack() as files:
         terms = asked.read_terms()
         source = files.enter_context(lines.opened(_INPUT.value))
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
         number_of_lines = lines.count(source)  # Reads files before the model is loaded, so that broken ones are reported at once.
-        with options.without_noise():
+        with program.without_noise():
             translator = asked.load(terms)
-        at_keyboard = options.at_keyboard(source)
+        at_keyboard = program.at_keyboard(source)
         read_ahead = 1 if at_keyboard or _FLUSH.value else READ_AHEAD
         results = translator.results(lines.read_lines(source), warn, read_ahead=read_ahead)
         hidden = True if at_keyboard or target.isatty() else None  # None: hidden unless stderr is a terminal.
         for number, result in enumerate(tqdm.tqdm(results, total=number_of_lines, unit=" lines", disable=hidden), 1):
             target.write(translator.written(number, result))
             target.flush()
-    options.exit_now()
+    program.exit_now()
 
 
 def main() -> None:
-    options.run(translate)
+    program.run(translate)
 
 
 if __name__ == "__main__":

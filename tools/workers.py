@@ -16,6 +16,7 @@ import threading
 import time
 
 from t2t_keras import __version__
+from t2t_keras.cli import messages  # `cli.program` would set environment variables, which workers would inherit.
 from t2t_keras.training.interruption import OTHER_WORKER_EXIT_CODE
 
 GRACE_SECONDS = 30  # Until the others are killed, after a worker has failed.
@@ -98,21 +99,16 @@ def wait(workers: list[subprocess.Popen]) -> int:
         time.sleep(0.1)
 
 
-def help_text() -> str:
-    from t2t_keras.cli import flags as options  # Not at the top: it sets environment variables, which workers would inherit.
-
-    return options.name_programs(__doc__)
-
-
 def main() -> None:
+    help_text = messages.name_programs(__doc__)
     if sys.argv[1:2] in (["--help"], ["-h"]):
-        print(help_text())
+        print(help_text)
         return
     if sys.argv[1:2] == ["--version"]:
         print(f"t2t_keras {__version__}")
         return
     if len(sys.argv) < 3 or not sys.argv[1].isdecimal() or int(sys.argv[1]) < 1:
-        sys.exit(f"Expected a number of workers and a command. Received: {' '.join(sys.argv[1:]) or 'nothing'}.\n\n{help_text()}")
+        sys.exit(f"Expected a number of workers and a command. Received: {' '.join(sys.argv[1:]) or 'nothing'}.\n\n{help_text}")
     try:
         workers = start(int(sys.argv[1]), sys.argv[2:], stderr=subprocess.PIPE)
     except OSError as error:

@@ -10,6 +10,7 @@ from absl import flags
 from t2t_keras import run_folder, run_options, run_start
 from t2t_keras.checkpoint import kept
 from t2t_keras.cli import flags as options
+from t2t_keras.cli import program
 from t2t_keras.data import corpora
 from t2t_keras.training import embeddings
 
@@ -85,18 +86,18 @@ def train(given: dict, sources: dict[str, str]) -> run_options.Options | None:
     folder, dry_run = model_dir(), flags.FLAGS["dry_run"].value
     chosen = run_start.resolve(folder, given, os.path.expanduser(flags.FLAGS["data_dir"].value), sources)
     check({folder: chosen})
-    with options.without_noise():  # After the options, so that an invalid one is reported at once.
+    with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.training import devices, run
 
     strategy = devices.make_strategy(flags.FLAGS["cpu_devices"].value, chosen.train)
-    run.train(folder, chosen, strategy=strategy, dry_run=dry_run, quiet=options.without_noise)
+    run.train(folder, chosen, strategy=strategy, dry_run=dry_run, quiet=program.without_noise)
     return chosen if devices.is_chief(strategy) and not dry_run else None
 
 
-def run(program: Callable) -> None:
-    """Runs a program that trains; see `options.run`. A worker of several exits as `devices.exit_worker` says."""
+def run(main: Callable) -> None:
+    """Runs a program that trains; see `program.run`. A worker of several exits as `devices.exit_worker` says."""
     try:
-        options.run(program)
+        program.run(main)
     except SystemExit as ended:
         devices = sys.modules.get("t2t_keras.training.devices")  # Imported if TensorFlow was used.
         if "TF_CONFIG" in os.environ and devices and isinstance(ended.code, int):

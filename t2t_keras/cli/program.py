@@ -1,0 +1,181 @@
+"""What each program does: it parses its flags, shows the messages of the library, and turns errors into messages and exit codes."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from logging import INFO, Formatter, StreamHandler
+from typing import IO, NoReturn
+
+from absl import app, flags, logging
+
+from t2t_keras import __version__, registry, run_options
+from t2t_keras.cli import flagfiles, messages
+from t2t_keras.cli.flags import chosen_architecture
+from t2t_keras.config import FORMER_NAMES
+from t2t_keras.log import logger
+from t2t_keras.training.interruption import EXIT_CODE, OTHER_WORKER_EXIT_CODE, OtherWorkerError, StoppedError
+
+_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# Lines that TensorFlow 2.21 writes at any log level: on every machine, or on every machine without a GPU.
+_NOISE = "|".join((
+    "^WARNING: All log messages before absl::InitializeLog",
+    r"^I[0-9]{4} .*\] oneDNN custom operations are on",
+    r"^I[0-9]{4} .*\] Could not find cuda drivers on your machine",
+    r"LOG\(INFO\) precompiled_charsmap is empty",  # TF.Text, for sub-words without normalization.
+))  # fmt: skip
+_NO_HOME = "Could not determine home directory."  # What `pathlib` says of ~name.
+
+
+class _MessageFormatter(Formatter):
+    def format(self, record) -> str:
+        return messages.name_flags(super().format(record))
+
+
+@contextlib.contextmanager
+def without_noise():
+    """Hides messages that TensorFlow writes to stderr on every machine and that TF_CPP_MIN_LOG_LEVEL does not suppress.
+
+    For importing TensorFlow and loading models. Everything else is still written, even if the process crashes. Does nothing if the
+    user has set TF_CPP_MIN_LOG_LEVEL to 0, which asks for all messages.
+    """
+    if _all_messages or not shutil.which("grep"):
+        yield
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with subprocess.Popen(["grep", "-vE", "--line-buffered", _NOISE], stdin=subprocess.PIPE, stdout=2, start_new_session=True) as grep:
+        os.dup2(grep.stdin.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+def at_keyboard(stream: IO) -> bool:
+    """Returns whether the input of a program is typed, and asks for it if so. Its lines are then to be answered one at a time."""
+    if stream.isatty():
+        print("Type a sentence and press Enter; end with Ctrl-D.", file=sys.stderr)
+        return True
+    return False
+
+
+def _warn_of_former_names() -> None:
+    for old, new in FORMER_NAMES.items():
+        if old in flags.FLAGS and flags.FLAGS[old].present:
+            logger.warning(f"--{old} is now --{new}. The former name will be removed in version 0.2.")
+
+
+def _parse(arguments: list[str]) -> list[str]:
+    """Returns the arguments that are not flags. Ends the program with a message if a flag is invalid."""
+    try:
+        try:
+            return flags.FLAGS(arguments)
+        finally:
+            print(end="", flush=True)  # Of --help, which ends the program.
+    except flags.UnrecognizedFlagError as error:
+        others = [name for name in registry.architectures() if error.flagname in run_options.option_names(name)]
+        if not others or run_options.ARCHITECTURE not in flags.FLAGS:
+            _end_with(error)
+        of = " or ".join(f"--architecture={name}" for name in others)
+        sys.exit(f"Error: Expected options of --architecture={chosen_architecture()}. Received: --{error.flagname}, an option of {of}.")
+    except flags.Error as error:
+        _end_with(error)
+    except BrokenPipeError:  # Of `--help | head`.
+        sys.exit(_discard_stdout())
+
+
+def _discard_stdout() -> int:
+    """Discards what stdout still buffers, because the reader of the pipe has ended. Returns the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
+
+
+def _end_with(error: flags.Error) -> NoReturn:
+    sys.exit(f"Error: {' '.join(str(error).split())} See --help.")
+
+
+def run(main, operands: str = "") -> None:
+    """Parses the flags, runs `main` and exits with its result, or 0.
+
+    Messages of the library are shown on stderr. A `ValueError` or `OSError` is reported on one line without a traceback, and exits
+    with 1.
+
+    Args:
+        main: called without arguments or, if the program takes operands, with the list of them.
+        operands: what the program expects beside flags, for the error message; empty if it takes flags only.
+    """
+
+    def run_main(arguments: list[str]) -> int:
+        if operands and len(arguments) < 2:
+            print(f"Error: Expected {operands}. Received none. See --help.", file=sys.stderr)
+            return 2
+        if not operands and len(arguments) > 1:
+            print(f"Error: Expected flags only (--name=value). Received: {' '.join(arguments[1:])}.", file=sys.stderr)
+            return 2
+        logging.set_verbosity(logging.WARNING)
+        logger.setLevel(INFO)
+        handler = StreamHandler()  # On stderr.
+        handler.setFormatter(_MessageFormatter())
+        logger.addHandler(handler)
+        logger.propagate = False
+        _warn_of_former_names()
+        try:
+            return (main(arguments[1:]) if operands else main()) or 0
+        except StoppedError as stopped:
+            print(messages.name_flags(str(stopped)), end="\n" if str(stopped) else "")
+            return EXIT_CODE
+        except KeyboardInterrupt:
+            return 130
+        except RuntimeError as error:
+            if str(error) != _NO_HOME:
+                raise
+            print(f"Error: {_NO_HOME} A path begins with ~, or with ~ and the name of an unknown user.", file=sys.stderr)
+            return 1
+        except BrokenPipeError:  # Of `… | head`.
+            return _discard_stdout()
+        except (ValueError, OSError, OtherWorkerError) as error:
+            if flags.FLAGS["traceback"].value:
+                raise
+            print(f"Error: {messages.name_flags(str(error))}", file=sys.stderr)
+            return OTHER_WORKER_EXIT_CODE if isinstance(error, OtherWorkerError) else 1
+
+    program = sys.modules[main.__module__]
+    if program.__name__ != "__main__":  # An installed command: --help shows the flags of its module.
+        for flag in flags.FLAGS.get_key_flags_for_module(program):
+            flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+    # `--help` shows the docstring of this module.
+    sys.modules["__main__"].__doc__ = messages.name_programs(program.__doc__ or "")
+    flags.FLAGS.set_gnu_getopt(bool(operands))  # Flags may follow operands.
+    app.run(run_main, argv=[sys.argv[0], *(argument for _, argument in flagfiles.expand(sys.argv[1:]))], flags_parser=_parse)
+
+
+def exit_now() -> None:
+    """Ends the program with code 0 and without the interpreter's clean-up, which takes a second if TensorFlow was used.
+
+    Call it at the end of a program whose files are closed.
+    """
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # `None` if it was closed at the start.
+        stream.flush()
+    os._exit(0)
+
+
+class _VersionFlag(flags.BooleanFlag):
+    """Prints the version and ends the program."""
+
+    def parse(self, argument):
+        super().parse(argument)
+        if self.value:
+            print(f"t2t_keras {__version__}")
+            sys.exit(0)
+
+
+_all_messages = os.environ.get(_LEVEL) == "0"
+# Set before TensorFlow is imported. 2 shows errors; 3 hides them too, as without a GPU most logged errors are about the missing GPU.
+os.environ.setdefault(_LEVEL, "2" if list(pathlib.Path("/dev").glob("nvidia*")) else "3")
+flags.DEFINE_boolean("traceback", False, "Show the traceback of an error.")
+flags.DEFINE_flag(_VersionFlag("version", False, "Print the version and exit.", allow_hide_cpp=True))
