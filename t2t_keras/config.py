@@ -44,6 +44,7 @@ CHECKPOINTS = AVERAGE, BEST, LATEST, EMA = "average", "best", "latest", "ema"
 MAX_ALPHA = 10  # Exponent of the length penalty: float32 holds the penalty of all lengths.
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0  # Of sampling: float32 holds all logits divided by these.
 TEMPERATURES = f"{MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
+TRANSLATING_DTYPES = ("float32", "bfloat16")  # Of the weights and the arithmetic of a loaded run.
 ENSEMBLE_MEANS = ("probabilities", "logs")  # What the mean of the predictions of several models is of; see `model.ensemble.mean`.
 RERANK_DIRECTIONS = ("forward", "right_to_left", "backward")  # What a run that reranks was trained on; see `decoding.reranking`.
 MAX_INT = 2**31 - 1  # Largest value of an integer option that sets no smaller limit.

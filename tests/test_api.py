@@ -486,6 +486,13 @@ def test_a_model_knows_the_tags_with_which_its_sources_begin(tmp_path, monkeypat
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize("dtype", ["float16", "bf16"])
+def test_loading_a_run_in_an_unknown_dtype_is_refused(run, dtype):
+    """Story: float64 was taken, and translated in float32."""
+    with pytest.raises(ValueError, match=f"^Expected `dtype` to be one of float32, bfloat16. Received: {dtype}.$"):
+        run.load(dtype=dtype)
+
+
 def test_loading_a_run_takes_the_weights_and_the_options_asked_for(run):
     greedy = run.load("latest", beam_size=1)
     with pytest.raises(ValueError, match="expected 1 to 1"):

@@ -19,6 +19,7 @@ from t2t_keras.config import (
     ENSEMBLE_MEANS,
     FORMER_NAMES,
     RERANK_DIRECTIONS,
+    TRANSLATING_DTYPES,
     DecodeConfig,
     SampleConfig,
     check_ensemble,
@@ -127,9 +128,8 @@ def define_trained_model(required: bool = True) -> None:
     flags.DEFINE_list("ensemble_weights", [], "Weights of several runs in their mean; empty: the same for each.")
     flags.DEFINE_enum("ensemble_mean", ENSEMBLE_MEANS[0], ENSEMBLE_MEANS, "Average the probabilities of several runs, or their logs.")
     define_checkpoint()
-    flags.DEFINE_enum(
-        "dtype", "float32", ["float32", "bfloat16"], "Type of weights and arithmetic; bfloat16 is faster if the processor supports it."
-    )
+    text = "Type of weights and arithmetic; bfloat16 is faster if the processor supports it."
+    flags.DEFINE_enum("dtype", TRANSLATING_DTYPES[0], TRANSLATING_DTYPES, text)
     flags.DEFINE_boolean("int8", False, "Keep matrices in 8 bits per weight: an export is several times smaller, and slower.")
     for side in ("source", "target"):
         text = f"Code of the {side} language, such as eng_Latn, of a multilingual model; empty for the run's."

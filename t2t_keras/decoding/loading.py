@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from t2t_keras import checkpoint, gpus, machine, registry, run_folder
-from t2t_keras.config import ENSEMBLE_MEANS, DecodeConfig, check_ensemble
+from t2t_keras.config import ENSEMBLE_MEANS, TRANSLATING_DTYPES, DecodeConfig, check_ensemble
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.sub_batches import PARALLEL, limits_here
 from t2t_keras.decoding.translator import Translator
@@ -109,6 +109,8 @@ def load_with_states(
     if not folders:
         raise ValueError("Expected the folder of a run, or several. Received none.")
     check_ensemble(len(folders), ensemble_weights, ensemble_mean)
+    if dtype not in TRANSLATING_DTYPES:
+        raise ValueError(f"Expected `dtype` to be one of {', '.join(TRANSLATING_DTYPES)}. Received: {dtype}.")
 
     train_config, decode_config = run_folder.groups(folders[0], "train", "decode")
     decode_config = dataclasses.replace(decode_config, **decode_options)
