@@ -32,11 +32,10 @@ options.define_trained_model()
 
 
 def export() -> None:
-    if not _EXPORT_DIR.value:
-        raise ValueError("Expected a folder as --export_dir. Received none.")
+    export_dir = options.folder("export_dir")
     if "://" in _EXPORT_DIR.value:
         raise ValueError(f"Expected --export_dir to be a local folder. Received: {_EXPORT_DIR.value}. Export locally, then copy.")
-    model, export_dir = options.trained_model(), pathlib.Path(_EXPORT_DIR.value).expanduser()
+    model = options.trained_model()
     if _FORMAT.value == "savedmodel":
         export_folder.check(export_dir)
     else:

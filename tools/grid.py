@@ -78,7 +78,7 @@ def _changes(row: str, changes: str) -> dict:
     for name in own:
         own[name].present = 0
     try:
-        operands = own([row, *(argument for _, argument in flagfiles.expand(shlex.split(changes)))])[1:]
+        operands = own([row, *flagfiles.expand(shlex.split(changes))])[1:]
     except (flags.Error, ValueError) as error:
         raise ValueError(f"--row={row}: {' '.join(str(error).split())}") from error
     given = with_current_names({name: own[name].value for name in own if own[name].present})

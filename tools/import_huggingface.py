@@ -7,10 +7,11 @@ python tools/translate.py --model_dir=runs/nllb --target_language=fra_Latn < lin
 
 from absl import flags
 
+from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 
 _FROM = flags.DEFINE_string("from", None, "Folder with config.json and model.safetensors, or name of a model on the hub.", required=True)
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Folder of the run, new or empty.", required=True)
+flags.DEFINE_string("model_dir", None, "Folder of the run, new or empty.", required=True)
 _LANGUAGES = {
     f"{side}_language": flags.DEFINE_string(
         f"{side}_language",
@@ -29,10 +30,8 @@ _NATIVE_POSITIONS = flags.DEFINE_boolean(
 def import_huggingface() -> None:
     from t2t_keras.interop import huggingface
 
-    if not _MODEL_DIR.value:
-        raise ValueError("Expected a folder as --model_dir. Received none.")
     languages = {name: flag.value for name, flag in _LANGUAGES.items()}
-    huggingface.import_huggingface(_FROM.value, _MODEL_DIR.value, **languages, native_positions=_NATIVE_POSITIONS.value)
+    huggingface.import_huggingface(_FROM.value, options.folder("model_dir"), **languages, native_positions=_NATIVE_POSITIONS.value)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from t2t_keras.cli import beam, program
 from t2t_keras.cli import flags as options
 from t2t_keras.data import corpora
 
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder to prepare the data in.", required=True)
+flags.DEFINE_string("data_dir", None, "Folder to prepare the data in.", required=True)
 _PROCESSES = flags.DEFINE_integer(
     "processes",
     0,
@@ -40,14 +40,12 @@ def prepare() -> None:
             f"Expected the sub-words of {start}, which the run is to start from. Received none. Give --subwords_file={path} and its "
             "--vocab_size, or leave out the run to prepare other sub-words."
         )
-    if not _DATA_DIR.value:
-        raise ValueError("Expected a folder as --data_dir. Received none.")
+    folder = options.folder("data_dir")
     on_beam = beam.given()
     if on_beam and chosen.task.documents:
         raise ValueError(
             f"Expected a task with records of single lines, which Beam can divide. Received: {chosen.task.name}, of documents."
         )
-    folder = pathlib.Path(_DATA_DIR.value).expanduser()
     data_folder.check(folder)
     if not (folder / data_folder.CORPUS).exists():
         corpora.check_files(chosen.data, chosen.task.texts)

@@ -9,8 +9,13 @@ from collections.abc import Sequence
 CONFIGS = [pathlib.Path(__file__).parents[2] / name for name in ("configs", "t2t_keras_configs")]
 
 
-def expand(arguments: Sequence[str], source: str = "command line", including: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-    """Replaces `--flagfile=NAME` and `--flagfile NAME` by the lines of these files, which may include others.
+def expand(arguments: Sequence[str]) -> list[str]:
+    """Replaces `--flagfile=NAME` and `--flagfile NAME` by the lines of these files; see `with_sources`."""
+    return [argument for _, argument in with_sources(arguments)]
+
+
+def with_sources(arguments: Sequence[str], source: str = "command line", including: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    """Replaces flagfiles by their lines, which may include other flagfiles, and says where each argument is from.
 
     Ends the program with a message if a file is missing, is not text or includes itself.
 
@@ -32,7 +37,7 @@ def expand(arguments: Sequence[str], source: str = "command line", including: tu
         path, lines = _read(name if equals else rest.pop(0))
         if path in including:
             sys.exit(f"Error: Expected a flagfile that does not include itself. Received: {' includes '.join((*including, path))}.")
-        found += expand(lines, f"flagfile {pathlib.Path(path).stem}", (*including, path))
+        found += with_sources(lines, f"flagfile {pathlib.Path(path).stem}", (*including, path))
     return found
 
 

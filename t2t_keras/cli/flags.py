@@ -76,8 +76,7 @@ def chosen_architecture() -> str:
     It is the given one, or that of the run or of its parent. Ends the program with a message if it is not registered.
     """
     values = {}
-    arguments = [argument for _, argument in flagfiles.expand(sys.argv[1:])]
-    for argument, following in itertools.pairwise([*arguments, ""]):
+    for argument, following in itertools.pairwise([*flagfiles.expand(sys.argv[1:]), ""]):
         name, equals, value = argument.lstrip("-").partition("=")
         values[name] = value if equals else following
     if run_options.ARCHITECTURE in values:
@@ -321,6 +320,13 @@ def read(group):
     return group(**{field.name: flags.FLAGS[field.name].value for field in dataclasses.fields(group)})
 
 
+def folder(name: str) -> pathlib.Path:
+    """Returns the folder that a flag names. Raises `ValueError` for an empty name, which would be the working directory."""
+    if not flags.FLAGS[name].value:
+        raise ValueError(f"Expected a folder as --{name}. Received none.")
+    return pathlib.Path(flags.FLAGS[name].value).expanduser()
+
+
 def given(*groups) -> dict:
     """Returns the options of the given dataclasses that the command line or a flagfile sets, by name."""
     found = {field.name: flags.FLAGS[field.name] for group in groups for field in dataclasses.fields(group)}
@@ -330,7 +336,7 @@ def given(*groups) -> dict:
 def sources() -> dict[str, str]:
     """Returns where each given option was set last, by name: "command line" or "flagfile NAME"."""
     found = {}
-    for source, argument in flagfiles.expand(sys.argv[1:]):
+    for source, argument in flagfiles.with_sources(sys.argv[1:]):
         name = argument.lstrip("-").partition("=")[0]
         found[name if name in flags.FLAGS else name.removeprefix("no")] = source
     return with_current_names(found)

@@ -151,7 +151,7 @@ def run(main, operands: str = "") -> None:
     # `--help` shows the docstring of this module.
     sys.modules["__main__"].__doc__ = messages.name_programs(program.__doc__ or "")
     flags.FLAGS.set_gnu_getopt(bool(operands))  # Flags may follow operands.
-    app.run(run_main, argv=[sys.argv[0], *(argument for _, argument in flagfiles.expand(sys.argv[1:]))], flags_parser=_parse)
+    app.run(run_main, argv=[sys.argv[0], *flagfiles.expand(sys.argv[1:])], flags_parser=_parse)
 
 
 def exit_now() -> None:

@@ -48,10 +48,8 @@ def checkpoint() -> str:
 
 
 def model_dir() -> pathlib.Path:
-    """Returns the folder of the run. Raises `ValueError` for an empty name, which would be the working directory."""
-    if not flags.FLAGS["model_dir"].value:
-        raise ValueError("Expected a folder as --model_dir. Received none.")
-    return pathlib.Path(flags.FLAGS["model_dir"].value).expanduser()
+    """Returns the folder of the run."""
+    return options.folder("model_dir")
 
 
 def check(runs: Mapping[pathlib.Path, run_options.Options]) -> None:
