@@ -78,7 +78,7 @@ def test_what_prepares_or_reads_data_sees_no_gpu(machine, monkeypatch, program):
     monkeypatch.setattr(data_service, "_HOST", types.SimpleNamespace(value="localhost"))
     monkeypatch.setattr(data_service, "_DISPATCHER", types.SimpleNamespace(value=""))
     monkeypatch.setattr("t2t_keras.data.data_service.check_free", used)
-    monkeypatch.setattr(prepare_program, "_DATA_DIR", types.SimpleNamespace(value="data"))
+    monkeypatch.setattr(prepare_program.options, "folder", pathlib.Path)
     monkeypatch.setattr(prepare_program.beam, "given", dict)
     monkeypatch.setattr(prepare_program, "_PROCESSES", types.SimpleNamespace(value=0))
     groups = {name: group() for name, group in run_options.groups_of().items()}
