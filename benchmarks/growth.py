@@ -88,6 +88,8 @@ def benchmark() -> None:
     if unknown := set(_EXPERIMENTS.value) - set(EXPERIMENTS):
         raise ValueError(f"Expected --experiments among {', '.join(EXPERIMENTS)}. Received: {', '.join(sorted(unknown))}.")
     file = pathlib.Path(_JSON.value).expanduser() if _JSON.value else None
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
     machine = "{cpu}, {cores} cores".format(**cpu())
     results = {"machine": machine}
     if file and file.exists():

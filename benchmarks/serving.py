@@ -149,7 +149,10 @@ def serving() -> None:
     grpc.experimental.gevent.init_gevent()
     users = [int(each) for each in _USERS.value]
     with lines.opened(_SOURCE.value) as file:
-        sentences = itertools.cycle([line for line in lines.read_lines(file) if line.strip()])
+        known = [line for line in lines.read_lines(file) if line.strip()]
+    if not known:
+        raise ValueError(f"Expected sentences in {_SOURCE.value}. Received: blank lines.")
+    sentences = itertools.cycle(known)
     if _SERVER.value:
         targets = ((address, "", lambda address=address: to_server(address)) for address in _SERVER.value)
     else:

@@ -18,7 +18,8 @@ ENCODER_OPTIONS = (
 )  # fmt: skip
 # Those of a model: with others, a parent's weights have other shapes, or compute something else.
 _OF_WEIGHTS = (
-    "d_model", "d_ff", "num_heads", "d_k", "d_v", "sinusoids", "first_position", "attention", "activation", "norm", "norm_epsilon"
+    "d_model", "d_ff", "num_heads", "d_k", "d_v", "sinusoids", "first_position", "attention", "activation", "norm", "norm_epsilon",
+    "labels"
 )  # fmt: skip
 # Options that a resumed run must not change: they determine the shapes of the weights, the order of the data and the metric of the
 # best checkpoint. Text files are compared by their contents, see `prepare.check_folder`.
@@ -216,7 +217,8 @@ def _check_same(before, after, names: Collection[str], whose: str) -> None:
     differ = [name for name, value in vars(before).items() if name in names and getattr(after, name) != value]
     if differ:
         expected, received = (", ".join(f"{name}={getattr(model, name)}" for name in differ) for model in (before, after))
-        raise ValueError(f"Expected {expected}, {whose}. Received: {received}. Leave out what differs.")
+        advice = "Give it as `encoder_from`, in place of `parent`." if differ == ["labels"] else "Leave out what differs."
+        raise ValueError(f"Expected {expected}, {whose}. Received: {received}. {advice}")
 
 
 def check(model_dir: pathlib.Path, options: Options) -> None:

@@ -458,6 +458,32 @@ def test_more_positions_than_the_encoder_has_from_training_are_reported(folder, 
 
 
 @pytest.mark.medium
+def test_the_classes_of_a_parent_are_those_of_its_child(folder):
+    """Story: the weights of two classes became those of two others, because only their number was compared."""
+    flags = ["--parent=pairs", "--train_steps=1", "--dry_run", "--model_dir=child"]
+    for name in ("train", "valid"):
+        text = (folder / f"{name}.tsv").read_text(encoding="utf-8")
+        (folder / f"{name}_renamed.tsv").write_text(text.replace("same\t", "equal\t"), encoding="utf-8")
+    result = program("--train_source=train_renamed.tsv", "--valid_source=valid_renamed.tsv", *flags, cwd=folder)
+    expected = (
+        f"Expected --labels=other,same, of the model in {folder / 'pairs'}. Received: --labels=equal,other. Give it as --encoder_from"
+    )
+    assert result.returncode == 1 and expected in result.stderr.decode(), result.stderr.decode()
+    parent = run_folder.read(folder / "pairs")
+    (folder / "reversed").mkdir()
+    config = json.loads((folder / "pairs/config.json").read_text())
+    config["model"]["labels"] = ",".join(reversed(parent.model.names))
+    for path in (folder / "pairs").iterdir():
+        if path.name != "config.json" and path.name != "data":
+            (folder / "reversed" / path.name).symlink_to(path)
+    (folder / "reversed/config.json").write_text(json.dumps(config))
+    result = program(
+        *(f"--{name}={TRAINING[name]}" for name in ("train_source", "valid_source")), "--parent=reversed", *flags[1:], cwd=folder
+    )
+    assert result.returncode == 0, result.stderr.decode()
+
+
+@pytest.mark.medium
 def test_labels_that_the_text_does_not_have_are_refused(folder, monkeypatch):
     monkeypatch.chdir(folder)
     given = {name: TRAINING[name] for name in ("train_source", "valid_source")} | SIZES

@@ -65,7 +65,7 @@ def test_every_option_is_a_flag_with_the_default_and_the_help_of_its_field():
         assert field.metadata["help"].endswith(".")
 
 
-@pytest.mark.parametrize("name", ["wmt", "gone/wmt.flags"])
+@pytest.mark.parametrize("name", ["wmt", "gone/wmt.flags", "long" * 100])
 def test_an_unknown_config_or_file_is_answered_with_the_configs_that_there_are(name):
     result = program(f"--flagfile={name}")
     names = ", ".join(sorted(path.stem for path in (ROOT / "configs").glob("*.flags")))

@@ -71,6 +71,11 @@ def _read(names: str, skip_bad_lines: bool = False) -> list[tuple[str, ...]]:
     return classification.read(corpora.text(names, skip_bad_lines), names)
 
 
+def _names(model_dir: pathlib.Path) -> list[str]:
+    """Returns the names of the classes of the run in a folder, none if it has no such run."""
+    return getattr(run_folder.read(model_dir).model, "names", []) if run_folder.is_run(model_dir) else []
+
+
 def train() -> None:
     given = options.given_run()
     if given.get("train_source") and given.get("valid_source"):
@@ -82,8 +87,11 @@ def train() -> None:
             )
         if wrong := [label for label in labels if "," in label]:
             raise ValueError(f"Expected labels without a comma. Received: {wrong[0]!r}.")
-        of_run = run_folder.read(training.model_dir()).model if run_folder.is_run(training.model_dir()) else None
-        if sorted(given.get("labels", "").split(",")) != labels and sorted(getattr(of_run, "names", [])) != labels:
+        known = _names(training.model_dir())
+        if not known and given.get("parent"):
+            with contextlib.suppress(ValueError):  # Training reports what is wrong with it.
+                known = _names(pathlib.Path(given["parent"]).expanduser())
+        if sorted(given.get("labels", "").split(",")) != labels and sorted(known) != labels:
             if "labels" in given:
                 raise ValueError(f"Expected `labels` of the training text, {','.join(labels)}. Received: labels={given['labels']}.")
             given["labels"] = ",".join(labels)

@@ -45,7 +45,7 @@ def _read(name: str) -> tuple[str, list[str]]:
     """Returns the path of a flagfile, which is given by its path, or by its name if it is a config, and its lines without comments."""
     given = pathlib.Path(os.path.expanduser(name))  # A shell leaves the ~ of --flagfile=~/mine.flags.
     paths = [given, *(folder / (name.removesuffix(".flags") + ".flags") for folder in CONFIGS)]
-    found = next((path for path in paths if path.is_file()), None)
+    found = next((path for path in paths if os.path.isfile(path)), None)
     if found is None:
         known = sorted({path.stem for folder in CONFIGS for path in folder.glob("*.flags")})
         sys.exit(f"Error: Expected a flagfile or one of the configs {', '.join(known)}. Received: {name}.")
