@@ -493,6 +493,7 @@ def test_loading_a_run_in_an_unknown_dtype_is_refused(run, dtype):
         run.load(dtype=dtype)
 
 
+@pytest.mark.medium
 def test_loading_a_run_takes_the_weights_and_the_options_asked_for(run):
     greedy = run.load("latest", beam_size=1)
     with pytest.raises(ValueError, match="expected 1 to 1"):
