@@ -23,7 +23,7 @@ setuptools.setup(
     # Beside the package, not in it: an editable install cannot map a folder into a package from elsewhere.
     packages=[*setuptools.find_packages(include=["t2t_keras*"]), "t2t_keras_tools", "t2t_keras_configs"],
     package_dir={"t2t_keras_tools": "tools", "t2t_keras_configs": "configs"},
-    package_data={"t2t_keras_configs": ["*.flags"], "t2t_keras.visualization": ["*.html"]},
+    package_data={"t2t_keras_configs": ["*.flags"], "t2t_keras.reporting": ["*.html"], "t2t_keras.serving": ["*.html"]},
     python_requires=">=3.11,<3.14",
     install_requires=[
         "absl-py>=2",

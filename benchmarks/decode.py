@@ -26,11 +26,11 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from t2t_keras.cli import program
-from t2t_keras.config import EOS, PAD, DecodeConfig, ModelConfig, from_json, to_json
+from t2t_keras.config import EOS, PAD, DecodeConfig, ModelConfig, paper
 from t2t_keras.data import corpora
 from t2t_keras.decoding import process_environment
-from t2t_keras.experiments import paper
-from t2t_keras.machine import cpu
+from t2t_keras.runs import run_folder
+from t2t_keras.system.machine import cpu
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of a training run.")
 _SOURCE = flags.DEFINE_string("source", "", "With --model_dir: text to translate, one sentence per line.")
@@ -85,7 +85,7 @@ def load_model(folder: pathlib.Path, dtype: str):
 
     from t2t_keras.model.transformer import Transformer
 
-    [config] = from_json(folder / "config.json", model=ModelConfig)
+    [config] = run_folder.from_json(folder / "config.json", model=ModelConfig)
     model = Transformer(config, dtype=dtype)
     with np.load(folder / "weights.npz") as weights:
         for index, variable in enumerate(model.variables):
@@ -150,7 +150,7 @@ def to_marian(model, positions: int):
     from transformers import MarianMTModel
 
     from benchmarks.hugging_face import marian_config
-    from t2t_keras.export.ctranslate2_format import positions_of
+    from t2t_keras.serving.ctranslate2_format import positions_of
 
     peer = MarianMTModel(marian_config(model.config, positions, dropout=0.0)).eval()
 
@@ -264,9 +264,9 @@ def prepare(folder: pathlib.Path) -> dict:
     chosen = {size: sources[: _SINGLE_SENTENCES.value if size == "1" else number] for size in _BATCH_SIZES.value}
     positions = max(map(len, sources)) + EXTRA_LENGTH
     np.savez(folder / "weights.npz", **{str(index): variable.numpy() for index, variable in enumerate(model.variables)})
-    (folder / "config.json").write_text(to_json(model=model.config), encoding="utf-8")
+    (folder / "config.json").write_text(run_folder.to_json(model=model.config), encoding="utf-8")
     if installed("ctranslate2"):
-        from t2t_keras.export import ctranslate2_format
+        from t2t_keras.serving import ctranslate2_format
 
         spec = ctranslate2_format.specification(model, pieces, positions)
         spec.validate()
@@ -361,7 +361,7 @@ def fastest_ctranslate2(task: dict, types: list[str], settings: list[list[int]])
 
 def kernels_of(task: dict, dtype: str) -> dict:
     """Returns the environment variables with which programs such as `translate.py` decode in a dtype."""
-    [config] = from_json(pathlib.Path(task["folder"]) / "config.json", model=ModelConfig)
+    [config] = run_folder.from_json(pathlib.Path(task["folder"]) / "config.json", model=ModelConfig)
     chosen = {name: value for name, value in os.environ.items() if name in (process_environment.ONEDNN, process_environment.THREADS)}
     process_environment.choose([config], dtype, False, chosen)
     return chosen

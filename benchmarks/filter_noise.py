@@ -26,7 +26,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.config import FilterConfig
-from t2t_keras.data import corpora, filtering
+from t2t_keras.data import corpora
+from t2t_keras.filtering import filtering
 
 Pair = tuple[str, str]
 

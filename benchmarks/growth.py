@@ -25,8 +25,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from benchmarks.growth_experiments import data, decoding, recurrent, training
 from benchmarks.growth_experiments.results import picture, table
 from t2t_keras.cli import program
-from t2t_keras.files import write_whole
-from t2t_keras.machine import cpu
+from t2t_keras.system.files import write_whole
+from t2t_keras.system.machine import cpu
 from tools import workers
 
 GROUPS = {
@@ -110,7 +110,7 @@ def benchmark() -> None:
     for name in _EXPERIMENTS.value:
         print(f"\n{name}\n\n{table(EXPERIMENTS[name], results[name])}")
     if _OUTPUT.value:
-        from t2t_keras.visualization import figures
+        from t2t_keras.reporting import figures
 
         folder = pathlib.Path(_OUTPUT.value).expanduser()
         folder.mkdir(parents=True, exist_ok=True)

@@ -23,8 +23,9 @@ from absl import flags
 # `python benchmarks/serving.py` puts only this folder there.
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from t2t_keras import client, machine
 from t2t_keras.cli import program
+from t2t_keras.serving import client
+from t2t_keras.system import machine
 from t2t_keras.text import lines
 
 _EXPORT_DIR = flags.DEFINE_string(
@@ -43,7 +44,7 @@ Send = Callable[[str], object]  # Sends a sentence, and returns after its transl
 
 
 def to_server(address: str) -> Send:
-    """Requests of one sentence each, as those of `client.py`."""
+    """Requests of one sentence each, as those of `serving/client.py`."""
     predict = client.connect(client.Model(address, _MODEL_NAME.value))
     return lambda line: client.translate_batch(predict, [line])
 

@@ -37,9 +37,8 @@ from benchmarks import flagfiles
 from benchmarks.train_peers.contestants import CEILINGS, OURS, PEERS, Contestant, versions
 from benchmarks.train_peers.results import summary, table
 from t2t_keras.cli import program
-from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
-from t2t_keras.experiments import paper
-from t2t_keras.machine import cpu
+from t2t_keras.config import DataConfig, ModelConfig, TrainConfig, paper
+from t2t_keras.system.machine import cpu
 
 _CONFIG = flags.DEFINE_enum("config", "base", ["base", "big", "multi30k"], "Model: a row of Table 3, or configs/multi30k_en_de.flags.")
 _DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Type of the arithmetic; weights are float32.")

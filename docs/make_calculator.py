@@ -8,8 +8,7 @@ import json
 import pathlib
 import re
 
-from t2t_keras.config import DataConfig, ModelConfig, TrainConfig
-from t2t_keras.experiments import paper
+from t2t_keras.config import DataConfig, ModelConfig, TrainConfig, paper
 from t2t_keras.model import flops
 
 PAGE = pathlib.Path(__file__).parent / "calculator.html"

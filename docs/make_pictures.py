@@ -24,9 +24,9 @@ from selenium.webdriver.common.by import By
 
 import t2t_keras
 from t2t_keras.decoding.loading import load
-from t2t_keras.reporting import curves
-from t2t_keras.visualization import attention_page, attention_pictures, demo, figures
-from t2t_keras.visualization.attention import attention_of
+from t2t_keras.reporting import attention_page, attention_pictures, curves, figures
+from t2t_keras.reporting.attention import attention_of
+from t2t_keras.serving import demo
 
 PICTURES = pathlib.Path(__file__).parent / "pictures"
 # From the palette of Okabe and Ito, which colour-blind people can tell apart.
@@ -92,7 +92,7 @@ BOXES = {
     "decoding/": ("beam search,\nfrom text to text", 3, 1),
     "translations": ("one, or n-best\nwith alignments", 2, 1),
     "evaluation/": ("BLEU, chrF,\nperplexity", 2, 0),
-    "export/": ("SavedModel,\nCTranslate2", 3, 0),
+    "serving/": ("SavedModel,\nCTranslate2", 3, 0),
     "scores": ("with sacreBLEU's\nsignature", 1, 0),
     "model server": ("TensorFlow Serving,\nasked by client.py", 4, 0),
 }
@@ -107,8 +107,8 @@ ARROWS = (
     ("decoding/", "translations"),
     ("translations", "evaluation/"),
     ("evaluation/", "scores"),
-    ("decoding/", "export/"),
-    ("export/", "model server"),
+    ("decoding/", "serving/"),
+    ("serving/", "model server"),
 )
 WIDTH, HEIGHT = 0.82, 0.66
 

@@ -37,9 +37,9 @@ _MODULES = {
     "t2t_keras.layers.restricted_attention": ("RestrictedSelfAttention", "restricted_attention"),
     "t2t_keras.layers.stacks": ("AddAndNorm", "DecoderLayer", "EncoderLayer"),
     "t2t_keras.model.transformer": ("Transformer",),
-    "t2t_keras.experiments.paper": ("table_3",),
-    "t2t_keras.registry": ("register_architecture", "register_task"),
-    "t2t_keras.task": ("Column", "Metric", "Renewal", "Task"),
+    "t2t_keras.config.paper": ("table_3",),
+    "t2t_keras.runs.registry": ("register_architecture", "register_task"),
+    "t2t_keras.runs.task": ("Column", "Metric", "Renewal", "Task"),
     "t2t_keras.training.optimizer": ("TransformerSchedule",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -9,18 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import export_folder, registry, run_folder, run_options, run_start
-from t2t_keras.checkpoint import BEST, STEP, kept
 from t2t_keras.config import FORMER_NAMES, MAX_ALPHA, SampleConfig, with_current_names
 from t2t_keras.decoding import loading, sampling
 from t2t_keras.decoding.translator import Translator, translate_lines
-from t2t_keras.export.loaded import LoadedExport
-from t2t_keras.export.requests import check, checked, option_inputs, sample_inputs
-from t2t_keras.export.signatures import OWN_ALPHA, Signatures
-from t2t_keras.log import logger
-from t2t_keras.patterns import Kept
-from t2t_keras.phrases import SEPARATOR, Request, check_unicode, untagged, with_constraints
+from t2t_keras.runs import export_folder, registry, run_folder, run_options, run_start
+from t2t_keras.runs.checkpoint import BEST, STEP, kept
+from t2t_keras.serving.loaded import LoadedExport
+from t2t_keras.serving.requests import check, checked, option_inputs, sample_inputs
+from t2t_keras.serving.signatures import OWN_ALPHA, Signatures
+from t2t_keras.system.log import logger
 from t2t_keras.text import piece_file
+from t2t_keras.text.phrases import SEPARATOR, Kept, Request, check_unicode, untagged, with_constraints
 
 Text = str | Sequence[str]
 Phrases = Sequence[str] | Sequence[Sequence[str]]  # Of a sentence, or of each sentence of a list.
@@ -55,7 +54,7 @@ class TextTranslator:
 
     Args:
         translate: [B] string → {"text", "score", "truncated"} [B].
-        signatures: object with `translate_with_options`, `sample` and `score`; see `export.signatures.Signatures`.
+        signatures: object with `translate_with_options`, `sample` and `score`; see `serving.signatures.Signatures`.
         batch_size: number of sentences to translate at once, unless a call says otherwise.
         languages: the codes of the languages, of a multilingual model.
         tags: with which a source may begin.
@@ -396,7 +395,7 @@ class Run:
         Returns:
             The folder of the new version.
         """
-        from t2t_keras.export.savedmodel import export_run
+        from t2t_keras.serving.savedmodel import export_run
 
         return export_run(pathlib.Path(export_dir).expanduser(), self.model_dir, str(checkpoint), **options)
 

@@ -28,10 +28,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 import numpy as np
 
-from t2t_keras import checkpoint
 from t2t_keras.cli import program
 from t2t_keras.evaluation import scores
 from t2t_keras.reporting import tensorboard
+from t2t_keras.runs import checkpoint
 from t2t_keras.training import diagnosis, state
 from t2t_keras.training import run as training_run
 from tools import train

@@ -4,7 +4,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 
-from t2t_keras.log import logger
+from t2t_keras.system.log import logger
 
 
 @contextlib.contextmanager

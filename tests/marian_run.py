@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import stand_in
 
-from t2t_keras import checkpoint, run_folder, run_options
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.runs import checkpoint, run_folder, run_options
 from t2t_keras.text import vocabulary
 
 SMALL = ModelConfig(

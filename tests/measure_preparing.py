@@ -9,8 +9,8 @@ import sys
 import tempfile
 import time
 
-from t2t_keras import registry, run_folder
 from t2t_keras.data import corpora, prepare
+from t2t_keras.runs import registry, run_folder
 from t2t_keras.text import vocabulary
 
 

@@ -39,6 +39,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+from mutants import copy_repository
 
 ROOT = pathlib.Path(__file__).parent.parent
 MUTATED = ("t2t_keras", "tools")
@@ -165,8 +166,7 @@ def sources(root: pathlib.Path = ROOT) -> dict[str, str]:
 def copy(folder: pathlib.Path) -> pathlib.Path:
     """A copy of the repository, as git would have it."""
     shutil.rmtree(folder, ignore_errors=True)
-    ignored = shutil.ignore_patterns(".git", ".venv*", ".mutation", "runs", "build", "dist", "__pycache__", "*.egg-info", ".*_cache")
-    return pathlib.Path(shutil.copytree(ROOT, folder, ignore=ignored, symlinks=True))
+    return copy_repository(folder)
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.model.protocols import EncoderDecoder
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.reporting.attention import SentenceAttention, Tokens
 from t2t_keras.text import vocabulary
-from t2t_keras.visualization.attention import SentenceAttention, Tokens
 
 BEAM_SIZE = 2
 VOCAB_SIZE = 330

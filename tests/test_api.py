@@ -19,10 +19,11 @@ import tensorflow as tf
 from logged import logged
 
 import t2t_keras
-from t2t_keras import api, registry
+from t2t_keras import api
 from t2t_keras.config import DataConfig, TrainConfig
 from t2t_keras.decoding import loading
-from t2t_keras.export import loaded
+from t2t_keras.runs import registry
+from t2t_keras.serving import loaded
 from t2t_keras.training import run as training_run
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -330,7 +331,7 @@ def test_a_run_passes_on_what_was_asked_for(tmp_path, monkeypatch):
     given = []
     monkeypatch.setattr(loading, "load", lambda *arguments, **options: given.append((*arguments, options)) or "a translator")
     monkeypatch.setattr("t2t_keras.evaluation.evaluate.evaluate", lambda *arguments, **options: ([], (*arguments, options)))
-    monkeypatch.setattr("t2t_keras.export.savedmodel.export_run", lambda *arguments, **options: (*arguments, options))
+    monkeypatch.setattr("t2t_keras.serving.savedmodel.export_run", lambda *arguments, **options: (*arguments, options))
     monkeypatch.setattr(api, "_load_run", lambda *arguments, **options: (*arguments, options))
     monkeypatch.setenv("HOME", str(tmp_path))
     run = t2t_keras.Run(tmp_path)

@@ -18,15 +18,14 @@ import tensorflow as tf
 from toy_architecture import Gru, GruConfig
 
 import t2t_keras
-from t2t_keras import checkpoint, registry, run_folder, run_options, run_start
 from t2t_keras.config import DataConfig, DecodeConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.decoding.beam_search import length_penalty
-from t2t_keras.export import ctranslate2_format, savedmodel
-from t2t_keras.reporting import pictures
+from t2t_keras.reporting import attention_page, pictures
+from t2t_keras.reporting.attention import attention_of
+from t2t_keras.runs import checkpoint, registry, run_folder, run_options, run_start
+from t2t_keras.serving import ctranslate2_format, savedmodel
 from t2t_keras.training import devices, run
-from t2t_keras.visualization import attention_page
-from t2t_keras.visualization.attention import attention_of
 
 ROOT = pathlib.Path(__file__).parent.parent
 GIVEN = {

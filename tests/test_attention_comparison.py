@@ -17,12 +17,12 @@ import pytest
 import tensorflow as tf
 from test_oracle import as_in_the_paper, randomized, values_of
 
-from t2t_keras import run_folder, run_options
 from t2t_keras.config import BOS, EOS, ModelConfig, TrainConfig
 from t2t_keras.experiments import attention_functions, series, table1
 from t2t_keras.experiments.attention_functions import FIGURES, of_model, of_scores
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.visualization import figures
+from t2t_keras.reporting import figures
+from t2t_keras.runs import run_folder, run_options
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAM = ROOT / "tools/attention_functions.py"

@@ -19,9 +19,9 @@ from test_tools import STAND_IN, complaint, run_stand_in, tool
 
 from t2t_keras.config import BOS, EOS, DecodeConfig
 from t2t_keras.decoding.loading import load
-from t2t_keras.visualization import attention as attention_module
-from t2t_keras.visualization import attention_page, attention_pictures, figures
-from t2t_keras.visualization.attention import KINDS, SentenceAttention, Tokens, attention_of, record_attention
+from t2t_keras.reporting import attention as attention_module
+from t2t_keras.reporting import attention_page, attention_pictures, figures
+from t2t_keras.reporting.attention import KINDS, SentenceAttention, Tokens, attention_of, record_attention
 
 RUN_1 = pathlib.Path(__file__).parent / "data/run_1"
 SOURCE, TARGET = "two hundred and seven", "zweihundertsieben"

@@ -25,13 +25,14 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
 from apache_beam.testing.util import assert_that
 
-from t2t_keras import beam, checkpoint, export_folder, files, run_folder
-from t2t_keras.beam import folder, job, transform
+from t2t_keras import beam
+from t2t_keras.beam import beam_runner, folder, job, transform
 from t2t_keras.config import ModelConfig, SampleConfig
-from t2t_keras.data import beam_runner
 from t2t_keras.decoding import process_environment
-from t2t_keras.export import loaded  # Before a test replaces what it imports.
-from t2t_keras.line_translation import LineTranslation, LineTranslator
+from t2t_keras.runs import checkpoint, export_folder, run_folder
+from t2t_keras.serving import loaded  # Before a test replaces what it imports.
+from t2t_keras.serving.line_translation import LineTranslation, LineTranslator
+from t2t_keras.system import files
 from t2t_keras.text import lines
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -448,14 +449,14 @@ def translator():
 @pytest.fixture(scope="module")
 def signatures(translator):
     """They are traced once."""
-    from t2t_keras.export.signatures import Signatures
+    from t2t_keras.serving.signatures import Signatures
 
     return Signatures(translator)
 
 
 @pytest.fixture
 def real(translator, signatures, monkeypatch) -> None:
-    monkeypatch.setattr("t2t_keras.export.signatures.Signatures", lambda _: signatures)
+    monkeypatch.setattr("t2t_keras.serving.signatures.Signatures", lambda _: signatures)
     monkeypatch.setattr(LineTranslation, "load", lambda asked, terms, by_text=False: LineTranslator(asked, terms, translator, by_text))
 
 

@@ -14,13 +14,13 @@ import pytest
 from test_filtering import FRENCH, GOOD, contents, noise, rejected, write
 
 from t2t_keras.config import FilterConfig
-from t2t_keras.data import filtering
+from t2t_keras.filtering import filtering
 
 pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
 
 import job_server
 
-from t2t_keras.data import beam_filtering
+from t2t_keras.beam import beam_filtering
 
 ROOT = pathlib.Path(__file__).parent.parent
 RUN = ROOT / "tests/data/run_1"

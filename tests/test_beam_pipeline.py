@@ -6,15 +6,15 @@ import pathlib
 import pytest
 from test_prepare import TRAIN, VALID, VOCAB, contents, sentences, write_text
 
-from t2t_keras import registry
 from t2t_keras.config import DataConfig
 from t2t_keras.data import prepare, shards
+from t2t_keras.runs import registry
 
 pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
 
 import job_server
 
-from t2t_keras.data import beam_files, beam_pipeline
+from t2t_keras.beam import beam_files, beam_pipeline
 
 MAX_LENGTH = 24  # Some pairs of TRAIN are longer.
 

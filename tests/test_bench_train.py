@@ -23,7 +23,7 @@ from benchmarks.train_peers import batches, ceiling, comparison, contestants, ou
 from t2t_keras.config import EOS, PAD, ModelConfig, TrainConfig
 from t2t_keras.data import batching, shards
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.run_options import Options
+from t2t_keras.runs.run_options import Options
 from t2t_keras.training import devices, loop, run
 from t2t_keras.training.train_step import LossScale
 

@@ -14,10 +14,10 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from t2t_keras import run_start
 from t2t_keras.config import EOS, TrainConfig
 from t2t_keras.data import batching, shards
-from t2t_keras.registry import task
+from t2t_keras.runs import run_start
+from t2t_keras.runs.registry import task
 from t2t_keras.text import vocabulary
 from t2t_keras.text.bpe_dropout import BpeDropout
 from t2t_keras.text.byte_pairs import BytePairs, learn

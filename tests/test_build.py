@@ -132,7 +132,8 @@ def test_a_library_depends_on_what_its_files_import(name):
     """Programs and tests depend on what the package imports by name, too."""
     names = {found for file in LIBRARIES[name]["srcs"] for found in imported(ROOT / file)}
     if any(target["deps"] == [f":{name}"] for target in TARGETS.values() if target["rule"] != "py_library"):
-        names |= {found for file in LIBRARIES["base"]["srcs"] for found in imported_by_name(ROOT / file)}
+        by_name = [file for package in ("t2t_keras", "config", "runs") for file in LIBRARIES[package]["srcs"]]
+        names |= {found for file in by_name for found in imported_by_name(ROOT / file)}
     needed, declared = {label(found) for found in names} - {"", f":{name}"}, set(LIBRARIES[name].get("deps", ()))
     assert needed - declared == set(), "dependencies that BUILD lacks"
     assert declared - needed == set(), "dependencies that nothing imports"
@@ -154,7 +155,7 @@ def test_every_program_has_a_binary_and_every_test_file_a_test():
 
 def test_libraries_have_the_files_that_they_read():
     assert LIBRARIES["cli"]["data"] == glob(["configs/*"])
-    assert LIBRARIES["visualization"]["data"] == glob(["t2t_keras/**/*.html"])
+    assert LIBRARIES["reporting"]["data"] + LIBRARIES["serving"]["data"] == glob(["t2t_keras/**/*.html"])
     assert {"tests/data/run_1/config.json", "docs/paper.md", "README.md", "tools/venv.sh", ".ci/run"} <= set(LIBRARIES["tests"]["data"])
 
 

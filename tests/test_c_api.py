@@ -17,8 +17,8 @@ from t2t_keras.config import DecodeConfig, ModelConfig
 from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.export import savedmodel
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.serving import savedmodel
 from t2t_keras.text import vocabulary
 
 VOCAB_SIZE = 330

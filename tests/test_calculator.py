@@ -10,11 +10,10 @@ import shutil
 
 import pytest
 
-from t2t_keras import machine
-from t2t_keras.config import TrainConfig
+from t2t_keras.config import TrainConfig, paper
 from t2t_keras.data import shards
-from t2t_keras.experiments import paper
 from t2t_keras.model import flops
+from t2t_keras.system import machine
 from t2t_keras.training import device_memory, devices
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"

@@ -17,8 +17,9 @@ import pytest
 import toy
 from numpy.lib import format as npy
 
-from t2t_keras import checkpoint, config
+from t2t_keras import config
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.runs import checkpoint
 from t2t_keras.training import optimizer
 
 SMALL = config.ModelConfig(vocab_size=6, encoder_layers=1, decoder_layers=1, d_model=2, d_ff=3, num_heads=1, d_k=2, d_v=1)

@@ -20,12 +20,12 @@ from test_pretraining import GIVEN as PRETRAINING
 from test_pretraining import SUBJECTS, Letters, documents, dropouts_drawn
 
 import t2t_keras
-from t2t_keras import checkpoint, export_folder, run_folder, run_options, run_start
 from t2t_keras.config import BOS, EOS, ClassifierConfig, DataConfig, ModelConfig, TrainConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.evaluation import bag_of_words
-from t2t_keras.export import classifier
 from t2t_keras.model.bert import Classifier
+from t2t_keras.runs import checkpoint, export_folder, run_folder, run_options, run_start
+from t2t_keras.serving import classifier
 from t2t_keras.tasks import classification
 from t2t_keras.text import vocabulary
 from t2t_keras.training import devices, run

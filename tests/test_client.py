@@ -20,8 +20,8 @@ import pytest
 import stand_in
 import tensorflow as tf
 
-from t2t_keras import client
-from t2t_keras.phrases import Request
+from t2t_keras.serving import client
+from t2t_keras.text.phrases import Request
 from tools import workers
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -14,12 +14,12 @@ import sacrebleu
 from logged import logged
 from test_attention_pictures import Elements
 
-from t2t_keras import machine
 from t2t_keras.evaluation import scores, significance
 from t2t_keras.evaluation.comparison import Comparison, compare
 from t2t_keras.evaluation.comparison_report import report
+from t2t_keras.reporting import comparison_page, comparison_pictures
+from t2t_keras.system import machine
 from t2t_keras.text.word_differences import word_differences
-from t2t_keras.visualization import comparison_page, comparison_pictures
 
 SAMPLES, TRIALS, SEED = 40, 50, 7
 WORDS = "der die das Hund Katze Haus springt läuft über einen Zaun im Park mit zwei Kindern".split()

@@ -8,7 +8,7 @@ import pytest
 from test_pages import BROWSER, DRIVER, luminance, pytestmark  # noqa: F401  Skips these tests too, without a browser.
 
 from t2t_keras.evaluation.comparison import compare
-from t2t_keras.visualization import comparison_page
+from t2t_keras.reporting import comparison_page
 
 selenium = pytest.importorskip("selenium")
 

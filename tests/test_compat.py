@@ -16,11 +16,11 @@ from keras.src import backend
 from keras.src.backend.common import global_state
 from tensorflow_text.python.ops import sentencepiece_tokenizer
 
-from t2t_keras import compat
+from t2t_keras.system import compat
 from t2t_keras.text import byte_pairs
 
 ROOT = pathlib.Path(__file__).parent.parent
-COMPAT = ROOT / "t2t_keras/compat.py"
+COMPAT = ROOT / "t2t_keras/system/compat.py"
 FILES = sorted({*(ROOT / "t2t_keras").rglob("*.py"), *(ROOT / "tools").glob("*.py")} - {COMPAT})
 # Documented, in spite of their underscore.
 PUBLIC = {"_asdict", "_fields", "_make", "_replace"} | {"_exit"} | {"_create_resource", "_destroy_resource", "_initialize"}

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from t2t_keras import config, files
+from t2t_keras import config
 from t2t_keras.config import (
     BertConfig,
     ClassifierConfig,
@@ -20,8 +20,10 @@ from t2t_keras.config import (
     RnnConfig,
     SampleConfig,
     TrainConfig,
+    paper,
 )
-from t2t_keras.experiments import paper
+from t2t_keras.runs import run_folder
+from t2t_keras.system import files
 
 ROOT = pathlib.Path(config.__file__).parent.parent
 BIG = paper.model("big")
@@ -282,18 +284,18 @@ def test_what_is_written_as_json_is_what_is_read(tmp_path):
         "data": DataConfig(dataset="builtin", normalization="nfkc"),
     }
     path = tmp_path / "config.json"
-    path.write_text(config.to_json(**written), encoding="utf-8")
-    assert config.from_json(path, model=ModelConfig, train=TrainConfig, data=DataConfig) == tuple(written.values())
+    path.write_text(run_folder.to_json(**written), encoding="utf-8")
+    assert run_folder.from_json(path, model=ModelConfig, train=TrainConfig, data=DataConfig) == tuple(written.values())
     # In the order that is asked for, and no more than that.
-    assert config.from_json(str(path), data=DataConfig, model=ModelConfig) == (written["data"], written["model"])
+    assert run_folder.from_json(str(path), data=DataConfig, model=ModelConfig) == (written["data"], written["model"])
 
 
 def read(tmp_path, change) -> tuple:
-    contents = json.loads(config.to_json(model=BIG, decode=DecodeConfig(beam_size=2)))
+    contents = json.loads(run_folder.to_json(model=BIG, decode=DecodeConfig(beam_size=2)))
     change(contents)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(contents), encoding="utf-8")
-    return config.from_json(path, model=ModelConfig, decode=DecodeConfig)
+    return run_folder.from_json(path, model=ModelConfig, decode=DecodeConfig)
 
 
 def test_what_a_file_lacks_has_its_default(tmp_path):
@@ -382,7 +384,7 @@ def test_a_file_of_another_shape_is_refused_in_a_sentence(tmp_path, content, exp
     path = tmp_path / "config.json"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=expected) as raised:
-        config.from_json(path, model=ModelConfig)
+        run_folder.from_json(path, model=ModelConfig)
     assert str(path) in str(raised.value) and len(str(raised.value)) < 1000
 
 

@@ -12,11 +12,11 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from test_run import train
 
-from t2t_keras import files, run_folder
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, TrainConfig
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, TrainConfig, paper
 from t2t_keras.data import prepare
 from t2t_keras.decoding import loading
-from t2t_keras.experiments import paper
+from t2t_keras.runs import run_folder
+from t2t_keras.system import files
 from t2t_keras.text import vocabulary, word_pieces
 from t2t_keras.training.optimizer import TransformerSchedule, schedule_of
 

@@ -11,8 +11,8 @@ from logged import logged
 from test_training import Run
 from toy import pretended_train_step
 
-from t2t_keras.log import logger
 from t2t_keras.reporting.console import ProgressBar
+from t2t_keras.system.log import logger
 from t2t_keras.training import loop
 
 LINE = (

@@ -21,9 +21,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from t2t_keras import files
 from t2t_keras.config import DataConfig
 from t2t_keras.data import builtin_corpus, corpora
+from t2t_keras.system import files
 
 BOM = codecs.BOM_UTF8
 

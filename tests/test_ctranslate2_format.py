@@ -12,8 +12,8 @@ import toy
 
 from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
 from t2t_keras.decoding.translator import Translator, translate_lines
-from t2t_keras.export import ctranslate2_format
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.serving import ctranslate2_format
 from t2t_keras.text.byte_pairs import BytePairs, learn
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is not installed: pip install -e '.[ctranslate2]'")

@@ -24,9 +24,10 @@ import tensorflow as tf
 from tensorflow.data.experimental import service as tensorflow_service
 from test_survival import FLAGS
 
-from t2t_keras import checkpoint, gpus
 from t2t_keras.config import EOS
 from t2t_keras.data import batching, data_service, shards
+from t2t_keras.runs import checkpoint
+from t2t_keras.system import gpus
 from tools import data_service as program
 from tools.workers import free_ports
 

@@ -20,9 +20,9 @@ import pytest
 import stand_in
 from werkzeug.test import Client
 
-from t2t_keras import api, client
-from t2t_keras.visualization import demo
-from t2t_keras.visualization.demo import Demo, Translation
+from t2t_keras import api
+from t2t_keras.serving import client, demo
+from t2t_keras.serving.demo import Demo, Translation
 
 ROOT = pathlib.Path(__file__).parent.parent
 SIXTY_WORDS = " ".join(f"word{number}" for number in range(60))

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 import t2t_keras
-from t2t_keras import machine as machine_module
 from t2t_keras.config import TrainConfig
+from t2t_keras.system import machine as machine_module
 from t2t_keras.training import devices
 from t2t_keras.training.interruption import OtherWorkerError
 

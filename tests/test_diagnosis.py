@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 from toy import PAIRS, SMALL, TASK, TRAIN, VOCAB_SIZE, Toy, padded, set_weights, strategy_of
 
-from t2t_keras.compat import layers_of
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.task import Column
+from t2t_keras.runs.task import Column
+from t2t_keras.system.compat import layers_of
 from t2t_keras.training import devices, diagnosis
 from t2t_keras.training.train_step import micro_batch_gradients
 

@@ -12,9 +12,9 @@ import zipfile
 import m2m_folder
 import marian_folder
 import pytest
+from mutants import copy_repository
 
 import t2t_keras
-from t2t_keras import registry, run_options
 from t2t_keras.config import (
     FORMER_NAMES,
     BertConfig,
@@ -26,8 +26,9 @@ from t2t_keras.config import (
     RnnConfig,
     SampleConfig,
     TrainConfig,
+    paper,
 )
-from t2t_keras.experiments import paper
+from t2t_keras.runs import registry, run_options
 
 ROOT = pathlib.Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -114,7 +115,7 @@ def test_every_module_has_its_place_beside_the_paper():
 
 def test_the_page_on_architecture_has_the_layers_of_the_contract_and_their_numbers_of_files():
     def row_of(name: str) -> tuple[str, str]:
-        folder = ROOT / name.replace(".", "/")
+        folder = ROOT / "t2t_keras" / name
         files = [path for path in folder.rglob("*.py") if path.name != "__init__.py"]
         return (f"{folder.name}/", f"{len(files)}") if files else (f"{folder.name}.py", "")
 
@@ -234,8 +235,7 @@ def test_a_model_of_version_0_1_still_exports(tmp_path):
 
 def test_the_wheel_holds_all_of_the_package_programs_and_configs(tmp_path):
     """Built from a copy, so that no build folder is left here, and without the network."""
-    copy = tmp_path / "copy"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "build", "*.egg-info", "__pycache__"))
+    copy = copy_repository(tmp_path / "copy")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(copy)]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     (wheel,) = tmp_path.glob("*.whl")

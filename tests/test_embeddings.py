@@ -10,10 +10,10 @@ import tensorflow as tf
 import toy
 from test_parent import GIVEN, arrays, trained
 
-from t2t_keras import checkpoint, run_folder, run_options
 from t2t_keras.config import ModelConfig, RnnConfig, TrainConfig
 from t2t_keras.interop import word_vectors
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.runs import checkpoint, run_folder, run_options
 from t2t_keras.text import vocabulary
 from t2t_keras.training import embeddings
 from t2t_keras.training.train_step import make_train_step

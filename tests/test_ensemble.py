@@ -21,15 +21,16 @@ from test_tools import tool
 from toy_architecture import Gru, GruConfig
 
 import t2t_keras
-from t2t_keras import checkpoint, files, run_folder
 from t2t_keras.cli import flags
 from t2t_keras.config import BOS, EOS, DecodeConfig, ModelConfig
 from t2t_keras.decoding import loading
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.export import ctranslate2_format, savedmodel
 from t2t_keras.model.ensemble import Ensemble, mean
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.runs import checkpoint, run_folder
+from t2t_keras.serving import ctranslate2_format, savedmodel
+from t2t_keras.system import files
 from t2t_keras.text import vocabulary
 
 RUN_1 = pathlib.Path(__file__).parent / "data/run_1"

@@ -19,7 +19,8 @@ import toy
 from test_tools import ROOT, complaint, tool
 
 from t2t_keras.config import FilterConfig
-from t2t_keras.data import filter_rules, filtering, processes
+from t2t_keras.data import processes
+from t2t_keras.filtering import filter_rules, filtering
 
 GOOD = ("A man plays the guitar on a stage.", "Ein Mann spielt auf einer Bühne Gitarre.")
 CYRILLIC = "Мужчина играет на гитаре на сцене."

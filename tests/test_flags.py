@@ -10,9 +10,10 @@ import sys
 import programs
 import pytest
 
-from t2t_keras import config, run_options, run_start
+from t2t_keras import config
 from t2t_keras.cli import flags, training
 from t2t_keras.data import corpora
+from t2t_keras.runs import run_options, run_start
 from t2t_keras.training import embeddings
 
 GROUPS = (config.ModelConfig, config.TrainConfig, config.DecodeConfig, config.DataConfig)
@@ -188,7 +189,7 @@ def test_messages_of_the_library_name_options_as_flags():
     """`option` and option=value; what is no flag here stays."""
     text = "Raise `batch_tokens`, or `d_ff=8`; {}. Received: alpha=0.5, loss=3, --d_model=4, `rows`."
     shown = "Raise --batch_tokens, or --d_ff=8; {}. Received: --alpha=0.5, loss=3, --d_model=4, `rows`."
-    main = f"""from t2t_keras.log import logger
+    main = f"""from t2t_keras.system.log import logger
     logger.info({text.format("logged")!r})
     raise ValueError({text.format("raised")!r})"""
     assert program(main=main).stderr.splitlines() == [shown.format("logged"), f"Error: {shown.format('raised')}"]
@@ -407,7 +408,7 @@ def test_other_arguments_that_name_a_config_stay_what_they_are(tmp_path):
 
 def test_paths_that_hold_an_option_stay_as_they_are():
     """Story: in `tensorboard --logdir runs/seed=2/logs` the folder got dashes."""
-    main = """from t2t_keras.log import logger
+    main = """from t2t_keras.system.log import logger
     logger.info("In runs/seed=2/d_ff=8,alpha=1/logs: seed=2.")"""
     assert program(main=main).stderr == "In runs/seed=2/d_ff=8,alpha=1/logs: --seed=2.\n"
 

@@ -15,13 +15,14 @@ import stand_in
 import tensorflow as tf
 
 import t2t_keras
-from t2t_keras import checkpoint, export_folder, files, run_folder, run_options, run_start
 from t2t_keras.config import DecodeConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading, translator
-from t2t_keras.export import loaded, savedmodel
-from t2t_keras.log import printable
 from t2t_keras.model import flops
+from t2t_keras.runs import checkpoint, export_folder, run_folder, run_options, run_start
+from t2t_keras.serving import loaded, savedmodel
+from t2t_keras.system import files
+from t2t_keras.system.log import printable
 from t2t_keras.training import run as training_run
 
 RUN = pathlib.Path(__file__).parent / "data" / "run_1"
@@ -424,7 +425,7 @@ SHOWS_A_RUN = """
 import dataclasses, pathlib, sys
 from t2t_keras import run_folder, run_start
 from t2t_keras.cli import program
-from t2t_keras.log import logger
+from t2t_keras.system.log import logger
 
 def main():
     run = pathlib.Path(RUN)

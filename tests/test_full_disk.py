@@ -9,10 +9,11 @@ import pytest
 import toy
 from test_curves import train_points
 
-from t2t_keras import checkpoint, files, run_folder, run_start
 from t2t_keras.reporting import curves, embedding_projector
 from t2t_keras.reporting.event_files import read_scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
+from t2t_keras.runs import checkpoint, run_folder, run_start
+from t2t_keras.system import files
 
 
 def write_options(folder: pathlib.Path, beam_size: int) -> None:

@@ -7,9 +7,10 @@ import pytest
 import tensorflow as tf
 
 import t2t_keras
-from t2t_keras import gpus, run_folder, run_options
 from t2t_keras.data import prepare
 from t2t_keras.decoding import loading
+from t2t_keras.runs import run_folder, run_options
+from t2t_keras.system import gpus
 from t2t_keras.text import vocabulary
 from tools import data_service
 from tools import prepare as prepare_program
@@ -40,7 +41,7 @@ class _UsedError(Exception):
 
 
 def beam_worker() -> None:
-    beam_pipeline = pytest.importorskip("t2t_keras.data.beam_pipeline", exc_type=ImportError)
+    beam_pipeline = pytest.importorskip("t2t_keras.beam.beam_pipeline", exc_type=ImportError)
     beam_pipeline._Encode("", (b"",), 9, 1, 1, None).setup()
 
 
@@ -121,7 +122,7 @@ def test_what_float32_means_is_chosen_and_logged_on_a_gpu_with_tf32(machine, mes
 def test_a_run_translates_with_the_float32_that_it_was_trained_with(machine, monkeypatch, tmp_path):
     asked = machine((8, 0))
     options = run_options.Options(train=t2t_keras.config.TrainConfig(tf32=False))
-    (tmp_path / run_folder.CONFIG).write_text(t2t_keras.config.to_json(version=run_folder.VERSION, **options.groups))
+    (tmp_path / run_folder.CONFIG).write_text(t2t_keras.runs.run_folder.to_json(version=run_folder.VERSION, **options.groups))
     monkeypatch.setattr(loading, "read_tokenizer", used)
     monkeypatch.setattr(loading.checkpoint, "check_size", lambda *arguments: None)
     with pytest.raises(_UsedError):

@@ -17,11 +17,11 @@ import numpy as np
 import programs
 import pytest
 
-from t2t_keras import run_folder, run_options
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.experiments import grid, grid_report, series
 from t2t_keras.experiments.grid import Scoring
 from t2t_keras.experiments.grid_report import Result
+from t2t_keras.runs import run_folder, run_options
 from t2t_keras.training import run
 from t2t_keras.training.interruption import StoppedError
 from t2t_keras.training.state import TrainState

@@ -11,8 +11,8 @@ import tensorflow as tf
 from t2t_keras.config import DecodeConfig
 from t2t_keras.decoding.int8 import DequantizedMatrix, Int8, quantize
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.export import savedmodel
-from t2t_keras.export.signatures import Signatures
+from t2t_keras.serving import savedmodel
+from t2t_keras.serving.signatures import Signatures
 
 DECODE = DecodeConfig(beam_size=2, max_input=24, extra_length=4)
 

@@ -13,7 +13,7 @@ import programs
 import pytest
 from test_survival import FLAGS
 
-from t2t_keras import checkpoint
+from t2t_keras.runs import checkpoint
 from t2t_keras.training import interruption
 from t2t_keras.training.interruption import Interruption
 

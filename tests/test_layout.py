@@ -22,8 +22,7 @@ from matplotlib.text import Text
 
 from t2t_keras import config
 from t2t_keras.experiments import attention_functions, grid_report, table1, table3_report
-from t2t_keras.reporting import curves
-from t2t_keras.visualization import attention_pictures, figures
+from t2t_keras.reporting import attention_pictures, curves, figures
 
 LAYOUT = pathlib.Path(__file__).parent / "data/layout.json"
 TOLERANCE = 0.02  # Of an inch: the widths of letters may differ a little.

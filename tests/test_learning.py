@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from t2t_keras import run_options
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, RnnConfig, TrainConfig
 from t2t_keras.decoding.loading import load
 from t2t_keras.decoding.translator import translate_lines
+from t2t_keras.runs import run_options
 from t2t_keras.training import devices, run
 
 WORDS = "abcdefgh"

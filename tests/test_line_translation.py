@@ -10,11 +10,11 @@ import pytest
 import stand_in
 import tensorflow as tf
 
-from t2t_keras import checkpoint, export_folder, line_translation, run_folder
 from t2t_keras.config import SampleConfig
 from t2t_keras.decoding import loading, minimum_bayes_risk, reranking
-from t2t_keras.export import loaded, requests, signatures
-from t2t_keras.line_translation import LineTranslation
+from t2t_keras.runs import checkpoint, export_folder, run_folder
+from t2t_keras.serving import line_translation, loaded, requests, signatures
+from t2t_keras.serving.line_translation import LineTranslation
 from t2t_keras.text import piece_file
 
 
@@ -234,7 +234,7 @@ def test_a_tag_of_the_run_is_no_text_to_keep(runs, monkeypatch):
             found = {"text": tf.fill(rows, ""), "score": tf.zeros(rows), "constraints_met": tf.fill(rows, True)}
             return {**found, "truncated": tf.fill(rows[:1], False), "error": tf.fill(rows[:1], "")}
 
-    monkeypatch.setattr("t2t_keras.export.signatures.Signatures", Signatures)
+    monkeypatch.setattr("t2t_keras.serving.signatures.Signatures", Signatures)
     monkeypatch.setattr(loading, "load", lambda **options: translator)
     _, warnings = results(asked, ["<1> a <3>", f"<2> a {long}"], first=5)
     assert warnings == [
@@ -276,7 +276,7 @@ def test_sub_words_of_lines_are_counted_but_for_an_export(export, runs, monkeypa
     plain = LineTranslation(of_run(runs[0]))
     assert plain.load(plain.read_terms()).source_subwords(["a b c", "", "d"]) == 4
     assert plain.load(plain.read_terms()).source_subwords([]) == 0
-    monkeypatch.setattr("t2t_keras.export.signatures.Signatures", lambda translator: None)
+    monkeypatch.setattr("t2t_keras.serving.signatures.Signatures", lambda translator: None)
     of_json = dataclasses.replace(plain, jsonl=True)
     assert of_json.load(of_json.read_terms()).source_subwords(['{"text": "a b c", "avoid": ["d"]}']) == 3
     exported = LineTranslation(export.model)

@@ -10,7 +10,7 @@ import threading
 import pytest
 from logged import logged
 
-from t2t_keras import files
+from t2t_keras.system import files
 
 HOLDER = """
 import pathlib, sys, time

@@ -18,15 +18,15 @@ from test_marian import MEMORY, served
 from test_shards import read_pairs
 
 import t2t_keras
-from t2t_keras import export_folder, run_folder, run_options
 from t2t_keras.config import BOS, EOS, PAD, DataConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding import loading
 from t2t_keras.interop import huggingface_folder, m2m_vocabulary, marian_config
 from t2t_keras.layers.masks import shift_right
-from t2t_keras.line_translation import LineTranslation
+from t2t_keras.reporting.word_alignment import word_alignment
+from t2t_keras.runs import export_folder, run_folder, run_options
+from t2t_keras.serving.line_translation import LineTranslation
 from t2t_keras.text import piece_file
-from t2t_keras.visualization.word_alignment import word_alignment
 
 ROOT = pathlib.Path(__file__).parent.parent
 SHAPES = {

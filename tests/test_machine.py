@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from t2t_keras import machine
+from t2t_keras.system import machine
 
 
 @pytest.mark.parametrize(

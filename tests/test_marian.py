@@ -26,10 +26,10 @@ import safetensors.numpy
 import tensorflow as tf
 
 import t2t_keras
-from t2t_keras import run_folder, run_start
 from t2t_keras.config import BOS, EOS, PAD, UNK
 from t2t_keras.decoding import loading
 from t2t_keras.interop import huggingface_folder, marian_config, marian_vocabulary, marian_weights
+from t2t_keras.runs import run_folder, run_start
 
 ROOT = pathlib.Path(__file__).parent.parent
 STEP_0 = "checkpoints/step-000000000.npz"

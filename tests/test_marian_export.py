@@ -16,10 +16,10 @@ import stand_in
 import tensorflow as tf
 
 import t2t_keras
-from t2t_keras import run_folder, run_options
 from t2t_keras.config import BOS, EOS, DataConfig, TrainConfig
 from t2t_keras.decoding import loading
 from t2t_keras.interop import marian_export, model_card
+from t2t_keras.runs import run_folder, run_options
 from t2t_keras.text import piece_file, vocabulary
 
 ROOT = pathlib.Path(__file__).parent.parent

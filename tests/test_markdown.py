@@ -1,6 +1,6 @@
 """Tables in Markdown, compared with tables written by hand."""
 
-from t2t_keras import markdown
+from t2t_keras.system import markdown
 
 
 def test_columns_are_aligned_and_what_has_a_meaning_in_a_table_is_escaped():

@@ -10,8 +10,8 @@ from logged import logged
 from toy import strategy_of
 
 import t2t_keras
-from t2t_keras import checkpoint, run_folder, run_start
 from t2t_keras.decoding import loading
+from t2t_keras.runs import checkpoint, run_folder, run_start
 from t2t_keras.training import parent, run
 from t2t_keras.training.optimizer import adam
 

@@ -35,7 +35,8 @@ def test_that_hangs(): time.sleep(600 * (program.ANSWER != 42))
 
 
 @pytest.mark.parametrize(
-    ("test", "expected"), [("fails", "caught"), ("passes", "survived"), pytest.param("hangs", "timed out", marks=pytest.mark.medium)]
+    ("test", "expected"),
+    [("fails", "caught"), ("passes", "survived"), pytest.param("hangs", "timed out", marks=pytest.mark.medium)],
 )
 def test_a_fault_is_caught_only_where_a_test_fails(tmp_path, monkeypatch, test, expected):
     """A test that runs out of time may only be slow."""

@@ -28,7 +28,6 @@ from test_search_hooks import searched as ids_of
 from test_training import NO_BLEU, Run, steps_on_disk
 from test_translator import Numbers
 
-from t2t_keras import checkpoint, data_folder, registry, run_folder, run_options
 from t2t_keras.config import (
     BOS,
     EOS,
@@ -44,13 +43,14 @@ from t2t_keras.config import (
 from t2t_keras.data import batching, corpora, data_service, prepare, shards
 from t2t_keras.decoding import translator
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.export.requests import sampler
-from t2t_keras.export.signatures import Signatures
 from t2t_keras.layers.dropout import Dropout, WordDropout
 from t2t_keras.layers.layer_norm import LayerNorm
 from t2t_keras.model.bert import Bert, Classifier
 from t2t_keras.model.rnn import Rnn
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.runs import checkpoint, data_folder, registry, run_folder, run_options
+from t2t_keras.serving.requests import sampler
+from t2t_keras.serving.signatures import Signatures
 from t2t_keras.text import byte_pairs, vocabulary, words
 from t2t_keras.text.word_pieces import HEAD
 from t2t_keras.training import embeddings, interruption, loop, parent, train_step

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import stand_in
 
-from t2t_keras.visualization import attention_page
+from t2t_keras.reporting import attention_page
 
 selenium = pytest.importorskip("selenium")
 

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from t2t_keras.config import ModelConfig, TrainConfig
-from t2t_keras.experiments import paper
+from t2t_keras.config import ModelConfig, TrainConfig, paper
 from t2t_keras.training import cost
 
 # Table 3 as printed: N, d_model, d_ff, h, d_k, d_v, P_drop, ε_ls, perplexity, BLEU, parameters in millions, 0 where it has none.

@@ -13,11 +13,11 @@ import pytest
 import toy
 from logged import logged
 
-from t2t_keras import checkpoint, registry, run_folder, run_options, run_start
 from t2t_keras.config import DataConfig
 from t2t_keras.data import prepare
-from t2t_keras.files import describe
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.runs import checkpoint, registry, run_folder, run_options, run_start
+from t2t_keras.system.files import describe
 from t2t_keras.text import vocabulary
 from t2t_keras.training import devices, loop, parent, run
 from t2t_keras.training.state import TrainState

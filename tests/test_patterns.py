@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t_keras.patterns import Kept
+from t2t_keras.text.phrases import Kept
 
 KEPT = "braces,printf,tags,urls,emails"
 

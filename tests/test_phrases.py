@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from t2t_keras.patterns import Kept
-from t2t_keras.phrases import MAX_PHRASES, Request, Terms, joined, read_requests, untagged, with_constraints
+from t2t_keras.text.phrases import MAX_PHRASES, Kept, Request, Terms, joined, read_requests, untagged, with_constraints
 
 
 def test_phrases_are_joined_by_tabs():

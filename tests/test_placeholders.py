@@ -12,23 +12,23 @@ import stand_in
 import tensorflow as tf
 from logged import logged
 
-from t2t_keras import registry
 from t2t_keras.config import EOS, DataConfig, DecodeConfig, ModelConfig
+from t2t_keras.config.patterns import parse
 from t2t_keras.data import prepare
 from t2t_keras.decoding import constraints
 from t2t_keras.decoding.reranking import reranked
 from t2t_keras.decoding.translator import Translator
 from t2t_keras.evaluation.perplexity import perplexity
-from t2t_keras.export import savedmodel
-from t2t_keras.export.signatures import Signatures
 from t2t_keras.model.transformer import Transformer
-from t2t_keras.patterns import Kept, parse
-from t2t_keras.phrases import Request, with_constraints
+from t2t_keras.reporting import attention
+from t2t_keras.reporting.word_alignment import word_alignment
+from t2t_keras.runs import registry
+from t2t_keras.serving import savedmodel
+from t2t_keras.serving.signatures import Signatures
 from t2t_keras.text import vocabulary
+from t2t_keras.text.phrases import Kept, Request, with_constraints
 from t2t_keras.text.placeholders import NAMES, NUMBER, Placeholders, common
 from t2t_keras.text.sentencepiece_model import escaping, pattern_of, with_pattern
-from t2t_keras.visualization import attention
-from t2t_keras.visualization.word_alignment import word_alignment
 
 PATTERN = parse("braces,printf,tags,urls,emails")
 VOCAB_SIZE = 350

@@ -28,9 +28,10 @@ import toy
 from logged import logged
 from test_lock import HOLDER
 
-from t2t_keras import data_folder, files, registry, run_folder, run_start
 from t2t_keras.config import EOS, TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus, corpora, prepare, processes, shards
+from t2t_keras.runs import data_folder, registry, run_folder, run_start
+from t2t_keras.system import files
 from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.subwords import Subwords
 

@@ -19,7 +19,6 @@ from test_architecture import arrays, resumed
 from test_flops import products
 from test_oracle import as_in_the_paper, randomized
 
-from t2t_keras import checkpoint, registry, run_folder, run_start
 from t2t_keras.config import BOS, EOS, UNK, BertConfig, DataConfig, ModelConfig
 from t2t_keras.data import batching, corpora, masking, prepare, shards
 from t2t_keras.layers.dropout import Dropout
@@ -27,6 +26,7 @@ from t2t_keras.model import flops
 from t2t_keras.model.bert import Bert
 from t2t_keras.model.encoder import TransformerEncoder
 from t2t_keras.reporting import curves
+from t2t_keras.runs import checkpoint, registry, run_folder, run_start
 from t2t_keras.tasks import pretraining
 from t2t_keras.text import vocabulary
 from t2t_keras.text.byte_pairs import BytePairs, learn

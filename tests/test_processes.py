@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from t2t_keras import machine
 from t2t_keras.data import processes
+from t2t_keras.system import machine
 
 HERE = pathlib.Path(__file__).parent
 

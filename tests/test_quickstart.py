@@ -87,7 +87,7 @@ def matmul(dtype, _):
 random = SimpleNamespace(normal=lambda shape: None)
 sys.modules["tensorflow"] = SimpleNamespace(cast=lambda matrix, dtype: dtype, random=random, matmul=matmul)
 time.perf_counter = lambda: now[0]
-from t2t_keras.log import logger
+from t2t_keras.system.log import logger
 logger.info = print
 print(runpy.run_path("tools/quickstart.py")["fastest_dtype"]())
 """

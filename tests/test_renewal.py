@@ -11,10 +11,11 @@ import tensorflow as tf
 from test_architecture import arrays, resumed
 from toy_task import LOWER, Tagger, TaggerConfig, Tagging
 
-from t2t_keras import Column, Renewal, register_architecture, register_task, run_folder, run_start
+from t2t_keras import Column, Renewal, register_architecture, register_task
 from t2t_keras.config import EOS
 from t2t_keras.data import batching, data_service, shards
 from t2t_keras.reporting import curves
+from t2t_keras.runs import run_folder, run_start
 from t2t_keras.training import devices, run
 
 PAIRS, WINDOW, BUDGET = 90, 40, 100

@@ -9,7 +9,7 @@ from t2t_keras.config import EOS, DecodeConfig
 from t2t_keras.decoding import reranking
 from t2t_keras.decoding.reranking import reranked
 from t2t_keras.decoding.translator import Translator, translate_lines
-from t2t_keras.export.signatures import Signatures
+from t2t_keras.serving.signatures import Signatures
 
 DECODE = DecodeConfig(beam_size=4, max_input=90, extra_length=4)
 LINES = [*stand_in.sentences(4), "", "  ", "é 😀"]

@@ -12,21 +12,21 @@ import tensorflow as tf
 import toy
 from keras import ops
 
-from t2t_keras import run_folder, run_options, run_start
 from t2t_keras.config import DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import shards
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.export import ctranslate2_format, savedmodel
-from t2t_keras.export.signatures import Signatures
 from t2t_keras.layers.masks import padding_mask
 from t2t_keras.layers.restricted_attention import RestrictedSelfAttention, computed_scores, restricted_attention
 from t2t_keras.layers.stacks import DecoderLayer, EncoderLayer
 from t2t_keras.model import flops
 from t2t_keras.model.encoder import TransformerEncoder
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.reporting.attention import attention_of
+from t2t_keras.runs import run_folder, run_options, run_start
+from t2t_keras.serving import ctranslate2_format, savedmodel
+from t2t_keras.serving.signatures import Signatures
 from t2t_keras.training import device_memory
-from t2t_keras.visualization.attention import attention_of
 
 B, H, K, E, D = 2, 3, 4, 5, 8
 SIZES = {"num_heads": H, "d_k": K, "d_v": E, "d_ff": 12, "dropout": 0.1}

@@ -12,13 +12,13 @@ from keras import ops
 from test_flops import products
 from test_oracle import padded, randomized, values_of
 
-from t2t_keras import registry
 from t2t_keras.config import BOS, EOS, PAD, RnnConfig
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.masks import shift_right
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.protocols import make
 from t2t_keras.model.rnn import Rnn
+from t2t_keras.runs import registry
 
 SOURCES = [[7, 12, 33, 5, EOS], [39, 4, EOS], [9, 9, 21, 30, 18, 6, EOS], [EOS]]
 TARGETS = [[14, 8, EOS], [25, 4, 17, 17, 36, EOS], [5, EOS], [8, 8, 8, EOS]]

@@ -14,7 +14,6 @@ import stand_in
 import tensorflow as tf
 from logged import logged
 
-from t2t_keras import checkpoint, files, registry, run_folder, run_options, run_start
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, builtin_corpus, corpora, prepare, shards
 from t2t_keras.decoding.loading import load
@@ -22,8 +21,10 @@ from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation import scores
 from t2t_keras.evaluation.evaluate import evaluate
 from t2t_keras.evaluation.perplexity import perplexity
-from t2t_keras.export.savedmodel import export_run
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.runs import checkpoint, registry, run_folder, run_options, run_start
+from t2t_keras.serving.savedmodel import export_run
+from t2t_keras.system import files
 from t2t_keras.text.byte_pairs import BytePairs
 from t2t_keras.training import devices, loop, parent, train_step
 from t2t_keras.training import run as training_run

@@ -7,8 +7,9 @@ import pathlib
 
 import pytest
 
-from t2t_keras import checkpoint, config, data_folder, export_folder, files, run_folder, run_options
 from t2t_keras.config import FORMER_NAMES, DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.runs import checkpoint, data_folder, export_folder, run_folder, run_options
+from t2t_keras.system import files
 
 ROOT = pathlib.Path(run_folder.__file__).parent.parent
 OPTIONS = run_options.Options(
@@ -81,7 +82,7 @@ def test_a_config_that_this_version_did_not_write_is_refused_in_a_sentence(tmp_p
 
 def test_a_run_of_before_there_were_versions_is_read(tmp_path):
     groups = {"model": OPTIONS.model, "train": OPTIONS.train, "decode": OPTIONS.decode}
-    (tmp_path / "config.json").write_text(config.to_json(**groups))
+    (tmp_path / "config.json").write_text(run_folder.to_json(**groups))
     (tmp_path / "subwords.model").write_bytes(b"any")
     assert run_folder.read(tmp_path) == run_options.Options(**groups)
     assert run_folder.read_subwords(tmp_path) == (b"any",)

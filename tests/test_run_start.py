@@ -11,8 +11,9 @@ import sys
 import pytest
 from test_run_folder import OPTIONS, ROOT, rewrite, write
 
-from t2t_keras import checkpoint, data_folder, export_folder, files, run_folder, run_options, run_start
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.runs import checkpoint, data_folder, export_folder, run_folder, run_options, run_start
+from t2t_keras.system import files
 
 
 def changes(model_dir: pathlib.Path, given: dict, data_dir: str = "") -> str:
@@ -194,7 +195,7 @@ def test_the_data_folder_is_kept_wherever_the_run_and_the_shell_go(tmp_path, mon
 
 def test_options_are_resolved_without_tensorflow():
     """So that a wrong one is reported at once."""
-    program = "import sys, t2t_keras.run_start; print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
+    program = "import sys, t2t_keras.runs.run_start; print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout.strip() == "[]"
 

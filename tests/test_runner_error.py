@@ -7,7 +7,7 @@ import re
 import pytest
 from test_tools import tool
 
-from t2t_keras.data.runner_error import RunnerError, reason
+from t2t_keras.beam.runner_error import RunnerError, reason
 
 PYTHON = """Traceback (most recent call last):
   File "sdk_worker.py", line 1, in run

@@ -16,9 +16,9 @@ from test_translator import Numbers
 from t2t_keras.config import BOS, DecodeConfig, SampleConfig
 from t2t_keras.decoding.sampling import Sampled, _uniform, divided, draw, draw_of_most_likely, keys, random_bits
 from t2t_keras.decoding.translator import Translator, translate_lines
-from t2t_keras.export.requests import sampler
-from t2t_keras.export.signatures import Signatures
 from t2t_keras.layers.inference import inference
+from t2t_keras.serving.requests import sampler
+from t2t_keras.serving.signatures import Signatures
 
 WHOLE = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 DTYPES = {"temperature": tf.float32, "top_k": tf.int32, "top_p": tf.float32}

@@ -16,12 +16,13 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
-from t2t_keras import files, run_folder
 from t2t_keras.config import DataConfig, DecodeConfig, TrainConfig
 from t2t_keras.decoding import sub_batches
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.export import savedmodel
-from t2t_keras.export.signatures import Signatures
+from t2t_keras.runs import run_folder
+from t2t_keras.serving import savedmodel
+from t2t_keras.serving.signatures import Signatures
+from t2t_keras.system import files
 
 ROOT = pathlib.Path(__file__).parent.parent
 DECODE = DecodeConfig(beam_size=2, alpha=0.8, max_input=24, extra_length=4)

@@ -23,9 +23,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from tensorflow_serving.apis import get_model_metadata_pb2, prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
-from t2t_keras import client
 from t2t_keras.config import DecodeConfig
-from t2t_keras.export import savedmodel
+from t2t_keras.serving import client, savedmodel
 from tools import workers
 
 ROOT = pathlib.Path(__file__).parent.parent

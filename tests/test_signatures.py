@@ -13,10 +13,10 @@ import tensorflow as tf
 from t2t_keras.config import BOS, EOS, DecodeConfig
 from t2t_keras.decoding import constraints as lexical
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.export import signatures
-from t2t_keras.export.requests import translate_requests
-from t2t_keras.export.signatures import Signatures
-from t2t_keras.phrases import Request
+from t2t_keras.serving import signatures
+from t2t_keras.serving.requests import translate_requests
+from t2t_keras.serving.signatures import Signatures
+from t2t_keras.text.phrases import Request
 
 DECODE = DecodeConfig(beam_size=3, max_input=24, extra_length=4)
 DEFAULTS = {"alpha": -1.0, "max_length": 0, "n_best": 1, "prefix": "", "alignment": False}

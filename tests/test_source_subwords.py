@@ -16,17 +16,17 @@ import toy_task  # noqa: F401
 from test_parent import GIVEN, trained
 from test_prepare import TRAIN, VALID, contents, texts, write_text
 
-from t2t_keras import checkpoint, data_folder, registry, run_folder, run_options, run_start
 from t2t_keras.config import BOS, EOS, DataConfig, DecodeConfig
 from t2t_keras.data import prepare, shards
 from t2t_keras.decoding.loading import load
 from t2t_keras.decoding.reranking import reranked
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation.perplexity import perplexity
-from t2t_keras.export import savedmodel
-from t2t_keras.export.signatures import Signatures
+from t2t_keras.reporting.attention import attention_of
+from t2t_keras.runs import checkpoint, data_folder, registry, run_folder, run_options, run_start
+from t2t_keras.serving import savedmodel
+from t2t_keras.serving.signatures import Signatures
 from t2t_keras.text import vocabulary
-from t2t_keras.visualization.attention import attention_of
 
 # A data folder.
 
@@ -116,7 +116,7 @@ def test_too_few_sub_words_are_reported_by_the_option_of_the_source(data, tmp_pa
 
 
 def test_beam_writes_the_same_folder(data, tmp_path):
-    beam_pipeline = pytest.importorskip("t2t_keras.data.beam_pipeline", reason="the extra 'beam' is not installed")
+    beam_pipeline = pytest.importorskip("t2t_keras.beam.beam_pipeline", reason="the extra 'beam' is not installed")
     folder = prepared(data, tmp_path / "beam", write_train=beam_pipeline.writer("DirectRunner"))
     assert contents(folder) == contents(prepared(data, tmp_path / "local"))
 
@@ -364,7 +364,7 @@ def test_the_limit_of_an_export_counts_matrices_that_are_not_shared_once(transla
 
 def test_ctranslate2_translates_alike(translator, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is not installed")
-    from t2t_keras.export import ctranslate2_format
+    from t2t_keras.serving import ctranslate2_format
 
     ctranslate2_format.write(translator, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {

@@ -6,9 +6,9 @@ import pytest
 import stand_in
 from logged import logged
 
-from t2t_keras import registry
 from t2t_keras.config import BOS, DataConfig
 from t2t_keras.data import corpora, prepare
+from t2t_keras.runs import registry
 from t2t_keras.text import vocabulary
 
 NAMES = {"train": ("a", "b"), "valid": ("c", "d")}

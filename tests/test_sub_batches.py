@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras import machine
 from t2t_keras.decoding import sub_batches
 from t2t_keras.decoding.sub_batches import in_sub_batches
+from t2t_keras.system import machine
 
 
 def sub_batches_of(lengths, max_rows: int, max_tokens: int, cores: int = 1) -> list[list[int]]:

@@ -12,7 +12,7 @@ import programs
 import pytest
 import tensorflow as tf
 
-from t2t_keras import checkpoint
+from t2t_keras.runs import checkpoint
 
 HERE = pathlib.Path(__file__).parent
 FLAGS = (

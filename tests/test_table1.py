@@ -13,7 +13,7 @@ import types
 import pytest
 
 from t2t_keras.experiments import table1
-from t2t_keras.visualization import figures
+from t2t_keras.reporting import figures
 
 ROOT = pathlib.Path(__file__).parent.parent
 

@@ -18,10 +18,10 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
-from t2t_keras import run_folder, run_options
-from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.experiments import paper, series, table3, table3_report
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig, paper
+from t2t_keras.experiments import series, table3, table3_report
 from t2t_keras.experiments.table3_report import Result
+from t2t_keras.runs import run_folder, run_options
 from t2t_keras.training import run
 from t2t_keras.training.interruption import StoppedError
 from t2t_keras.training.loop import NotFiniteError

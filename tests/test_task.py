@@ -15,11 +15,12 @@ from test_architecture import arrays, resumed
 from toy_task import LOWER, TaggerConfig, Tagging, tag
 
 import t2t_keras
-from t2t_keras import checkpoint, registry, run_folder, run_options, run_start
+from t2t_keras.beam import beam_pipeline
 from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from t2t_keras.data import batching, beam_pipeline, corpora, prepare, shards
+from t2t_keras.data import batching, corpora, prepare, shards
 from t2t_keras.model.transformer import Transformer
 from t2t_keras.reporting import curves
+from t2t_keras.runs import checkpoint, registry, run_folder, run_options, run_start
 from t2t_keras.text import vocabulary
 from t2t_keras.training import devices, run, train_step
 from t2t_keras.training.state import TrainState

@@ -14,10 +14,10 @@ from tensorboard.plugins import base_plugin
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups, metadata, plugin_data_pb2
 
-from t2t_keras import run_options
 from t2t_keras.config import ModelConfig, TrainConfig
 from t2t_keras.reporting import hparams, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
+from t2t_keras.runs import run_options
 
 
 def points(folder) -> list[tuple]:

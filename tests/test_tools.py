@@ -22,12 +22,13 @@ import stand_in
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Its operations are in exports.
 
-from t2t_keras import __version__, checkpoint, config, run_folder
+from t2t_keras import __version__, config
 from t2t_keras.data import builtin_corpus
 from t2t_keras.decoding.minimum_bayes_risk import mbr
 from t2t_keras.evaluation import comparison, comparison_report
+from t2t_keras.reporting import comparison_page, comparison_pictures, figures
+from t2t_keras.runs import checkpoint, run_folder
 from t2t_keras.text import piece_file
-from t2t_keras.visualization import comparison_page, comparison_pictures, figures
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAMS = ("train", "translate", "evaluate", "compare", "export", "prepare", "filter", "data_service", "attention", "parse")
@@ -93,7 +94,7 @@ def sampler(signatures, config):
     return lambda line, number: {"text": texts(line, number), "score": scores, **signatures.translator.cut(line)}
 
 for part in (Signatures, sampler):
-    module = types.ModuleType(f"t2t_keras.export.{'signatures' if part is Signatures else 'requests'}")
+    module = types.ModuleType(f"t2t_keras.serving.{'signatures' if part is Signatures else 'requests'}")
     setattr(module, part.__name__, part)
     sys.modules[module.__name__] = module
 
@@ -911,7 +912,7 @@ translator.translate_lines = translate_lines
     result = run_stand_in(STAND_IN.format(code), "compare", *flags, cwd=tmp_path)
     assert result.stderr.decode().splitlines() == ["load narrow 0 1"]
     aligning = """
-alignment, page = (types.ModuleType(f"t2t_keras.visualization.{name}") for name in ("word_alignment", "comparison_page"))
+alignment, page = (types.ModuleType(f"t2t_keras.reporting.{name}") for name in ("word_alignment", "comparison_page"))
 sys.modules |= {module.__name__: module for module in (alignment, page)}
 alignment.word_alignment = lambda translator, source, text: f"{translator.end} aligns {source} to {text}"
 page.page = lambda fields, align: str([align(name, "one", "ONE") for name in ("narrow", "file", "wide")])
@@ -1460,11 +1461,11 @@ CALLS = {
         [["a", "b", "{0}/out", 0.25, ["{0}", "{0}/../{0.name}"], BEAM]],
     ),
     "attention": (
-        "module('visualization.attention', check_attention=lambda model: None, "
+        "module('reporting.attention', check_attention=lambda model: None, "
         "attention_of=lambda model, *pair: told(*pair) or SimpleNamespace(by_words=lambda: 'words'))\n"
-        "module('visualization.attention_pictures', line_picture=lambda *of: ['lines', *of], heat_maps=lambda *of: ['maps', *of])\n"
-        "module('visualization.figures', save=lambda picture, path: told(picture, path.name))\n"
-        "module('visualization.attention_page', page=lambda shown: f'{len(shown)} shown')",
+        "module('reporting.attention_pictures', line_picture=lambda *of: ['lines', *of], heat_maps=lambda *of: ['maps', *of])\n"
+        "module('reporting.figures', save=lambda picture, path: told(picture, path.name))\n"
+        "module('reporting.attention_page', page=lambda shown: f'{len(shown)} shown')",
         [*OF_MODEL, "--output={0}/out", "--layer=3", "--heads=3,1", "--words", "--format=svg", "--attention=cross"],
         [
             ["load", LOADED],
@@ -1476,10 +1477,10 @@ CALLS = {
     **{
         f"attention{' ' * number}": (
             "loading.load = lambda **options: model\n"
-            "module('visualization.attention', check_attention=lambda model: None, attention_of=lambda model, *pair: None)\n"
-            "module('visualization.attention_pictures', line_picture=lambda _, *of: of, heat_maps=lambda *of: None)\n"
-            "module('visualization.figures', save=lambda picture, path: picture and told(*picture))\n"
-            "module('visualization.attention_page', page=lambda shown: '')",
+            "module('reporting.attention', check_attention=lambda model: None, attention_of=lambda model, *pair: None)\n"
+            "module('reporting.attention_pictures', line_picture=lambda _, *of: of, heat_maps=lambda *of: None)\n"
+            "module('reporting.figures', save=lambda picture, path: picture and told(*picture))\n"
+            "module('reporting.attention_page', page=lambda shown: '')",
             ["--model_dir={0}", "--output={0}/out", *flags],
             [[kind, layer, None, {}] for kind, layers in drawn.items() for layer in layers],
         )
@@ -1495,7 +1496,7 @@ CALLS = {
             "import t2t_keras\n"
             "t2t_keras.load = lambda folder: told('load', folder) or 'model'\n"
             "server = SimpleNamespace(port=5, serve_forever=lambda: told('for ever'))\n"
-            "module('visualization.demo', LOOPBACK=('localhost', '127.0.0.1'), "
+            "module('serving.demo', LOOPBACK=('localhost', '127.0.0.1'), "
             " from_translator=lambda loaded: lambda *given: told(loaded, *given), warm_up=lambda translate, n_best: told('warm', n_best),"
             " Demo=lambda translate, **options: told('demo', **options),"
             " serve=lambda demo, *where: told('serve', *where) or server)",
@@ -1516,7 +1517,7 @@ CALLS = {
     "demo   ": (
         "import t2t_keras\n"
         "t2t_keras.load = lambda folder: 'model'\n"
-        "module('visualization.demo', LOOPBACK=('localhost', '[::1]'), from_translator=lambda loaded: lambda *given: None,"
+        "module('serving.demo', LOOPBACK=('localhost', '[::1]'), from_translator=lambda loaded: lambda *given: None,"
         " warm_up=lambda *given: None, Demo=lambda translate, title, n_best, hosts: told(hosts),"
         " serve=lambda demo, *where: told(*where) or SimpleNamespace(port=5, serve_forever=lambda: None))",
         ["--model_dir={0}", "--host=[::1]"],
@@ -1526,7 +1527,7 @@ CALLS = {
         "from t2t_keras import client\n"
         "client.connect = lambda model: [model.server, model.name]\n"
         "server = SimpleNamespace(port=5, serve_forever=lambda: None)\n"
-        "module('visualization.demo', LOOPBACK=('localhost', '127.0.0.1'), "
+        "module('serving.demo', LOOPBACK=('localhost', '127.0.0.1'), "
         " from_server=lambda predict: lambda *given: told(*predict, *given), warm_up=lambda translate, n_best: told('warm', n_best),"
         " Demo=lambda translate, **options: told('demo', **options),"
         " serve=lambda demo, *where: told('serve', *where) or server)",
@@ -1552,7 +1553,7 @@ CALLS = {
     "table1": (
         "module('experiments.table1', Settings=lambda *sizes: list(sizes), measure=lambda *given: told(*given) or {'machine': 'mine'},"
         " table=lambda results, least: told('table', least), picture=lambda results, least: ['picture', least])\n"
-        "module('visualization.figures', encoded=lambda *given: told(*given) or b'', format_of=lambda path: told(path) or 'svg')",
+        "module('reporting.figures', encoded=lambda *given: told(*given) or b'', format_of=lambda path: told(path) or 'svg')",
         ["--d=8", "--heads=2", "--window=5", "--kernel=7", "--lengths=32,4,16", "--fit_from=16", "--rounds=3"]
         + ["--json={0}/json", "--output={0}/png"],
         [["{0}/png", {}], [[8, 2, 5, 7], [4, 16, 32], 3, "{0}/json", {}], ["table", 16, {}], [["picture", 16], "svg", {}]],
@@ -1567,7 +1568,7 @@ CALLS = {
         "    return {'machine': 'mine'}\n"
         "module('experiments.table1', Settings=lambda: SimpleNamespace(d=6, heads=3))\n"
         "module('experiments.attention_functions', measure=measure, tables=lambda found: told('tables') or '', picture=lambda found: 1)\n"
-        "module('visualization.figures', save=lambda *given: told(*given))",
+        "module('reporting.figures', save=lambda *given: told(*given))",
         ["--flagfile=quickstart", "--widths=64,8", "--lengths=32,4", "--rounds=3", "--output_dir={0}", "--data_dir={0}/d"]
         + ["--train_steps=5", "--cooldown_steps=0", "--d_ff=24"],
         [["namespace(d=6, heads=3)", [4, 32], 3, "{0}", [1, 5], {}]]

@@ -19,9 +19,9 @@ import toy
 from logged import logged
 from toy import TRAIN, Toy, adam, assert_close, by_one_tape, pretended_train_step, set_weights, strategy_of, weights_of, write_shards
 
-from t2t_keras import checkpoint, registry
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
+from t2t_keras.runs import checkpoint, registry
 from t2t_keras.training import device_memory, devices, interruption, loop
 from t2t_keras.training.interruption import StoppedError
 from t2t_keras.training.state import TrainState

@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from t2t_keras.config import BOS, EOS, PAD, UNK
-from t2t_keras.experiments import paper
+from t2t_keras.config import BOS, EOS, PAD, UNK, paper
 from t2t_keras.layers.dropout import Dropout
 from t2t_keras.layers.masks import ancestry_mask, causal_mask, padding_mask, shift_right
 from t2t_keras.model.encoder import TransformerEncoder

@@ -13,9 +13,9 @@ from t2t_keras.decoding import sub_batches
 from t2t_keras.decoding import translator as translator_module
 from t2t_keras.decoding.translator import Translator, translate_lines
 from t2t_keras.evaluation.perplexity import perplexity
-from t2t_keras.export.signatures import Signatures
 from t2t_keras.layers.inference import inference
 from t2t_keras.model.transformer import Transformer
+from t2t_keras.serving.signatures import Signatures
 from t2t_keras.text.byte_pairs import BytePairs, learn
 
 VOCAB_SIZE = 330

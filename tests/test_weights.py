@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from t2t_keras import weights
-from t2t_keras.weights import Left, MismatchError
+from t2t_keras.runs import weights
+from t2t_keras.runs.weights import Left, MismatchError
 
 ARRAYS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.float32([7, 8]), "n": np.int32(9)}
 

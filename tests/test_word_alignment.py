@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from t2t_keras.config import DecodeConfig, ModelConfig
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.export.signatures import Signatures
-from t2t_keras.visualization.word_alignment import MAX_PIECES, word_alignment
+from t2t_keras.reporting.word_alignment import MAX_PIECES, word_alignment
+from t2t_keras.serving.signatures import Signatures
 
 
 @pytest.fixture(scope="module")

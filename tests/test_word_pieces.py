@@ -19,16 +19,15 @@ from test_run import DECODE, MODEL, TRAIN, resume, train
 from test_savedmodel import ALONE, LINES
 from test_tokenizer import NASTY, nasty_lines, round_trip, text
 
-from t2t_keras import registry, run_folder
 from t2t_keras.config import EOS, DataConfig, DecodeConfig
 from t2t_keras.data import builtin_corpus, prepare
 from t2t_keras.decoding import loading
 from t2t_keras.evaluation import perplexity
-from t2t_keras.export import ctranslate2_format, savedmodel
-from t2t_keras.reporting import embedding_projector
+from t2t_keras.reporting import attention, embedding_projector
+from t2t_keras.runs import registry, run_folder
+from t2t_keras.serving import ctranslate2_format, savedmodel
 from t2t_keras.text import vocabulary, word_pieces
 from t2t_keras.text.word_pieces import HEAD, WordPieces
-from t2t_keras.visualization import attention
 
 FIRST = EOS + 257  # The first id that is neither special nor a byte.
 DATA = DataConfig(dataset="builtin", builtin_pairs=600, subwords="wordpiece")
@@ -188,7 +187,7 @@ def test_another_normalization_is_refused():
 @pytest.mark.medium
 def test_beam_and_this_process_write_the_same(tmp_path):
     pytest.importorskip("apache_beam", reason="the extra 'beam' is not installed: pip install -e '.[beam]'")
-    from t2t_keras.data import beam_pipeline
+    from t2t_keras.beam import beam_pipeline
 
     contents = []
     for name, write in (("local", prepare.write), ("beam", beam_pipeline.writer("DirectRunner"))):

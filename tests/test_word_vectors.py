@@ -65,7 +65,7 @@ def test_memory_is_that_of_the_words_asked_for(tmp_path):
     program = f"""
 import pathlib
 from t2t_keras.interop import word_vectors
-from t2t_keras.machine import peak_memory, resident_memory
+from t2t_keras.system.machine import peak_memory, resident_memory
 word_vectors.read(pathlib.Path("small"), {width}, ["w"])
 before = max(resident_memory(), peak_memory())
 found = word_vectors.read(pathlib.Path("v"), {width}, ["w7", "w99999"])

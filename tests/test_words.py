@@ -4,7 +4,7 @@ import pytest
 import stand_in
 
 from t2t_keras.config import EOS, DecodeConfig
-from t2t_keras.export import ctranslate2_format
+from t2t_keras.serving import ctranslate2_format
 from t2t_keras.text import vocabulary
 from t2t_keras.text.words import HEAD, Words, learn
 

@@ -16,7 +16,7 @@ import pytest
 from test_survival import FLAGS, left, trained
 from toy import TWENTY, adam, assert_moved_alike, by_one_tape, joined, sgd
 
-from t2t_keras import checkpoint
+from t2t_keras.runs import checkpoint
 from t2t_keras.training import devices
 
 ROOT = pathlib.Path(__file__).parent.parent

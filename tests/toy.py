@@ -11,7 +11,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import registry
 from t2t_keras.config import EOS, ModelConfig, TrainConfig
 from t2t_keras.data import shards
 from t2t_keras.layers.dropout import Dropout
@@ -19,6 +18,7 @@ from t2t_keras.layers.masks import shift_right, token_mask
 from t2t_keras.model import flops
 from t2t_keras.model.loss import cross_entropy
 from t2t_keras.model.protocols import EncoderDecoder
+from t2t_keras.runs import registry
 from t2t_keras.training import devices, optimizer
 from t2t_keras.training.train_step import LossScale, make_train_step
 

@@ -8,7 +8,7 @@ from keras import ops
 
 from t2t_keras import Column, Metric, ModelConfig, SequenceModel, Task, TransformerEncoder, option, register_architecture, register_task
 from t2t_keras.model.loss import cross_entropy
-from t2t_keras.task import LOSS
+from t2t_keras.runs.task import LOSS
 
 LOWER, CAPITALIZED, UPPER = 1, 2, 3
 NAMES = {LOWER: "lower", CAPITALIZED: "Capitalized", UPPER: "UPPER"}

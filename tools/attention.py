@@ -10,7 +10,7 @@ from absl import flags
 
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
-from t2t_keras.log import logger
+from t2t_keras.system.log import logger
 
 _KINDS, _FORMATS = ("encoder", "decoder", "cross"), ("png", "svg")
 _OUTPUT = flags.DEFINE_string("output", None, "Write pictures and attention.html to this folder.", required=True)
@@ -88,7 +88,7 @@ def _sentences() -> list[tuple[int, str, str | None]]:
 
 def draw() -> None:
     model = options.trained_model()
-    from t2t_keras import run_folder, run_options
+    from t2t_keras.runs import run_folder, run_options
 
     model_dir, *others = model["model_dir"]
     if others:
@@ -111,8 +111,8 @@ def draw() -> None:
 
     with program.without_noise():
         from t2t_keras.decoding.loading import load
-        from t2t_keras.visualization import attention_page, attention_pictures, figures
-        from t2t_keras.visualization.attention import attention_of, check_attention
+        from t2t_keras.reporting import attention_page, attention_pictures, figures
+        from t2t_keras.reporting.attention import attention_of, check_attention
 
         translator = load(**model)
         check_attention(translator.model)

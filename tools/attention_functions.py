@@ -9,10 +9,10 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras import run_options, run_start
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program, training
 from t2t_keras.config import ATTENTION_FUNCTIONS
+from t2t_keras.runs import run_options, run_start
 
 _WIDTHS = flags.DEFINE_list("widths", ["8", "16", "32", "64", "128"], "Values of d_k; a model has d_model / d_k heads.")
 _LENGTHS = flags.DEFINE_list("lengths", ["64", "128", "256", "512"], "Sequence lengths, n, of time and memory; 512 takes 2 GB.")
@@ -47,8 +47,8 @@ def measure() -> None:
     training.check({output_dir / f"{function}_{d_k}": chosen for (function, d_k), chosen in runs.items()})
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
         from t2t_keras.experiments import attention_functions, table1
+        from t2t_keras.reporting import figures
         from t2t_keras.training import devices
-        from t2t_keras.visualization import figures
 
     strategy = devices.make_strategy(1, next(iter(runs.values())).train)
     settings = table1.Settings()

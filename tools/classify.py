@@ -16,11 +16,11 @@ import sys
 
 from absl import flags
 
-from t2t_keras import export_folder, run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import messages, program, training
 from t2t_keras.data import corpora
 from t2t_keras.evaluation import bag_of_words
+from t2t_keras.runs import export_folder, run_folder
 from t2t_keras.tasks import classification
 
 _EVALUATE = flags.DEFINE_string("evaluate", "", "Text with labels to classify, in place of training.")
@@ -107,7 +107,7 @@ def evaluate() -> None:
         raise ValueError(f"Expected labels of the run, {', '.join(names[:20])}, in `evaluate`. Received: {', '.join(strange[:20])}.")
     of_words = {"bag_of_words": bag_of_words.accuracy(known, texts)} if known else {}
     with program.without_noise():
-        from t2t_keras.export import classifier
+        from t2t_keras.serving import classifier
 
         model, _ = classifier.load(training.model_dir(), training.checkpoint())
     labels = [label for label, *_ in texts]
@@ -134,7 +134,7 @@ def predict() -> None:
         target = files.enter_context(lines.written_whole(_OUTPUT.value)) if _OUTPUT.value else sys.stdout.buffer
         number_of_lines = lines.count(source)
         with program.without_noise():
-            from t2t_keras.export import classifier
+            from t2t_keras.serving import classifier
 
             model, _ = classifier.load(training.model_dir(), training.checkpoint())
         at_keyboard = program.at_keyboard(source)
@@ -151,7 +151,7 @@ def export() -> None:
     export_dir = pathlib.Path(_EXPORT_DIR.value).expanduser()
     export_folder.check(export_dir)
     with program.without_noise():
-        from t2t_keras.export import classifier
+        from t2t_keras.serving import classifier
 
         classifier.export(export_dir, training.model_dir(), training.checkpoint())
 

@@ -11,9 +11,9 @@ import sys
 
 from absl import flags
 
-from t2t_keras import patterns, phrases
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
+from t2t_keras.text import phrases
 
 _SERVER = flags.DEFINE_string(
     "server", "grpc://localhost:8500", "Address of the model server: grpc://host:port or http://host:port; with TLS, grpcs:// or https://."
@@ -42,10 +42,10 @@ _ATTEMPTS = flags.DEFINE_integer(
 
 def translate() -> None:
     sample = options.sampling([flag.name for flag in (_N_BEST, _ALPHA, _PREFIX, _JSONL, _TERMS, _KEEP_PATTERNS)])
-    kept = patterns.Kept(_KEEP_PATTERNS.value)
+    kept = phrases.Kept(_KEEP_PATTERNS.value)
     import tqdm
 
-    from t2t_keras import client
+    from t2t_keras.serving import client
     from t2t_keras.text import lines
 
     terms = phrases.Terms({})

@@ -12,14 +12,14 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras import checkpoint, phrases, registry, run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.config import AVERAGE
 from t2t_keras.decoding import process_environment
-from t2t_keras.line_translation import LineTranslation, LineTranslator
-from t2t_keras.log import logger, printable
-from t2t_keras.text import piece_file
+from t2t_keras.runs import checkpoint, registry, run_folder
+from t2t_keras.serving.line_translation import LineTranslation, LineTranslator
+from t2t_keras.system.log import logger, printable
+from t2t_keras.text import phrases, piece_file
 
 _REFERENCE = flags.DEFINE_multi_string(
     "reference", None, "Reference translation, one sentence per line; repeat the flag for several references.", required=True
@@ -80,8 +80,8 @@ def _translate(name: str, by_line: LineTranslator, source: list[str]) -> list[st
 def compare(operands: list[str]) -> None:
     from t2t_keras.data import corpora
     from t2t_keras.evaluation import comparison, comparison_report, scores, significance
+    from t2t_keras.reporting import figures
     from t2t_keras.text import lines
-    from t2t_keras.visualization import figures
 
     if len(set(operands)) < 2 or len(set(operands)) < len(operands):
         raise ValueError(f"Expected two different systems or more, the baseline first. Received: {', '.join(operands)}.")
@@ -117,19 +117,19 @@ def compare(operands: list[str]) -> None:
         )
         fields = dataclasses.asdict(found)
         if page:
-            from t2t_keras.visualization import comparison_page
+            from t2t_keras.reporting import comparison_page
 
             def align(name: str, source: str, text: str):
                 """Returns the alignment of a translation by a run."""
                 if name not in translators:
                     return None
-                from t2t_keras.visualization.word_alignment import word_alignment
+                from t2t_keras.reporting.word_alignment import word_alignment
 
                 return word_alignment(translators[name], source, text)
 
             page.write(comparison_page.page(fields, align).encode())
         if picture:
-            from t2t_keras.visualization import comparison_pictures
+            from t2t_keras.reporting import comparison_pictures
 
             picture.write(figures.encoded(comparison_pictures.bleu_by_length(fields), picture_format))
     print(json.dumps(fields, allow_nan=False) if _JSON.value else printable(comparison_report.report(found)))

@@ -50,8 +50,8 @@ def serve() -> None:
     with program.without_noise():
         from tensorflow.data.experimental import service
 
-        from t2t_keras import gpus
         from t2t_keras.data import data_service
+        from t2t_keras.system import gpus
 
     gpus.hide()
     address = f"{_HOST.value}:{_PORT.value}"

@@ -8,10 +8,10 @@ import sys
 
 from absl import flags
 
-from t2t_keras import export_folder, run_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.decoding import process_environment
+from t2t_keras.runs import export_folder, run_folder
 
 _MODEL_DIR = flags.DEFINE_string("model_dir", "", "A run's folder, or an export's; or those of several runs, separated by commas.")
 _SERVER = flags.DEFINE_string("server", "", "A model server, as grpc://host:port or http://host:port, in place of --model_dir.")
@@ -42,10 +42,10 @@ def demo() -> None:
     if bool(_MODEL_DIR.value) == bool(_SERVER.value):
         received = "both" if _SERVER.value else "neither"
         raise ValueError(f"Expected exactly one of `model_dir` and `server`. Received: {received}.")
-    from t2t_keras.visualization import demo as page
+    from t2t_keras.serving import demo as page
 
     if _SERVER.value:
-        from t2t_keras import client
+        from t2t_keras.serving import client
 
         name = f"{_MODEL_NAME.value} at {client.Model(_SERVER.value, _MODEL_NAME.value).shown}"
         translate = page.from_server(client.connect(client.Model(_SERVER.value, _MODEL_NAME.value)))

@@ -18,8 +18,8 @@ from absl import flags
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.config import DecodeConfig
-from t2t_keras.line_translation import LineTranslation, LineTranslator
-from t2t_keras.log import logger
+from t2t_keras.serving.line_translation import LineTranslation, LineTranslator
+from t2t_keras.system.log import logger
 
 _SOURCE = flags.DEFINE_string("source", "", "Text to translate, one sentence per line; files and globs as in training.")
 _REFERENCE = flags.DEFINE_multi_string(

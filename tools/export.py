@@ -7,10 +7,10 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras import export_folder
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
-from t2t_keras.files import check_new
+from t2t_keras.runs import export_folder
+from t2t_keras.system.files import check_new
 
 _EXPORT_DIR = flags.DEFINE_string(
     "export_dir",
@@ -52,7 +52,7 @@ def export() -> None:
         return
     with program.without_noise():
         from t2t_keras.decoding.loading import load
-        from t2t_keras.export import ctranslate2_format, savedmodel
+        from t2t_keras.serving import ctranslate2_format, savedmodel
 
         if _FORMAT.value == "ctranslate2":
             ctranslate2_format.write(load(**model), export_dir, _QUANTIZATION.value)

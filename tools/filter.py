@@ -13,12 +13,13 @@ from collections.abc import Callable
 
 from absl import flags
 
-from t2t_keras import run_folder
 from t2t_keras.cli import beam, program
 from t2t_keras.cli import flags as options
 from t2t_keras.config import FilterConfig
-from t2t_keras.data import corpora, filtering
-from t2t_keras.log import logger
+from t2t_keras.data import corpora
+from t2t_keras.filtering import filtering
+from t2t_keras.runs import run_folder
+from t2t_keras.system.log import logger
 
 _SOURCE = flags.DEFINE_string(
     "source", None, "Text to filter, source side, one sentence per line: comma-separated files or globs, plain or gzip.", required=True
@@ -55,7 +56,7 @@ def _locally(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callab
 def _on_beam(config: FilterConfig, output_dir: pathlib.Path, load_scores: Callable | None, runner: dict[str, str]) -> dict:
     with beam.quietly():
         with beam.importing():
-            from t2t_keras.data import beam_filtering
+            from t2t_keras.beam import beam_filtering
         return beam_filtering.filter_text(_SOURCE.value, _TARGET.value, output_dir, config, load_scores=load_scores, **runner)
 
 

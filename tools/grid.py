@@ -13,13 +13,13 @@ import shlex
 
 from absl import flags
 
-from t2t_keras import registry, run_options, run_start
 from t2t_keras.cli import flagfiles, program, training
 from t2t_keras.cli import flags as options
 from t2t_keras.config import DataConfig, DecodeConfig, with_current_names
 from t2t_keras.data import corpora
 from t2t_keras.experiments.grid_report import BASE, FILES, VALID
-from t2t_keras.log import logger
+from t2t_keras.runs import registry, run_options, run_start
+from t2t_keras.system.log import logger
 
 _ROW = flags.DEFINE_multi_string(
     "row", [], 'A variant: "NAME --option=value …", options of training and of the model beside those of all; repeat the flag. '

@@ -11,10 +11,10 @@ from multiprocessing import resource_tracker
 
 from absl import flags
 
-from t2t_keras import data_folder, run_folder, run_options
 from t2t_keras.cli import beam, program
 from t2t_keras.cli import flags as options
 from t2t_keras.data import corpora
+from t2t_keras.runs import data_folder, run_folder, run_options
 
 flags.DEFINE_string("data_dir", None, "Folder to prepare the data in.", required=True)
 _PROCESSES = flags.DEFINE_integer(
@@ -50,13 +50,13 @@ def prepare() -> None:
     if not (folder / data_folder.CORPUS).exists():
         corpora.check_files(chosen.data, chosen.task.texts)
     with program.without_noise():  # After the options, so that an invalid one is reported at once.
-        from t2t_keras import gpus
         from t2t_keras.data import prepare
+        from t2t_keras.system import gpus
 
     gpus.hide()
     if on_beam:
         with beam.quietly(), beam.importing():
-            from t2t_keras.data import beam_pipeline
+            from t2t_keras.beam import beam_pipeline
         write = beam_pipeline.writer(**on_beam)
     else:
         write = functools.partial(prepare.write, number=_PROCESSES.value)

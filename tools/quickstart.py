@@ -14,10 +14,10 @@ import time
 
 from absl import flags
 
-from t2t_keras import run_options, run_start
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import messages, program
-from t2t_keras.log import logger
+from t2t_keras.runs import run_options, run_start
+from t2t_keras.system.log import logger
 
 SHORT = 3  # Maximum words of a short sentence.
 _ROOT = pathlib.Path(__file__).parent.parent

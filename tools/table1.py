@@ -28,7 +28,7 @@ def measure() -> None:
     lengths, output = options.positive_numbers(_LENGTHS), pathlib.Path(_OUTPUT.value).expanduser()
     with program.without_noise():
         from t2t_keras.experiments import table1
-        from t2t_keras.visualization import figures
+        from t2t_keras.reporting import figures
 
     picture_format = figures.format_of(output) if _OUTPUT.value else ""
     settings = table1.Settings(_D.value, _HEADS.value, _WINDOW.value, _KERNEL.value)

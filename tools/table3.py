@@ -12,12 +12,11 @@ import pathlib
 
 from absl import flags
 
-from t2t_keras import run_options, run_start
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program, training
-from t2t_keras.config import DecodeConfig
-from t2t_keras.experiments import paper
-from t2t_keras.log import logger
+from t2t_keras.config import DecodeConfig, paper
+from t2t_keras.runs import run_options, run_start
+from t2t_keras.system.log import logger
 
 _ROWS = flags.DEFINE_list("rows", "all", f"Rows to train, separated by commas: {', '.join(paper.TABLE_3)}; or all.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", "runs/table3", "Folder of the table. Each row has its run in a folder there.")

@@ -14,10 +14,10 @@ import sys
 
 from absl import flags
 
-from t2t_keras import patterns
 from t2t_keras.cli import beam, messages, program
 from t2t_keras.cli import flags as options
-from t2t_keras.line_translation import READ_AHEAD, LineTranslation
+from t2t_keras.config import patterns
+from t2t_keras.serving.line_translation import READ_AHEAD, LineTranslation
 
 _INPUT = flags.DEFINE_string(
     "input",

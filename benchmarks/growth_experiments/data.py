@@ -6,7 +6,7 @@ import time
 
 from benchmarks.growth_experiments.experiment import Experiment, Panel
 from benchmarks.growth_experiments.training import of_width
-from t2t_keras.machine import peak_memory, resident_memory
+from t2t_keras.system.machine import peak_memory, resident_memory
 
 SEED = 1
 VOCAB_SIZE = 800
@@ -21,10 +21,10 @@ def prepare(pairs: int) -> dict:
     """
     import tensorflow as tf
 
-    from t2t_keras import registry
     from t2t_keras.config import DataConfig
     from t2t_keras.data import batching
     from t2t_keras.data.prepare import prepare as prepare_data
+    from t2t_keras.runs import registry
 
     before = resident_memory()
     with tempfile.TemporaryDirectory() as name:
@@ -45,9 +45,9 @@ def resume(d_model: int) -> dict:
     Returns:
         `write_seconds`, `read_seconds`, and `file_bytes`, the size of the checkpoint.
     """
-    from t2t_keras import checkpoint
     from t2t_keras.config import TrainConfig
-    from t2t_keras.run_options import Options
+    from t2t_keras.runs import checkpoint
+    from t2t_keras.runs.run_options import Options
     from t2t_keras.training import devices, run
 
     model, adam = run._make_model(devices.make_strategy(), Options(of_width(d_model), TrainConfig()))

@@ -1,7 +1,7 @@
 """The results of `benchmarks/growth.py`: theory fitted to the measurements, tables and pictures."""
 
 from benchmarks.growth_experiments.experiment import Experiment, Panel
-from t2t_keras import markdown
+from t2t_keras.system import markdown
 
 
 def fitted(panel: Panel, points: dict[int, float]) -> list[float]:
@@ -72,7 +72,7 @@ def picture(measured: list[tuple[Experiment, dict]]):
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    from t2t_keras.visualization import figures
+    from t2t_keras.reporting import figures
 
     columns = max(len(experiment.panels) for experiment, _ in measured)
     side_by_side = columns == 1

@@ -5,10 +5,9 @@ import statistics
 import time
 
 from benchmarks.growth_experiments.experiment import Experiment, Panel
-from t2t_keras.config import EOS, ModelConfig, RnnConfig, TrainConfig
-from t2t_keras.experiments import paper
-from t2t_keras.machine import peak_memory, resident_memory
-from t2t_keras.run_options import TRANSFORMER, Options
+from t2t_keras.config import EOS, ModelConfig, RnnConfig, TrainConfig, paper
+from t2t_keras.runs.run_options import TRANSFORMER, Options
+from t2t_keras.system.machine import peak_memory, resident_memory
 
 BASE = paper.model("base", vocab_size=32_000)
 TOKENS, LENGTH = 4096, 32  # Tokens of an update on each side, and length of its sentences, unless they grow.

@@ -5,10 +5,10 @@ import pathlib
 import numpy as np
 
 from benchmarks.train_peers.worker import read_updates
-from t2t_keras import registry
 from t2t_keras.config import EOS, PAD, DataConfig, ModelConfig, TrainConfig
 from t2t_keras.data import batching, corpora, prepare, shards
 from t2t_keras.model import flops
+from t2t_keras.runs import registry
 from t2t_keras.text import vocabulary
 
 SEED = 1

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 
 from t2t_keras.config import ModelConfig, TrainConfig
-from t2t_keras.run_options import Options
+from t2t_keras.runs.run_options import Options
 
 
 def named_variables(model) -> dict:

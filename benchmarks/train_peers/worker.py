@@ -11,7 +11,7 @@ import pathlib
 import sys
 import time
 
-from t2t_keras.machine import peak_memory
+from t2t_keras.system.machine import peak_memory
 
 
 def read_updates(task: dict) -> list[list[tuple]]:

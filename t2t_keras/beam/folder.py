@@ -16,9 +16,9 @@ from typing import BinaryIO
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from t2t_keras.data import beam_files
-from t2t_keras.files import EXCHANGE
-from t2t_keras.line_translation import READ_AHEAD
+from t2t_keras.beam import beam_files
+from t2t_keras.serving.line_translation import READ_AHEAD
+from t2t_keras.system.files import EXCHANGE
 from t2t_keras.text.lines import bounded, uncompressed
 
 LINES_PER_CHUNK = READ_AHEAD  # So that the batches are those of `translate.py`.

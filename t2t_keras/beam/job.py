@@ -16,12 +16,12 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import MetricsFilter
 from apache_beam.ml.inference.base import RunInference
 
-from t2t_keras import files
+from t2t_keras.beam import beam_files, beam_runner
 from t2t_keras.beam.folder import JOB, LOCK, PROBLEMS, Chunk, File, Folder, begin, cut, matched, opened
 from t2t_keras.beam.transform import Handler, Lines, Translated, count, failures_of
-from t2t_keras.data import beam_files, beam_runner
-from t2t_keras.line_translation import LineTranslation
-from t2t_keras.log import logger
+from t2t_keras.serving.line_translation import LineTranslation
+from t2t_keras.system import files
+from t2t_keras.system.log import logger
 from t2t_keras.text.lines import bounded, decoded
 
 COUNTERS = ("chunks", "lines", "subwords", "milliseconds", "failures", "warnings", "unreadable_files")  # In the namespace `t2t_keras`.

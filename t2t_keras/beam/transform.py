@@ -15,10 +15,11 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
-from t2t_keras import export_folder, phrases
 from t2t_keras.beam.folder import Chunk
 from t2t_keras.config import SampleConfig
-from t2t_keras.line_translation import READ_AHEAD, LineTranslation, LineTranslator
+from t2t_keras.runs import export_folder
+from t2t_keras.serving.line_translation import READ_AHEAD, LineTranslation, LineTranslator
+from t2t_keras.text import phrases
 from t2t_keras.text.lines import MAX_LINE
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from absl import flags
 
-from t2t_keras.data.runner_error import RunnerError
-from t2t_keras.log import logger
+from t2t_keras.beam.runner_error import RunnerError
+from t2t_keras.system.log import logger
 
 
 def define(work: str, exchange: str = "") -> None:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from t2t_keras import export_folder, registry, run_folder, run_options
 from t2t_keras.cli import flagfiles, messages
 from t2t_keras.config import (
     CHECKPOINTS,
@@ -24,10 +23,11 @@ from t2t_keras.config import (
     SampleConfig,
     check_ensemble,
     is_checkpoint,
+    paper,
     with_current_names,
 )
 from t2t_keras.decoding import process_environment
-from t2t_keras.experiments import paper
+from t2t_keras.runs import export_folder, registry, run_folder, run_options
 from t2t_keras.text import piece_file
 
 # Flags of `define_trained_model` that are useless without the run of --model_dir.

@@ -6,7 +6,7 @@ import sys
 
 from absl import flags
 
-from t2t_keras.log import printable
+from t2t_keras.system.log import printable
 
 
 def command(program: str) -> str:

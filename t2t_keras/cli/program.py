@@ -11,11 +11,12 @@ from typing import IO, NoReturn
 
 from absl import app, flags, logging
 
-from t2t_keras import __version__, registry, run_options
+from t2t_keras import __version__
 from t2t_keras.cli import flagfiles, messages
 from t2t_keras.cli.flags import chosen_architecture
 from t2t_keras.config import FORMER_NAMES
-from t2t_keras.log import logger
+from t2t_keras.runs import registry, run_options
+from t2t_keras.system.log import logger
 from t2t_keras.training.interruption import EXIT_CODE, OTHER_WORKER_EXIT_CODE, OtherWorkerError, StoppedError
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 from absl import flags
 
-from t2t_keras import run_folder, run_options, run_start
-from t2t_keras.checkpoint import kept
 from t2t_keras.cli import flags as options
 from t2t_keras.cli import program
 from t2t_keras.data import corpora
+from t2t_keras.runs import run_folder, run_options, run_start
+from t2t_keras.runs.checkpoint import kept
 from t2t_keras.training import embeddings
 
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from t2t_keras.config import PAD
 from t2t_keras.data import shards
-from t2t_keras.task import Renewal
+from t2t_keras.runs.task import Renewal
 
 WINDOW_PAIRS, WINDOW_TOKENS = 2**19, 2**25  # Approximate size of a window, at the first of both limits. Documents reach that of tokens.
 RENEWED_PAIRS, RENEWED_TOKENS = 2**13, 2**22  # Changed at once, likewise.

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from t2t_keras.config import TEXTS, DataConfig
 from t2t_keras.data import builtin_corpus
-from t2t_keras.files import describe
-from t2t_keras.log import logger
+from t2t_keras.system.files import describe
+from t2t_keras.system.log import logger
 from t2t_keras.text.lines import bounded, check_is_text, not_utf8, uncompressed
 
 Pair = tuple[bytes, ...]  # A line of each side; most often two.

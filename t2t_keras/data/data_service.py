@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from t2t_keras.data import batching, shards
-from t2t_keras.task import Renewal
+from t2t_keras.runs.task import Renewal
 
 
 def check(service: str, seconds: float = 10.0) -> None:

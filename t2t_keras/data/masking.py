@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.config import BOS, EOS, PAD, UNK
-from t2t_keras.task import Renewal
+from t2t_keras.runs.task import Renewal
 from t2t_keras.text.subwords import Subwords
 
 RANDOM_SECOND, MASKED, REPLACED = 0.5, 0.8, 0.1  # Shares: of the records; and of the sub-words to predict.

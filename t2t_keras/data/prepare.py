@@ -21,14 +21,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import data_folder, files, gpus, patterns, tensorflow_files
-from t2t_keras.config import TEXT_OPTIONS, DataConfig
+from t2t_keras.config import TEXT_OPTIONS, DataConfig, patterns
 from t2t_keras.data import corpora, processes, shards
-from t2t_keras.data_folder import CORPUS
-from t2t_keras.files import EXCHANGE, LOCK, SOURCE_SUBWORDS, SUBWORDS, write_whole
-from t2t_keras.log import logger
-from t2t_keras.task import Task
-from t2t_keras.text import piece_file, vocabulary
+from t2t_keras.runs import data_folder
+from t2t_keras.runs.data_folder import CORPUS
+from t2t_keras.runs.task import Task
+from t2t_keras.system import files, gpus, tensorflow_files
+from t2t_keras.system.files import EXCHANGE, LOCK, SOURCE_SUBWORDS, SUBWORDS, write_whole
+from t2t_keras.system.log import logger
+from t2t_keras.text import phrases, piece_file, vocabulary
 from t2t_keras.text.placeholders import Placeholders
 from t2t_keras.text.subwords import BYTES, Subwords
 
@@ -260,7 +261,7 @@ def _read_text(data: DataConfig, seed: int, task: Task) -> _Text:
     logger.info("Reading and checking the text …")
     text.valid_pairs = list(valid_pairs)
     held_out, repeated, identical = {pair for pair in text.valid_pairs if not corpora.ends_document(pair)}, set(), 0
-    kept, sharing, blanks, compared, draw = patterns.Kept(data.keep_patterns), 0, 0, [], random.Random(0).random
+    kept, sharing, blanks, compared, draw = phrases.Kept(data.keep_patterns), 0, 0, [], random.Random(0).random
     for number, pair in enumerate(_with_progress(train_pairs)):
         blanks += corpora.ends_document(pair)
         if number < COMPARED_PAIRS:

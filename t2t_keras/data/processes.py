@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 
-from t2t_keras import machine
+from t2t_keras.system import machine
 
 # A process of its own pays from so much text on, which takes as long as its start; and needs so much memory.
 BYTES_PER_PROCESS, MEMORY_PER_PROCESS = 2**24, 2**30

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.files import read_json, write_whole
-from t2t_keras.log import logger
+from t2t_keras.system.files import read_json, write_whole
+from t2t_keras.system.log import logger
 
 SIDES = {"source": True, "target": True}  # The columns of translation, and whether their lengths count against budgets of tokens.
 # A record and a shard are full at the first of both limits. Sentences reach that of pairs first; documents, the other one.

@@ -20,7 +20,7 @@ import tensorflow as tf
 from t2t_keras.config import PAD
 from t2t_keras.decoding.search_hooks import IMPOSSIBLE, Scorer, Selector, largest
 from t2t_keras.model.beams import follow
-from t2t_keras.phrases import JOINER, MAX_PHRASES, MAX_SUBWORDS, SEPARATOR
+from t2t_keras.text.phrases import JOINER, MAX_PHRASES, MAX_SUBWORDS, SEPARATOR
 from t2t_keras.text.subwords import Subwords
 
 NO_TOKEN = -1

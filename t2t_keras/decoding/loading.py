@@ -7,17 +7,18 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from t2t_keras import checkpoint, gpus, machine, registry, run_folder
 from t2t_keras.config import ENSEMBLE_MEANS, TRANSLATING_DTYPES, DecodeConfig, check_ensemble
 from t2t_keras.decoding.int8 import Int8
 from t2t_keras.decoding.sub_batches import PARALLEL, limits_here
 from t2t_keras.decoding.translator import Translator
-from t2t_keras.log import logger
 from t2t_keras.model.ensemble import Ensemble
 from t2t_keras.model.protocols import EncoderDecoder, SequenceModel, make
+from t2t_keras.runs import checkpoint, registry, run_folder
+from t2t_keras.runs.weights import assign
+from t2t_keras.system import gpus, machine
+from t2t_keras.system.log import logger
 from t2t_keras.text import piece_file, vocabulary
 from t2t_keras.text.subwords import Subwords
-from t2t_keras.weights import assign
 
 
 def read_tokenizer(model_dir: pathlib.Path, config, languages: tuple[str, str] = ("", "")) -> Subwords:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_keras import machine
+from t2t_keras.system import machine
 
 PARALLEL = 2  # At least this many sub-batches may run at the same time; more if the batch is divided among more cores.
 MIN_ROWS = 4  # A core's share of a batch has at least this many rows, because products with fewer are less efficient.

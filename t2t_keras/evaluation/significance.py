@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
-from t2t_keras import machine
-from t2t_keras.log import logger
+from t2t_keras.system import machine
+from t2t_keras.system.log import logger
 
 SEED = 12345  # sacreBLEU's.
 _SEED = "SACREBLEU_SEED"  # The environment variable that sacreBLEU reads it from.

@@ -21,18 +21,19 @@ import numpy as np
 from keras import ops
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from t2t_keras import checkpoint, markdown, registry, run_folder, run_options
-from t2t_keras.compat import replaced_calls
 from t2t_keras.config import ATTENTION_FUNCTIONS, PAD
 from t2t_keras.data import batching, shards
 from t2t_keras.experiments import series, table1
-from t2t_keras.files import write_whole
 from t2t_keras.layers.attention import MultiHeadAttention
 from t2t_keras.layers.attention_functions import FUNCTIONS, masked_softmax
-from t2t_keras.log import logger
 from t2t_keras.model.protocols import make
+from t2t_keras.reporting import figures
+from t2t_keras.runs import checkpoint, registry, run_folder, run_options
+from t2t_keras.system import markdown
+from t2t_keras.system.compat import replaced_calls
+from t2t_keras.system.files import write_whole
+from t2t_keras.system.log import logger
 from t2t_keras.training import run
-from t2t_keras.visualization import figures
 
 RESULTS = "attention_functions.json"  # In the output folder, which keeps the runs too.
 FIGURES = ("variance", "entropy", "gradient")

@@ -7,15 +7,15 @@ import json
 import pathlib
 from collections.abc import Callable, Iterator
 
-from t2t_keras import run_options
 from t2t_keras.config import STARTS, DecodeConfig
 from t2t_keras.data import prepare
 from t2t_keras.decoding.loading import load
 from t2t_keras.evaluation.evaluate import evaluate
 from t2t_keras.experiments import grid_report, series
 from t2t_keras.experiments.grid_report import BASE, METRICS, VALID, Result
-from t2t_keras.files import write_whole
-from t2t_keras.log import logger
+from t2t_keras.runs import run_options
+from t2t_keras.system.files import write_whole
+from t2t_keras.system.log import logger
 from t2t_keras.training.state import TrainState
 
 RESULT = "grid.json"  # In the folder of a run.

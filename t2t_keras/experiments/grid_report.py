@@ -8,8 +8,8 @@ import shlex
 import statistics
 from collections.abc import Iterable
 
-from t2t_keras import markdown
-from t2t_keras.visualization import figures
+from t2t_keras.reporting import figures
+from t2t_keras.system import markdown
 
 BASE = "base"  # The row that changes nothing.
 VALID = "valid"  # The name of the validation set.

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import checkpoint, files, gpus, markdown, run_folder
 from t2t_keras.config import EOS
 from t2t_keras.data import corpora, masking, shards
 from t2t_keras.decoding.loading import make_model
 from t2t_keras.layers.inference import inference
-from t2t_keras.task import Task
+from t2t_keras.runs import checkpoint, run_folder
+from t2t_keras.runs.task import Task
+from t2t_keras.system import files, gpus, markdown
 
 ROWS = 32  # Texts at once.
 

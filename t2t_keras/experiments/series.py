@@ -10,10 +10,10 @@ from typing import Protocol
 
 import keras
 
-from t2t_keras import checkpoint, data_folder, run_folder, run_options
 from t2t_keras.data import prepare, shards
-from t2t_keras.files import read_json
-from t2t_keras.log import logger
+from t2t_keras.runs import checkpoint, data_folder, run_folder, run_options
+from t2t_keras.system.files import read_json
+from t2t_keras.system.log import logger
 from t2t_keras.training import run
 from t2t_keras.training.loop import NotFiniteError
 from t2t_keras.training.state import TrainState

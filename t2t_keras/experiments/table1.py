@@ -26,13 +26,13 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from t2t_keras import markdown
-from t2t_keras.files import read_json, write_whole
 from t2t_keras.layers.attention import MultiHeadAttention, scaled_dot_product_attention
 from t2t_keras.layers.restricted_attention import RestrictedSelfAttention, restricted_attention
-from t2t_keras.log import logger
-from t2t_keras.machine import cpu, peak_memory, resident_memory
-from t2t_keras.visualization import figures
+from t2t_keras.reporting import figures
+from t2t_keras.system import markdown
+from t2t_keras.system.files import read_json, write_whole
+from t2t_keras.system.log import logger
+from t2t_keras.system.machine import cpu, peak_memory, resident_memory
 
 _SHORTEST = 0.05  # Seconds of a measurement; faster calls are repeated.
 _SHORT = 8  # Sequence length of a step before the measurements.

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from t2t_keras import run_folder, run_options
-from t2t_keras.config import DecodeConfig
+from t2t_keras.config import DecodeConfig, paper
 from t2t_keras.data import prepare
 from t2t_keras.decoding.loading import load
 from t2t_keras.evaluation.evaluate import evaluate
-from t2t_keras.experiments import paper, series, table3_report
+from t2t_keras.experiments import series, table3_report
 from t2t_keras.experiments.table3_report import Result
-from t2t_keras.files import write_whole
 from t2t_keras.reporting import hparams
 from t2t_keras.reporting.event_files import read_scalars
+from t2t_keras.runs import run_folder, run_options
+from t2t_keras.system.files import write_whole
 from t2t_keras.training.state import TrainState
 
 RESULT = "table3.json"  # In the run's folder of a row.

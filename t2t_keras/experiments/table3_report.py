@@ -5,9 +5,9 @@ import dataclasses
 import io
 import math
 
-from t2t_keras import markdown
-from t2t_keras.experiments import paper
-from t2t_keras.visualization import figures
+from t2t_keras.config import paper
+from t2t_keras.reporting import figures
+from t2t_keras.system import markdown
 
 NOISE = 0.5  # BLEU. Two trainings that differ in their seed alone differ by up to about this.
 

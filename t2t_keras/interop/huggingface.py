@@ -6,9 +6,7 @@ import pathlib
 
 import numpy as np
 
-from t2t_keras import checkpoint, run_folder, run_options
 from t2t_keras.config import TENSOR2TENSOR, DataConfig
-from t2t_keras.files import check_new, making_folder
 from t2t_keras.interop import huggingface_folder, m2m_vocabulary, marian_config
 from t2t_keras.interop.huggingface_folder import Folder, opened_weights
 from t2t_keras.interop.marian_config import M2M, MARIAN, MarianConfig
@@ -23,7 +21,9 @@ from t2t_keras.interop.marian_vocabulary import (
     languages_of,
 )
 from t2t_keras.interop.marian_weights import Model
-from t2t_keras.log import logger
+from t2t_keras.runs import checkpoint, run_folder, run_options
+from t2t_keras.system.files import check_new, making_folder
+from t2t_keras.system.log import logger
 from t2t_keras.text import piece_file
 
 IMPORT, OF_HUB = "import of ", "the hub's "  # What a run writes before the model that its options are from.

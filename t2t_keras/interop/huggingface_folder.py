@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from t2t_keras.files import check_no_link, read_json
-from t2t_keras.log import logger
+from t2t_keras.system.files import check_no_link, read_json
+from t2t_keras.system.log import logger
 
 SAFETENSORS, INDEX, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 ALL = slice(None)

@@ -20,15 +20,15 @@ from typing import NamedTuple
 import numpy as np
 import sentencepiece
 
-from t2t_keras import checkpoint, run_folder, run_options
 from t2t_keras.config import BOS, EOS, PAD, UNK, DecodeConfig, ModelConfig
-from t2t_keras.files import check_new, making_folder
 from t2t_keras.interop import model_card
 from t2t_keras.interop.huggingface_folder import INSTALL, SAFETENSORS
 from t2t_keras.interop.marian_config import CONFIG, EPSILON, SEARCH, TYPICAL
 from t2t_keras.interop.marian_vocabulary import LANGUAGES, SOURCE_MODEL, TARGET_MODEL, TARGET_VOCABULARY, TOKENIZER, VOCABULARY
 from t2t_keras.interop.marian_weights import FORBIDDEN, LOGITS, LOGITS_BIAS, NORM, SHARED, SOURCE, TARGET, Linear, alternating, layers
-from t2t_keras.log import logger
+from t2t_keras.runs import checkpoint, run_folder, run_options
+from t2t_keras.system.files import check_new, making_folder
+from t2t_keras.system.log import logger
 from t2t_keras.text import piece_file, sentencepiece_model
 
 CARD = "README.md"

@@ -6,10 +6,11 @@ import pathlib
 import re
 import shlex
 
-from t2t_keras import data_folder, markdown, run_folder, run_options
 from t2t_keras.config import FILES, OF_START, TEXTS, DataConfig, DecodeConfig
-from t2t_keras.files import DATA, read_json
 from t2t_keras.interop.huggingface import IMPORT, OF_HUB
+from t2t_keras.runs import data_folder, run_folder, run_options
+from t2t_keras.system import markdown
+from t2t_keras.system.files import DATA, read_json
 
 _LANGUAGE = re.compile("[a-z]{2,3}")
 _OF_FILE = re.compile(r"\.(?!gz\b)([a-z]{2})(\.gz)?(@[^@]*)?$")  # The end of the name of a text, with its weight.

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_keras.log import printable
+from t2t_keras.system.log import printable
 
 _START = 2**22  # Bytes that have the header and a line of any width.
 _EXPECTED = "Expected word vectors in the text or binary format of Word2Vec, or that of GloVe"

@@ -8,10 +8,10 @@ Letters: B sentences, T query tokens, S key tokens, D d_model, H heads, K d_k, E
 import keras
 from keras import ops
 
-from t2t_keras.compat import keras_mask
 from t2t_keras.layers.attention_functions import FUNCTIONS, check_function, masked_softmax
 from t2t_keras.layers.dense import Dense, leading, linear
 from t2t_keras.layers.dropout import Dropout
+from t2t_keras.system.compat import keras_mask
 
 
 def attention_weights(q, k, mask=None):

@@ -6,17 +6,16 @@ Letters: B sentences, R sentences in a search, W beams, S source tokens, T targe
 import keras
 from keras import ops
 
-from t2t_keras.compat import own_names
 from t2t_keras.layers.masks import shift_right
 from t2t_keras.model.loss import cross_entropy
-from t2t_keras.registry import Architecture
+from t2t_keras.system.compat import own_names
 
 
-def make(architecture: Architecture, options, dtype: str = "float32") -> "SequenceModel":
+def make(architecture, options, dtype: str = "float32") -> "SequenceModel":
     """Makes a model. Its weights have the same names in every process, also those that Keras names by itself.
 
     Args:
-        architecture: see `registry`.
+        architecture: a `registry.Architecture`.
         options: of its class of options.
         dtype: name of a Keras dtype policy.
     """

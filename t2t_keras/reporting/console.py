@@ -8,7 +8,7 @@ import time
 import tqdm
 import tqdm.contrib.logging
 
-from t2t_keras.log import logger
+from t2t_keras.system.log import logger
 
 
 class ProgressBar:

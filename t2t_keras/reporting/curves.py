@@ -8,10 +8,10 @@ import pathlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from t2t_keras import run_folder
-from t2t_keras.files import write_whole
+from t2t_keras.reporting import figures
 from t2t_keras.reporting.event_files import read_scalars
-from t2t_keras.visualization import figures
+from t2t_keras.runs import run_folder
+from t2t_keras.system.files import write_whole
 
 Scalars = dict[str, dict[int, float]]  # {tag: {step: value}}
 

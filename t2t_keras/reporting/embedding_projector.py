@@ -6,7 +6,7 @@ import numpy as np
 from google.protobuf import text_format
 from tensorboard.plugins.projector import ProjectorConfig
 
-from t2t_keras.files import write_whole
+from t2t_keras.system.files import write_whole
 
 FOLDER, VECTORS, LABELS = "projector", "vectors.tsv", "subwords.tsv"
 CONFIG = "projector_config.pbtxt"  # TensorBoard looks for this name beside the event files.

@@ -6,8 +6,8 @@ import os
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import api, api_pb2, metadata, plugin_data_pb2
 
-from t2t_keras import run_options
 from t2t_keras.config import OF_START
+from t2t_keras.runs import run_options
 
 _TYPES = {bool: api_pb2.DATA_TYPE_BOOL, int: api_pb2.DATA_TYPE_FLOAT64, float: api_pb2.DATA_TYPE_FLOAT64, str: api_pb2.DATA_TYPE_STRING}
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from t2t_keras import run_folder
-from t2t_keras.log import logger
-from t2t_keras.reporting import curves, embedding_projector
+from t2t_keras.reporting import attention_pictures, curves, embedding_projector, figures
+from t2t_keras.reporting.attention import attention_of
 from t2t_keras.reporting.event_files import ScalarReader
-from t2t_keras.visualization import attention_pictures, figures
-from t2t_keras.visualization.attention import attention_of
+from t2t_keras.runs import run_folder
+from t2t_keras.system.log import logger
 
 MAX_PIECES = 40  # Sub-words of a sentence in TensorBoard, with the end token: a larger picture is hard to read there.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from t2t_keras.log import logger
+from t2t_keras.system.log import logger
 
 
 class Profiler(contextlib.AbstractContextManager):

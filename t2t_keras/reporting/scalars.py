@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 from tensorboard.plugins.custom_scalar import layout_pb2, summary
 
-from t2t_keras.task import Metric
+from t2t_keras.runs.task import Metric
 
 GRADIENT_NORM = "train_gradient_norm/"  # Before the name of a layer.
 

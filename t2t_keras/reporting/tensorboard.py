@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 
-from t2t_keras.files import replacing
 from t2t_keras.reporting import event_files, scalars
 from t2t_keras.reporting.hparams import comparable
+from t2t_keras.system.files import replacing
 
 _COPIED_BYTES = 2**20
 

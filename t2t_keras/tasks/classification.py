@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from t2t_keras.config import BOS
-from t2t_keras.task import LOSS, Column, Metric, Renewal, Task
+from t2t_keras.runs.task import LOSS, Column, Metric, Renewal, Task
 
 
 class Classification(Task):

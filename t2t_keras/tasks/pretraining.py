@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from t2t_keras.config import BOS, EOS
-from t2t_keras.task import LOSS, Column, Metric, Renewal, Task
+from t2t_keras.runs.task import LOSS, Column, Metric, Renewal, Task
 
 SPECIALS = 3  # [CLS] and two [SEP] of a text.
 

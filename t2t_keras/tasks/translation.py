@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from t2t_keras import markdown
-from t2t_keras.log import logger
-from t2t_keras.task import LOSS, Column, Metric, Renewal, Task, perplexity
+from t2t_keras.runs.task import LOSS, Column, Metric, Renewal, Task, perplexity
+from t2t_keras.system import markdown
+from t2t_keras.system.log import logger
 
 SAMPLES = 5  # Validation sentences shown in TensorBoard.
 MAX_WORD = 20  # Characters for each word. With more on average, a language has no spaces between words.

@@ -8,8 +8,8 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from t2t_keras.compat import share_sentencepiece_model
 from t2t_keras.config import BOS, EOS, PAD, UNK
+from t2t_keras.system.compat import share_sentencepiece_model
 from t2t_keras.text.placeholders import NAMES
 from t2t_keras.text.sentencepiece_model import ESCAPED, UNDERSCORE, pattern_of, with_pattern
 from t2t_keras.text.subwords import BYTES, Subwords, draw_sample

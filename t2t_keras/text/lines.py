@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from t2t_keras.log import logger
+from t2t_keras.system.log import logger
 
 _GZIP = b"\x1f\x8b"
 # First bytes of files that are not text in UTF-8: what such a file is, and the command that converts it.

@@ -12,8 +12,8 @@ import re
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from t2t_keras.compat import share_sentencepiece_model
 from t2t_keras.config import EOS, PAD, UNK
+from t2t_keras.system.compat import share_sentencepiece_model
 from t2t_keras.text import piece_file
 from t2t_keras.text.subwords import BYTES, Subwords
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from t2t_keras import machine
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, shards
-from t2t_keras.log import logger
+from t2t_keras.system import machine
+from t2t_keras.system.log import logger
 from t2t_keras.training import devices
 from t2t_keras.training.train_step import LossScale
 

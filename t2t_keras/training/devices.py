@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from t2t_keras import machine
-from t2t_keras.compat import number_collective_keys
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching
+from t2t_keras.system import machine
+from t2t_keras.system.compat import number_collective_keys
 from t2t_keras.training.interruption import OtherWorkerError
 
 MICRO_BATCHES_AT_ONCE = 2  # How many a CPU computes at a time at least: many operations are too small for all cores.

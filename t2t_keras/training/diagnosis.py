@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.compat import layers_of, replaced_calls
 from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import trimmed
-from t2t_keras.files import replacing, write_whole
-from t2t_keras.task import Task
+from t2t_keras.runs.task import Task
+from t2t_keras.system.compat import layers_of, replaced_calls
+from t2t_keras.system.files import replacing, write_whole
 from t2t_keras.training import devices
 from t2t_keras.training.train_step import micro_batch_gradients
 

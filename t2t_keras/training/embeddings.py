@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from t2t_keras import run_folder, run_options
-from t2t_keras.files import write_whole
 from t2t_keras.interop import word_vectors
-from t2t_keras.log import logger
+from t2t_keras.runs import run_folder, run_options
+from t2t_keras.system.files import write_whole
+from t2t_keras.system.log import logger
 
 _MARK = "▁"  # Before sub-words that begin a word.
 

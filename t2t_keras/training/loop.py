@@ -22,16 +22,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import checkpoint, run_folder
 from t2t_keras.config import TrainConfig
 from t2t_keras.data import batching, data_service, shards
-from t2t_keras.log import logger
 from t2t_keras.model.protocols import SequenceModel
 from t2t_keras.reporting import histograms, scalars
 from t2t_keras.reporting.console import ProgressBar
 from t2t_keras.reporting.profiler import Profiler
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
-from t2t_keras.task import Renewal, Task
+from t2t_keras.runs import checkpoint, run_folder
+from t2t_keras.runs.task import Renewal, Task
+from t2t_keras.system.log import logger
 from t2t_keras.training import cost, device_memory, devices, diagnosis
 from t2t_keras.training.device_memory import SplittingTrainStep
 from t2t_keras.training.interruption import Interruption, StoppedError

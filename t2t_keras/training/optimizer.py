@@ -4,8 +4,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from t2t_keras.compat import adam_averages, moving_average, moving_averages
 from t2t_keras.config import TrainConfig
+from t2t_keras.system.compat import adam_averages, moving_average, moving_averages
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

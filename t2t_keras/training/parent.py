@@ -4,13 +4,13 @@ import pathlib
 
 import numpy as np
 
-from t2t_keras import checkpoint, registry, run_folder
 from t2t_keras.config import DataConfig
-from t2t_keras.log import logger
 from t2t_keras.model.protocols import SequenceModel, make
+from t2t_keras.runs import checkpoint, registry, run_folder
+from t2t_keras.runs.weights import Left, assign
+from t2t_keras.system.log import logger
 from t2t_keras.text import vocabulary
 from t2t_keras.text.subwords import Subwords
-from t2t_keras.weights import Left, assign
 
 
 def start(parent: pathlib.Path, which: str, model: SequenceModel, tokenizer: Subwords, optimizer=None) -> None:

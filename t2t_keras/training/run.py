@@ -22,15 +22,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras import checkpoint, data_folder, files, gpus, registry, run_folder, run_options, run_start
 from t2t_keras.config import AVERAGE, FILES, STARTS, TrainConfig
 from t2t_keras.data import batching, data_service, prepare, shards
 from t2t_keras.decoding.loading import read_tokenizer
-from t2t_keras.log import logger, warnings_only
 from t2t_keras.model.protocols import make
 from t2t_keras.reporting import hparams, pictures, scalars
 from t2t_keras.reporting.tensorboard import TensorBoardWriter
-from t2t_keras.task import Task
+from t2t_keras.runs import checkpoint, data_folder, registry, run_folder, run_options, run_start
+from t2t_keras.runs.task import Task
+from t2t_keras.system import files, gpus
+from t2t_keras.system.log import logger, warnings_only
 from t2t_keras.text import piece_file
 from t2t_keras.training import cost, devices, diagnosis, embeddings, freezing, loop, optimizer, parent, train_step
 from t2t_keras.training.state import TrainState

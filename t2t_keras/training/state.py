@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from t2t_keras.task import Task
+from t2t_keras.runs.task import Task
 from t2t_keras.training.train_step import FLOAT16_START, LossScale
 
 _NOT_SUMS = ("gradient_norm", "learning_rate", "finite")  # Metrics of a train step that are of one update.

@@ -15,7 +15,7 @@ from t2t_keras.config import TrainConfig
 from t2t_keras.data.batching import columns_of, trimmed
 from t2t_keras.layers.inference import inference
 from t2t_keras.layers.masks import token_mask
-from t2t_keras.task import Task
+from t2t_keras.runs.task import Task
 from t2t_keras.training import devices
 
 SUMS = ("target_tokens", "real_tokens", "positions", "flops")  # Of every task, beside its own.

@@ -1,0 +1,67 @@
+"""Patterns of text to keep, such as {0}, %s, <b> and URLs: what the option `keep_patterns` means.
+
+They are regular expressions in the syntax that Python (with `re.ASCII`) and RE2 (which TensorFlow uses in a graph) have in common.
+"""
+
+import re
+
+NAMED = {
+    "braces": r"\{\{[^{}]+\}\}|\$?\{[^{}\s]*\}",  # {0}, {}, {name}, ${name}, {{ name }}.
+    "printf": r"%(?:\d+\$|\(\w+\))?[-+0#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:(?:hh?|ll?|[jtzL])?[cdeEfgGiosSuxX]\b|[@%])",  # %s, %1$d, %(n)s.
+    "tags": r"</?[A-Za-z][^<>]*>",
+    "urls": r"(?:(?:https?|ftp)://|www\.)[^\s<>\"]*[^\s<>\"'.,;:!?()\[\]]",
+    "emails": r"[\w.%+\-]+@[\w\-]+(?:\.[\w\-]+)*\.[A-Za-z]{2,}",
+}
+_ENTRY = re.compile(r"\s*(?:(?P<name>\w+)|/(?P<own>(?:[^/\\]|\\.)+)/)\s*(?:,|\Z)")
+_LITERAL = re.compile(r"\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]")  # Escaped characters, and classes.
+_NOT_RE2 = re.compile(r"\(\?(?!:|P<|[ims]+:).?|\\[1-9]")
+_NOT_RE2_COUNT = re.compile(r"\{,(\d+)\}")  # Literal text in RE2.
+_NOT_PYTHON = re.compile(r"\[(?:\\.|[^\]\\])*?(\[:\^?\w+:\])")
+
+
+def parse(option: str) -> str:
+    """Returns the regular expression of some patterns.
+
+    Args:
+        option: separated by commas, names among `NAMED` and regular expressions between slashes, such as `braces,/\\$\\w+/`.
+
+    Returns:
+        An expression that matches any of them, the first of those that begin at the same place; empty for an empty option.
+
+    Raises:
+        ValueError: a name is unknown, or an expression is invalid.
+    """
+    found, place = [], 0
+    while place < len(option):
+        entry = _ENTRY.match(option, place)
+        if not entry or not (entry["own"] or entry["name"] in NAMED):
+            raise ValueError(
+                f"`keep_patterns`: expected names among {', '.join(NAMED)}, and regular expressions between slashes, separated by commas. "
+                f"Received: {option!r:.200}."
+            )
+        found.append(NAMED[entry["name"]] if entry["name"] else _checked(entry["own"]))
+        place = entry.end()
+    joined = "|".join(f"(?:{each})" for each in found)
+    try:
+        re.compile(joined, re.ASCII)
+    except re.error as error:  # Such as a name of a group in two of them.
+        raise ValueError(f"`keep_patterns`: expected regular expressions that go together. Received: {option!r:.200} ({error}).") from error
+    return joined
+
+
+def _checked(own: str) -> str:
+    """Returns a regular expression, or raises `ValueError` if it is none that can be used."""
+    expected = "expected regular expressions of both Python and RE2 that match text"
+    if named := _NOT_PYTHON.search(own):
+        raise ValueError(f"`keep_patterns`: {expected}. Received: /{own}/. Python has no {named[1]}: list the characters, as in [A-Z].")
+    if count := _NOT_RE2_COUNT.search(_LITERAL.sub("", own)):
+        raise ValueError(f"`keep_patterns`: {expected}. Received: /{own}/. RE2 has no {count[0]}: write {{0,{count[1]}}}.")
+    try:
+        wrong = "It matches empty text." if re.search(own, "") else ""
+    except re.error as error:
+        wrong = f"It is invalid: {error}."
+    if not wrong and (unknown := _NOT_RE2.search(_LITERAL.sub("", own))):
+        wrong = f"Assertions, references and flags are not supported: {unknown[0]}."
+    if wrong:
+        raise ValueError(f"`keep_patterns`: {expected}. Received: /{own}/. {wrong}")
+    return own

@@ -1,0 +1,214 @@
+"""All attention weights of a sentence and its translation (section 3.2), which the figures of the paper's appendix show.
+
+Letters: L layers, H heads, T queries, S keys.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from t2t_keras.config import BOS, EOS
+from t2t_keras.decoding.translator import Translator
+from t2t_keras.layers.attention import MultiHeadAttention
+from t2t_keras.layers.masks import shift_right
+from t2t_keras.model.ensemble import Ensemble
+from t2t_keras.model.transformer import Transformer
+from t2t_keras.system.compat import replaced_calls
+from t2t_keras.text.lines import one_line
+from t2t_keras.text.subwords import Subwords
+
+KINDS = ("encoder", "decoder", "cross")
+MAX_PIECES = 256  # Of a sentence: weights and pictures grow with the square.
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokens:
+    """Sub-words, and the words that they make up.
+
+    Attributes:
+        pieces: sub-words as SentencePiece writes them; ▁ starts a word, and `</s>` is the end token.
+        words: the words in plain text. Only spaces separate words. The start and end tokens are words of their own.
+        sizes: how many pieces each word has.
+    """
+
+    pieces: tuple[str, ...]
+    words: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceAttention:
+    """The attention weights of one sentence and its translation. A recurrent model has `cross` only, of one layer with one head.
+
+    Row t of `decoder` and `cross` belongs to the position that predicts piece t of `target`, and rows are labelled with that piece, as
+    in Tensor2Tensor's pictures. That position has read the pieces before it: column s of `decoder` belongs to piece s of
+    `target_input`, which begins with the start token. Tensor2Tensor labels these columns with the predicted pieces too.
+
+    Attributes:
+        source, target: what is read and what is predicted, each with its end token. A translation that beam search had to stop has none.
+        target_input: what the decoder reads: the start token and all but the last piece of `target`.
+        encoder: encoder self-attention, [L, H, S, S] float32.
+        decoder: decoder self-attention, [L, H, T, T] float32. Zero above the diagonal (section 3.2.3).
+        cross: the decoder's attention to the source, [L, H, T, S] float32.
+    """
+
+    source: Tokens
+    target: Tokens
+    target_input: Tokens
+    encoder: np.ndarray
+    decoder: np.ndarray
+    cross: np.ndarray
+
+    def weights(self, kind: str) -> np.ndarray:
+        """The weights of `encoder`, `decoder` or `cross` attention, [L, H, T, S] float32; each row sums to 1."""
+        if kind not in KINDS:
+            raise ValueError(f"Expected {', '.join(KINDS)} attention. Received: {kind}.")
+        return getattr(self, kind)
+
+    def sides(self, kind: str) -> tuple[Tokens, Tokens]:
+        """What attends and what it attends to: the labels of rows and of columns."""
+        return {
+            "encoder": (self.source, self.source),
+            "decoder": (self.target, self.target_input),
+            "cross": (self.target, self.source),
+        }[kind]
+
+    def by_words(self) -> "SentenceAttention":
+        """The same with words in place of sub-words.
+
+        Attention to a word is the sum over its pieces, and attention from a word is the mean over its pieces, so rows still sum to 1.
+        """
+        merged = {}
+        for kind in KINDS:
+            queries, keys = (np.array(side.sizes) for side in self.sides(kind))
+            weights = np.add.reduceat(self.weights(kind), np.cumsum(keys) - keys, axis=-1)
+            merged[kind] = np.add.reduceat(weights, np.cumsum(queries) - queries, axis=-2) / queries[:, None].astype("float32")
+        tokens = {name: getattr(self, name) for name in ("source", "target", "target_input")}
+        return SentenceAttention(
+            **{name: Tokens(side.words, side.words, (1,) * len(side.words)) for name, side in tokens.items()}, **merged
+        )
+
+
+@contextlib.contextmanager
+def record_attention(layers: Sequence[MultiHeadAttention]) -> Iterator[list[np.ndarray | None]]:
+    """Records the weights of attention layers when they are called, in eager mode and without a cache.
+
+    Only these layers are observed, and only inside the context: other models, training and decoding run the same code as before.
+
+    Args:
+        layers: layers of a model.
+
+    Yields:
+        For each layer, the weights of its latest call, [B, H, T, S] float32; None before the first.
+    """
+    found: list[np.ndarray | None] = [None] * len(layers)
+
+    def observed(index: int, layer: MultiHeadAttention):
+        def call(query, memory=None, attention_mask=None, cache=None, training=False):
+            weights = layer.weights_of(query, memory, attention_mask)
+            found[index] = ops.convert_to_numpy(weights)
+            return type(layer).call(layer, query, memory, attention_mask, cache, training)
+
+        return call
+
+    with replaced_calls([(layer, observed(index, layer)) for index, layer in enumerate(layers)]):
+        yield found
+
+
+def check_attention(model) -> None:
+    """Raises `ValueError` unless the attention of a model can be drawn: all that a Transformer has, or the alignment of another model."""
+    if not model.aligns or isinstance(model, Ensemble):
+        raise ValueError(f"Expected a model with attention that can be drawn. Received: a model of {type(model).__name__}.")
+
+
+def attention_of(translator: Translator, source: str, target: str | None = None, max_pieces: int = MAX_PIECES) -> SentenceAttention:
+    """Computes all attention weights of a sentence and its translation.
+
+    Args:
+        translator: a trained model with its sub-words, as `decoding.loading.load` returns it.
+        source: a sentence.
+        target: the translation to read; None: the best translation that beam search finds.
+        max_pieces: most sub-words of the source, and of a given target, with the end token.
+
+    Raises:
+        ValueError: a sentence is blank or too long; see also `check_attention`.
+    """
+    check_attention(translator.model)
+    kept = translator.tokenizer.kept(tf.constant([one_line(source)]))
+    ids = _ids(translator.source_tokenizer, "source", source, min(max_pieces, translator.config.max_input), kept)
+    if target is None:
+        predicted = _translated(translator, ids)
+    else:
+        predicted = _ids(translator.tokenizer, "target", target, max_pieces, kept)
+    read, tokenizer = shift_right(tf.constant([predicted], tf.int32)), translator.tokenizer
+    with translator.weights():
+        weights = (_of_transformer if isinstance(translator.model, Transformer) else _aligned)(translator.model, tf.constant([ids]), read)
+    return SentenceAttention(
+        _tokens(translator.source_tokenizer, ids),
+        _tokens(tokenizer, predicted),
+        _tokens(tokenizer, [BOS, *predicted[:-1]]),
+        *weights,
+    )
+
+
+def _of_transformer(model: Transformer, source, target) -> list[np.ndarray]:
+    """All weights of the encoder, the decoder, and the decoder's attention to the source, [L, H, T, S] each."""
+    layers = [
+        *(layer.self_attention for layer in model.encoder.stack),
+        *(layer.self_attention for layer in model.decoder),
+        *(layer.cross_attention for layer in model.decoder),
+    ]
+    with record_attention(layers) as found:
+        model.decode(target, model.encode(source))
+    first, second = len(model.encoder.stack), len(model.encoder.stack) + len(model.decoder)
+    return [np.concatenate(part) for part in (found[:first], found[first:second], found[second:])]
+
+
+def _aligned(model, source, target) -> list[np.ndarray]:
+    """The alignment as the only layer and head; no layers of self-attention."""
+    sides = source.shape[1], target.shape[1]
+    nothing = [np.zeros((0, 0, length, length), np.float32) for length in sides]
+    return [*nothing, ops.convert_to_numpy(model.align(target, model.encode(source)))[None]]
+
+
+def _ids(tokenizer: Subwords, name: str, text: str, longest: int, kept) -> list[int]:
+    """The sub-words of a sentence with the end token."""
+    if not text.strip():
+        raise ValueError(f"Expected a {name} sentence. Received a blank one.")
+    ids, cut = tokenizer.cut(tf.constant([one_line(text)]), longest, kept)
+    if cut[0]:
+        raise ValueError(
+            f"Expected a {name} of at most {longest:,} sub-words, with the end token. Received a longer one: {text[:60]!r}… Shorten it."
+        )
+    return ids[0].numpy().tolist()
+
+
+def _translated(translator: Translator, ids: list[int]) -> list[int]:
+    """The best translation of a sentence by beam search, in sub-words."""
+    config = translator.config
+    sequences, _ = translator.search(
+        tf.RaggedTensor.from_tensor(tf.constant([ids], tf.int32)),
+        tf.constant([float(config.alpha)]),
+        tf.constant([len(ids) + config.extra_length]),
+        tf.constant([1]),
+    )
+    return sequences[0].numpy().tolist()
+
+
+def _tokens(tokenizer: Subwords, ids: list[int]) -> Tokens:
+    """The pieces of some ids, and their words."""
+    words: list[list[int]] = []
+    for index, piece in enumerate(ids):
+        if index == 0 or piece <= EOS or ids[index - 1] <= EOS or tokenizer.pieces[piece].startswith("▁"):
+            words.append([])
+        words[-1].append(piece)
+    texts = tokenizer.detokenize(tf.ragged.constant(words, tf.int32)).numpy()
+    return Tokens(
+        tuple(tokenizer.pieces[piece] for piece in ids),
+        tuple(text.decode("utf-8", "replace") or tokenizer.pieces[word[0]] for text, word in zip(texts, words, strict=True)),
+        tuple(map(len, words)),
+    )

@@ -1,0 +1,147 @@
+"""What all pictures share: colours, labels that are shown as they are, fonts, and files. matplotlib is imported at first use."""
+
+import contextlib
+import functools
+import io
+import logging
+import math
+import pathlib
+import unicodedata
+import warnings
+from collections.abc import Iterable, Iterator
+
+from t2t_keras.system.log import logger
+
+# Okabe and Ito's colours, which colour-blind people can tell apart; grey in place of yellow, which is faint on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+FORMATS = ("png", "svg")
+
+_FONT = "DejaVu Sans"  # matplotlib brings it.
+_LONGEST_LABEL = 30
+_MAX_PIXELS = 60_000_000
+_STYLE = {"text.usetex": False, "text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "t2t_keras", "path.simplify": False}
+
+
+def label(text: str) -> str:
+    """A word as it is drawn: control characters as U+FFFD, and a long word cut."""
+    shown = "".join(_visible(character) for character in text)
+    return shown if len(shown) <= _LONGEST_LABEL else shown[: _LONGEST_LABEL - 1] + "…"
+
+
+def _visible(character: str) -> str:
+    """A character; U+FFFD for control characters and what XML cannot hold."""
+    hidden = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or ord(character) & 0xFFFE == 0xFFFE
+    return "\ufffd" if hidden else character
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """Draws text as it is: no formulas between dollar signs, and in SVG files as text. Silences matplotlib about missing glyphs."""
+    import matplotlib
+
+    font_log = logging.getLogger("matplotlib.font_manager")
+    level = font_log.level
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Glyph .* missing from")
+        warnings.filterwarnings("ignore", message=".*Matplotlib currently does not support .* natively")
+        font_log.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            font_log.setLevel(level)
+
+
+def new_figure():
+    """An empty figure that no window shows. Its size is set when its contents are known."""
+    # Not pyplot: it would choose a backend and keep the figure.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def text_style(labels: Iterable[str], size: float) -> dict:
+    """Arguments for every text of a figure: its size, fonts that have its characters, and no formulas."""
+    return {"fontsize": size, "fontfamily": list(_fonts(frozenset("".join(labels)))), "parse_math": False, "usetex": False}
+
+
+@functools.lru_cache(maxsize=64)
+def _fonts(characters: frozenset[str]) -> tuple[str, ...]:
+    """DejaVu Sans, and fewest other installed fonts that have the characters which it lacks."""
+    from matplotlib import font_manager
+
+    chosen, missing = [_FONT], {ord(character) for character in characters}
+    missing -= set(_characters_of(font_manager.findfont(_FONT)))
+    if missing:
+        fonts = font_manager.fontManager.ttflist
+        entries = {font.name: font.fname for font in fonts if font.style == "normal" and font.weight == 400}
+        known = (name for name in entries if not name.startswith("Last Resort"))  # Which has a box for every character.
+        for name in sorted(known, key=lambda name: (not name.startswith("Noto Sans"), "Mono" in name, name)):
+            found = missing & _characters_of(entries[name])
+            if found:
+                chosen.append(name)
+                missing -= found
+            if not missing:
+                break
+    if missing:
+        shown = "".join(map(chr, sorted(missing)[:20]))
+        logger.warning(
+            f"No installed font has these characters: {shown!r}. PNG pictures show boxes for them; SVG pictures and the page keep the "
+            "text. Install a font that has them, such as Noto."
+        )
+    return tuple(chosen)
+
+
+@functools.lru_cache(maxsize=1024)
+def _characters_of(path: str) -> frozenset[int]:
+    """The code points that a font file has; none if it cannot be read."""
+    from matplotlib import font_manager
+
+    try:
+        return frozenset(font_manager.get_font(path).get_charmap())
+    except (OSError, RuntimeError):
+        return frozenset()
+
+
+def widths(figure, labels: Iterable[str], style: dict) -> list[float]:
+    """How wide each text is, in inches."""
+    renderer, found = figure.canvas.get_renderer(), []
+    for text in labels:
+        drawn = figure.text(0, 0, text, **style)
+        found.append(drawn.get_window_extent(renderer).width / figure.dpi)
+        drawn.remove()
+    return found
+
+
+def format_of(path: pathlib.Path) -> str:
+    """Returns the format of a picture by the ending of its name: "png" or "svg".
+
+    Raises:
+        ValueError: it has another ending.
+    """
+    format_ = path.suffix.removeprefix(".").lower()
+    if format_ not in FORMATS:
+        raise ValueError(f"Expected a picture as {' or '.join(FORMATS)}. Received: {path}.")
+    return format_
+
+
+def encoded(figure, format_: str, dpi: int = 120) -> bytes:
+    """Returns a figure as PNG or SVG. A very large PNG has fewer dots per inch than `dpi`."""
+    width, height = figure.get_size_inches()
+    dpi = min(dpi, math.sqrt(_MAX_PIXELS / (width * height)))
+    drawn = io.BytesIO()
+    with drawing():
+        figure.savefig(drawn, format=format_, dpi=dpi, facecolor="white", metadata={"Date": None})
+    return drawn.getvalue()
+
+
+def save(figure, path: pathlib.Path) -> None:
+    """Writes a figure in the format of the file's name.
+
+    Raises:
+        ValueError: see `format_of`.
+        OSError: the file cannot be written.
+    """
+    path.write_bytes(encoded(figure, format_of(path)))

@@ -1,0 +1,71 @@
+"""The folder of prepared data: whether it is one, and the options that it was prepared with. Does not import TensorFlow."""
+
+import dataclasses
+import pathlib
+
+from t2t_keras.config import FILES, DataConfig
+from t2t_keras.runs import checkpoint
+from t2t_keras.system.files import CONFIG, DATA, LOCK, SOURCE_SUBWORDS, check_folder, read_json
+
+CORPUS = "corpus.json"  # What the folder was prepared from. A folder that has it is complete.
+MAX_CORPUS = 2**24  # Maximum size of `corpus.json`, which lists every text file, in bytes.
+
+
+def check(folder: pathlib.Path) -> None:
+    """Checks that a folder may hold prepared data.
+
+    Raises:
+        ValueError: it is the folder of a run, whose sub-words would be replaced.
+        FileExistsError: it holds files that no preparation wrote.
+        NotADirectoryError: it cannot be a folder.
+    """
+    check_folder(folder, "data_dir")
+    if (folder / CONFIG).exists() or (folder / checkpoint.FOLDER).exists():
+        own = folder / DATA
+        advice = f"The data of the run are in {own}." if (own / CORPUS).exists() else "Give another one."
+        raise ValueError(f"Expected a folder for data as `data_dir`. Received: {folder}, which holds a run. {advice}")
+    if folder.is_dir() and any(folder.iterdir()) and not ((folder / LOCK).exists() or (folder / CORPUS).exists()):
+        raise FileExistsError(f"{folder} holds files and no prepared data. Give a new or an empty folder as `data_dir`.")
+
+
+def recorded_options(folder: pathlib.Path) -> dict:
+    """Returns the options that a data folder was prepared with, of text files their names and hashes.
+
+    Raises:
+        ValueError: `corpus.json` is damaged.
+    """
+    path = folder / CORPUS
+    try:
+        options = read_json(path, MAX_CORPUS).get("options")
+    except ValueError as error:
+        raise ValueError(f"{error} Remove {folder} and prepare again.") from error
+    if not isinstance(options, dict):
+        raise ValueError(f"{path} is damaged: it has no options. Remove {folder} and prepare again.")
+    # Older versions wrote "pairs", had byte-pair encoding and translation only, and neither kept patterns nor set tags.
+    return {"subwords": "bpe", "task": "translation", "keep_patterns": "", "source_tag": ""} | {
+        "builtin_pairs" if name == "pairs" else name: value for name, value in options.items()
+    }
+
+
+def prepared_with(folder: pathlib.Path) -> DataConfig:
+    """Returns the options that a data folder was prepared with, except the text files: only their contents are recorded.
+
+    The sub-words of a dataset have the name of their file, without its folder.
+
+    Raises:
+        ValueError: `corpus.json` is damaged.
+    """
+    recorded = recorded_options(folder)
+    names = {field.name for field in dataclasses.fields(DataConfig)} - set(FILES)
+    options = {name: recorded[name] for name in names & set(recorded)}
+    if options.get("dataset") and "subwords_file" in recorded:
+        options["subwords_file"] = str(recorded["subwords_file"]).rpartition(" {")[0]
+    try:
+        return DataConfig(**options)
+    except ValueError as error:
+        raise ValueError(f"{folder / CORPUS} is damaged: {error} Remove {folder} and prepare again.") from error
+
+
+def source_subwords_in(folder: pathlib.Path) -> pathlib.Path | None:
+    """Returns the file of the source's own sub-words in a data folder; `None` if it has none."""
+    return path if (path := folder / SOURCE_SUBWORDS).exists() else None

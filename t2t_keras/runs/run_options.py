@@ -1,0 +1,135 @@
+"""`Options`: the values of all options of one run, and where each comes from. Does not import TensorFlow."""
+
+import dataclasses
+import os
+import pathlib
+
+from t2t_keras.config import DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from t2t_keras.runs import registry
+from t2t_keras.system import markdown
+from t2t_keras.system.files import DATA
+
+ARCHITECTURE = "architecture"  # Its key in `config.json`, and the option.
+TRANSFORMER = "transformer"  # The architecture where none is named.
+OF_RUN = "run: "  # In `Options.sources`, before where the resumed run has an option from.
+OF_PARENT = "parent: "  # The same of the run whose weights a new one starts from.
+
+
+def groups_of(architecture: str = TRANSFORMER) -> dict[str, type]:
+    """Returns the groups of options of a run by name; those of the model depend on the architecture."""
+    return {
+        "model": registry.architecture(architecture).options,
+        "train": TrainConfig,
+        "decode": DecodeConfig,
+        "data": DataConfig,
+    }
+
+
+def option_names(architecture: str = TRANSFORMER) -> set[str]:
+    """Returns the names of all options in `groups_of` an architecture."""
+    return {field.name for group in groups_of(architecture).values() for field in dataclasses.fields(group)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """All options of a run.
+
+    Attributes:
+        model: options of the architecture, such as `ModelConfig`.
+        train, decode: groups of options.
+        data: group of options. If they name no corpus, they are those of the run or of the prepared data.
+        data_dir: absolute path of the data folder; empty for `data` in the run's folder.
+        architecture: its name; see `registry`.
+        sources: where values come from, by option: "command line", "flagfile NAME", "given" or "data folder"; "run: " or "parent: " and
+            where the resumed run, or the one that the weights are from, had it from. An option that is missing here has its default.
+    """
+
+    model: object = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    decode: DecodeConfig = DecodeConfig()
+    data: DataConfig = DataConfig()
+    data_dir: str = ""
+    architecture: str = TRANSFORMER
+    sources: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)
+
+    @classmethod
+    def default(cls, architecture: str) -> "Options":
+        """Returns the defaults of an architecture and of its task.
+
+        Raises:
+            ValueError: no architecture has this name.
+        """
+        task = registry.task_of(architecture)
+        train = TrainConfig(**{"best_metric": task.best_metrics[0], **task.defaults})
+        return cls(registry.architecture(architecture).options(), train, architecture=architecture)
+
+    @property
+    def groups(self) -> dict:
+        """The groups of options by name."""
+        return {name: getattr(self, name) for name in groups_of(self.architecture)}
+
+    @property
+    def source_vocab_size(self) -> int:
+        """Number of sub-words of the source alone; 0 if there are none, or the architecture has no such option."""
+        return getattr(self.model, "source_vocab_size", 0)
+
+    @property
+    def task(self):
+        """The `task.Task` of the architecture."""
+        return registry.task_of(self.architecture)
+
+    def data_folder(self, model_dir: pathlib.Path) -> pathlib.Path:
+        """Returns the data folder of a run."""
+        return pathlib.Path(self.data_dir) if self.data_dir else model_dir / DATA
+
+    def table(self) -> str:
+        """Returns a Markdown table of all options with their values and where these come from."""
+        values = {name: value for group in self.groups.values() for name, value in vars(group).items()}
+        values = {ARCHITECTURE: self.architecture} | values | {"data_dir": self.data_dir}
+        rows = [(option, str(value), self.sources.get(option, "default")) for option, value in values.items()]
+        return markdown.table(("option", "value", "from"), rows, padded=True)
+
+
+def stored(model_dir: pathlib.Path, data_dir: str | os.PathLike) -> str:
+    """Returns the path of a data folder in the form of `Options.data_dir`."""
+    path = os.path.abspath(data_dir)
+    return "" if path == os.path.abspath(model_dir / DATA) else path
+
+
+def check_names(given: dict, architecture: str) -> None:
+    """Raises `ValueError` for options that an architecture does not have, and names those that have them."""
+    for option in sorted(given.keys() - option_names(architecture) - {ARCHITECTURE}):
+        others = [name for name in registry.architectures() if option in option_names(name)]
+        of = f"an option of architecture={' or '.join(others)}" if others else "which no architecture has"
+        raise ValueError(f"Expected options of architecture={architecture}. Received: {option}={given[option]}, {of}.")
+
+
+def check_training(groups: dict, task) -> None:
+    """Raises `ValueError` where an option of training is not one of the task."""
+    metric = groups["train"].best_metric
+    if metric not in task.best_metrics:
+        raise ValueError(f"Expected `best_metric` to be one of {', '.join(task.best_metrics)}. Received: best_metric={metric}.")
+    if (rate := groups["train"].bpe_dropout) and not task.bpe_dropout:
+        raise ValueError(f"Expected no `bpe_dropout`, because the task {task.name} has none. Received: bpe_dropout={rate:g}.")
+    if rate and (kind := groups["data"].subwords) != "bpe":
+        raise ValueError(f"Expected `subwords=bpe` with `bpe_dropout`. Received: subwords={kind}, bpe_dropout={rate:g}.")
+
+
+def check_positions(groups: dict, task) -> None:
+    """Raises `ValueError` if texts may be longer than the learned positions of a network that never writes longer ones."""
+    longest, number = groups["data"].max_length, getattr(groups["model"], "learned_positions", 0)
+    if task.plain_text and 0 < number < longest:
+        expected = f"`max_length` of at most the {number} learned positions"
+        raise ValueError(f"Expected {expected}. Received: max_length={longest}, learned_positions={number}.")
+
+
+def check_text(groups: dict, task) -> None:
+    """Raises `ValueError` where the text or the vocabulary of its source is not one of the task."""
+    own = {
+        "source_vocab_size": getattr(groups["model"], "source_vocab_size", 0),
+        "source_subwords_file": groups["data"].source_subwords_file,
+    }
+    if any(own.values()) and not task.separate_subwords:
+        received = ", ".join(f"{name}={value}" for name, value in own.items() if value)
+        raise ValueError(f"Expected one vocabulary, because the task {task.name} has none of the source alone. Received: {received}.")
+    task.check_text(groups["data"])

@@ -1,0 +1,414 @@
+"""A client of a model server (TensorFlow Serving). gRPC and REST give the same translations.
+
+The client does not import TensorFlow, so it starts in half a second instead of three.
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import importlib.util
+import itertools
+import json
+import random
+import re
+import sys
+import threading
+import time
+import types
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator
+
+from t2t_keras.system.log import logger
+from t2t_keras.text.phrases import Request, joined
+
+SCHEMES = ("grpc", "grpcs", "http", "https")
+MAX_MESSAGE = 1000  # Characters of an error message; the page of a proxy may have many.
+Predict = Callable[[str, dict[str, list]], dict[str, list]]  # (signature name, inputs by name) → outputs by name.
+
+
+class Int64(int):
+    """A whole number that the model takes in 64 bits; others have 32."""
+
+
+class ServerError(OSError):
+    """The server refused a request. The same request would fail again."""
+
+
+class NoAnswerError(ServerError):
+    """The server cannot be reached, is overloaded or too slow. The same request may succeed later."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model on a server.
+
+    Args:
+        server: grpc://host:port or http://host:port; with TLS, grpcs:// or https://. REST also accepts user:password@host.
+        name: the name of the model on the server.
+        version: the version of the model; 0 for the newest.
+        timeout: how long to wait for a response, in seconds.
+
+    Raises:
+        ValueError: the address is invalid.
+    """
+
+    server: str = dataclasses.field(repr=False)  # It may hold a password.
+    name: str
+    version: int = 0
+    timeout: float = 60.0
+
+    def __post_init__(self):
+        expected = "one of " + ", ".join(f"{scheme}://host:port" for scheme in SCHEMES)
+        with contextlib.suppress(ValueError):  # The port is not a number.
+            address = urllib.parse.urlsplit(self.server)
+            if address.scheme in SCHEMES and address.hostname and address.port:
+                if address.scheme in ("http", "https") or "@" not in address.netloc:
+                    return
+                expected = f"{address.scheme}://host:port; only REST has a user and a password"
+        raise ValueError(f"Expected a model server as {expected}. Received: {self.shown}.")
+
+    @property
+    def shown(self) -> str:
+        """The address for messages, without user and password."""
+        return re.sub(r"^([^/]*//)?.*@", r"\1***@", self.server)
+
+    def failed(self, message: str, *, missing: bool = False, again: bool = False) -> ServerError:
+        """Returns the exception for an error of the server, with its message on one line.
+
+        Args:
+            message: the message of the server.
+            missing: whether the server does not have the model.
+            again: whether the same request may succeed later.
+        """
+        message = " ".join(message.replace(self.server, self.shown).split())
+        if again:
+            return NoAnswerError(f"{self.shown}: {message}")
+        if missing:
+            wanted = f"{self.name!r}" + (f", version {self.version}" if self.version else "")
+            return ServerError(
+                f"{self.shown} has no model {wanted}, or has not loaded it yet. Check the name. The server reports: {message}"
+            )
+        return ServerError(f"{self.shown} refused the request: {message}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the search that replace those of the model.
+
+    Args:
+        n_best: number of translations for each line.
+        alpha: α of the length penalty (section 6.1), 0 or more; -1 for that of the model.
+        max_length: maximum number of sub-words in a translation; 0 for the default of the model, which depends on the source.
+        prefix: text that each translation must start with.
+    """
+
+    n_best: int = 1
+    alpha: float = -1.0
+    max_length: int = 0
+    prefix: str = ""
+
+    @property
+    def number(self) -> int:
+        """The number of translations for each line."""
+        return self.n_best
+
+    def request(self, first: int, lines: list[str | Request]) -> tuple[str, dict[str, list]]:
+        """Returns the signature and the inputs of a request for some lines; `first` is the number of the first, from 0."""
+        same = {**dataclasses.asdict(self), "alpha": float(self.alpha), "alignment": False}
+        own = [line if isinstance(line, Request) else Request(line) for line in lines]
+        return "translate_with_options", {
+            "text": [each.text for each in own],
+            **{name: [value] * len(lines) for name, value in same.items()},
+            **{name: [joined(getattr(each, name), name) for each in own] for name in ("constraints", "avoid")},
+            "ordered": [each.ordered for each in own],
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """Options of sampling, in place of a search; see `config.SampleConfig`. `max_length` is that of `Options`."""
+
+    draws: int
+    seed: int
+    temperature: float
+    top_k: int
+    top_p: float
+    max_length: int = 0
+
+    @property
+    def number(self) -> int:
+        """The number of translations for each line."""
+        return self.draws
+
+    def request(self, first: int, lines: list[str]) -> tuple[str, dict[str, list]]:
+        """Returns what `Options.request` does. Line n has the seed 2³² · seed + n."""
+        same = {**dataclasses.asdict(self), "temperature": float(self.temperature), "top_p": float(self.top_p)}
+        inputs = {name: [value] * len(lines) for name, value in same.items()}
+        return "sample", {"text": lines, **inputs, "seed": [Int64(self.seed * 2**32 + first + row) for row in range(len(lines))]}
+
+
+def connect(model: Model) -> Predict:
+    """Returns a function that sends requests to a model. This call itself sends nothing.
+
+    Raises:
+        ValueError: a package is missing.
+    """
+    try:
+        return _grpc(model) if urllib.parse.urlsplit(model.server).scheme.startswith("grpc") else _rest(model)
+    except ImportError as error:
+        raise ValueError(
+            f"The client needs more packages: pip install 't2t_keras[client]', or -e '.[client]' in a checkout. ({error})"
+        ) from error
+
+
+@contextlib.contextmanager
+def _without_tensorflow():
+    """Replaces the package `tensorflow` by an empty one inside a `with` block.
+
+    The messages of TensorFlow Serving import those of TensorFlow, and so the whole package, which takes seconds.
+    """
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    spec = importlib.util.find_spec("tensorflow")
+    empty = sys.modules["tensorflow"] = types.ModuleType("tensorflow")
+    empty.__path__ = getattr(spec, "submodule_search_locations", [])  # Of none where it is not installed.
+    try:
+        yield
+    finally:
+        del sys.modules["tensorflow"]
+
+
+def _grpc(model: Model) -> Predict:
+    import grpc
+    import numpy as np
+
+    with _without_tensorflow():
+        from tensorflow.core.framework import tensor_pb2, types_pb2
+        from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+    kinds = {
+        str: (types_pb2.DT_STRING, "string_val", object),
+        float: (types_pb2.DT_FLOAT, "float_val", np.float32),
+        int: (types_pb2.DT_INT32, "int_val", np.int32),
+        Int64: (types_pb2.DT_INT64, "int64_val", np.int64),
+        bool: (types_pb2.DT_BOOL, "bool_val", bool),
+    }
+    address = urllib.parse.urlsplit(model.server)
+    settings = [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_reconnect_backoff_ms", 5000),  # The default of two minutes would delay reconnecting to a restarted server.
+        ("grpc.lb_policy_name", "round_robin"),  # If a name has the addresses of several servers.
+    ]
+    if address.scheme == "grpcs":
+        channel = grpc.secure_channel(address.netloc, grpc.ssl_channel_credentials(), settings)
+    else:
+        channel = grpc.insecure_channel(address.netloc, settings)
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+    again = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+
+    def fill(tensor, values: list) -> None:
+        tensor.dtype, field, _ = kinds[type(values[0])]
+        tensor.tensor_shape.dim.add(size=len(values))
+        getattr(tensor, field).extend(value.encode() if isinstance(value, str) else value for value in values)
+
+    def read(tensor: tensor_pb2.TensorProto) -> list:
+        known = {number: (field, dtype) for number, field, dtype in kinds.values()}
+        if tensor.dtype not in known:
+            raise model.failed(f"Expected outputs of a model of this project. Received: {types_pb2.DataType.Name(tensor.dtype)}.")
+        field, dtype = known[tensor.dtype]
+        values = getattr(tensor, field)
+        if tensor.dtype == types_pb2.DT_STRING:
+            values = [value.decode("utf-8", "replace") for value in values]
+        flat = np.frombuffer(tensor.tensor_content, dtype) if tensor.tensor_content else np.array(values, dtype)
+        return flat.reshape([dim.size for dim in tensor.tensor_shape.dim]).tolist()
+
+    def predict(signature: str, inputs: dict[str, list]) -> dict[str, list]:
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name, request.model_spec.signature_name = model.name, signature
+        if model.version:
+            request.model_spec.version.value = model.version
+        for name, values in inputs.items():
+            fill(request.inputs[name], values)
+        try:
+            outputs = stub.Predict(request, timeout=model.timeout).outputs
+        except grpc.RpcError as error:
+            code = error.code()
+            raise model.failed(error.details(), missing=code == grpc.StatusCode.NOT_FOUND, again=code in again) from None
+        return {name: read(tensor) for name, tensor in outputs.items()}
+
+    return predict
+
+
+def _rest(model: Model) -> Predict:
+    import numpy as np
+    import requests
+
+    version = f"/versions/{model.version}" if model.version else ""
+    url = f"{model.server.rstrip('/')}/v1/models/{urllib.parse.quote(model.name, safe='')}{version}:predict"
+    session = requests.Session()
+    session.mount(model.server, requests.adapters.HTTPAdapter(pool_maxsize=64))
+
+    def reason(error: requests.RequestException) -> str:
+        """Returns why a connection failed, without the number of attempts."""
+        return str(getattr(error.args[0], "reason", error))
+
+    # Redirects are not followed: requests would send a GET without the sentences.
+    settings = {"headers": {"Content-Type": "application/json"}, "timeout": model.timeout, "allow_redirects": False}
+
+    def predict(signature: str, inputs: dict[str, list]) -> dict[str, list]:
+        body = json.dumps({"signature_name": signature, "inputs": inputs})
+        try:
+            response = session.post(url, data=body, **settings)
+        except requests.exceptions.SSLError as error:  # A subclass of ConnectionError, so it comes first.
+            raise model.failed(reason(error)) from None
+        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+            raise model.failed(reason(error), again=True) from None
+        except requests.RequestException as error:  # An invalid address.
+            raise model.failed(str(error)) from None
+        text = response.content.decode("utf-8", "replace")
+        try:
+            # Rounds numbers to float32, so that they equal those of gRPC.
+            answer = json.loads(text, parse_float=lambda digits: float(np.float32(digits)))
+        except ValueError:
+            answer = None
+        if response.is_redirect:
+            answer = {"error": f"It redirects to {response.headers['Location']}. Give the address that it redirects to."}
+        if not isinstance(answer, dict):  # Not from a model server, but perhaps from a proxy.
+            answer = {"error": text}
+        if response.ok and "outputs" in answer:
+            return answer["outputs"]
+        code = response.status_code
+        message = f"{answer.get('error', text)!s:.{MAX_MESSAGE}} (HTTP {code})"
+        raise model.failed(message, missing=code == 404, again=code in (429, 502, 503, 504))
+
+    return predict
+
+
+def retrying(predict: Predict, attempts: int, *, sleep: Callable[[float], None] = time.sleep) -> Predict:
+    """Repeats requests that got no response, after 0.5 s, 1 s, 2 s … 30 s. Random factors keep clients from retrying together.
+
+    If several requests fail at the same time, one of them is logged.
+
+    Args:
+        predict: a function from `connect`.
+        attempts: maximum number of attempts for a request.
+        sleep: function that waits, for tests.
+
+    Raises:
+        NoAnswerError: the last attempt failed.
+    """
+    next_logged = 1
+
+    def patient(signature: str, inputs: dict[str, list]) -> dict[str, list]:
+        nonlocal next_logged
+        for attempt in itertools.count(1):
+            try:
+                outputs = predict(signature, inputs)
+                next_logged = 1
+                return outputs
+            except NoAnswerError as error:
+                if attempt >= attempts:
+                    raise NoAnswerError(
+                        f"No answer in {attempts} attempt(s). Check that the server runs and its model is loaded. {error}"
+                    ) from None
+                seconds = min(30.0, 0.5 * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
+                if attempt >= next_logged:
+                    next_logged = attempt + 1
+                    logger.warning(f"No answer. Attempt {attempt + 1} of {attempts} in {seconds:.1f} s. {error}")
+                sleep(seconds)
+
+    return patient
+
+
+def translate_batch(predict: Predict, lines: list[str | Request], options: Options | Samples | None = None, first: int = 0) -> list[dict]:
+    """Translates lines in one request.
+
+    Args:
+        predict: a function from `connect` or `retrying`.
+        lines: sentences, or requests with their own phrases.
+        options: options for all lines; `None` for those of the model.
+        first: number of the first line, from 0, on which its samples depend.
+
+    Returns:
+        For each line {"text": [n_best] str, "score": [n_best] float}, best first, or samples; "constraints_met", [n_best] bool, for
+        requests; and "truncated", whether the model read only the beginning of the line, as far as the export says so. Without
+        `options`, n_best is 1.
+
+    Raises:
+        ServerError: the server refused the request or one of its lines.
+    """
+
+    def predicted(signature: str, inputs: dict, names: Iterable[str]) -> dict[str, list]:
+        found = predict(signature, inputs)
+        if not isinstance(found, dict) or not set(names) <= found.keys():
+            received = ", ".join(found) if isinstance(found, dict) else type(found).__name__
+            expected = f"an export of this version that translates, with outputs {', '.join(names)}"
+            raise ServerError(f"Expected {expected}. Received: {received:.200}.")
+        return found
+
+    names = ("text", "score")
+    if options is None and not any(isinstance(line, Request) for line in lines):
+        outputs = predicted("serving_default", {"text": lines}, names)
+        found = {name: [[value] for value in outputs[name]] for name in names}
+    else:
+        options = options or Options()
+        if any(isinstance(line, Request) for line in lines):
+            names = (*names, "constraints_met")
+        outputs = predicted(*options.request(first, lines), (*names, "error"))
+        refused = [(line, error) for line, error in zip(lines, outputs["error"], strict=False) if error]
+        if refused:
+            line, error = refused[0]
+            line = line.text if isinstance(line, Request) else line
+            raise ServerError(f"The server refused {len(refused)} of {len(lines)} lines, such as {line[:60]!r}: {error.strip()}")
+        found = {name: [row[: options.number] for row in outputs[name]] for name in names}
+    found["truncated"] = outputs.get("truncated", [False] * len(lines))  # `serving_default` of an older export does not have it.
+    if len(found["text"]) != len(lines):
+        raise ServerError(f"Expected {len(lines)} translations, one for each line. Received: {len(found['text'])}.")
+    return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+
+
+def _start(function: Callable, *arguments) -> concurrent.futures.Future:
+    """Calls a function in a daemon thread. Unlike the threads of an executor, it does not delay the end of the program."""
+    future = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return future
+
+
+def translate_lines(
+    predict: Predict,
+    lines: Iterable[str | Request],
+    options: Options | Samples | None = None,
+    *,
+    batch_size: int = 32,
+    parallel: int = 4,
+) -> Iterator[dict]:
+    """Translates any number of lines, in order.
+
+    Args:
+        predict: a function from `connect` or `retrying`.
+        lines: sentences, or requests with their own phrases.
+        options: options for all lines; `None` for those of the model.
+        batch_size: number of lines in a request.
+        parallel: number of requests at the same time.
+
+    Yields:
+        The result of `translate_batch` for each line.
+    """
+    lines, first, under_way = iter(lines), 0, collections.deque()
+    while batch := list(itertools.islice(lines, batch_size)):
+        under_way.append(_start(translate_batch, predict, batch, options, first))
+        first += len(batch)
+        if len(under_way) == parallel:
+            yield from under_way.popleft().result()
+    for future in under_way:
+        yield from future.result()

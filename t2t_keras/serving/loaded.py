@@ -1,0 +1,76 @@
+"""Loads the export of a translator. It can run any code: load only exports that you trust."""
+
+import pathlib
+import types
+
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  Registers the operations of an export's tokenizer.
+
+from t2t_keras.decoding.sub_batches import Limits
+from t2t_keras.runs import export_folder
+from t2t_keras.serving.requests import checked, option_inputs
+from t2t_keras.system import gpus
+from t2t_keras.text.phrases import JOINER, MAX_SUBWORDS
+
+
+class LoadedExport:
+    """An export of a translator, which translates as a `Translator` does and has the `Signatures` of its version.
+
+    Args:
+        export: folder of a SavedModel.
+
+    Attributes:
+        config: options of its search.
+        limits: of sub-batches, which the export has fixed for a server.
+        languages: codes of the languages, of a multilingual model.
+        tags: with which a source may begin.
+
+    Raises:
+        ValueError: it is not an export of a translator of t2t_keras.
+    """
+
+    def __init__(self, export: pathlib.Path):
+        signatures = read_signatures(export)
+        self.translate_with_options, self.sample, self.score = signatures.translate_with_options, signatures.sample, signatures.score
+        described = export_folder.description(export)
+        self.config, self.limits = export_folder.search_of(described), Limits()
+        self.languages, self.tags = described.get("languages", []), described.get("tags", [])
+
+    def __call__(self, text) -> dict:
+        """Translates [B] string → "text" [B] string, "score" [B] float32 and "truncated" [B] boolean."""
+        found = self._found(text, 1)
+        return {"text": found["text"][:, 0], "score": found["score"][:, 0], "truncated": found["truncated"]}
+
+    def n_best(self, text) -> dict:
+        """Translates [B] string → "text" [B, W] string, "score" [B, W] float32 and "truncated" [B] boolean."""
+        return self._found(text, self.config.beam_size)
+
+    def fits(self, phrase: str, text: str) -> bool:
+        """Returns whether a phrase has few enough sub-words for a constraint of a text, as far as `score` tells.
+
+        It also counts the end token and, of a multilingual model, that of the language.
+        """
+        [length] = self.score(source=tf.constant([text]), target=tf.constant([phrase.removeprefix(JOINER)]))["length"].numpy()
+        return length <= MAX_SUBWORDS + 1 + bool(self.languages)
+
+    def _found(self, text, n_best: int) -> dict:
+        return checked(self.translate_with_options(**option_inputs(text, n_best=n_best)), text)
+
+
+def read_signatures(export: pathlib.Path) -> types.SimpleNamespace:
+    """Loads a SavedModel and returns its signatures that take options. Raises `ValueError` if it is damaged or one is missing."""
+    gpus.share()
+    try:
+        model = tf.saved_model.load(str(export))
+    except (OSError, ValueError, IndexError, tf.errors.OpError) as error:  # IndexError: the file of the weights was truncated.
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(
+            f"Expected an export that can be loaded. Received: {export} ({reason}). If it is damaged, copy it or export the run again."
+        ) from error
+    names = ("translate_with_options", "sample", "score")
+    missing = {"serving_default", *names} - set(model.signatures)
+    if missing:
+        outputs = getattr(model.signatures.get("serving_default"), "structured_outputs", {})
+        received = "a classifier" if "probabilities" in outputs else f"which lacks the signatures {', '.join(sorted(missing))}"
+        raise ValueError(f"Expected an export of a translator of t2t_keras. Received: {export}, {received}.")
+    return types.SimpleNamespace(**{name: model.signatures[name] for name in names})

@@ -1,0 +1,205 @@
+"""Writes a SavedModel for TensorFlow Serving that maps text to text: sub-words, network and beam search in one graph.
+
+export_dir/1/saved_model.pb                            the graph, which includes the weights for the search
+export_dir/1/variables/                                the weights for the other signatures
+export_dir/1/assets.extra/t2t_keras.json               a description of the model
+export_dir/1/assets.extra/tf_serving_warmup_requests   requests that a server runs before it is ready
+
+The graph consists of core operations and operations of TF.Text: three for byte-pair encoding, one for word pieces. A program that loads
+it needs TF.Text, but not this package.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+import tensorflow_text as tf_text
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+import t2t_keras
+from t2t_keras.config import SampleConfig
+from t2t_keras.decoding.loading import load_with_states
+from t2t_keras.decoding.sub_batches import limits_of_server
+from t2t_keras.decoding.translator import Translator
+from t2t_keras.model.ensemble import Ensemble
+from t2t_keras.model.protocols import EncoderDecoder
+from t2t_keras.runs import export_folder, run_folder, run_options
+from t2t_keras.runs.export_folder import DESCRIPTION, EXTRA
+from t2t_keras.serving.requests import option_inputs, sample_inputs
+from t2t_keras.serving.signatures import Signatures
+from t2t_keras.system import tensorflow_files
+from t2t_keras.system.files import exclusive, making_folder, write_whole
+from t2t_keras.system.log import logger
+
+WARM_UP = "tf_serving_warmup_requests"
+MODEL_NAME = "translate"
+MAX_BYTES = 2**31 - 2**27  # Maximum size of the weights in a graph: a protocol buffer holds 2 GiB.
+# Sizes of warm-up requests: number of sentences, and words in each.
+WARM_UP_SIZES = ((1, 1), (1, 10), (1, 40), (8, 20), (32, 20))
+
+
+def _warm_up(path: pathlib.Path, service: Signatures) -> None:
+    """Writes warm-up requests. A server runs them before it is ready, so that its first client need not wait for optimised graphs."""
+    words = [piece.lstrip("▁") for piece in service.translator.source_tokenizer.pieces[-1000:]]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number, length in WARM_UP_SIZES:
+            text = tf.constant([" ".join(words[(row + place) % len(words)] for place in range(length)) for row in range(number)])
+            requests = {
+                "serving_default": {"text": text},
+                "translate_with_options": option_inputs(text, alignment=True),
+                "sample": sample_inputs(text, tf.zeros([number], tf.int64), SampleConfig()),
+                "score": {"source": text, "target": text},
+            }
+            for signature, inputs in requests.items():
+                request = predict_pb2.PredictRequest()
+                request.model_spec.name, request.model_spec.signature_name = MODEL_NAME, signature
+                for name, values in inputs.items():
+                    request.inputs[name].CopyFrom(tf.make_tensor_proto(values.numpy()))
+                log = prediction_log_pb2.PredictLog(request=request)
+                writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
+
+
+def _described(model: EncoderDecoder) -> dict:
+    """Returns the options of a model, or those of the models of an ensemble and how they are combined."""
+    if not isinstance(model, Ensemble):
+        return {"model": dataclasses.asdict(model.config)}
+    described = {"models": [dataclasses.asdict(config) for config in model.config]}
+    return {**described, "ensemble_weights": model.weights_of_models, "ensemble_mean": model.of}
+
+
+def next_version(export_dir: pathlib.Path) -> int:
+    """Returns the next version number of an export folder. A server uses the largest one."""
+    versions = [int(path.name) for path in export_dir.glob("*") if path.name.isdecimal()]
+    return max(versions, default=0) + 1
+
+
+def write_version(export_dir: pathlib.Path, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """Writes the next version of an export, whole or not at all.
+
+    Args:
+        export_dir: folder of all versions.
+        write: writes its files into a new folder.
+
+    Returns:
+        The folder of the version.
+
+    Raises:
+        BlockingIOError: another process is exporting into the folder.
+        OSError: the folder cannot be written.
+    """
+    with exclusive(export_dir / ".lock", str(export_dir)):
+        folder = export_dir / str(next_version(export_dir))
+        with making_folder(folder) as unfinished, tensorflow_files.writing(unfinished, folder):
+            write(unfinished)
+    return folder
+
+
+def _write(folder: pathlib.Path, translator: Translator, about: dict) -> None:
+    """Writes all files of a version into a new folder."""
+    translator.limits = limits_of_server(translator.config.search_rows, translator.config.search_cores)
+    service = Signatures(translator)
+    service.sampling_weights = translator.weights  # Constants would be in the graph once more than for the search alone.
+    signatures = {
+        "serving_default": service.translate,
+        "translate_with_options": service.translate_with_options,
+        "sample": service.sample,
+        "score": service.score,
+    }
+    # Only the objects that the signatures use. For a Keras model, TensorFlow would save functions of every layer.
+    held = tf.Module()
+    held.tokenizers = [translator.tokenizer, *translator.other_sources]
+    held.weights = translator.int8.matrices if translator.int8 else [weight.value for weight in translator.model.weights]
+    tf.saved_model.save(held, str(folder), signatures=signatures)
+    extra = folder / EXTRA
+    extra.mkdir()
+    description = {
+        **_described(translator.model),
+        "decode": dataclasses.asdict(translator.config),
+        "dtype": translator.model.compute_dtype,
+        "weights": "int8" if translator.int8 else translator.model.variable_dtype,
+        **{
+            name: hashlib.sha256(content).hexdigest()
+            for name, content in zip(("subwords_sha256", "source_subwords_sha256"), translator.tokenizer.models, strict=False)
+        },
+        **_languages(translator.tokenizer),
+        **about,
+        "versions": {
+            "t2t_keras": t2t_keras.__version__,
+            "tensorflow": tf.__version__,
+            "tensorflow_text": tf_text.__version__,
+            "keras": keras.__version__,
+        },
+    }
+    write_whole(extra / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
+    _warm_up(extra / WARM_UP, service)
+
+
+def _languages(tokenizer) -> dict:
+    """Describes the languages of a multilingual model, and those that are chosen."""
+    if not tokenizer.languages:
+        return {}
+    return {"languages": tokenizer.languages, "source_language": tokenizer.source.language, "target_language": tokenizer.language}
+
+
+def export(translator: Translator, export_dir: pathlib.Path, about: dict) -> pathlib.Path:
+    """Writes the next version of a SavedModel. A server that watches the folder never sees an incomplete version.
+
+    Args:
+        translator: the model to export, with its beam size, α and lengths.
+        export_dir: folder of all versions.
+        about: further fields for the description in the export.
+
+    Returns:
+        The folder of the new version.
+
+    Raises:
+        BlockingIOError: another process is exporting into the folder.
+        ValueError: the weights are too large for a graph, or the folder holds a run.
+    """
+    export_folder.check(export_dir)
+    model = translator.model
+    # The graph holds a shared matrix twice: for the encoder and for the decoder.
+    shared = [each.embedding_matrix for each in getattr(model, "models", [model]) if each.source_embedding_matrix is None]
+    number = model.count_params() + sum(math.prod(matrix.shape) for matrix in shared if matrix is not None)
+    size = number * (1 if translator.int8 else tf.as_dtype(model.variable_dtype).size)
+    if size > MAX_BYTES:
+        received = f"{size:,} bytes for {number:,} weights, with shared matrices twice"
+        raise ValueError(f"Expected at most {MAX_BYTES:,} bytes of weights. Received: {received}. Use dtype=bfloat16 or `int8`.")
+    folder = write_version(export_dir, lambda unfinished: _write(unfinished, translator, about))
+    logger.info(f"Exported to {folder}. See serving/README.md for a server. A SavedModel is a program: serve only your own.")
+    return folder
+
+
+def export_run(
+    export_dir: pathlib.Path, model_dir: pathlib.Path | Sequence[pathlib.Path], which: str = "average", **options
+) -> pathlib.Path:
+    """Exports the model of a run, or an ensemble of the models of several, as the next version of a SavedModel; see `export`.
+
+    Args:
+        export_dir: folder of all versions.
+        model_dir: folder of a run, or several folders.
+        which: `average`, `best`, `latest` or `ema` weights, or the number of an update.
+        options: see `loading.load`.
+
+    Returns:
+        The folder of the new version.
+    """
+    translator, states = load_with_states(model_dir, which, **options)
+    folders = [model_dir] if isinstance(model_dir, str | os.PathLike) else model_dir
+    runs = [_of_run(folder, which, state) for folder, state in zip(folders, states, strict=True)]
+    about, (data,) = {"runs": runs} if len(runs) > 1 else runs[0], run_folder.groups(folders[0], "data")
+    return export(translator, export_dir, about | ({"tags": data.tags} if data.source_tag else {}))
+
+
+def _of_run(model_dir: pathlib.Path, which: str, state: dict) -> dict:
+    """Describes a run and the state of its newest checkpoint that was loaded."""
+    (train_config,) = run_folder.groups(model_dir, "train")
+    best = {train_config.best_metric: abs(state["best"]), "update": state["best_step"]} if state["best_step"] else None
+    architecture = {run_options.ARCHITECTURE: run_folder.architecture_of(model_dir)}
+    return architecture | {"checkpoint": which, "update": state["step"], "best_validation": best}

@@ -1,0 +1,209 @@
+"""Phrases that translations must or must not contain: as one string, as JSON lines, and from a file of terms."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from t2t_keras.config import patterns
+
+SEPARATOR = "\t"
+JOINER = "￭"  # Begins a phrase that must follow the text before it without a space, as in OpenNMT's Tokenizer.
+MAX_PHRASES = 32  # Of a sentence.
+MAX_SUBWORDS = 32  # Of a phrase.
+# A letter or a digit, of a script that has spaces between words.
+_WORD = r"[^\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
+# A word boundary: at least one of the two characters beside it is in no word.
+_BOUNDARY = f"(?:(?<!{_WORD})|(?!{_WORD}))"
+
+
+def joined(phrases: Sequence[str], name: str) -> str:
+    """Joins phrases to one string, as the signatures of an export take them.
+
+    Args:
+        phrases: of a sentence.
+        name: what they are, for the error message.
+
+    Raises:
+        ValueError: a phrase is not text on one line, or there are too many.
+    """
+    if not isinstance(phrases, list | tuple) or not all(isinstance(phrase, str) for phrase in phrases):
+        raise ValueError(f"{name}: expected a list of phrases. Received: {phrases!r:.80}.")
+    for phrase in phrases:
+        if not phrase.removeprefix(JOINER).strip() or re.search(r"[\t\n]", phrase):
+            raise ValueError(f"{name}: expected phrases of one or more words, without tabs and line ends. Received: {phrase!r:.80}.")
+    if len(phrases) > MAX_PHRASES:
+        raise ValueError(f"{name}: expected at most {MAX_PHRASES} phrases for a sentence. Received: {len(phrases)}.")
+    return SEPARATOR.join(phrases)
+
+
+def check_unicode(text: str) -> None:
+    """Raises `ValueError` if UTF-8 cannot encode a text."""
+    if re.search("[\ud800-\udfff]", text):
+        raise ValueError(f"Expected characters of Unicode. Received: half of a surrogate pair in {text!r:.80}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A sentence to translate, with its phrases.
+
+    Args:
+        text: the sentence.
+        constraints: phrases that the translation must contain.
+        avoid: phrases that it must not contain.
+        ordered: whether the constraints must appear in their order.
+
+    Raises:
+        ValueError: a field has another type, or a phrase is invalid.
+    """
+
+    text: str
+    constraints: Sequence[str] = ()
+    avoid: Sequence[str] = ()
+    ordered: bool = False
+
+    def __post_init__(self):
+        for name, kind, expected in (("text", str, "a sentence"), ("ordered", bool, "true or false")):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name}: expected {expected}. Received: {getattr(self, name)!r:.80}.")
+        for name in ("constraints", "avoid"):
+            joined(getattr(self, name), name)
+        for text in (self.text, *self.constraints, *self.avoid):
+            check_unicode(text)
+
+
+def read_requests(texts: Iterable[str], first: int = 1) -> Iterator[Request]:
+    """Yields the request of each JSON line: {"text": …, "constraints": […], "avoid": […], "ordered": …}. Only "text" is required.
+
+    Args:
+        texts: the lines.
+        first: the number of the first.
+
+    Raises:
+        ValueError: a line is invalid; the message has its number.
+    """
+    names = [field.name for field in dataclasses.fields(Request)]
+    expected = f"Expected a JSON object with {', '.join(names)} in each line."
+    for number, line in enumerate(texts, first):
+        try:
+            given = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{expected} Received: line {number:,}, which is not JSON: {line[:80]!r} ({error}).") from error
+        if not isinstance(given, dict) or "text" not in given or set(given) - set(names):
+            raise ValueError(f"{expected} Received: line {number:,}, {line[:80]!r}.")
+        if isinstance(given["text"], str):  # A line end is a space, as between lines.
+            given["text"] = " ".join(given["text"].split("\n"))
+        try:
+            yield Request(**given)
+        except ValueError as error:
+            raise ValueError(f"Line {number:,}: {error}") from error
+
+
+class Terms:
+    """A terminology: the translation of each term is a phrase that must appear where the term is in the source as whole words.
+
+    Where terms overlap, the one that begins first is found, and of those the longest.
+
+    Args:
+        translations: by term.
+    """
+
+    def __init__(self, translations: dict[str, str]):
+        self.translations = translations
+        longest_first = "|".join(re.escape(term) for term in sorted(translations, key=len, reverse=True))
+        self._pattern = re.compile(f"{_BOUNDARY}(?:{longest_first}){_BOUNDARY}") if translations else None
+
+    @classmethod
+    def read(cls, lines: Iterable[str], name: str) -> "Terms":
+        """Reads the lines of a file, each of which has a term, a tab and its translation. Blank lines are left out.
+
+        Raises:
+            ValueError: a line is invalid, or a term has two translations.
+        """
+        translations: dict[str, str] = {}
+        for number, line in enumerate(lines, 1):
+            fields = [" ".join(field.split()) for field in line.split("\t")]
+            if not any(fields):
+                continue
+            if len(fields) != 2 or not all(fields):
+                received = f"line {number:,} of {name}, {line[:80]!r}"
+                raise ValueError(f"Expected a term, a tab and its translation in each line of the terms. Received: {received}.")
+            term, translation = fields
+            if translations.setdefault(term, translation) != translation:
+                received = f"line {number:,} of {name}, {translation!r} for {term!r}, which has {translations[term]!r}"
+                raise ValueError(f"Expected one translation for each term. Received: {received}.")
+        return cls(translations)
+
+    def of(self, text: str) -> list[str]:
+        """Returns the translations of the terms in a sentence, one for each place."""
+        return [self.translations[found[0]] for found in self._pattern.finditer(text)] if self._pattern else []
+
+
+def untagged(text: str, tags: Sequence[str]) -> str:
+    """Returns a sentence without the tag that it may begin with: one of `tags`, or one such as >>deu_Latn<<."""
+    for tag in tags:
+        if tag and text.startswith(f"{tag} "):
+            return text.removeprefix(tag)
+    return re.sub(r"\A>>[^<>]+<<", "", text)
+
+
+def with_constraints(
+    requests: Iterable[Request],
+    find: Callable[[str], Iterable[str]],
+    warn: Callable[[str], None],
+    fits: Callable[[str, str], bool] = lambda phrase, text: True,
+    first: int = 1,
+) -> Iterator[Request]:
+    """Adds constraints to sentences, except for phrases that a sentence has itself.
+
+    Args:
+        requests: the sentences.
+        find: finds the phrases of the text of a sentence.
+        warn: is called with the number of a sentence and the phrases that are left out, because it has `MAX_PHRASES` or they are too long.
+        fits: returns whether a phrase has at most `MAX_SUBWORDS` in the translation of the text of a sentence.
+        first: the number of the first sentence.
+    """
+    for number, request in enumerate(requests, first):
+        own = {phrase.removeprefix(JOINER) for phrase in (*request.constraints, *request.avoid)}
+        constraints, left_out = list(request.constraints), []
+        for phrase in find(request.text):
+            if phrase.removeprefix(JOINER) not in own:
+                # Each sub-word has at least one byte, and the mark of a word may be one more.
+                short = len(phrase.encode()) < MAX_SUBWORDS or fits(phrase, request.text)
+                (constraints if short and len(constraints) < MAX_PHRASES else left_out).append(phrase)
+        if left_out:
+            shown = ", ".join(phrase.removeprefix(JOINER) for phrase in left_out)
+            warn(f"Line {number}: expected at most {MAX_PHRASES} phrases of at most {MAX_SUBWORDS} sub-words. Left out: {shown:.200}")
+        yield dataclasses.replace(request, constraints=constraints)
+
+
+class Kept:
+    """Text that a translation must contain because it is in the source, such as {0} and <b>.
+
+    Args:
+        option: its patterns, see `patterns.parse`.
+
+    Raises:
+        ValueError: the option is invalid.
+    """
+
+    def __init__(self, option: str):
+        expression = patterns.parse(option)
+        self._pattern = re.compile(expression, re.ASCII) if expression else None
+
+    def shared(self, source: str, target: str) -> bool:
+        """Returns whether a pair has text to keep on both sides."""
+        found, others = ({match[0] for match in self._pattern.finditer(side)} if self._pattern else set() for side in (source, target))
+        return not found.isdisjoint(others)
+
+    def of(self, text: str) -> list[str]:
+        """Returns what a sentence has to keep, one phrase for each place; with the `JOINER` if no space is before it.
+
+        Spaces alone are not kept, and neither is what has a tab or a line end.
+        """
+        found = self._pattern.finditer(text) if self._pattern else ()
+        return [
+            JOINER * bool(re.search(r"\S\Z", text[: match.start()])) + match[0]
+            for match in found
+            if match[0].strip() and not re.search(r"[\t\n]", match[0])
+        ]

@@ -1,1 +1,0 @@
-"""Pictures and pages for people: attention, curves, and a page to type into."""
